@@ -195,18 +195,6 @@ class Products:
         stream = iter(blocks)
         first = next(stream)
         like = lift(first[0][:0])
-        return _added(cls._parts(chain([first], stream), like, classes, intercept, lift))
-
-    @classmethod
-    def _parts(
-        cls,
-        blocks: Iterable[tuple[Rows, I64]],
-        like: Rows,
-        classes: int,
-        intercept: bool,
-        lift: Callable[[Rows], Rows],
-    ) -> Iterator[tuple[Array, Array]]:
-        """Sums of pieces, in order, since sums of reals depend on it; exact ones of each thread."""
         exact, side = isinstance(like, FixedPoint), dim(like) + intercept
         spare = cores.Spare(lambda: cls.like(like, classes, intercept))
 
@@ -215,14 +203,15 @@ class Products:
                 part.add(lift(piece[0]), piece[1])
                 return None if exact else part.taken()
 
-        cut = pieces(blocks, max(PIECE, BUFFER_BYTES // (8 * side)))
+        cut = pieces(chain([first], stream), max(PIECE, BUFFER_BYTES // (8 * side)))
         size = 12 * side * side + BUFFER_BYTES
-        for found in cores.each(work, cut, lambda _: size, f"sums of {side} features"):
-            if found is not None:
-                yield found
-        if exact:
+        found = cores.each(work, cut, lambda _: size, f"sums of {side} features")
+        if exact:  # else the sums of pieces are added in order, since the bits depend on it
+            for _ in found:
+                pass
             check_int64(sum(part.rows for part in spare.made), LARGEST_ENTRY)
-            yield from (part.result() for part in spare.made)
+            found = (part.result() for part in spare.made)
+        return _added(one for one in found if one is not None)
 
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
