@@ -90,11 +90,11 @@ def test_activations_are_torchs(name, kind):
     expected = oracle(torch.from_numpy(x.copy())).numpy()
     found = activate(name, x.copy())
     assert found.dtype == x.dtype
-    if (name, kind) == ("gelu", "float32"):  # torch's own is no nearer to the truth than ours
+    if (name, kind) == ("gelu", "float32"):  # where 1 + erf cancels, torch's own errs by as much
         exact = F.gelu(torch.from_numpy(x.astype("f8"))).numpy()
         bound = 2 * np.finfo(kind).eps * np.maximum(1, np.abs(x))
         assert (np.abs(found - exact) <= bound).all()
-        assert (np.abs(found - exact) / bound).max() < (np.abs(expected - exact) / bound).max()
+        assert np.allclose(found[x >= -1], exact[x >= -1], rtol=1e-6, atol=0)
     else:
         assert np.allclose(found, expected, rtol=1e-6 if kind == "float32" else 1e-13)
 
