@@ -120,6 +120,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """Inside, BLAS has one thread; the command has started it so."""
     if os.environ.get(BLAS) == "1" and _is_openblas():
         return nullcontext()
+    import scipy.linalg  # noqa: F401 - its BLAS is another one than NumPy's, and is limited once loaded
     from threadpoolctl import threadpool_limits
 
     limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")

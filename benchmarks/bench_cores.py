@@ -113,7 +113,7 @@ def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:
     with open_features(features) as rows:
         np.save(folder / "rows.npy", rows.stored(0, len(rows)).astype(np.float32) / 512)
         np.save(folder / "labels.npy", rows.labels)
-    clients = partition(features, folder / "clients.h5", clients=300, overwrite=True)
+    clients = partition(features, folder / "clients.h5", scheme="iid", clients=300)
     stats = folder / "stats"
     local_stats(features, "linear", stats, partition=clients)
     given = sorted(stats.glob("*.h5"))

@@ -258,6 +258,20 @@ def test_a_wide_system_has_the_same_bits_for_any_number_of_threads(side, monkeyp
         assert np.isclose(conditioning.smallest, expected[1].smallest, rtol=1e-6)
 
 
+def test_blas_has_one_thread_in_a_process_that_has_not_loaded_scipy_yet():
+    code = """
+from afltool import cores
+with cores.using(2):
+    import scipy.linalg
+    from threadpoolctl import threadpool_info
+    found = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+print(found)
+"""
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert set(json.loads(done.stdout)) == {1}, done.stderr
+
+
 def test_a_job_gives_as_many_threads_as_it_has_processors():
     code = "from afltool import cores; print(cores.available())"
     env = {k: v for k, v in os.environ.items() if k not in cores.LIMITS}
