@@ -104,7 +104,7 @@ def amdahl(serial: float) -> str:
 
 
 def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:
-    """Commands that read or write files, and no head: rows as .npy, 300 clients' statistics."""
+    """Commands that read or write files, and no head: rows as .npy, 100 clients' statistics."""
     import numpy as np
 
     from afltool import local_stats, partition
@@ -113,7 +113,7 @@ def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:
     with open_features(features) as rows:
         np.save(folder / "rows.npy", rows.stored(0, len(rows)).astype(np.float32) / 512)
         np.save(folder / "labels.npy", rows.labels)
-    clients = partition(features, folder / "clients.h5", scheme="iid", clients=300)
+    clients = partition(features, folder / "clients.h5", scheme="iid", clients=100)
     stats = folder / "stats"
     local_stats(features, "linear", stats, partition=clients)
     given = sorted(stats.glob("*.h5"))
@@ -121,12 +121,16 @@ def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:
         "import": ["import", folder / "rows.npy", "--labels", folder / "labels.npy"],
         "convert": ["convert", features, "--dtype", "float32"],
         "verify, the rows": ["verify", features],
-        "verify, 300 clients": ["verify", *given],
-        "aggregate, 300 clients": ["aggregate", stats],
+        "verify, 100 clients": ["verify", *given],
+        "aggregate, 100 clients": ["aggregate", stats],
     }
     print(f"seconds with 1 and {o.threads} threads, the gain, processor seconds\n")
     for name, words in commands.items():
-        out = [] if name.startswith("verify") else ["-o", folder / "made.h5", "--overwrite"]
+        out = (
+            []
+            if name.startswith("verify")
+            else ["-o", folder / f"made-{words[0]}.h5", "--overwrite"]
+        )
         found: dict[int, list[tuple[float, float]]] = {1: [], o.threads: []}
         for _ in range(o.repeats):
             for threads, times in found.items():
