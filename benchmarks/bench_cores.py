@@ -16,6 +16,7 @@ run of 128 rows, pinned to one core (taskset), which has all but the work on row
 16 and 64 threads is arithmetic, not measured.
 
     python benchmarks/bench_cores.py --files     seconds of import, convert, verify and aggregate
+    python benchmarks/bench_cores.py --inside    the first sums of a head in one running process
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def main() -> None:
             of_files(folder, files[0], o)
             return
         files.append(feature_file(folder, 128, 100, seed=2))
+        if o.inside:
+            inside(folder, files[0], files[2], o)
+            return
         print(f"{o.rows} rows; seconds with 1 and {o.threads} threads, and the gain\n")
         print(f"{'':22}{'wall':>18}{'gain':>6}{'cpu':>15}{'clients':>18}{'server':>12}{'test':>12}"
               f"{'serial':>8}{'16':>6}{'64':>6}")  # fmt: skip
@@ -76,6 +80,7 @@ def options() -> argparse.Namespace:
     known.add_argument("--folder")
     known.add_argument("--beside")
     known.add_argument("--files", action="store_true")
+    known.add_argument("--inside", action="store_true")
     return known.parse_args()
 
 
@@ -101,6 +106,30 @@ def compare(name: str, words: str, files: list[Path], o: argparse.Namespace) -> 
 def amdahl(serial: float) -> str:
     more = "".join(f"{1 / (serial + (1 - serial) / n):6.1f}" for n in (16, 64))
     return f"{serial:8.2f}{more}"
+
+
+def inside(folder: Path, features: Path, few: Path, o: argparse.Namespace) -> None:
+    """`local_stats` of the first phase, without the start of Python and imports."""
+    from afltool import local_stats
+
+    print(f"seconds of local_stats with 1 and {o.threads} threads, the gain, processor seconds\n")
+    for name, words in HEADS.items():
+        if name not in (o.only.split(",") if o.only else ("linear", "softmax", "deepafl")):
+            continue
+        first = folder / f"{name.replace(' ', '-')}.h5"
+        subprocess.run([COMMAND, "head", *words.split(), "-o", first], check=True, text=True,
+                       capture_output=True)  # fmt: skip
+        local_stats(few, first, folder / "few", client=name)  # whatever is loaded once
+        found: dict[int, list[tuple[float, float]]] = {1: [], o.threads: []}
+        for number in range(o.repeats):
+            for threads, times in found.items():
+                begun, worked = time.perf_counter(), time.process_time()
+                out = folder / f"{first.stem}-{number}-{threads}"
+                local_stats(features, first, out, client=name, threads=threads)
+                times.append((time.perf_counter() - begun, time.process_time() - worked))
+        wall, cpu = ([statistics.median(t[i] for t in found[n]) for n in found] for i in (0, 1))
+        print(f"{name:22}{wall[0]:9.2f}{wall[1]:7.2f}{wall[0] / wall[1]:7.2f}"
+              f"{cpu[0]:9.2f}{cpu[1]:7.2f}", flush=True)  # fmt: skip
 
 
 def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:

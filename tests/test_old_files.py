@@ -78,7 +78,10 @@ def gone_on(old, cli, folder, missing):
     return json.loads((folder / "06-metrics.json").read_text())
 
 
-@pytest.mark.parametrize("missing", ["nothing", "06-", ("05-head-3", "06-"), ("04-total-2", "05-")])
+@pytest.mark.parametrize(
+    "missing",
+    ["nothing", "06-", ("05-head-3", "06-"), ("04-total-2", "04-total-3", "05-head-", "06-")],
+)
 def test_an_old_run_is_gone_on_with(old, cli, tmp_path, missing):
     expected = json.loads((old / "run" / "06-metrics.json").read_text())
     found = gone_on(old, cli, tmp_path, missing)

@@ -152,13 +152,13 @@ def test_a_study_takes_a_toy_rival_too(rival, road, tmp_path):
     assert "trim = 0.25" in shown
 
 
-def test_the_interface_has_twelve_public_methods():
+def test_the_interface_has_fourteen_public_methods():
     public = {
         name for name in vars(Head) if not name.startswith("_") and callable(vars(Head)[name])
     }
     assert public == {
         "phase", "phases", "gather", "absorb", "scores", "round_scores", "round_features",
-        "bind", "shapes", "arrays", "restore", "digest",
+        "bind", "shapes", "arrays", "restore", "digest", "affine", "room",
     }  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""The interface of every head: twelve methods. The stages never ask which head it is.
+"""The interface of every head: fourteen methods. The stages never ask which head it is.
 
     phase() -> Phase | None    what to gather next; None = solved
     phases() -> (Phase, …)     this one and all that may follow, in order
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
     absorb(total) -> (Head, Round)    server side: a new head, one phase further, and the record
-    scores(X) -> (n, C)        `round_scores`, `round_features`: after each round
+    scores(X) -> (n, C)        `round_scores`, `round_features`: after each round; `affine`: W and b
+    room(rows) -> bytes        what a thread takes for so many rows
     bind, shapes               what fits together
     arrays, restore, digest    the state, as files hold it
 

@@ -173,7 +173,7 @@ def histogram(X: Rows) -> I64:
     """
     if isinstance(X, FixedPoint):
         every = np.arange(2**16, dtype=np.uint16).view(np.int16) * 2.0**-X.bits
-        edges, rows = grid(X.bits), X.values.view(np.uint16)
+        edges, rows = grid(X.bits), X.values.astype(np.int16, copy=False).view(np.uint16)
         table = np.searchsorted(edges, every)
         return _counts(rows, len(edges), lambda part: table[part])
     edges, values = grid(None), real(X)
