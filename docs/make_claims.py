@@ -1,5 +1,7 @@
 """Writes docs/results/claims.md, the papers' claims and what is known of them, from claims.toml.
 
+The two versions of AFL's table are compared by the published figures of the package.
+
 python docs/make_claims.py
 """
 
@@ -9,6 +11,8 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from afltool.papers.crosstab import published
 
 DATA = Path(__file__).parent / "results" / "claims.toml"
 PAGE = DATA.with_suffix(".md")
@@ -37,6 +41,12 @@ cannot be compared, orders and distances can. A claim that does not hold here ma
 authors' features: nothing on this page says that a published figure was measured wrongly.
 
 """
+VERSIONS = """
+Of the 96 cells of both versions these {} differ; the others, and every ±, are the same. Top-1, %:
+
+| method | data | α | first version | later |
+| --- | --- | --- | --- | --- |
+"""
 COLUMNS = ("place", "claim", "checked by", "published", "here", "verdict")
 DEVIATIONS = """
 ## What is done otherwise here
@@ -57,7 +67,24 @@ def page(told: dict[str, Any]) -> str:
     for paper, title in PAPERS.items():
         text += f"\n## {title}\n\n" + _row(*COLUMNS) + _row(*["---"] * len(COLUMNS))
         text += "".join(_claim(one) for one in told["claim"] if one["paper"] == paper)
+        text += versions() if paper == "afl-v1" else ""
     return text + DEVIATIONS + "".join(_deviation(one) for one in told["deviation"])
+
+
+def versions() -> str:
+    """The cells of AFL's main table that the later version has otherwise, side by side."""
+    later = {tuple(sorted(one.axes.items())): one for one in published("afl-1")}
+    pairs = [(one, later[tuple(sorted(one.axes.items()))]) for one in published("afl-v1-2")]
+    rows = [
+        _row(one.axes["head"], one.axes["data"], f"{one.axes['alpha']}", _top1(one), _top1(two))
+        for one, two in pairs
+        if one.figures != two.figures
+    ]
+    return VERSIONS.format(len(rows)) + "".join(rows)
+
+
+def _top1(one: Any) -> str:
+    return f"{100 * one.figures['top1']:.2f} ± {100 * one.spread:.2f}"
 
 
 def _claim(one: dict[str, Any]) -> str:

@@ -18,13 +18,14 @@ from make_claims import DATA, PAGE, PAPERS, VERDICTS, page  # noqa: E402  (docs 
 
 TOLD = tomllib.loads(DATA.read_text("utf-8"))
 CLAIMS = TOLD["claim"]
-#: Tables, figures, theorems and lemmas of each paper, by its text.
+#: Tables, figures, theorems and lemmas of each paper, and sections whose sentences have numbers.
 CONTENTS = {
     "afl": [*(f"table {n}" for n in (1, 2, 3, 4, "A.1", "A.2", "A.3")), "figure 1", "figure 2",
-            "figure 3", "lemma 1", "theorem 1", "theorem 2"],
+            "figure 3", "lemma 1", "theorem 1", "theorem 2", "abstract", "section 4.2"],
     "afl-v1": ["table 1", "table 2", "table 3", "table 4", "figure 1", "figure 2"],
     "deepafl": [*(f"table {n}" for n in range(1, 32)), *(f"figure {n}" for n in range(1, 17)),
-                "lemma 1", "lemma 2", "theorem 1", "theorem 2", "theorem 3"],
+                "lemma 1", "lemma 2", "theorem 1", "theorem 2", "theorem 3", "abstract",
+                *(f"section {s}" for s in ("4.2", "E.3.2", "E.3.4", "E.3.5", "E.3.6", "O", "P"))],
     "safle": ["table 1", "table 2", "table 3", *(f"figure {n}" for n in range(1, 7)), "lemma 1",
               "theorem 1"],
 }  # fmt: skip

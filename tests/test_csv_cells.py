@@ -111,7 +111,8 @@ def test_markdown_says_a_text_and_does_nothing_else(table):
 def test_latex_has_one_line_for_a_note_and_for_a_row(table):
     lines = as_latex(table).splitlines()
     assert [line for line in lines if "script" in line and line.startswith("%")] == [lines[-1]]
-    assert len(lines) == 8
+    assert lines[-2] == "% mean over seeds"
+    assert len(lines) == 9
 
 
 def test_csv_of_a_study_quotes_when_asked(table):

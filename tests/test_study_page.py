@@ -82,6 +82,13 @@ def test_every_cell_has_its_command_and_its_digests(done, page):
     assert "FedFisher" in page, "the published figures, although none has a column of ours"
 
 
+def test_the_page_says_what_the_papers_have_behind_plus_and_minus(done, tmp_path):
+    found = report(done, tmp_path / "p.html", published="afl-1:cifar10").read_text()
+    shown = "mean ± standard deviation over seeds; published ± are standard deviations"
+    assert re.findall(r"<caption>([^<]*)</caption>", found)[0] == shown
+    assert "<caption>as published, ± are standard deviations</caption>" in found
+
+
 def test_a_page_is_html(done, tmp_path):
     with pytest.raises(UsageError, match=r"a page is an \.html file"):
         report(done, tmp_path / "page.pdf")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import numpy as np
@@ -516,7 +517,32 @@ def test_a_table_with_every_paper_has_one_published_figure_a_cell():
         assert all(len(entry.values) <= 1 for entry in made.entries.values()), name
 
 
-def test_a_table_says_what_a_paper_has_behind_its_plus_and_minus():
+def test_published_figures_of_one_cell_are_refused():
+    """Two data sets of a paper, of which the table tells nothing: no cell has their mean."""
+    found = [one for one in published("afl-A.2") if one.axes["head"] == "AFL"]
+    two = [replace(found[0], axes={**found[0].axes, "data": data}) for data in ("a", "b")]
+    with pytest.raises(UsageError, match=r"would average over data \(a, b\): add it to --rows"):
+        crosstab(two, ["head"], [], ["top1"], "mean", [])
+    assert len(crosstab(two, ["head"], ["data"], ["top1"], "mean", []).entries) == 2
+
+
+@pytest.mark.parametrize(("paper", "behind"), [
+    ("afl-1", "standard deviations"), ("deepafl-2", "standard errors"), ("safle-3", ""),
+])  # fmt: skip
+def test_the_header_says_what_a_paper_has_behind_its_plus_and_minus(paper, behind):
+    """In every format; with a statistic that has no ± nothing is said of it."""
+    ours = [Record({"head": "AFL", "alpha": 0.1, "data": "cifar10"}, {"top1": 0.7})]
+    asked = ([*ours, *beside(f"{paper}:cifar10", ours, [])], ["head", "layers", "backbone"],
+             ["alpha", "shards_per_client"], ["top1"])  # fmt: skip
+    made = crosstab(*asked, "mean±sd", ["seed"], "T")
+    header = "mean ± standard deviation over seeds" + f"; published ± are {behind}" * bool(behind)
+    assert FORMATS["md"](made).startswith(f"**T** ({header})\n")
+    assert f"\n% {header}\n" in FORMATS["latex"](made)
+    assert json.loads(FORMATS["json"](made))["shows"] == header
+    assert crosstab(*asked, "mean", ["seed"]).shows == "mean over seeds"
+
+
+def test_each_paper_has_one_thing_behind_its_plus_and_minus():
     """AFL and SAFLe print standard deviations, DeepAFL standard errors."""
     kinds = {name.split("-")[0]: set() for name in names()}
     for name in names():

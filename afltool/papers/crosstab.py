@@ -12,7 +12,7 @@ our options.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -84,6 +84,13 @@ class Crosstab:
         entry = self.entries.get((row, column))
         return HOLE if entry is None else shown_entry(entry, column[0], self.stat, pm)
 
+    @property
+    def shows(self) -> str:
+        """What a figure of ours is, and what papers have behind ±."""
+        theirs = spreads(one for entry in self.entries.values() for one in entry.records)
+        published = f"; published ± are {theirs}" if theirs and "±" in self.stat else ""
+        return STATISTICS[self.stat] + published
+
     def __str__(self) -> str:
         """The table in Markdown, with its notes."""
         return as_markdown(self)
@@ -120,12 +127,7 @@ def crosstab(
             figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
             column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
-    for (row, _), entry in entries.items():
-        if row[0] == "published" and len(entry.values) > 1:
-            raise UsageError(
-                f"a cell of the table would average {len(entry.values)} published figures of "
-                f"{row_keys[row]}: add an option that differs to --rows or --columns"
-            )
+    for entry in entries.values():
         _check_alike(entry.records, {*rows, *columns, *seeds, SETTING})
     order = {"ours": 0, "also": 1, "published": 2}
     ranked = sorted(row_keys, key=lambda key: order[key[0]])
@@ -145,7 +147,7 @@ def _enter(entry: Entry, record: Record, value: str) -> None:
 
 
 def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
-    """Records of one cell may differ in seeds alone."""
+    """Records of one cell may differ in seeds alone, so those of a paper not at all."""
     names = dict.fromkeys(["head", *(name for record in records for name in record.axes)])
     for name in names:
         if name in averaged:
@@ -167,6 +169,11 @@ def plain(value: Any) -> Any:
         return f"{float(value):g}"
     except (TypeError, ValueError):
         return str(value)
+
+
+def spreads(records: Iterable[Record]) -> str:
+    """What papers have behind the ± of these records, such as "standard errors"; or nothing."""
+    return " and ".join(sorted({f"{one.spread_of}s" for one in records if one.spread_of}))
 
 
 def _named(name: str, value: Any) -> str:
@@ -217,9 +224,7 @@ def statistic(entry: Entry, stat: str) -> tuple[float, float | None]:
 def as_markdown(table: Crosstab) -> str:
     """Pipes, padded so that the source reads as a table, too; notes below."""
     notes = [f"\n{in_markdown(note)}" for note in table.notes]
-    title = (
-        [f"**{in_markdown(table.title)}** ({STATISTICS[table.stat]})", ""] if table.title else []
-    )
+    title = [f"**{in_markdown(table.title)}** ({table.shows})", ""] if table.title else []
     return "\n".join([*title, *markdown_lines(_grid(table)), *notes]) + "\n"
 
 
@@ -247,7 +252,7 @@ def _line(cells: Sequence[str], wide: Sequence[int]) -> str:
 
 def as_latex(table: Crosstab) -> str:
     r"""A tabular that needs no package; notes are comments."""
-    notes = [f"% {shown(note)}" for note in table.notes]
+    notes = [f"% {shown(note)}" for note in (table.shows, *table.notes)]
     return "\n".join([*latex_lines(_grid(table)), *notes]) + "\n"
 
 
@@ -314,7 +319,8 @@ def as_records(table: Crosstab) -> list[dict[str, Any]]:
 
 def as_json(table: Crosstab) -> str:
     """Entries and notes."""
-    found = {"title": table.title, "entries": as_records(table), "notes": table.notes}
+    told = {"title": table.title, "shows": table.shows}
+    found = {**told, "entries": as_records(table), "notes": table.notes}
     return json_text(found, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -15,11 +15,10 @@ from typing import Any
 from ..inputs import distinct_files
 from . import records as found_by
 from .cells import StudyFolder, line
-from .crosstab import Crosstab, Entry, Record, published, statistic
+from .crosstab import Crosstab, Entry, Record, published, spreads, statistic
 from .hypertext import check_page, command, html_table, picture, text, write_page
 from .options import (
     FIGURES,
-    STATISTICS,
     TableOptions,
     names_of,
     numbers_of,
@@ -100,19 +99,21 @@ def _crosstab(made: Crosstab) -> str:
         lines.append(f'<tr class="{kind}">{"".join(cells)}</tr>')
     notes = "".join(f"<li>{text(note)}</li>" for note in made.notes)
     notes = f'<ul class="notes">{notes}</ul>' if notes else ""
-    return f"<h2>{text(made.title)}</h2>{html_table(names, lines, STATISTICS[made.stat])}{notes}"
+    return f"<h2>{text(made.title)}</h2>{html_table(names, lines, made.shows)}{notes}"
 
 
 def _published(name: str) -> str:
     """The figures of a paper's table, all of them or those of the data set that is named."""
     of = name.partition(":")[2]
-    rows = [row for one in published(name) if of in ("", one.axes["data"]) for row in _rows(one)]
+    found = [one for one in published(name) if of in ("", one.axes["data"])]
+    rows = [row for one in found for row in _rows(one)]
     texts = ("".join(f'<td class="text">{text(one)}</td>' for one in row) for row in rows)
     lines = [f'<tr class="published">{row}</tr>' for row in texts]
+    behind = ", ± are ".join(filter(None, ("as published", spreads(found))))
     return (
         f"<h2>Published figures</h2><details><summary>{text(name)}: {len(rows)} figures as "
         "published, with other backbone, weights or splits than ours</summary>"
-        f"{html_table(('method', 'data', 'setting', 'figure', 'value'), lines, 'as published')}"
+        f"{html_table(('method', 'data', 'setting', 'figure', 'value'), lines, behind)}"
         "</details>"
     )
 

@@ -136,10 +136,8 @@ def notes(results: Results, o: TableOptions, papers: Sequence[Record]) -> list[s
     if papers:
         unknown = any(one.axes["data"] == NOT_STATED for one in papers)
         which = ", on data that the paper does not name" if unknown else ""
-        of = " and ".join(sorted({one.spread_of for one in papers if one.spread_of}))
-        behind = f" What it has behind ± is the {of} over its runs." if of else ""
         found.append(
-            f"Published: {o.published}{which}; other backbone, weights or splits than ours.{behind}"
+            f"Published: {o.published}{which}; other backbone, weights or splits than ours."
         )
     elif o.published not in (None, "none"):
         theirs = sorted({str(one.axes["data"]) for one in published(str(o.published))})
