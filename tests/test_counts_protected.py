@@ -7,7 +7,8 @@ import pytest
 from rounds_under_masks import Round, digest
 
 import afltool
-from afltool.errors import MismatchError, UsageError
+from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files.features import open_features
 from afltool.files.statistics import load_statistics
 from afltool.heads.evaluation import changes_of_counts
 from afltool.privacy import accountant
@@ -40,6 +41,20 @@ def test_the_sum_under_masks_is_the_plain_one(fresh):
     masked = fresh.where / "masked" / "client-site-0.h5"
     assert "evaluations" not in afltool.info(masked)
     assert masked.stat().st_size < 1 << 20
+
+
+def test_a_site_refuses_a_small_group_under_masks_too(road, tmp_path):
+    fresh = Round(tmp_path, 3, 2)
+    fresh.head = afltool.evaluation([road.head], tmp_path / "groups.h5", groups=["f", "m"])
+    fresh.new_roster("groups.json", 2)
+    fresh.offer(fresh.sites)
+    with open_features(tmp_path / "site-0.h5") as rows:
+        lines = [f"{one.decode()},{'f' if i < 4 else 'm'}" for i, one in enumerate(rows.row_ids)]
+    table = fresh.where / "sex.csv"
+    table.write_text("\n".join(["row,sex", *lines]) + "\n")
+    with pytest.raises(InvalidDataError, match="'site-0' has 4 rows of the group 'f'; expected"):
+        fresh.masked("site-0", "small", by=f"{table}:sex")
+    assert not (fresh.where / "small").exists()
 
 
 def test_signed_counts_are_added_up_for_their_roster_alone(sites, road):

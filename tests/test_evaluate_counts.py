@@ -364,17 +364,46 @@ def test_intervals_are_wilsons():
         assert fc.wilson(hits, n) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
-def test_groups_of_a_total_with_few_rows_are_not_shown(road, sexes, tmp_path):
-    """Where no site could be asked, as under masks, the reader holds back."""
-    part = afltool.counts(road.head, road.test, tmp_path / "o", by=f"{sexes}:ward", min_group=4)
-    s = load_statistics(part)
-    options = {**s.context.head["options"], "min_group": 5}
+def few(path, out, least):
+    """The same counts of a round whose groups have at least so many rows."""
+    s = load_statistics(path)
+    options = {**s.context.head["options"], "min_group": least}
     context = replace(s.context, head={**s.context.head, "options": options})
-    few = replace(s, context=context)
-    save_statistics(tmp_path / "few.h5", few, {"stage": "x", "options": {}, "inputs": {}})
+    return save_statistics(
+        out, replace(s, context=context), {"stage": "x", "options": {}, "inputs": {}}
+    )
+
+
+def test_groups_of_a_total_with_few_rows_are_not_shown(road, sexes, tmp_path):
+    """Where a site was taken out: the small group is held back, and another that would tell it."""
+    part = afltool.counts(road.head, road.test, tmp_path / "o", by=f"{sexes}:ward", min_group=4)
+    few(part, tmp_path / "few.h5", 5)
     (found,) = afltool.info(tmp_path / "few.h5")["evaluations"]
     assert found["by"]["x"] == {"n": None, "accuracy": None, "balanced-accuracy": None, "f1": None}
-    assert found["by"]["y"]["n"] == 196
+    assert found["by"]["y"]["n"] is None
+    assert (afltool.read_counts(tmp_path / "few.h5").heads[0].groups == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "held"),
+    [
+        ([79, 9, 0, 12, 100], "bd"), ([190, 10, 0, 0, 0], ""), ([3, 2, 11, 184, 0], "abc"),
+        ([6, 5, 189, 0, 0], "ab"), ([198, 2, 0, 0, 0], "ab"),
+    ],
+)  # fmt: skip
+def test_what_is_held_back_cannot_be_told_from_the_rest(road, tmp_path, sizes, held):
+    with open_features(road.test) as rows:
+        ids = [one.decode() for one in rows.row_ids]
+    names = np.repeat(list("abcde"), sizes)
+    lines = [f"{one},{name}" for one, name in zip(ids, names, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["row,of", *lines]) + "\n")
+    how = {"by": f"{tmp_path / 't.csv'}:of", "groups": list("abcde"), "min_group": 1}
+    found = few(afltool.counts(road.head, road.test, tmp_path / "o", **how), tmp_path / "f.h5", 10)
+    counted = dict(zip("abcde", afltool.read_counts(found).heads[0].groups, strict=True))
+    (told,) = afltool.info(found)["evaluations"]
+    for name, n in zip("abcde", sizes, strict=True):
+        assert told["by"][name]["n"] == (None if name in held else n)
+        assert (counted[name] == -1).all() if name in held else counted[name].sum() == n
 
 
 def test_pictures_and_tables_read_a_total(road, at, tmp_path, cli):

@@ -30,7 +30,7 @@ class HeadCounts:
     bin also what lies beyond. ``scores`` int64 (C, 2, B): of each class the scores of other rows
     and of its own ones. ``confidence`` int64 (2, B): highest scores of wrong rows and of right
     ones. ``probabilities``: whether scores are probabilities. ``groups`` int64 (G, C, C): a
-    confusion matrix for each group.
+    confusion matrix for each group, of −1 where it is held back.
     """
 
     name: str
@@ -110,6 +110,9 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
     told, bins = options.described[number], options.bins[number]
     named = (counting.CONFUSION, counting.TOP, counting.SCORES, counting.CONFIDENCE)
     confusion, ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
+    groups = s.arrays.get(of_head(GROUPS, number))
+    if groups is not None and not s.context.noise:
+        groups = _held_back(groups, options.min_group)
     return HeadCounts(
         told["name"],
         told["digest"],
@@ -119,5 +122,17 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
         ranks,
         scores,
         confidence,
-        s.arrays.get(of_head(GROUPS, number)),
+        groups,
     )
+
+
+def _held_back(groups: I64, least: int) -> I64:
+    """The matrices of groups, −1 in those of few rows, and in the next smallest ones until two are
+    held back that have ``least`` rows: all rows less the groups that are shown would tell one."""
+    sizes = groups.sum(axis=(1, 2))
+    order = np.argsort(sizes, kind="stable")[(sizes == 0).sum() :]
+    hidden = int((sizes[order] < least).sum())
+    while hidden and (hidden < 2 or sizes[order[:hidden]].sum() < least) and hidden < len(order):
+        hidden += 1
+    held = np.isin(np.arange(len(sizes)), order[:hidden])
+    return np.where(held[:, None, None], np.int64(-1), groups)

@@ -73,7 +73,7 @@ class HeadOptions(Options):
         return ()
 
     def least_of_group(self) -> int:
-        """The fewest rows of a group, if there are any, in sums that can be read."""
+        """The fewest rows of a group, if there are any, in the sums of a client."""
         return 1
 
     def files(self) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class RoundOptions(Options):
     )
     _groups = "group of rows that is counted apart; may be repeated, the same at every site"
     groups: tuple[str, ...] = option((), _groups)
-    _least = "fewest rows of a group in a file that can be read; groups without rows are allowed"
+    _least = "fewest rows of a group in the file of a site; groups without rows are allowed"
     min_group: int = option(LEAST, _least, at_least=1)
 
 

@@ -209,7 +209,7 @@ def _groups(one: Found, head: str) -> Iterator[str]:
         return
     lines = []
     for name, figures in one["by"].items():
-        few = "too few rows to be shown" if figures["n"] is None else f"{figures['n']:,}"
+        few = "held back" if figures["n"] is None else f"{figures['n']:,}"
         shares = ("–" if figures[k] is None else f"{figures[k]:.4f}" for k in list(figures)[1:])
         lines.append(_line(name, few, *shares))
     names = ("group", "rows", "accuracy", "balanced accuracy", "f1")

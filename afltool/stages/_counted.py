@@ -159,16 +159,15 @@ def _reliability(head: HeadCounts) -> dict[str, list[float | None]]:
 
 
 def _groups(counts: Counts, head: HeadCounts) -> dict[str, Any]:
-    """Rows and figures of each group; none of one with too few rows to be shown."""
+    """Rows and figures of each group; none of those that are held back."""
     if head.groups is None:
         return {}
     found = {}
     for name, confusion in zip(counts.groups, head.groups, strict=True):
         n = int(confusion.sum())
-        few = 0 < n < counts.min_group
-        figures = fc.exact(confusion) if n and not few else {}
+        figures = fc.exact(confusion) if n > 0 else {}
         values = nulls(figures.get(one, float("nan")) for one in OF_GROUPS)
-        found[name] = {"n": None if few else n, **dict(zip(OF_GROUPS, values, strict=True))}
+        found[name] = {"n": None if n < 0 else n, **dict(zip(OF_GROUPS, values, strict=True))}
     return {"by": found}
 
 

@@ -161,8 +161,7 @@ def _grouped(clients: ClientRows, o: LocalStatsOptions, head: Head) -> ClientRow
     if o.by is None:
         return clients
     found = clients.grouped(groups, o.by)
-    if not o.mask:  # under masks nobody reads the numbers of one client
-        found.check_groups(groups, head.options.least_of_group(), o.sum)
+    found.check_groups(groups, head.options.least_of_group(), o.sum)
     return found
 
 
