@@ -233,6 +233,25 @@ def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):
         damaged.bind(head.dim, head.classes)
 
 
+def test_scores_beyond_the_bins_are_no_base_of_a_map(road, tmp_path):
+    """Nearest-mean's lie far outside −0.5 to 1.5: a map of the end bins took its accuracy away."""
+    total = tmp_path / "total.h5"
+    afltool.local_stats(road.train, "discriminant", tmp_path / "s", client="a", rule="nearest-mean")
+    afltool.aggregate([tmp_path / "s"], total)
+    far = afltool.solve(total, tmp_path / "far.h5")
+    afltool.counts(far, road.test, tmp_path / "c")
+    with pytest.raises(
+        InvalidDataError, match=r"at an end of -0\.5 to 1\.5, or beyond.*wider bins"
+    ):
+        afltool.calibrate(far, tmp_path / "c" / "client-test.h5", tmp_path / "made.h5")
+    assert not (tmp_path / "made.h5").exists()
+    wide = tmp_path / "wide"
+    afltool.counts(far, road.test, wide, bins="-400:400:12000")
+    made = afltool.calibrate(far, wide / "client-test.h5", tmp_path / "ok.h5", method="temperature")
+    before, after = (afltool.evaluate(one, road.test)["top1"] for one in (far, made))
+    assert after == before
+
+
 def test_the_estimator_has_probabilities_once_it_is_calibrated(digits, tmp_path):
     x, y = load_digits(return_X_y=True)
     found = clone(digits[0]).fit(x[:600] / 16, y[:600])

@@ -39,6 +39,7 @@ def calibrate(
         raise MismatchError(f"{counts} counts other classes than those of the head {head}")
     if not read.rows:
         raise InvalidDataError(f"{counts} counts 0 rows: there is nothing to calibrate by")
+    _check_ends(counts, found)
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
     made_by = recipe("calibrate", {"method": options.method}, inputs)
     if not up_to_date(out, made_by, overwrite):
@@ -48,6 +49,21 @@ def calibrate(
         save_head(out, made, made_by, space, report=report)
         log.info("calibrate: %s by %d rows; %s", options.method, read.rows, made.serves.format(out))
     return out
+
+
+def _check_ends(counts: Path, found: HeadCounts) -> None:
+    """Refuse scores of which most lie in the bins at the ends: a map of these would tell nothing.
+
+    Probabilities may rightly be near 0 and 1.
+    """
+    own = found.scores[:, 1]
+    share = own[:, [0, -1]].sum() / own.sum()
+    if not found.probabilities and share > 0.5:
+        raise InvalidDataError(
+            f"{share:.0%} of the rows of {counts} have the score of their class in a bin at an end "
+            f"of {found.edges[0]:g} to {found.edges[-1]:g}, or beyond: no map can be fitted to it. "
+            "Count again with wider bins (--bins LO:HI:COUNT)"
+        )
 
 
 def _of_head(head: Path, digest: str, counts: Path, every: tuple[HeadCounts, ...]) -> HeadCounts:
