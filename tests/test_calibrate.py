@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -281,3 +284,14 @@ def test_every_head_can_be_calibrated(head, options):
     right = P.argmax(axis=1) == y[1200:]
     bins = np.minimum((P.max(axis=1) * 15).astype(int), 14)
     assert np.abs(np.bincount(bins, P.max(axis=1) - right)).sum() / len(right) < 0.08
+
+
+def test_the_example_shows_a_smaller_error_after_each_map():
+    """Of every head that is a least squares fit, on rows of test that the maps did not see."""
+    script = Path(__file__).parents[1] / "examples" / "calibration.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    lines = [line.split("|")[1:-1] for line in done.stdout.splitlines()[2:]]
+    assert len(lines) == 6
+    for name, _, before, *after in lines:
+        if name.strip() != "softmax":
+            assert all(float(one) < float(before) for one in after), name
