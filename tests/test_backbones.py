@@ -8,16 +8,20 @@ import json
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from helpers_images import write_imagefolder
 from PIL import Image
 from torch import nn
 from torchvision import models, transforms
 from torchvision.models.feature_extraction import create_feature_extractor
 
+import afltool
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node
 from afltool.sources.backbones import families, published
@@ -298,6 +302,35 @@ def test_a_last_linear_layer_that_is_no_classifier_is_refused(fake, network, mes
     fake(lambda: copy.deepcopy(network))
     with pytest.raises(UsageError, match=message):
         load_backbone("fake", weights="random", image_size=2)
+
+
+class Watched(nn.BatchNorm2d):
+    """Batch normalisation that writes down in which mode it runs."""
+
+    modes: ClassVar[list[bool]] = []
+
+    def forward(self, x):
+        self.modes.append(self.training)
+        return super().forward(x)
+
+
+def test_networks_run_in_evaluation_mode(fake, tmp_path):
+    """Also one that was built in training mode: features of a row are its own in any batch."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), Watched(4), nn.Flatten(), nn.Linear(784, 2)).train()
+    fake(lambda: copy.deepcopy(network))
+    images = write_imagefolder(tmp_path / "images", per_class=5, splits=("train",))
+    found = []
+    for size in (1, 8):
+        file = afltool.extract("fake", f"imagefolder:{images}", "train", tmp_path / f"{size}.h5",
+                               weights="random", image_size=16, batch_size=size, engine="torch",
+                               plain=True)  # fmt: skip
+        with open_features(file) as features:
+            found.append(np.asarray(features.stored(0, len(features))))
+    assert Watched.modes
+    assert not any(Watched.modes)
+    assert len(found[0]) == 15
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize(("name", "size"), [("vit_b_16", 30), ("inception_v3", 32)])

@@ -524,6 +524,9 @@ def test_published_figures_of_one_cell_are_refused():
     with pytest.raises(UsageError, match=r"would average over data \(a, b\): add it to --rows"):
         crosstab(two, ["head"], [], ["top1"], "mean", [])
     assert len(crosstab(two, ["head"], ["data"], ["top1"], "mean", []).entries) == 2
+    again = [found[0], replace(found[0], figures={"top1": 0.5})]  # all options are the same
+    with pytest.raises(UsageError, match="would average 2 published figures of AFL"):
+        crosstab(again, ["head"], [], ["top1"], "mean", [])
 
 
 @pytest.mark.parametrize(("paper", "behind"), [

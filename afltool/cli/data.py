@@ -45,7 +45,9 @@ def add_to(app: typer.Typer) -> None:
         app,
         "import",
         {"embeddings": ".npz, .parquet or .safetensors with x and y, or .npy with --labels"},
-        "Make a feature file of embeddings that another program made.",
+        "Make a feature file of embeddings that another program made. Its network must have been "
+        "in evaluation mode: batch normalisation in training mode mixes rows, and heads then "
+        "depend on who owns which rows.",
         ImportOptions,
         stage="imports:import_embeddings",
     )

@@ -127,8 +127,13 @@ def crosstab(
             figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
             column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
-    for entry in entries.values():
+    for (row, _), entry in entries.items():
         _check_alike(entry.records, {*rows, *columns, *seeds, SETTING})
+        if row[0] == "published" and len(entry.values) > 1:
+            raise UsageError(
+                f"a cell of the table would average {len(entry.values)} published figures of "
+                f"{row_keys[row]}: add an option that differs to --rows or --columns"
+            )
     order = {"ours": 0, "also": 1, "published": 2}
     ranked = sorted(row_keys, key=lambda key: order[key[0]])
     filled = {column for (_, column), one in entries.items() if one.values or one.holes}
@@ -147,7 +152,7 @@ def _enter(entry: Entry, record: Record, value: str) -> None:
 
 
 def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
-    """Records of one cell may differ in seeds alone, so those of a paper not at all."""
+    """Records of one cell may differ in seeds alone."""
     names = dict.fromkeys(["head", *(name for record in records for name in record.axes)])
     for name in names:
         if name in averaged:
