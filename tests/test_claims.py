@@ -29,6 +29,17 @@ CONTENTS = {
     "safle": ["table 1", "table 2", "table 3", *(f"figure {n}" for n in range(1, 7)), "lemma 1",
               "theorem 1"],
 }  # fmt: skip
+#: Figures of sentences of the papers, which stand in what a claim says or in its published figures.
+SENTENCES = {
+    "afl": "73.50 64.07, 56.62 32.99, 57.55 36.12, 57.72 57.89, 150 200 236.61 30,000 50,000, "
+    "58.56 49.62, 12.04 16.36, 35.87 19.31",
+    "afl-v1": "12,000 20,000 50 100, 53.86 53.65",
+    "deepafl": "2.1, 5.68 8.42, 9 31.38 9.95, 10.41 25.97 18.65 32.8, 1.5, 50.2, 99.7 99.6, 70.1, "
+    "3.64 9.25 1.90 3.43 8.68 22.2 2.70 5.87, 0.05, 5 2, 5.06 2.73, 156.21 1.56 33,000, 0.7, "
+    "65.14 64.81 61.54 61.36, 60.91, 0.5 1.1 2, 10 2.5 91.74 90, 23.6 8.39 91.74 50.05",
+    "safle": "90.73 4.3 70.61 64.58, 41, 70 146 60 170, 95.31 93.18 77.83 76.63, "
+    "69.47 67.82 66.53 62.94 69.8 68.5 68.9 63.3 63.6 61.9 59.6 53.9",
+}
 NUMBER = re.compile(r"(?<![\w.^⁻-])\d[\d,.]*\d|(?<![\w.^⁻-])\d")
 
 
@@ -97,6 +108,16 @@ def test_published_figures_are_the_papers():
     assert not wrong
 
 
+@pytest.mark.parametrize("paper", SENTENCES)
+def test_every_sentence_with_numbers_has_a_claim(paper):
+    """All figures of a sentence stand in one claim."""
+    told = [set(NUMBER.findall(f"{one['says']} {one.get('published', '')}"))
+            for one in CLAIMS if one["paper"] == paper]  # fmt: skip
+    lacking = [one for one in SENTENCES[paper].split(", ")
+               if not any(set(one.split()) <= figures for figures in told)]  # fmt: skip
+    assert not lacking
+
+
 def test_the_two_versions_of_afl_differ_in_fourteen_cells():
     """The seven rivals at α = 0.1 on CIFAR-100 and Tiny-ImageNet; each ± is the same in both."""
     first, later = (
@@ -132,3 +153,7 @@ def test_studies_have_what_their_tables_have():
     assert ("cifar100", "DeepAFL", 0.01) in settings("deepafl-table24", "data", "label", "alpha")
     assert {rounds for _, rounds in settings("afl-v1-table2", "label", "rounds")} == {None, 200}
     assert len(settings("afl-figure3", "label", "alpha")) == 8
+    codes = settings("safle-table2", "bucketing", "buckets", "group_size", "every_digit")
+    assert len(codes) == 12
+    assert {digits for *_, digits in codes} == {True}
+    assert {one[:3] for one in codes if one[2] != 2} == {("integer", 14, 1), ("integer", 20, 1)}
