@@ -7,6 +7,8 @@ the client's own running statistics. This script makes such features and trains 
 
     python examples/training_mode.py FOLDER-WITH-train-AND-test -o training-mode
 
+With --drop-last, --scheme dirichlet-pfl or --rounds 500, alone or together, it measures only those.
+
 For each partition it writes features of the training rows, client by client in batches of 64 in
 training mode, and of the test rows with three kinds of statistics:
 
@@ -48,6 +50,7 @@ PFL = {
     "dirichlet-pfl 0.01": ["--scheme", "dirichlet-pfl", "--alpha", "0.01", "--top-up"],
 }
 TESTS = ("pretrained", "even", "own")
+ROUNDS = 200
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,8 @@ def dealt(words: list[str], clients: int, features: Path, path: Path) -> dict[st
     """Write the partition to ``path``; the client of each row, by row id."""
     table = path.with_suffix(".csv")
     if not table.exists():
-        asked = [*words, "--clients", clients, "--overwrite", "-o", path, "--export", table]
-        afltool("partition", features, *asked)
+        options = [*words, "--clients", clients, "--overwrite", "-o", path, "--export", table]
+        afltool("partition", features, *options)
     with table.open(newline="") as file:
         return {row["row"]: int(row["client"]) for row in csv.DictReader(file)}
 
@@ -153,15 +156,15 @@ class Results:
 
     def __init__(self, out: Path) -> None:
         self.out, self.path = out, out / "results.json"
-        self.found = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.measured = json.loads(self.path.read_text()) if self.path.exists() else {}
 
     def measure(self, name: str, *words: object) -> None:
-        if name not in self.found:
-            said = json.loads(afltool(*words, "-o", self.out / "work", "--overwrite", "--json"))
-            best = said.get("accuracies", {}).get("best_on_test_rows", said)["top1"]
-            self.found[name] = {"last": 100 * said["top1"], "best": 100 * best}
-            self.path.write_text(json.dumps(self.found, indent=1) + "\n")
-        one = self.found[name]
+        if name not in self.measured:
+            result = json.loads(afltool(*words, "-o", self.out / "work", "--overwrite", "--json"))
+            best = result.get("accuracies", {}).get("best_on_test_rows", result)["top1"]
+            self.measured[name] = {"last": 100 * result["top1"], "best": 100 * best}
+            self.path.write_text(json.dumps(self.measured, indent=1) + "\n")
+        one = self.measured[name]
         print(f"{name:60} {one['last']:6.2f} (best round {one['best']:6.2f})", flush=True)
 
     def afl(self, name: str, train: Path, test: Path) -> None:
@@ -170,9 +173,13 @@ class Results:
             f"AFL, {name}", "run", *given, "--scheme", "iid", "--clients", 1, "--ridge", "auto"
         )
 
-    def fedavg(self, name: str, train: Path, test: Path, partition: Path, *options: object) -> None:
-        asked = ["--partition", partition, "--test", test, *options]
-        self.measure(f"FedAvg, {name}", "baseline", "fedavg", train, *asked)
+    def fedavg(self, name: str, files: tuple[Path, Path, Path], rounds: int, drop: bool) -> None:
+        """With ``files``: training and test features, and the partition."""
+        train, test, partition = files
+        name += ", drop-last" * drop + f", {rounds} rounds" * (rounds != ROUNDS)
+        options = ["--partition", partition, "--test", test, "--rounds", rounds]
+        options += ["--drop-last"] * drop
+        self.measure(f"FedAvg, {name}", "baseline", "fedavg", train, *options)
 
 
 def main() -> None:
@@ -184,11 +191,17 @@ def main() -> None:
     parser.add_argument("--test-per-class", type=int, default=500)
     parser.add_argument("--image-size", type=int, default=96)
     parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--drop-last", action="store_true", help="FedAvg with --drop-last alone")
     parser.add_argument("--seed", type=int, default=0)
     every = PARTITIONS | PFL
     parser.add_argument("--partitions", nargs="+", default=list(every), choices=list(every))
+    schemes = list(dict.fromkeys(words[1] for words in every.values()))
+    parser.add_argument("--scheme", choices=schemes, help="only the partitions of this scheme")
     args = parser.parse_args()
+    partitions = [name for name in args.partitions if args.scheme in (None, every[name][1])]
+    if not partitions:
+        parser.error(f"--scheme {args.scheme} has none of --partitions {args.partitions}")
     args.out.mkdir(parents=True, exist_ok=True)
     train = read(args.data / "train", args.train_per_class, args.image_size)
     test = read(args.data / "test", args.test_per_class, args.image_size)
@@ -204,16 +217,16 @@ def main() -> None:
             import_rows(np.concatenate(list(batches(fresh(), rows.pixels))), rows, path)
         plain[name] = path
     results.afl("ordinary features", plain["train"], plain["test"])
-    short = ["--rounds", args.rounds]
-    for name in args.partitions:
+    drops = [True] if args.drop_last else [False, True]
+    for name in partitions:
         partition = args.out / f"{name.replace(' ', '-')}-{args.seed}.h5"
         words = [*every[name], "--seed", str(args.seed)]
         owners = dealt(words, args.clients, plain["train"], partition)
         pair = (plain["train"], plain["test"], partition)
-        results.fedavg(f"ordinary features, {name}", *pair, *short)
-        results.fedavg(f"ordinary features, {name}, drop-last", *pair, *short, "--drop-last")
-        if name in ("iid", "dirichlet 0.1"):
-            results.fedavg(f"ordinary features, {name}, 500 rounds", *pair, "--rounds", 500)
+        for drop in drops:
+            results.fedavg(f"ordinary features, {name}", pair, args.rounds, drop)
+        if name in ("iid", "dirichlet 0.1") and not args.drop_last:
+            results.fedavg(f"ordinary features, {name}", pair, 500, drop=False)
         if name not in PARTITIONS:
             continue
         files = {test: args.out / f"{partition.stem}-{test}.h5" for test in ("train", *TESTS)}
@@ -227,10 +240,8 @@ def main() -> None:
         for which in TESTS:
             what = f"training mode, {name}, test {which}"
             results.afl(what, files["train"], files[which])
-            results.fedavg(what, files["train"], files[which], partition, *short)
-            results.fedavg(
-                f"{what}, drop-last", files["train"], files[which], partition, *short, "--drop-last"
-            )
+            for drop in drops:
+                results.fedavg(what, (files["train"], files[which], partition), args.rounds, drop)
 
 
 def check_control(pixels: torch.Tensor) -> None:

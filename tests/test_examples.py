@@ -228,20 +228,30 @@ def test_the_notebook_holds_no_outputs():
 @pytest.mark.slow
 def test_features_of_training_mode_on_a_few_images(tmp_path):
     draw = np.random.default_rng(0)
-    for split, many in {"train": 8, "test": 3}.items():
+    for split, many in {"train": 12, "test": 3}.items():
         for name in ("cat", "dog"):
             (tmp_path / split / name).mkdir(parents=True)
             for i in range(many):
                 pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
                 Image.fromarray(pixels).save(tmp_path / split / name / f"{i}.png")
-    asked = ["--clients", 2, "--rounds", 2, "--image-size", 64, "--partitions", "iid"]
+    few = ["--clients", 2, "--rounds", 2, "--image-size", 64]
     script = ROOT / "examples" / "training_mode.py"
-    said = run(sys.executable, script, tmp_path, "-o", tmp_path / "out", *asked)
-    assert "largest difference of features 0.0" in said
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    command = [sys.executable, script, tmp_path, "-o", tmp_path / "out", *few]
+    printed = run(*command, "--partitions", "iid")
+    assert "largest difference of features 0.0" in printed
+    results = tmp_path / "out" / "results.json"
+    found = json.loads(results.read_text())
     kinds = {"pretrained", "even", "own"}
     assert {name.split("test ")[1] for name in found if name.startswith("AFL, training")} == kinds
     assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
+    split = ["--scheme", "dirichlet-pfl", "--partitions", "dirichlet-pfl 0.01"]
+    for more, named in {(): "", ("--drop-last",): ", drop-last"}.items():
+        results.unlink()
+        run(*command, *split, *more)
+        made = {name for name in json.loads(results.read_text()) if name.startswith("FedAvg")}
+        last = f"FedAvg, ordinary features, dirichlet-pfl 0.01{named}, 2 rounds"
+        assert last in made
+        assert len(made) == 2 - len(more)
 
 
 @pytest.mark.slow
