@@ -983,6 +983,28 @@ def test_every_shipped_study_can_be_expanded(road):
         assert 0 < len(cells) <= shown[name], name
 
 
+def _printed(folder):
+    """A command of each kind that shipped studies print: of equal words, but for numbers."""
+    for name in shipped_names():
+        for cell in find(name).cells:
+            command = cell.commands(folder)[1]
+            yield re.sub(r"[0-9.]+|\S*/\S*", "N", " ".join(command)), command
+
+
+def test_every_command_that_a_shipped_study_prints_is_accepted(cli, tmp_path):
+    """Job scripts are made of the options of `run` after the same checks, without data."""
+    kinds = dict(_printed(StudyFolder(tmp_path / "S")))
+    assert {command[0] for command in kinds.values()} == {"run", "baseline"}
+    for stage, *words in kinds.values():
+        if stage == "run":
+            text = shlex.join(words).replace("--keep-rounds last ", "")  # jobs keep every round
+            done = cli("slurm", *shlex.split(text), "--print")
+            assert done.exit_code == 0, (words, done.stderr)
+        else:
+            done = cli(stage, *words)
+            assert "there is no file" in done.stderr, (words, done.stderr)
+
+
 def blocks(kind):
     text = (Path(__file__).parents[1] / "docs" / "studies.md").read_text()
     return re.findall(rf"```{kind}\n(.*?)```", text, re.S)

@@ -17,7 +17,7 @@ from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
 from afltool.papers.options import PictureOptions
 from afltool.papers.pages import text
-from afltool.papers.plots import lines_of, series_of, study_picture
+from afltool.papers.plots import lines_of, runs_by_name, series_of, study_picture
 from afltool.papers.records import records
 from afltool.papers.results import finished, results_of
 
@@ -110,6 +110,27 @@ def test_a_cell_that_failed_says_why(done, tmp_path):
     shown = report(copy, tmp_path / "p.html").read_text()
     assert "7 of 8 cells done" in shown
     assert "<dt>why</dt><dd>out of &lt;memory&gt;</dd>" in shown
+
+
+def test_costs_are_of_the_options_that_our_cells_have(done, tmp_path):
+    chosen = {"columns": "", "where": ("alpha=1",), "published": "safle-3:cifar10"}
+    chosen["rows"] = "head,backbone"
+    shown = report(done, tmp_path / "p.html", **chosen).read_text()
+    costs = shown.split("<h2>Costs</h2>")[1].split("<h2>")[0]
+    assert "vit_b_16" in shown.split("<h2>Costs</h2>")[0]
+    assert "AFL &lt;i&gt;" in costs
+    assert "vit_b_16" not in costs
+
+
+def test_cells_keep_their_names_where_their_folder_is_a_link(done, tmp_path):
+    copy = shutil.copytree(done, tmp_path / "S")
+    paths = [StudyFolder(copy).cell(cell.key) for cell in find(str(copy)).cells]
+    before = runs_by_name(paths)
+    (copy / StudyFolder.CELLS).rename(tmp_path / "elsewhere")
+    (copy / StudyFolder.CELLS).symlink_to(tmp_path / "elsewhere")
+    assert runs_by_name(paths) == before
+    assert len(before[0]) == 4
+    assert before[1] == []
 
 
 # ------------------------------------------------------------ in a browser

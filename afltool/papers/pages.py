@@ -20,6 +20,7 @@ from .hypertext import check_page, command, html_table, picture, text, write_pag
 from .options import (
     FIGURES,
     TableOptions,
+    Words,
     names_of,
     numbers_of,
     parse_figures,
@@ -72,13 +73,23 @@ def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Itera
     first = of_results(results, given)
     first.title = "Results"
     yield first
-    sent = _sent(found_by.records(results))
+    ours = found_by.records(results, numbers_of(shown.layers))
+    sent = _sent(ours)
     if not {"seconds", "file_bytes", "upload_bytes"} & set(names_of(shown.value)):
-        value = parse_figures(f"seconds,{sent}")
+        value, known = parse_figures(f"seconds,{sent}"), {axis for one in ours for axis in one.axes}
         costs = replace(given, value=value, stat="mean", published="none", test=None, also=())
+        rows, columns = _among(known, given.rows), _among(known, given.columns)
+        costs = replace(costs, rows=rows, columns=columns)
         second = of_results(results, costs)
         second.title, second.notes = "Costs", [SHARED]
         yield second
+
+
+def _among(known: set[str], names: Words | None) -> Words | None:
+    """The names that our cells have; only published figures have the others."""
+    if names is None:
+        return None
+    return replace(names, words=tuple(name for name in names.words if name in known))
 
 
 def _sent(found: Iterable[Record]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,14 +162,13 @@ def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Pa
     Cells are named by their labels and the options that differ, and those that differ in seeds
     alone are one line; without a result they are left out. None where no path is a cell.
     """
-    studies: dict[Path, list[Path]] = {}
+    studies: dict[Path, dict[str, Path]] = {}
     left = []
     for path in paths:
-        root = path.resolve().parent.parent
-        if StudyFolder.is_one(root) and path.resolve() == StudyFolder(root).cell(path.name):
-            studies.setdefault(root, []).append(path)
-        else:
+        if (place := _place_of_cell(path)) is None:
             left.append(path)
+        else:
+            studies.setdefault(place.parent.parent.resolve(), {})[place.name] = path
     named: dict[Name, list[Path]] = {}
     for root, cells in studies.items():
         for line, alike in _cells_by_name(root, cells).items():
@@ -176,17 +176,24 @@ def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Pa
     return (named, left) if studies else None
 
 
-def _cells_by_name(root: Path, paths: Sequence[Path]) -> dict[Name, list[Path]]:
+def _place_of_cell(path: Path) -> Path | None:
+    """Where a cell lies in its study, whose folder of cells may be a link; None for no cell."""
+    for place in (Path(os.path.abspath(path)), path.resolve()):
+        if place.parent.name == StudyFolder.CELLS and StudyFolder.is_one(place.parent.parent):
+            return place
+    return None
+
+
+def _cells_by_name(root: Path, paths: dict[str, Path]) -> dict[Name, list[Path]]:
     results = results_of(root)
-    asked = {path.resolve().name: path for path in paths}
     every = zip(results.each, found_by.records(results), strict=True)
-    done = {of.cell.key: one for of, one in every if of.cell.key in asked and not one.hole}
-    if left := len(asked) - len(done):
-        log.warning("%d of %d cells of %s have no result: left out", left, len(asked), root)
+    done = {of.cell.key: one for of, one in every if of.cell.key in paths and not one.hole}
+    if left := len(paths) - len(done):
+        log.warning("%d of %d cells of %s have no result: left out", left, len(paths), root)
     by = lines_of(list(done.values()), "")
     named: dict[Name, list[Path]] = {}
     for key, one in done.items():
-        named.setdefault(_line(one, by), []).append(asked[key])
+        named.setdefault(_line(one, by), []).append(paths[key])
     return named
 
 
