@@ -996,6 +996,8 @@ def test_every_command_that_a_shipped_study_prints_is_accepted(cli, tmp_path):
     kinds = dict(_printed(StudyFolder(tmp_path / "S")))
     assert {command[0] for command in kinds.values()} == {"run", "baseline"}
     for stage, *words in kinds.values():
+        if "--participation-kind" in words:
+            assert "--participation" in words, "run says that it is not used"
         if stage == "run":
             text = shlex.join(words).replace("--keep-rounds last ", "")  # jobs keep every round
             done = cli("slurm", *shlex.split(text), "--print")

@@ -187,7 +187,7 @@ class Cell:
 def _used(options: dict[str, Any]) -> dict[str, Any]:
     """Without those that an axis gives to every cell, where what they are used with is a default.
 
-    `run` refuses them on its command line: --participation-kind where all clients take part.
+    `run` says of them that they are not used: --participation-kind where all clients take part.
     """
     only = {k: FIELDS[k].metadata for k in options if k in FIELDS}
     needed = {k: of["only"] for k, of in only.items() if of["of_axes"] and of["only"]}
