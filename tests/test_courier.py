@@ -486,7 +486,7 @@ def test_below_the_threshold_nothing_is_added_up(tmp_path, features, caplog):
     assert "'west'" in caplog.records[-1].getMessage()
 
 
-def test_status_says_who_is_waited_for(tmp_path, features):
+def test_status_says_who_is_waited_for(tmp_path, features, cli):
     apart = Apart(tmp_path, features)
     with pytest.raises(AflError, match="holds no session"):
         status(apart.url)
@@ -498,6 +498,9 @@ def test_status_says_who_is_waited_for(tmp_path, features):
     assert list(found["rounds"][0]["sent"]) == ["south"]
     apart.play()
     assert status(apart.url)["state"] == "solved"
+    shown = cli("session", "status", apart.url).stdout
+    assert "round 1 (gram)" in shown
+    assert "nobody yet" not in shown
 
 
 def test_status_says_since_when(tmp_path, features):

@@ -28,7 +28,7 @@ from sites_apart import ALL, DEEPAFL, HEADS, MATRIX, NAMES, PROTECTIONS, SOFTMAX
 import afltool
 from afltool.courier.depot import Depot
 from afltool.courier.party import status
-from afltool.courier.urls import session_urls
+from afltool.courier.urls import MOST_LISTED, session_urls
 from afltool.errors import AflError, UnreachableError
 from afltool.files.session_folder import SessionFolder
 from afltool.plans import sessions as plan
@@ -195,6 +195,10 @@ def test_sites_without_credentials_join_by_signed_addresses(tmp_path, features, 
     with credentials():
         Depot(url).send(json.dumps(elsewhere).encode(), "index.json")
     with pytest.raises(AflError, match=r"leads to 'file:///etc/passwd', another place"):
+        status(apart.urls)
+    with credentials():
+        Depot(url).send(b" " * (MOST_LISTED + 1), "index.json")
+    with pytest.raises(AflError, match="has more than 64 MB"):
         status(apart.urls)
     out.write_text("{}")
     with pytest.raises(AflError, match="is not a file of session urls"):

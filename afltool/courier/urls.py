@@ -27,6 +27,7 @@ from .depot import CHUNK, Depot
 ENDING, INDEX = ".urls", "index.json"
 SECONDS = 7 * 86400  # that an address is good for; S3 signs for no longer
 WAIT = 60  # seconds for an answer
+MOST_LISTED = 64 << 20  # bytes of the list, about a thousand a file
 PATTERN = {"index": str, "send": str, "fields": dict, "prefix": str}
 LISTED = {"name": str, "url": str, "bytes": whole}
 
@@ -115,7 +116,11 @@ class UrlDepot(Depot):
     def _list(self) -> dict[str, dict[str, Any]]:
         """What lies there by name, fetched once in a second."""
         if time.monotonic() >= self._until:
-            found, where = b"".join(self._got(self.to["index"])), f"the list of {self.url}"
+            found, where = b"", f"the list of {self.url}"
+            for part in self._got(self.to["index"]):
+                found += part
+                if len(found) > MOST_LISTED:
+                    raise CorruptFileError(f"{where} has more than {MOST_LISTED >> 20} MB")
             listed: list[dict[str, Any]] = parsed_json(found, where)
             if wrong := mismatch(listed, [LISTED]):
                 raise CorruptFileError(f"{where} is damaged: {wrong}")

@@ -224,6 +224,7 @@ def print_session(found: dict[str, Any]) -> None:
     sent = [
         (f"round {one['round']} ({one['phase']})", ", ".join(one["sent"]) or "nobody yet")
         for one in found["rounds"]
+        if one["sent"] or one["phase"] != found["state"]  # solved: nothing is to be sent
     ]
     waits = found["waiting_for"]
     late = f"; waiting for {waits['what']} of {', '.join(waits['who'])}" if waits["who"] else ""
