@@ -18,7 +18,7 @@ import afltool
 from afltool.courier.depot import Depot
 from afltool.courier.letters import Letters, Parcel
 from afltool.courier.party import status
-from afltool.errors import AflError, MismatchError, UnreachableError, UsageError
+from afltool.errors import AflError, CorruptFileError, MismatchError, UnreachableError, UsageError
 from afltool.files.heads import load_head
 from afltool.privacy import identity, messages
 
@@ -247,6 +247,27 @@ def dishonest(apart, name, path, what="statistics", number=1, said=""):
     people = {me.name: me.member}
     letters = Letters(Depot(apart.url), apart.digest, people, apart.at / "dishonest", me)
     letters.post(what, number, lambda: [] if path is None else [Parcel.of_file(path)], said)
+
+
+def test_a_place_that_gives_more_than_it_lists_is_left(tmp_path, features):
+    """Without end: what is read stops at the bytes that there should be."""
+
+    class Endless(Depot):
+        def chunks(self, name):
+            yield from super().chunks(name)
+            while not name.startswith("letters/"):
+                yield bytes(1 << 20)
+
+    apart = Apart(tmp_path, features)
+    apart.serve()
+    apart.join("north")
+    place, me = Endless(apart.url), identity.load(apart.keys / "north.key")
+    assert Depot(apart.url).read("session.json", 1 << 20)
+    assert place.read("session.json", 1 << 20) == b""
+    letters = Letters(place, apart.digest, {me.name: me.member}, tmp_path / "read", me)
+    [entry] = letters.find("statistics", 1, "north").body["files"]
+    with pytest.raises(CorruptFileError, match="was altered on its way"):
+        list(letters.data(entry, "north"))
 
 
 def of_another_head(apart):

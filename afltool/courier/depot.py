@@ -7,7 +7,7 @@ not there where the place can rename or writes objects whole; elsewhere its dige
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -39,7 +39,8 @@ class Depot:
     def read(self, name: str, most: int) -> bytes:
         """The bytes of a small file; b'' where it is not there, or is larger than it may be."""
         there = (self.size(name) or most + 1) <= most
-        return b"".join(self.chunks(name)) if there else b""
+        data = b"".join(bounded(self.chunks(name), most)) if there else b""
+        return data if len(data) <= most else b""
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, some at a time; the caller checks them."""
@@ -88,6 +89,15 @@ class Depot:
 
     def _open(self) -> tuple[Any, str]:
         return _opened(self.url)
+
+
+def bounded(chunks: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """The chunks until they have more than ``most`` bytes: a place may give more than it lists."""
+    for data in chunks:
+        yield data
+        most -= len(data)
+        if most < 0:
+            return
 
 
 def _opened(url: str) -> tuple[Any, str]:

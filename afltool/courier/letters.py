@@ -31,7 +31,7 @@ from ..privacy.identity import Identity, Member
 from ..progress import log
 from ..values.arrays import Array, canonical_json, file_sha256
 from ..values.names import file_stem
-from .depot import Depot
+from .depot import Depot, bounded
 
 LARGEST = 4 << 20  # bytes of a letter
 HEADER = "header"  # of a head, beside its arrays
@@ -254,7 +254,7 @@ class Letters:
             found = "is not there" if size is None else f"has {size} of {entry['bytes']} bytes"
             raise CorruptFileError(f"{where} {found}; waiting until {sender!r} has sent it again")
         sha = hashlib.sha256()
-        for data in self.depot.chunks(_blob(entry)):
+        for data in bounded(self.depot.chunks(_blob(entry)), entry["bytes"]):
             sha.update(data)
             yield data
         if sha.hexdigest() != entry["sha256"]:

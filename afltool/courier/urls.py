@@ -22,7 +22,7 @@ from ..files.schema import mismatch, whole
 from ..inputs import parsed_json, read_text
 from ..progress import log
 from ..values.text import json_text
-from .depot import CHUNK, Depot
+from .depot import CHUNK, Depot, bounded
 
 ENDING, INDEX = ".urls", "index.json"
 SECONDS = 7 * 86400  # that an address is good for; S3 signs for no longer
@@ -116,11 +116,10 @@ class UrlDepot(Depot):
     def _list(self) -> dict[str, dict[str, Any]]:
         """What lies there by name, fetched once in a second."""
         if time.monotonic() >= self._until:
-            found, where = b"", f"the list of {self.url}"
-            for part in self._got(self.to["index"]):
-                found += part
-                if len(found) > MOST_LISTED:
-                    raise CorruptFileError(f"{where} has more than {MOST_LISTED >> 20} MB")
+            where = f"the list of {self.url}"
+            found = b"".join(bounded(self._got(self.to["index"]), MOST_LISTED))
+            if len(found) > MOST_LISTED:
+                raise CorruptFileError(f"{where} has more than {MOST_LISTED >> 20} MB")
             listed: list[dict[str, Any]] = parsed_json(found, where)
             if wrong := mismatch(listed, [LISTED]):
                 raise CorruptFileError(f"{where} is damaged: {wrong}")

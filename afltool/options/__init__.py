@@ -85,13 +85,22 @@ def conditions(cls: type[Any]) -> dict[str, Only]:
 def refuse_unused(
     options: Any, facts: Mapping[str, Any] | None = None, given: Collection[str] | None = None
 ) -> None:
-    """Refuse an option that is not its default and is not used beside the others.
-
-    ``facts``: what is known of the inputs; a condition on another fact is not looked at. ``given``:
-    the options that were given, where ``options`` has filled in others.
+    """Refuse an option that is not its default and is not used beside the others; see `unused`.
 
     Raises:
         UsageError: with both options, and what would make the first one used.
+    """
+    for f, said in unused(options, facts, given):
+        _refuse(f, said)
+
+
+def unused(
+    options: Any, facts: Mapping[str, Any] | None = None, given: Collection[str] | None = None
+) -> Iterator[tuple[Field[Any], str]]:
+    """Each option that is not its default and is not used beside the others, and what to say.
+
+    ``facts``: what is known of the inputs; a condition on another fact is not looked at. ``given``:
+    the options that were given, where ``options`` has filled in others.
     """
     known = {f.name: f for f in fields(options)}
     for name, only in conditions(type(options)).items():
@@ -104,9 +113,9 @@ def refuse_unused(
             if set(others) <= known.keys():
                 pairs = [(getattr(options, one), known[one].default) for one in others]
                 if not any(_met(wanted, value, default) for value, default in pairs):
-                    _refuse(known[name], _said(name, others, wanted, pairs[0][0]))
+                    yield known[name], _said(name, others, wanted, pairs[0][0])
             elif facts is not None and other in facts and not facts[other]:
-                _refuse(
+                yield (
                     known[name],
                     f"{flag(name)} is used only with {FACTS[other]}, and there is none here: leave "
                     "it out",

@@ -22,7 +22,7 @@ from unicodedata import category
 from ..errors import UsageError
 from ..files.hdf5 import read_header
 from ..heads import OPTIONS
-from ..options import GIVEN, flag
+from ..options import flag
 from ..options.features import ExtractOptions, store_folder
 from ..options.partition import PartitionOptions
 from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig, named_fields
@@ -120,7 +120,7 @@ class Cell:
         """Its command line, after those of the commands that it needs."""
         own = str(folder.cell(self.key))
         if self.method is None:
-            return [], ["run", *words(_used(self.config.given())), "-o", own]
+            return [], ["run", *words(self.config.used()), "-o", own]
         train, test, clients = self.files(folder)
         told = words({"partition": clients, "test": test, **self.settings})
         made = ["baseline", self.method, str(train), *told, "-o", own]
@@ -182,20 +182,6 @@ class Cell:
             train = found[0] if found else splits[0]
             found.append(partition(self.config.partition, train, clients))
         return found
-
-
-def _used(options: dict[str, Any]) -> dict[str, Any]:
-    """Without those that an axis gives to every cell, where what they are used with is a default.
-
-    `run` says of them that they are not used: --participation-kind where all clients take part.
-    """
-    only = {k: FIELDS[k].metadata for k in options if k in FIELDS}
-    needed = {k: of["only"] for k, of in only.items() if of["of_axes"] and of["only"]}
-    return {
-        name: value
-        for name, value in options.items()
-        if all(how is not GIVEN or other in options for other, how in needed.get(name, {}).items())
-    }
 
 
 def features_of(config: RunConfig) -> Any:

@@ -18,7 +18,7 @@ from ..errors import AflError, UsageError
 from ..heads import HEAD_NAMES as HEAD_NAMES
 from ..heads import OPTIONS, Names
 from ..memory import Room, Size, parse_size
-from ..options import Options, checked, flag, option
+from ..options import Options, checked, flag, option, unused
 from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions
 from ..options.partition import SCHEMES, PartitionOptions
@@ -188,6 +188,13 @@ class RunConfig:
             if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
                 found[name] = getattr(part, f.name)
         return {**found, **self.head_options}
+
+    def used(self) -> dict[str, Any]:
+        """Of `given` what is used: an axis gives --participation-kind to every cell, say."""
+        parts = {part: self.part(part) for part in PARTS}
+        idle = {(part, f) for part, o in parts.items() if o is not None for f, _ in unused(o)}
+        known = self.given().items()
+        return {k: v for k, v in known if (_PART.get(k), FIELDS.get(k)) not in idle}
 
     def meaning(self) -> dict[str, Any]:
         """Of `given` what the result depends on."""
