@@ -20,8 +20,12 @@ study: $(VENV)/.demo
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
+# One after the other within a file; the files that take longest begin, so that none ends alone.
+LONGEST := $(addprefix tests/test_,$(addsuffix .py,flower slurm_real courier_places extract_scale examples kill tracking \
+	export_onnx deepafl portable site engines backbones)) tests/faults
+
 test-slow: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 3 --dist loadfile --durations=25
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(LONGEST) tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

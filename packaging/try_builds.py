@@ -86,6 +86,7 @@ def follow(page: str, bin_folder: Path, folder: Path) -> float:
 def tried(name: str, dist: Path, folder: Path) -> Iterator[str]:
     """Install and use one distribution; what is said of it."""
     page, extras = TRIED[name]
+    os.environ["PIP_COMPILE"] = str(int(name in MOST))  # where files are measured, all are made
     (wheel,), (source,) = dist.glob(f"{name}-*.whl"), dist.glob(f"{name}-*.tar.gz")
     yield f"{name}: wheel {megabytes(wheel):.2f} MB, sdist {megabytes(source):.2f} MB"
     place, work = folder / name, folder / f"{name}-work"

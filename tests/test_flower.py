@@ -40,7 +40,7 @@ AGREED = {
     "linear, signed": PROTECTIONS["signed"],
     "linear, noise": PROTECTIONS["noise"],
 }
-FIRST, *OTHERS = AGREED  # each takes minutes, most of which Flower waits
+ROUNDS = "deepafl, all must stay"
 
 
 def loopback():
@@ -79,9 +79,10 @@ def wait_until(there, seconds: float, log: Path) -> None:
 
 
 def test_the_total_over_flower_is_that_of_the_files_though_a_node_is_killed(tmp_path):
-    """Masked statistics; north's SuperNode dies with -9 in its first turn and comes back."""
-    features = rows(tmp_path, np.random.default_rng(0))
-    apart = Apart(tmp_path / "all", features, protection="masked", threshold=2)
+    """Masked statistics of many rounds; north's SuperNode dies with -9 in its first turn and comes
+    back. The last round evaluates the head on other rows of each site."""
+    features, agreed = given(tmp_path, ROUNDS)
+    apart = Apart(tmp_path / "all", features, **agreed)
     with ExitStack() as processes:
         link = loopback()(tmp_path / "loopback", processes, PROGRAMS)
         _, nodes, configs = begun(link, apart)
@@ -151,15 +152,20 @@ def check_end(apart: Apart, log: Path, exact: bool = True) -> None:
             assert afltool.info(own)["rows"] == afltool.info(apart.test[name])["rows"]
 
 
-@pytest.mark.parametrize("name", [FIRST, *(
-    pytest.param(name, marks=pytest.mark.skipif(not EVERY, reason="AFLTOOL_FLOWER_EVERY=1"))
-    for name in OTHERS)])  # fmt: skip
-def test_heads_and_protections_over_flower(tmp_path, name):
-    """Also the last round, which evaluates the head on other rows of each site."""
-    features, agreed = rows(tmp_path, np.random.default_rng(0)), dict(AGREED[name])
+def given(folder: Path, name: str):
+    """Features of the sites, and what their session agrees on."""
+    features, agreed = rows(folder, np.random.default_rng(0)), dict(AGREED[name])
     if agreed.pop("tested", False):
-        (tmp_path / "test").mkdir()
-        agreed["test"] = rows(tmp_path / "test", np.random.default_rng(1))
+        (folder / "test").mkdir()
+        agreed["test"] = rows(folder / "test", np.random.default_rng(1))
+    return features, agreed
+
+
+@pytest.mark.skipif(not EVERY, reason="AFLTOOL_FLOWER_EVERY=1")
+@pytest.mark.parametrize("name", AGREED)
+def test_heads_and_protections_over_flower(tmp_path, name):
+    """Each takes minutes, most of which Flower waits."""
+    features, agreed = given(tmp_path, name)
     apart = Apart(tmp_path / "all", features, **agreed)
     with ExitStack() as processes:
         link = loopback()(tmp_path / "loopback", processes, PROGRAMS)

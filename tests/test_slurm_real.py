@@ -1,8 +1,8 @@
 """Runs on a real Slurm, undisturbed and under faults: the laptop's digests, every time.
 
 `AFLTOOL_REQUIRE_SLURM=1` turns the skip on a machine without Slurm into a failure. The safle head
-takes 10 faults, or as many as AFLTOOL_SLURM_FAULTS says: with 50 and `pytest -s` the counts are
-printed that docs/slurm.md reports.
+takes 10 faults, or as many as AFLTOOL_SLURM_FAULTS says, and then DeepAFL, too: with 50 and
+`pytest -s` the counts are printed that docs/slurm.md reports.
 """
 
 from __future__ import annotations
@@ -221,10 +221,15 @@ def test_images_in_shards_are_the_laptops(cluster, tmp_path):
     assert digests(run) == digests(laptop)
 
 
-SAFLE_FAULTS = int(os.environ.get("AFLTOOL_SLURM_FAULTS", "10"))  # each of the ten kinds comes
+FAULTS = os.environ.get("AFLTOOL_SLURM_FAULTS")
+MORE = pytest.mark.skipif(not FAULTS, reason="AFLTOOL_SLURM_FAULTS=50")
+CAMPAIGNS = [
+    ("safle", int(FAULTS or 10)),  # each of the ten kinds comes
+    pytest.param("deepafl", 10, marks=MORE),
+]
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("safle", SAFLE_FAULTS), ("deepafl", 10)])
+@pytest.mark.parametrize(("name", "wanted"), CAMPAIGNS)
 def test_random_faults_change_nothing(name, wanted, cluster, options, laptop, tmp_path):
     """Kills of tasks, scripts and daemons, lost and drained nodes, warnings, requeues, limits."""
     site = ["--clients-per-task", 4 if name == "deepafl" else 1, *SMALL[2:]]
