@@ -18,9 +18,19 @@ import afltool
 from afltool.courier.depot import Depot
 from afltool.courier.letters import Letters, Parcel
 from afltool.courier.party import status
-from afltool.errors import AflError, CorruptFileError, MismatchError, UnreachableError, UsageError
+from afltool.errors import (
+    AflError,
+    CorruptFileError,
+    IncompleteError,
+    MismatchError,
+    NumericalError,
+    UnreachableError,
+    UsageError,
+)
 from afltool.files.heads import load_head
+from afltool.files.session_folder import SessionFolder
 from afltool.privacy import identity, messages
+from afltool.show.tables import print_session
 
 PROTECTIONS = {
     "plain": {"protection": "plain"},
@@ -581,3 +591,56 @@ def test_the_clock_of_the_tests_has_a_premise():
     watch = Watch()
     watch.sleep(5)
     assert watch.now() == 1_800_000_005
+
+
+@pytest.mark.parametrize("how", ["plain", "all"])
+def test_a_server_that_cannot_go_on_tells_the_sites_and_goes_on_when_it_can(
+    tmp_path, features, capsys, how
+):
+    """A file that lies where the sum goes; when it is away, all send what they have sent."""
+    apart = Apart(tmp_path, features, **PROTECTIONS[how])
+    for _ in range(2 if how == "all" else 1):  # offers before
+        apart.serve()
+        for name in NAMES:
+            apart.join(name)
+    total = SessionFolder(tmp_path / "server").total(1)
+    total.parent.mkdir(parents=True, exist_ok=True)
+    total.write_text("somebody's notes")
+    letters = Path(apart.url) / "letters"
+    for _ in range(2):  # it is told once
+        with pytest.raises(AflError, match=str(total)):
+            apart.serve()
+    assert [path.name for path in letters.glob("*stopped*")] == ["001-stopped-server.json"]
+    for name in NAMES:
+        with pytest.raises(IncompleteError, match=r"'server' has stopped at aggregate: .*again"):
+            apart.join(name)
+    before = {path.name: path.read_bytes() for path in letters.iterdir()}
+    assert "stopped: aggregate: " in status(apart.url)["state"]
+    print_session(status(apart.url))
+    assert "waiting for resumed of server" in " ".join(capsys.readouterr().out.split())
+    total.unlink()
+    assert apart.play()["totals"][-1] == apart.pooled()[0]
+    assert {name: (letters / name).read_bytes() for name in before} == before
+    assert "stopped" not in status(apart.url)["state"]
+
+
+def test_a_sum_that_gives_no_head_is_told_to_the_sites(tmp_path):
+    """Two features are the same number, and the session's ridge is 0."""
+    given = np.load(rows(tmp_path, np.random.default_rng(0))["north"].with_suffix(".npz"))
+    x = given["x"]
+    x[:, 1] = x[:, 0]
+    features = {}
+    for name in NAMES:
+        np.savez(tmp_path / f"{name}.npz", x=x + NAMES.index(name), y=given["y"])
+        features[name] = afltool.import_embeddings(
+            tmp_path / f"{name}.npz", out=tmp_path / f"same-{name}.h5", backbone="b"
+        )
+    apart = Apart(tmp_path / "all", features, ridge=0.0)
+    apart.serve()
+    for name in NAMES:
+        apart.join(name)
+    with pytest.raises(NumericalError) as caught:
+        apart.serve()
+    with pytest.raises(IncompleteError) as told:
+        apart.join("north")
+    assert f"stopped at solve: {caught.value}" in str(told.value)

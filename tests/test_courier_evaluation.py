@@ -58,7 +58,8 @@ def counts_one(path: Path) -> bool:
     return found.get("phase") == "counts" and len(found.get("client_names", "")) == 1
 
 
-def test_a_session_ends_with_the_counts_of_the_pooled_rows(tmp_path, features, test):
+def test_a_session_ends_with_the_counts_of_the_pooled_rows(tmp_path, features, test, caplog):
+    caplog.set_level("INFO")
     apart = Apart(tmp_path, features, test=test, **ALL)
     found = apart.play()
     assert [one["phase"] for one in found["rounds"]] == ["gram", "solved", "counts"]
@@ -66,6 +67,10 @@ def test_a_session_ends_with_the_counts_of_the_pooled_rows(tmp_path, features, t
     told = json.loads((tmp_path / "west" / "summary.json").read_text())
     assert (told["rounds"], told["head"]) == (found["rounds"], found["head"])
     check_end(apart, found)
+    head = tmp_path / "west" / "head-final.h5"
+    every, own = (afltool.evaluate(head, test[name])["top1"] for name in ("pooled", "west"))
+    said = [line for line in caplog.messages if f"of your own rows {own:.2%}" in line]
+    assert {f"top-1 of all {every:.2%}" in one for one in said if "client-west" in one} == {True}
 
 
 @pytest.mark.slow

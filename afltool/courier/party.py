@@ -37,6 +37,7 @@ SESSION = "session.json"  # in the place
 LARGEST = 16 << 20  # bytes of a session
 # Letters beside those of the plan.
 DONE, CLOSED, REFUSED, CHECKED = "done", "closed-", "refused-", "checked"
+STOPPED, RESUMED = "stopped", "resumed"  # the server cannot go on, and can again; counted from 1
 ROWS = "rows"  # that of the server with what the first member that sent something has bound
 BOUND = {"space": Open(ADDABLE_SPACE), "classes": different_texts}  # what it says of the rows
 SERVED = (plan.REQUEST, plan.SIGNED, plan.TOTAL)  # of the server, in a round
@@ -209,6 +210,14 @@ def refusal(name: str, letter: msg.Message) -> str:
 # ---------------------------------------------------------------- what letters tell
 
 
+def stopped(letters: Letters, server: str) -> tuple[int, msg.Message | None]:
+    """Which stop of the server comes next or is in force, and its letter if it is."""
+    number = 1
+    while letters.find(RESUMED, number, server):
+        number += 1
+    return number, letters.find(STOPPED, number, server)
+
+
 def status(url: str) -> dict[str, Any]:
     """Who is in the session at ``url``, who has sent what, who is waited for, and since when.
 
@@ -319,6 +328,9 @@ def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> di
     waits = {"what": what, "who": late}
     if not late and state != SOLVED:
         waits = {"what": plan.HEAD, "who": [server]}
+    if (stop := stopped(letters, server)[1]) is not None:
+        state, waits = f"{state}, stopped: {stop.body['text']}", {"what": RESUMED, "who": [server]}
+        times = [stop.body["time"]]
     when = time.localtime(max(times, default=0))
     since = time.strftime("%Y-%m-%d %H:%M:%S", when) if times else None
     return {"state": state, "waiting_for": waits, "since": since}

@@ -71,8 +71,21 @@ class Server(party.Party):
 
     def turn(self) -> str:
         waits = self.rounds()
+        if (stop := party.stopped(self.letters, self.me.name))[1] is not None:
+            self.post(party.RESUMED, stop[0])
         refresh(self.depot)
         return waits
+
+    def make(self, leg: plan.Leg) -> None:
+        """Carry out a step; where it fails, the sites are told, once, before the command ends."""
+        try:
+            super().make(leg)
+        except (*UNFIT, errors.IncompleteError) as error:
+            number, letter = party.stopped(self.letters, self.me.name)
+            why = f"{leg.step.stage.name}: {error}"[:2000]
+            self.post(party.STOPPED, number, text=why) if letter is None else None
+            refresh(self.depot)
+            raise
 
     def rounds(self) -> str:
         """All that can be done now in the rounds; returns what it waits for."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from shutil import rmtree
 
-from ..errors import MismatchError, UsageError
+from ..errors import IncompleteError, MismatchError, UsageError
 from ..files.atomic import write_bytes
+from ..files.counts import Counts, read_counts
 from ..files.heads import rows_of
 from ..inputs import distinct_files
 from ..options.privacy import JoinOptions, MemberOptions
@@ -51,6 +52,7 @@ class Site(party.Party):
     def turn(self) -> str:
         if not self.has_session and not self.take_session():
             return f"the session at {self.depot.url} (afltool session serve)"
+        self.check_stopped()
         o = self.o
         part = plan.Part(o.key, o.passphrase_file, self.me.name, o.features, o.again, o.test)
         if not self.letters.has(plan.OFFERS, 0, self.server):
@@ -194,6 +196,14 @@ class Site(party.Party):
             self.letters.post(party.CHECKED, number)
         return ""
 
+    def check_stopped(self) -> None:
+        """Stop where the server could not go on, unless it does again."""
+        if (letter := party.stopped(self.letters, self.server)[1]) is not None:
+            raise IncompleteError(
+                f"{self.server!r} has stopped at {letter.body['text']}; nothing that you sent is "
+                "lost: give the same command again when they say that the session goes on"
+            )
+
     def check_refused(self, leg: plan.Leg, letter: msg.Message) -> None:
         """Stop where the server has refused this very letter."""
         about = party.refusal(self.me.name, letter)
@@ -214,9 +224,21 @@ class Site(party.Party):
                 plan.counting(self.folder, number, part).make()
         if counted:
             own, pooled = self.folder.kept(self.me.name), self.folder.total(number)
-            log.info("session: what was counted (afltool info): all %s, your own %s", pooled, own)
+            every, mine = (_top1(read_counts(path)) for path in (pooled, own))
+            log.info(
+                "session: top-1 of all %s (afltool info %s), of your own rows %s (%s)",
+                every,
+                pooled,
+                mine,
+                own,
+            )
         self.end(number)
         return ""
+
+
+def _top1(counts: Counts) -> str:
+    """Of the solved head: the share of rows that it predicts right."""
+    return f"{counts.heads[0].right / max(counts.rows, 1):.2%}"
 
 
 def file_in(name: str) -> str:
