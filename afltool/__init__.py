@@ -76,12 +76,12 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'afltool' has no attribute {name!r}")
     module, attribute = _WHERE[name].split(":")
-    found = getattr(import_module(f".{module}", __name__), attribute)
-    if isinstance(found, type):
-        return found
+    value = getattr(import_module(f".{module}", __name__), attribute)
+    if isinstance(value, type):
+        return value
     from .keywords import by_keywords
 
-    return by_keywords(found)
+    return by_keywords(value)
 
 
 def __dir__() -> list[str]:

@@ -35,9 +35,9 @@ _pool: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("pool", de
 
 def available() -> int:
     """The cores that this process may use: by affinity, control groups, job and OMP_NUM_THREADS."""
-    found = [machine.cores(), machine.quota() or MOST]
+    limits = [machine.cores(), machine.quota() or MOST]
     given = (os.environ.get(name, "").partition(",")[0] for name in LIMITS)
-    return max(1, min([*found, *(int(n) for n in given if n.isdigit() and int(n) > 0)]))
+    return max(1, min([*limits, *(int(n) for n in given if n.isdigit() and int(n) > 0)]))
 
 
 def threads() -> int:

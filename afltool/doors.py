@@ -46,20 +46,20 @@ def doors(group: str) -> dict[str, EntryPoint]:
 @cache
 def _groups() -> frozenset[str]:
     """The groups of all entry points that are installed, without importlib's 20 ms."""
-    found: set[str] = set()
+    groups: set[str] = set()
     for folder in filter(os.path.isdir, sys.path):
         for name in os.listdir(folder):
             if name.endswith((".dist-info", ".egg-info")):
                 with suppress(OSError):
                     text = Path(folder, name, "entry_points.txt").read_text("utf-8", "replace")
-                    found |= set(re.findall(r"^\[(.+)\]\s*$", text, re.M))
-    return frozenset(found)
+                    groups |= set(re.findall(r"^\[(.+)\]\s*$", text, re.M))
+    return frozenset(groups)
 
 
 def opened(group: str) -> dict[str, Any]:
     """What is behind the doors of a group, by name, without what cannot be loaded."""
     every = ((name, behind(group, name)) for name in doors(group))
-    return {name: found for name, found in every if found is not None}
+    return {name: module for name, module in every if module is not None}
 
 
 @cache
@@ -157,8 +157,8 @@ def need_torch(what: str) -> None:
 
 def twice(package: Path) -> str:
     """What to do where both builds lie beside each other, the files of one over the other's."""
-    found = [x.name for x in package.parent.glob("afltool*.dist-info")]
-    if {name.split("-")[0] for name in found} >= {"afltool", "afltool_light"}:
+    builds = [x.name for x in package.parent.glob("afltool*.dist-info")]
+    if {name.split("-")[0] for name in builds} >= {"afltool", "afltool_light"}:
         return (
             "afltool and afltool-light are both installed, over each other: pip uninstall both, "
             "then install one"

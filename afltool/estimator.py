@@ -233,8 +233,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return chosen
 
     def _gather(self, head: Head, X: NDArray[Any], codes: NDArray[np.int64]) -> Statistics:
-        found, _ = head.gather(self._blocks(X, codes))
-        return replace(found, context=self._context(head))
+        sums, _ = head.gather(self._blocks(X, codes))
+        return replace(sums, context=self._context(head))
 
     def _context(self, head: Head) -> Context:
         bits = self._bits()
@@ -376,13 +376,13 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         options = plain.options.as_dict()
         own = {name: options.pop(name) for name in ("ridge", "intercept") if name in options}
         own = {name: value for name, value in own.items() if value is not None}
-        found = cls(
+        loaded = cls(
             plain.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
         )
         with damage_as_error(Path(path)):
-            found.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
-        found.n_features_in_, found.statistics_ = int(header["dim"]), None
-        return found._solved(head, file.report)
+            loaded.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
+        loaded.n_features_in_, loaded.statistics_ = int(header["dim"]), None
+        return loaded._solved(head, file.report)
 
 
 def _uncalibrated(head: Head) -> Head:
@@ -391,8 +391,8 @@ def _uncalibrated(head: Head) -> Head:
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as JSON has them; a search over NumPy arrays gives numbers of NumPy."""
-    found = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
-    return {k: _plain(v) if isinstance(v, Mapping) else v for k, v in found.items()}
+    settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
+    return {k: _plain(v) if isinstance(v, Mapping) else v for k, v in settings.items()}
 
 
 def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
@@ -404,7 +404,7 @@ def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
     wanted = texts.dtype if kind is None else np.dtype(kind)
     if wanted.kind not in "biufMUO" or wanted.itemsize > LONGEST_LABEL:
         raise ValueError(f"labels of type {wanted}")
-    found: NDArray[Any] = texts == "True" if wanted.kind == "b" else texts.astype(wanted)
-    if [str(label) for label in found] != list(names):
+    labels: NDArray[Any] = texts == "True" if wanted.kind == "b" else texts.astype(wanted)
+    if [str(label) for label in labels] != list(names):
         raise ValueError(f"labels {names} are not of type {wanted}")
-    return found
+    return labels

@@ -51,16 +51,16 @@ def distinct_files() -> Iterator[None]:
         _noted.reset(before)
 
 
-def note(found: os.stat_result) -> None:
+def note(status: os.stat_result) -> None:
     """Remember a file that was read or written."""
     noted = _noted.get()
     if noted is not None:
-        noted.add((found.st_dev, found.st_ino))
+        noted.add((status.st_dev, status.st_ino))
 
 
-def was_noted(found: os.stat_result) -> bool:
+def was_noted(status: os.stat_result) -> bool:
     """Whether this file was read or written in the innermost block of `distinct_files`."""
-    return (found.st_dev, found.st_ino) in (_noted.get() or ())
+    return (status.st_dev, status.st_ino) in (_noted.get() or ())
 
 
 def given_path(text: str | Path) -> Path:
@@ -98,9 +98,9 @@ def nearest(path: Path) -> Path | None:
         return None
     lowered = [name.lower() for name in names]
     for match in difflib.get_close_matches(missing[0].lower(), lowered, n=3, cutoff=0.75):
-        found = there.joinpath(names[lowered.index(match)], *missing[1:])
-        if found.exists():
-            return found
+        candidate = there.joinpath(names[lowered.index(match)], *missing[1:])
+        if candidate.exists():
+            return candidate
     return None
 
 
@@ -112,11 +112,11 @@ def open_regular(path: str | Path) -> IO[bytes]:
         OSError: it is missing or may not be read.
     """
     file = open(given_path(path), "rb", opener=_without_waiting)  # noqa: SIM115 - the caller's
-    found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
         file.close()
-        raise InputError(f"{path}: expected a regular file, found {kind_of(found.st_mode)}")
-    note(found)
+        raise InputError(f"{path}: expected a regular file, found {kind_of(status.st_mode)}")
+    note(status)
     return file
 
 
@@ -224,11 +224,11 @@ def parsed_json(
 
 def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; `ValueError` where a key occurs twice: readers could disagree."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice!r} occurs twice in an object")
-    return found
+    return keys
 
 
 def no_number(text: str) -> Any:
@@ -269,14 +269,14 @@ def _check_spellings(path: str | Path, value: Any) -> None:
 
 def flat(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of all tables, with underscores; one that two tables have is refused."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in tree.items():
         inner = flat(path, value) if isinstance(value, dict) else {key.replace("-", "_"): value}
-        twice = found.keys() & inner.keys()
+        twice = values.keys() & inner.keys()
         if twice:
             raise UsageError(f"{path} gives {min(twice)!r} more than once")
-        found.update(inner)
-    return found
+        values.update(inner)
+    return values
 
 
 def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:

@@ -44,14 +44,14 @@ def by_keywords(stage: Callable[..., Any]) -> Callable[..., Any]:
     def function(*args: Any, **given: Any) -> Any:
         bound = _bound(stage.__name__, shown, args, given)
         files = {p.name: p for p in own.parameters.values() if p.name in bound}
-        told = {k: _with_paths(p.annotation, bound.pop(k)) for k, p in files.items()}
-        reads = [(k, one, told[k]) for k, p in files.items() if (one := of_parameter(p))]
+        paths = {k: _with_paths(p.annotation, bound.pop(k)) for k, p in files.items()}
+        reads = [(k, one, paths[k]) for k, p in files.items() if (one := of_parameter(p))]
         with distinct_files():
             if cls is not None:
-                told[TAKEN] = made(cls, bound)
-                reads += of_options(told[TAKEN])
+                paths[TAKEN] = made(cls, bound)
+                reads += of_options(paths[TAKEN])
             refuse_shared(reads)
-            return stage(**told)
+            return stage(**paths)
 
     # To mypy a function has no such attribute; `inspect.signature` reads it.
     function.__signature__ = shown  # type: ignore[attr-defined]

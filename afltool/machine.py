@@ -78,13 +78,13 @@ def control_groups(kind: str, root: Path = Path("/")) -> Iterator[Path]:
 
 def quota(root: Path = Path("/")) -> int | None:
     """Cores that the control groups of this process give it, rounded up; None: all."""
-    found = []
+    limits = []
     for folder in control_groups("cpu", root):
         for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
             with suppress(OSError, ValueError):
                 limit, period = " ".join((folder / n).read_text("ascii") for n in names).split()
-                found += [max(1, -(-int(limit) // int(period)))] if int(limit) > 0 else []
-    return min(found, default=None)
+                limits += [max(1, -(-int(limit) // int(period)))] if int(limit) > 0 else []
+    return min(limits, default=None)
 
 
 def free_memory() -> int | None:
@@ -120,8 +120,8 @@ def peak_memory_by_psutil() -> int:
         import psutil
     except ModuleNotFoundError:
         return 0
-    found = psutil.Process().memory_info()
-    return int(getattr(found, "peak_wset", found.rss))
+    memory = psutil.Process().memory_info()
+    return int(getattr(memory, "peak_wset", memory.rss))
 
 
 def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
@@ -130,8 +130,8 @@ def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
         text = told_by.read_text("utf-8", "replace")
     except OSError:
         return False
-    told = re.search(r"(?m)^(?:flags|Features)\s*:(.*)$", text)
-    return told is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(told[1].split())
+    flags = re.search(r"(?m)^(?:flags|Features)\s*:(.*)$", text)
+    return flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split())
 
 
 SIGNALS = (signal.SIGINT, *STOPS)

@@ -125,23 +125,23 @@ def parse_size(text: str) -> Size:
     >>> parse_size("1.5GB").now(), parse_size("0").now()
     (1500000000, 0)
     """
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kMGT]?)(i?)B?|(%))", text.strip())
-    if found is None or (found[4] and float(found[1]) > 100):
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kMGT]?)(i?)B?|(%))", text.strip())
+    if match is None or (match[4] and float(match[1]) > 100):
         raise UsageError(
             "--memory is a size such as 8GB or 500MB, or a share of the free memory such as 50%; "
             f"found {text!r}"
         )
-    number = float(found[1])
-    if found[4]:
+    number = float(match[1])
+    if match[4]:
         return Size(text, share=number / 100)
-    unit = UNITS[found[2]]
-    return Size(text, int(number * (1024 ** (len(str(unit)) // 3) if found[3] else unit)))
+    unit = UNITS[match[2]]
+    return Size(text, int(number * (1024 ** (len(str(unit)) // 3) if match[3] else unit)))
 
 
 def available() -> int | None:
     """Bytes that this process may still take, by the machine, its control groups and its limits."""
-    found = [free for free in (machine.free_memory(), _group(), _limits()) if free is not None]
-    return min(found, default=None)
+    limits = [free for free in (machine.free_memory(), _group(), _limits()) if free is not None]
+    return min(limits, default=None)
 
 
 def _limits() -> int | None:
@@ -171,15 +171,15 @@ _OF_GROUP = (  # files of a limit and of what is used, and what of that is freed
 
 def _group() -> int | None:
     """What the control groups leave."""
-    found = []
+    limits = []
     for folder in machine.control_groups("memory"):
         for limit, used, freed in _OF_GROUP:
             with suppress(OSError, ValueError):  # the limit may be max
                 left = int((folder / limit).read_text()) - int((folder / used).read_text())
                 lines = (folder / "memory.stat").read_text().splitlines()
                 left += sum(int(line.split()[1]) for line in lines if line.startswith(freed))
-                found.append(max(left, 0))
-    return min(found, default=None)
+                limits.append(max(left, 0))
+    return min(limits, default=None)
 
 
 def keep_freed() -> None:
@@ -223,19 +223,19 @@ class Kept(Generic[Made]):
         self._latest: dict[tuple[int, ...], Made] = {}
 
     def __call__(self, *key: int) -> Made:
-        found = self.kept.get(key) or self._latest.get(key)
-        return self._new(key) if found is None else found
+        made = self.kept.get(key) or self._latest.get(key)
+        return self._new(key) if made is None else made
 
     def _new(self, key: tuple[int, ...]) -> Made:
         with self._making:
-            found = self.kept.get(key) or self._latest.get(key)
-            if found is None:
-                found = self._make(*key)
-                if self._room.take(found.nbytes):
-                    self.kept[key] = found
+            made = self.kept.get(key) or self._latest.get(key)
+            if made is None:
+                made = self._make(*key)
+                if self._room.take(made.nbytes):
+                    self.kept[key] = made
                 else:
-                    self._latest = {key: found}
-            return found
+                    self._latest = {key: made}
+            return made
 
 
 class Carried:
@@ -269,10 +269,10 @@ class Remembered(Carried):
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
         if key != self.key:
             self.forget()  # no other caller will ask for these blocks
-        found = self._removed(block)
-        if found is None:
+        arrays = self._removed(block)
+        if arrays is None:
             return self._beyond.take(key, block, rows)
-        return None if any(len(a) != rows for a in found.values()) else found
+        return None if any(len(a) != rows for a in arrays.values()) else arrays
 
     def following(self, key: str) -> Remembered:
         return Remembered(key, self._room, self._beyond.following(key))
@@ -289,10 +289,10 @@ class Remembered(Carried):
             self._removed(block)
 
     def _removed(self, block: int) -> dict[str, Array] | None:
-        found = self.blocks.pop(block, None)
-        if found is not None and self._room is not None:
-            self._room.give(_size(found))
-        return found
+        arrays = self.blocks.pop(block, None)
+        if arrays is not None and self._room is not None:
+            self._room.give(_size(arrays))
+        return arrays
 
 
 def _size(arrays: Mapping[str, Array]) -> int:
@@ -306,9 +306,9 @@ Spill = Callable[[str], Carried]  # where rows of a part go that memory has no r
 Sums = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
 
 
-def identity_of(found: os.stat_result) -> Identity:
+def identity_of(status: os.stat_result) -> Identity:
     """Device, inode, size and times of a file; it changes whenever the file does."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class Cache:
@@ -355,13 +355,13 @@ class Cache:
         if not self._files:
             return None
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return None
-        value, _ = self._files.get(identity_of(found), {}).get(kind, (None, 0))
+        value, _ = self._files.get(identity_of(status), {}).get(kind, (None, 0))
         if not isinstance(value, kind):
             return None
-        note(found)
+        note(status)
         return value
 
     def forget(self, path: Path) -> None:
@@ -373,11 +373,11 @@ class Cache:
 
     def carried(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
-        before, found = self._carried.get(part, ("", None))
-        if found is not None and before == task:
-            return found
-        if found is not None:
-            found.forget()
+        before, kept = self._carried.get(part, ("", None))
+        if kept is not None and before == task:
+            return kept
+        if kept is not None:
+            kept.forget()
         beyond = self._spill(part)
         return Remembered(room=self.room, beyond=beyond) if self.keeps else beyond
 

@@ -149,7 +149,7 @@ def end_summary(exit_code: int) -> None:
     if _begun is None:
         return
     command, begun = _begun
-    found = {
+    summary = {
         "command": command,
         "exit_code": exit_code,
         "seconds": round(time.monotonic() - begun, 3),
@@ -158,7 +158,7 @@ def end_summary(exit_code: int) -> None:
         "host": platform.node(),
         **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
     }
-    tell(json_text(found))
+    tell(json_text(summary))
 
 
 def _number(key: str) -> bool:

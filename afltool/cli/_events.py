@@ -88,10 +88,10 @@ def _opened(place: Path) -> int:
     check_output(place, "JSON")
     make_folder(place.parent)
     with writer_errors(place):
-        found = os.open(place, machine.flags("RDWR", "APPEND", "CREAT", "NOFOLLOW"), 0o666)
-    if os.read(found, len(START)) in (b"", START):
-        return found
-    os.close(found)
+        descriptor = os.open(place, machine.flags("RDWR", "APPEND", "CREAT", "NOFOLLOW"), 0o666)
+    if os.read(descriptor, len(START)) in (b"", START):
+        return descriptor
+    os.close(descriptor)
     raise OutputExistsError(f"{place} exists and holds no events: choose another --events")
 
 

@@ -37,20 +37,20 @@ def text_of(command: Any, path: str, everything: bool) -> str:
 
 def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Lines]]:
     """Headings with their rows: arguments, commands, options by their headings."""
-    found: dict[str, Lines] = {"Arguments": []}
+    by_title: dict[str, Lines] = {"Arguments": []}
     for p in command.params:
         title = "Arguments" if p.param_type_name == "argument" else _heading(p)
-        found.setdefault(title, []).append((_name(p), p.help or ""))
-    own = found.pop("Options", [])
-    heads = [*found.get(OF_HEADS, []), *found.pop(OF_HEADS + RARE, [])]
+        by_title.setdefault(title, []).append((_name(p), p.help or ""))
+    own = by_title.pop("Options", [])
+    heads = [*by_title.get(OF_HEADS, []), *by_title.pop(OF_HEADS + RARE, [])]
     if everything:
-        found.pop(OF_HEADS, None)
+        by_title.pop(OF_HEADS, None)
     inner = getattr(command, "commands", {})
     first = {"Commands": [(name, _first_sentence(one.help)) for name, one in inner.items()]}
     last = [("-h, --help", "show this text")]
-    if heads or any(title.endswith(RARE) for title in found):
+    if heads or any(title.endswith(RARE) for title in by_title):
         last.append((LONG, "show every option"))
-    ordered = {**first, **found, "Options": [*own, *last]}
+    ordered = {**first, **by_title, "Options": [*own, *last]}
     if heads and everything:
         ordered |= _of_each_head([name for name, _ in heads])
     for title, rows in ordered.items():
@@ -60,12 +60,12 @@ def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Lines]]:
 
 def _of_each_head(shown: list[str]) -> dict[str, Lines]:
     """The options of each head, with its own ranges and defaults."""
-    found = {}
+    by_head = {}
     for name, cls in OPTIONS.items():
         own = {flag(f.name): help_of(f) for f in fields(cls)}
         rows = [(one, own[one.split()[0]]) for one in shown if one.split()[0] in own]
-        found[f"{OF_HEADS} {name}"] = rows
-    return found
+        by_head[f"{OF_HEADS} {name}"] = rows
+    return by_head
 
 
 def _more(command: Any, path: str) -> str:

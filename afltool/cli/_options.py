@@ -85,7 +85,7 @@ def parameters(
         rare: options that are not common are shown by ``--help-all`` only.
         text: what the help says of a field.
     """
-    names, found = rename or {}, []
+    names, added = rename or {}, []
     for f in _own_first(cls):
         if "help" in f.metadata and f.name not in set(skip) and only(f):
             name = names.get(f.name, f.name)
@@ -95,8 +95,8 @@ def parameters(
                 flag(name), help=text(f), rich_help_panel=heading, autocompletion=_completion(f)
             )
             kind: Any = Annotated[_from_shell(f) | None, described, of_field(f)]
-            found += [inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=kind)]
-    return found
+            added += [inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=kind)]
+    return added
 
 
 def _own_first(cls: Any) -> list[Field[Any]]:
@@ -131,8 +131,8 @@ def add(app: typer.Typer, name: str, function: Callable[..., Any], **groups: Any
         own = inspect.signature(function, eval_str=True)
         every = {**_classes(own), **groups}
         ordered = {name: every[name] for name in own.parameters if name in every}
-        found = {name: _parameters(group, heads) for name, group in ordered.items()}
-        return with_options(function, **found)
+        by_group = {name: _parameters(group, heads) for name, group in ordered.items()}
+        return with_options(function, **by_group)
 
     add_later(app, name, function.__doc__, make)
 
@@ -162,14 +162,17 @@ def with_options(
     (its files) may. An output that is an input is refused before the function is called.
     """
     own = inspect.signature(function, eval_str=True)
-    classes, listed = _classes(own), {group: [*found] for group, found in groups.items()}
+    classes, listed = (
+        _classes(own),
+        {group: [*group_options] for group, group_options in groups.items()},
+    )
     kept = [p for p in own.parameters.values() if p.name not in groups]
     first = [p for p in kept if p.default is p.empty]
     taken = {p.name for p in kept}
     inner = {
         f"{p.name}_" if p.name in taken else p.name: (group, p)
-        for group, found in listed.items()
-        for p in found
+        for group, group_options in listed.items()
+        for p in group_options
     }
     added = [p.replace(name=name) for name, (_, p) in inner.items()]
     if len(added) < sum(map(len, listed.values())):
@@ -200,19 +203,19 @@ def with_options(
 def _files(every: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> Iterator[Given]:
     """What the values of a command's parameters say of files, by the names that people see."""
     for p in every:
-        told = of_parameter(p)
-        if told is not None and values.get(p.name) is not None:
-            yield _seen(p), told, values[p.name]
+        shared = of_parameter(p)
+        if shared is not None and values.get(p.name) is not None:
+            yield _seen(p), shared, values[p.name]
 
 
 def used_with(
-    found: Iterable[inspect.Parameter], only: Only, but: Iterable[str] = ()
+    given: Iterable[inspect.Parameter], only: Only, but: Iterable[str] = ()
 ) -> list[inspect.Parameter]:
     """The parameters, used only with other options of the command; ``but``: names of the others."""
     kept = set(but)
     return [
         p if p.name in kept else p.replace(annotation=Annotated[p.annotation, OnlyWith(only)])
-        for p in found
+        for p in given
     ]
 
 
@@ -259,7 +262,7 @@ def of_heads(
 
     ``at_solve``: only those that `solve` may still change.
     """
-    found: dict[str, inspect.Parameter] = {}
+    by_name: dict[str, inspect.Parameter] = {}
     for name in heads:
         for p in parameters(
             OPTIONS[name],
@@ -269,8 +272,8 @@ def of_heads(
             rare=True,
             text=lambda f: f.metadata["of_any"] or help_of(f),
         ):
-            found.setdefault(p.name, p)  # of one name all have one type, and one ``of_any``
-    return list(found.values())
+            by_name.setdefault(p.name, p)  # of one name all have one type, and one ``of_any``
+    return list(by_name.values())
 
 
 def of_run(heads: Iterable[str] = OPTIONS, here: bool = True) -> list[inspect.Parameter]:
@@ -280,7 +283,7 @@ def of_run(heads: Iterable[str] = OPTIONS, here: bool = True) -> list[inspect.Pa
     """
     from ..plans.config import DEFAULTS, HERE, PARTS  # and the options of every stage
 
-    found = [
+    of_config = [
         p
         for part, (cls, names) in PARTS.items()
         if here or part != HERE
@@ -293,7 +296,7 @@ def of_run(heads: Iterable[str] = OPTIONS, here: bool = True) -> list[inspect.Pa
             text=lambda f: help_of(f, DEFAULTS.get(f.name)),
         )
     ]
-    return [*found, *of_heads(heads, {"seed"})]
+    return [*of_config, *of_heads(heads, {"seed"})]
 
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="where the result goes")]
@@ -364,9 +367,9 @@ def passing(
     MODULE:FUNCTION below `afltool.show`, which tells people more.
     """
 
-    asked = {k: _argument(v) for k, v in files.items()} | {**(more or {}), "out": out}
-    asked |= {"options": options, "head_options": head_options and Any}
-    asked |= {"overwrite": overwrites and Overwrite, "as_json": writes_json and Json}
+    arguments = {k: _argument(v) for k, v in files.items()} | {**(more or {}), "out": out}
+    arguments |= {"options": options, "head_options": head_options and Any}
+    arguments |= {"overwrite": overwrites and Overwrite, "as_json": writes_json and Json}
 
     def run(as_json: bool = False, **given: Any) -> None:
         place = stage or f"{name}:{name}".replace("-", "_")
@@ -380,7 +383,7 @@ def passing(
     function: Any = run  # to mypy a function has no signature to be set
     function.__name__, function.__doc__ = name, says
     function.__signature__ = Signature(
-        [_parameter(k, kind) for k, kind in asked.items() if kind and kind is not Options]
+        [_parameter(k, kind) for k, kind in arguments.items() if kind and kind is not Options]
     )
     add(app, name, function, **({"head_options": head_options} if head_options else {}))
 
@@ -410,17 +413,17 @@ def show_folder(
     folder: Path, summary: str, as_json: bool, print_summary: Callable[[dict[str, Any]], None]
 ) -> None:
     """The result of a command that fills a folder, and on stderr what its summary says."""
-    found = json.loads((folder / summary).read_text())
+    facts = json.loads((folder / summary).read_text())
     if as_json:
-        print_json({"path": str(folder), **found})
+        print_json({"path": str(folder), **facts})
         return
     if not is_quiet():
-        print_summary(found)
+        print_summary(facts)
     say(folder)
 
 
 def show_found(
-    found: dict[str, Any],
+    facts: dict[str, Any],
     field_name: str | None,
     as_json: bool,
     source: Path,
@@ -428,9 +431,9 @@ def show_found(
 ) -> None:
     """What a command found: one field for a script (a text without quotes), JSON, or a table."""
     if field_name is None:
-        print_json(found) if as_json else print_it(found)
+        print_json(facts) if as_json else print_it(facts)
         return
     from ..stages.inspect import field
 
-    value = field(found, field_name, source)
+    value = field(facts, field_name, source)
     say(value) if isinstance(value, str) else print_json(value, indent=None)

@@ -84,11 +84,11 @@ def quick(parameters: Iterable[Any]) -> list[Any]:
 
     Typer converts by pydantic, even what was not given; its import takes as long as NumPy's.
     """
-    found = [*parameters]
-    for one in found:
+    listed = [*parameters]
+    for one in listed:
         if "process_value" not in vars(one):
             one.process_value = partial(_process, one, one.process_value)
-    return found
+    return listed
 
 
 def _process(parameter: Any, checked: Callable[..., Any], context: Any, value: Any) -> Any:
@@ -100,8 +100,8 @@ def _process(parameter: Any, checked: Callable[..., Any], context: Any, value: A
     if (parameter.required and not value) or not all(_is_plain(x, one) for x in given or ()):
         return checked(context, value)
     made = [None if x is None else one(x) for x in given or ()]
-    found = (made if given else ()) if several else made[0]
-    return parameter.callback(context, parameter, found) if parameter.callback else found
+    argument = (made if given else ()) if several else made[0]
+    return parameter.callback(context, parameter, argument) if parameter.callback else argument
 
 
 def _is_plain(word: Any, kind: Any) -> bool:
@@ -163,9 +163,9 @@ Found = dict[str, Any]  # click's commands by name
 
 def ask(question: str, about: Any) -> Any:
     """The first answer of another part to a question; None where no part has one."""
-    asked = (getattr(part, question, None) for part in opened(COMMANDS).values())
-    answers = (answer(about) for answer in asked if answer is not None)
-    return next((found for found in answers if found is not None), None)
+    answers_of = (getattr(part, question, None) for part in opened(COMMANDS).values())
+    answers = (answer(about) for answer in answers_of if answer is not None)
+    return next((reply for reply in answers if reply is not None), None)
 
 
 class Group(typer.core.TyperGroup):
@@ -235,8 +235,8 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        told: Any = error  # its class is typer's own, with a message
-        told.message = shown(told.message)
+        reported: Any = error  # its class is typer's own, with a message
+        reported.message = shown(reported.message)
         raise
 
 
@@ -289,12 +289,12 @@ def added(word: str | None = None) -> Mapping[str, Any]:
 
     ``word``: at least what has this name; the doors behind that of a command stay shut.
     """
-    found = dict(_of_module("outside") if doors(STAGES) else {})
+    modules = dict(_of_module("outside") if doors(STAGES) else {})
     for name in doors(COMMANDS):
-        if word in found and not hasattr(found[word], "commands"):
+        if word in modules and not hasattr(modules[word], "commands"):
             break
-        _join(found, _of_door(name))
-    return found
+        _join(modules, _of_door(name))
+    return modules
 
 
 @cache
@@ -311,10 +311,10 @@ def _made(part: Any) -> Found:
     return dict(typer.main.get_group(app).commands)
 
 
-def _join(found: Any, more: Mapping[str, Any]) -> None:
+def _join(facts: Any, more: Mapping[str, Any]) -> None:
     """Add commands; the first of a name stays, and groups of one name become one."""
     for name, command in more.items():
-        known = found.setdefault(name, command)
+        known = facts.setdefault(name, command)
         if known is not command:
             _join(getattr(known, "commands", {}), getattr(command, "commands", {}))
 

@@ -73,11 +73,11 @@ def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
     """Say where the scripts of ``out`` are, or start them and say what sbatch answered."""
     from ..plans.slurm.jobs import submit as start
 
-    said = start(script) if submit else []
+    answer = start(script) if submit else []
     if as_json:
-        print_json({"path": str(out), "script": str(script), "submitted": said})
+        print_json({"path": str(out), "script": str(script), "submitted": answer})
         return
-    for line in said:
+    for line in answer:
         tell(line)
     say(out if submit else script)
 
@@ -97,5 +97,5 @@ def status(
     from ..plans.slurm.states import status as look
     from ..show.tables import print_status
 
-    found, print_it = ask("status_of", folder) or (look(folder), print_status)
-    show_found(found, name, as_json, folder, print_it)
+    facts, print_it = ask("status_of", folder) or (look(folder), print_status)
+    show_found(facts, name, as_json, folder, print_it)

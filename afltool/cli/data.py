@@ -188,5 +188,5 @@ def partition(
     if not describe:
         show(path, as_json)
         return
-    found = stage.describe(path)
-    print_json(found) if as_json else print_facts(found)
+    facts = stage.describe(path)
+    print_json(facts) if as_json else print_facts(facts)

@@ -96,17 +96,17 @@ def evaluate(
     streamed = _check_outputs(out, confusion, rounds, as_json)
     check_formulas(o.formulas, confusion is not None or is_csv(rounds) or is_csv(o.errors))
     with together():
-        found = stage(head, features, o, overwrite=overwrite)
+        report = stage(head, features, o, overwrite=overwrite)
         if rounds is not None:
-            write_records(found["rounds"], rounds, overwrite, o.formulas)
+            write_records(report["rounds"], rounds, overwrite, o.formulas)
         if out is not None:
-            write_json(found, out, overwrite)
+            write_json(report, out, overwrite)
         if confusion is not None:
-            write_confusion(found, confusion, overwrite, o.formulas)
+            write_confusion(report, confusion, overwrite, o.formulas)
     if as_json:
-        print_json(found)
+        print_json(report)
     elif not streamed:
-        print_metrics(found)
+        print_metrics(report)
 
 
 def _count(
@@ -197,6 +197,6 @@ def predict(
     from ..files.outputs import STDOUT
     from ..stages.predict import predict as stage
 
-    found = stage(head, named, out, options, overwrite=overwrite, as_json=as_json)
+    answers = stage(head, named, out, options, overwrite=overwrite, as_json=as_json)
     if out != STDOUT:
-        print_json(found) if as_json else say(out)
+        print_json(answers) if as_json else say(out)

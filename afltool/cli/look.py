@@ -109,17 +109,17 @@ def verify(
     from ..files.listing import expand
     from ..stages.inspect import check_all
 
-    found = check_all(expand(files, sys.stdin), keep_going, options)
+    results = check_all(expand(files, sys.stdin), keep_going, options)
     if as_json:
-        print_json(found)
-    for one in found:
+        print_json(results)
+    for one in results:
         if one["intact"] and not as_json:
             say(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
         elif not one["intact"]:
             tell(f"error: {one['error']}")
-    damaged = sum(not one["intact"] for one in found)
+    damaged = sum(not one["intact"] for one in results)
     if damaged:
-        raise InputError(f"{damaged} of {len(found)} files cannot be used")
+        raise InputError(f"{damaged} of {len(results)} files cannot be used")
 
 
 Runs = Annotated[

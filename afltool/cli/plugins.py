@@ -48,13 +48,13 @@ def check_plugin(
     """Check a plug-in: that it loads, and that what it makes holds what commands rely on."""
     groups = [*(f"afltool.{one}" for one in REGISTRIES), STAGES, COMMANDS]
     every = {group: doors(group) for group in groups}
-    found = [(group, one[name]) for group, one in every.items() if name in one]
-    if not found:
+    matches = [(group, one[name]) for group, one in every.items() if name in one]
+    if not matches:
         names = sorted({one for group in groups for one in every[group]})
         raise UsageError(f"no installed package has a plug-in {name!r}; there are {names}")
-    for group, _ in found:
+    for group, _ in matches:
         _check_needs(group.rpartition(".")[2], name, file)
-    checks = [one for group, door in found for one in _checked(group, door, file, as_json)]
+    checks = [one for group, door in matches for one in _checked(group, door, file, as_json)]
     if failed := sum(not holds for _, holds in checks):
         raise IncompleteError(f"{failed} checks of the plug-in {name} failed")
 

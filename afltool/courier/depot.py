@@ -117,7 +117,7 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 def _troubles() -> tuple[type[BaseException], ...]:
-    found = [
+    kinds = [
         getattr(sys.modules[name], kind) for name, kind in TROUBLES.items() if name in sys.modules
     ]
-    return OSError, EOFError, *found
+    return OSError, EOFError, *kinds

@@ -189,10 +189,10 @@ class Letters:
                 f"{where} of {sender!r} is of the session {body['session'][:12]}, not of "
                 f"{self.session[:12]}"
             )
-        found = tuple(body[key] for key in ("what", "round", "sender", "about"))
-        if found != (what, number, sender, about):
+        place = tuple(body[key] for key in ("what", "round", "sender", "about"))
+        if place != (what, number, sender, about):
             raise MismatchError(
-                f"{where} of {sender!r} lies in the place of another: it is {found}"
+                f"{where} of {sender!r} lies in the place of another: it is {place}"
             )
         return letter
 
@@ -234,12 +234,12 @@ class Letters:
 
         try:
             with damage_as_error(path):
-                found = {one["name"]: array(one) for one in entries}
-                header = json.loads(found.pop(HEADER).tobytes())
+                by_name = {one["name"]: array(one) for one in entries}
+                header = json.loads(by_name.pop(HEADER).tobytes())
         except CorruptFileError as error:
             self.say_once(str(error))
             return False
-        write_file(path, "head", header, found)
+        write_file(path, "head", header, by_name)
         load_head(path)
         return True
 
@@ -251,8 +251,8 @@ class Letters:
         where = f"{self.depot.url}: the file {entry['name']} of {sender!r}"
         size = self.depot.size(_blob(entry))
         if size != entry["bytes"]:
-            found = "is not there" if size is None else f"has {size} of {entry['bytes']} bytes"
-            raise CorruptFileError(f"{where} {found}; waiting until {sender!r} has sent it again")
+            state = "is not there" if size is None else f"has {size} of {entry['bytes']} bytes"
+            raise CorruptFileError(f"{where} {state}; waiting until {sender!r} has sent it again")
         sha = hashlib.sha256()
         for data in bounded(self.depot.chunks(_blob(entry)), entry["bytes"]):
             sha.update(data)

@@ -110,7 +110,7 @@ class Party(ABC):
 
         A place that was reached once may be away for any time.
         """
-        said, when, reached = "", 0.0, False
+        last, when, reached = "", 0.0, False
         while True:
             stop_point()
             try:
@@ -119,9 +119,9 @@ class Party(ABC):
                 if self.o.once or not reached:
                     raise
                 waits = f"{self.depot.url}, which is away ({error})"
-            if waits and (waits != said or self.clock.now() - when >= REMIND):
+            if waits and (waits != last or self.clock.now() - when >= REMIND):
                 log.info("session: waiting for %s", waits)
-                said, when = waits, self.clock.now()
+                last, when = waits, self.clock.now()
             if self.o.once or not waits:
                 return self.folder.root
             self.clock.sleep(self.o.poll)
@@ -143,8 +143,8 @@ class Party(ABC):
 
     def heads(self) -> list[int]:
         """The rounds whose heads are there."""
-        found = (path.stem.removeprefix("head-") for path in self.folder.root.glob("head-*.h5"))
-        return [int(number) for number in found if number.isdecimal()]
+        numbers = (path.stem.removeprefix("head-") for path in self.folder.root.glob("head-*.h5"))
+        return [int(number) for number in numbers if number.isdecimal()]
 
     def closed(self, what: str, number: int) -> list[str]:
         """Who is in a step that is closed."""
@@ -179,7 +179,7 @@ class Party(ABC):
             if solved:
                 link_or_copy(head, folder.root / FINAL_HEAD, "head")
             totals = [folder.total(k) for k in range(1, number + 1) if folder.total(k).exists()]
-            found = {
+            summary = {
                 **_facts(self.session),
                 "rounds": rounds,
                 "sent_bytes": sum(sum(one["sent"].values()) for one in rounds),
@@ -190,7 +190,7 @@ class Party(ABC):
                 "head": read_header(head, "head")["digest"],
                 "versions": versions(),
             }
-            write_json(found, folder.root / SUMMARY, overwrite=True)
+            write_json(summary, folder.root / SUMMARY, overwrite=True)
 
 
 def last_name(url: str) -> str:
@@ -269,19 +269,19 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
     """The rounds that have begun: phase, when, and the bytes of files that each member has ``sent``
     and that the server has given to all, offers in the first round; of a head those of its arrays
     that no head before it had."""
-    found: list[dict[str, Any]] = []
+    history: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     server, number = session.server.name, 1
     while (head := letters.find(plan.HEAD, number, server)) is not None:
         since, before = head.body["time"], sum(seen.values())
         seen |= {one["sha256"]: one["bytes"] for one in head.body["files"]}
-        if found:
-            found[-1]["seconds"] = since - found[-1]["since"]
+        if history:
+            history[-1]["seconds"] = since - history[-1]["since"]
         new, first = sum(seen.values()) - before, number == 1
         kinds = [(plan.STATISTICS, number), (plan.REVEALED, number), *first * [(plan.OFFERED, 0)]]
         sent = {name: _size(letters, name, kinds) for name in session.agreed.names()}
         given = [*((what, number) for what in SERVED), *first * [(plan.OFFERS, 0)]]
-        found.append(
+        history.append(
             {
                 "round": number,
                 "phase": head.body["text"],
@@ -293,7 +293,7 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
             }
         )
         number += 1
-    return found
+    return history
 
 
 def _size(letters: Letters, sender: str, kinds: Sequence[tuple[str, int]]) -> int:
@@ -318,13 +318,13 @@ def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> di
         CLOSED + plan.REVEALED: (state, plan.HEAD, []),
         plan.TOTAL: (SOLVED, DONE, stay),
     }
-    found = {what: letters.find(what, number, server) for what in steps}
-    began = next((what for what in reversed(found) if found[what] is not None), "session")
+    letters_of = {what: letters.find(what, number, server) for what in steps}
+    began = next((what for what in reversed(letters_of) if letters_of[what] is not None), "session")
     state, what, who = steps[began]
     have = {name: letters.find(what, number, name) for name in who}
     late = [name for name, letter in have.items() if letter is None]
-    told = [found[began]] if late else [found[began], *have.values()]
-    times = [letter.body["time"] for letter in told if letter is not None]
+    current = [letters_of[began]] if late else [letters_of[began], *have.values()]
+    times = [letter.body["time"] for letter in current if letter is not None]
     waits = {"what": what, "who": late}
     if not late and state != SOLVED:
         waits = {"what": plan.HEAD, "who": [server]}

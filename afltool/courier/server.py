@@ -203,28 +203,28 @@ class Server(party.Party):
     def check_arrival(self, leg: plan.Leg, name: str, path: Path) -> None:
         """Refuse a file that is not what the member ``name`` sends in this step."""
         if leg.what == plan.OFFERED:
-            found = [*collected(roster_of(self.folder.session), [path])]
+            senders = [*collected(roster_of(self.folder.session), [path])]
         else:
             roster = self.session.round(binding(self.head(leg.round)))
             if leg.what == plan.STATISTICS:
-                found = [check_sent(roster, path)]
+                senders = [check_sent(roster, path)]
             else:
                 offers = Offers.load(roster, [self.folder.offers])
                 request = Request.load(self.folder.request(leg.round), offers)
-                found = [*load_reveals(request, [path], self.me)]
-        if found != [name]:
-            raise MismatchError(f"it is of {found[0]!r}, not of {name!r}")
+                senders = [*load_reveals(request, [path], self.me)]
+        if senders != [name]:
+            raise MismatchError(f"it is of {senders[0]!r}, not of {name!r}")
         if leg.what == plan.STATISTICS and not self.masked:
             check_repeats(path, sorted({*leg.file(name).parent.glob("*.h5")} - {leg.file(name)}))
 
     def check_alike(self, leg: plan.Leg, letter: msg.Message, path: Path) -> str:
         """Refuse rows that do not go with those of others; returns what is bound by them."""
-        name, said = letter.body["sender"], letter.body["text"]
+        name, bound = letter.body["sender"], letter.body["text"]
         where = f"the {leg.what} of {name!r}"
         if leg.what == plan.STATISTICS:
             rows = read_header(path)["context"]
-        elif leg.what == plan.OFFERED and said:  # before there is a file of the rows
-            rows = parsed_json(said, where)
+        elif leg.what == plan.OFFERED and bound:  # before there is a file of the rows
+            rows = parsed_json(bound, where)
             if wrong := mismatch(rows, party.BOUND, exact=True):
                 raise CorruptFileError(f"{where} does not say what its rows are: {wrong}")
         else:

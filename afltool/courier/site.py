@@ -110,16 +110,16 @@ class Site(party.Party):
             )
 
     def check_approved(self, digest: str) -> None:
-        said, url = self.o.approve, self.depot.url
-        if said is None:
+        approved, url = self.o.approve, self.depot.url
+        if approved is None:
             raise UsageError(
                 f"the session at {url} has the digest {digest}: compare it with the server "
                 "and the other sites by telephone; if all have the same, give the same command "
                 f"with --approve {digest}"
             )
-        if len(said) < SHORTEST or not digest.startswith(said.lower()):
+        if len(approved) < SHORTEST or not digest.startswith(approved.lower()):
             raise MismatchError(
-                f"the session at {url} has the digest {digest}, not {said} (--approve): "
+                f"the session at {url} has the digest {digest}, not {approved} (--approve): "
                 "somebody has put another one there, or the digest is not whole; ask the server"
             )
 
@@ -147,8 +147,8 @@ class Site(party.Party):
             rows = self.own_rows() if new and leg.what != plan.REVEALED else ""
             self.check_refused(leg, self.send(leg, rows if leg.what == plan.OFFERED else ""))
         elif leg.what:
-            found = self.letters.find(leg.what, leg.round, self.server)
-            if found is None or not self.take(found, leg.file(self.server)):
+            letter = self.letters.find(leg.what, leg.round, self.server)
+            if letter is None or not self.take(letter, leg.file(self.server)):
                 return f"the {leg.what} of {self.server!r}"
         return ""
 
@@ -178,8 +178,8 @@ class Site(party.Party):
         """Add up what all have sent in earlier rounds, as the server did, and say that it was so;
         returns what it waits for."""
         for number in sorted(self.heads()) if self.o.check_sums else ():
-            told = self.letters.has(party.CHECKED, number, self.me.name)
-            if number >= before or told or self.phase(number) == party.SOLVED:
+            done = self.letters.has(party.CHECKED, number, self.me.name)
+            if number >= before or done or self.phase(number) == party.SOLVED:
                 continue
             signed, files = self.folder.signed(number), self.folder.root / "checking"
             letter = self.letters.find(plan.SIGNED, number, self.server)
@@ -207,11 +207,11 @@ class Site(party.Party):
     def check_refused(self, leg: plan.Leg, letter: msg.Message) -> None:
         """Stop where the server has refused this very letter."""
         about = party.refusal(self.me.name, letter)
-        found = self.letters.arrived(party.REFUSED + leg.what, leg.round, self.server, about)
-        if found is not None:
+        refusal = self.letters.arrived(party.REFUSED + leg.what, leg.round, self.server, about)
+        if refusal is not None:
             raise MismatchError(
                 f"{self.server!r} has refused the {leg.what} of {self.me.name!r} in round "
-                f"{leg.round}: {found.body['text']}; put it right and join again, with another -o"
+                f"{leg.round}: {refusal.body['text']}; put it right and join again, with another -o"
             )
 
     def finish(self, number: int, part: plan.Part) -> str:

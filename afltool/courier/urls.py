@@ -57,8 +57,13 @@ def session_urls(url: str, out: Path, *, overwrite: bool = False) -> Path:
         form = asyncio.run_coroutine_threadsafe(signed(), fs.loop).result(WAIT)
         index = fs.sign(f"{root}/{INDEX}", expiration=SECONDS)
     refresh(depot, begin=True)
-    found = {"index": index, "send": form["url"], "fields": form["fields"], "prefix": f"{path}/"}
-    write_bytes(json_text(found, indent=1).encode(), out, overwrite).chmod(0o600)
+    addresses = {
+        "index": index,
+        "send": form["url"],
+        "fields": form["fields"],
+        "prefix": f"{path}/",
+    }
+    write_bytes(json_text(addresses, indent=1).encode(), out, overwrite).chmod(0o600)
     log.info("session urls: whoever has %s may read and write at %s, for seven days", out, url)
     return out
 
@@ -102,9 +107,9 @@ class UrlDepot(Depot):
         data = data if isinstance(data, bytes) else data.read_bytes()
         edge, fields = token_hex(16), {**self.to["fields"], "key": self.to["prefix"] + name}
         head = f'--{edge}\r\nContent-Disposition: form-data; name="'
-        told = "".join(f'{head}{key}"\r\n\r\n{value}\r\n' for key, value in fields.items())
-        told += f'{head}file"; filename="file"\r\n\r\n'
-        body = told.encode() + data + f"\r\n--{edge}--\r\n".encode()
+        form = "".join(f'{head}{key}"\r\n\r\n{value}\r\n' for key, value in fields.items())
+        form += f'{head}file"; filename="file"\r\n\r\n'
+        body = form.encode() + data + f"\r\n--{edge}--\r\n".encode()
         kind = {"Content-Type": f"multipart/form-data; boundary={edge}"}
         with self.reached(), urlopen(Request(self.to["send"], body, kind), timeout=WAIT):
             self._sent[name] = data
@@ -117,15 +122,15 @@ class UrlDepot(Depot):
         """What lies there by name, fetched once in a second."""
         if time.monotonic() >= self._until:
             where = f"the list of {self.url}"
-            found = b"".join(bounded(self._got(self.to["index"]), MOST_LISTED))
-            if len(found) > MOST_LISTED:
+            data = b"".join(bounded(self._got(self.to["index"]), MOST_LISTED))
+            if len(data) > MOST_LISTED:
                 raise CorruptFileError(f"{where} has more than {MOST_LISTED >> 20} MB")
-            listed: list[dict[str, Any]] = parsed_json(found, where)
+            listed: list[dict[str, Any]] = parsed_json(data, where)
             if wrong := mismatch(listed, [LISTED]):
                 raise CorruptFileError(f"{where} is damaged: {wrong}")
-            if found != self._listed:
+            if data != self._listed:
                 self._sent.clear()
-            self._listed, self._until = found, time.monotonic() + 1
+            self._listed, self._until = data, time.monotonic() + 1
             self._known = {one["name"]: one for one in listed}
         return self._known
 

@@ -51,5 +51,5 @@ def format_of(path: Path) -> Format:
     for package in packages:
         if find_spec(package) is None:
             raise UsageError(f"this file needs {package}: pip install 'afltool[export]'")
-    found: Any = import_module(module, __name__)
-    return cast(Format, found)
+    target: Any = import_module(module, __name__)
+    return cast(Format, target)

@@ -78,12 +78,12 @@ class Model:
         whole = whole if self.bits is None else np.rint(whole)
         good = (np.abs(whole) <= self.reach).all(axis=1, keepdims=True)  # NaN is not
         bad = np.asarray(~good)
-        found = scores(np.where(bad, 0.0, whole) / one)
-        bad |= np.isnan(found).any(axis=1, keepdims=True)
-        predicted = np.where(bad[:, 0], NOBODY, found.argmax(axis=1))
-        found = np.where(bad, np.nan, found)
+        answer = scores(np.where(bad, 0.0, whole) / one)
+        bad |= np.isnan(answer).any(axis=1, keepdims=True)
+        predicted = np.where(bad[:, 0], NOBODY, answer.argmax(axis=1))
+        answer = np.where(bad, np.nan, answer)
         return self.named(
-            [found, predicted, scipy.special.softmax(found, axis=1)][: len(self.outputs)]
+            [answer, predicted, scipy.special.softmax(answer, axis=1)][: len(self.outputs)]
         )
 
     def text(self) -> str:
@@ -92,8 +92,8 @@ class Model:
 
     def named(self, values: Any) -> dict[str, Array]:
         """Outputs by name, as NumPy arrays."""
-        found = (np.asarray(value) for value in values)
-        return dict(zip(self.outputs, found, strict=True))
+        texts = (np.asarray(value) for value in values)
+        return dict(zip(self.outputs, texts, strict=True))
 
     def bytes(self) -> int:
         """Of the numbers that every graph holds."""

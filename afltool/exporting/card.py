@@ -54,7 +54,7 @@ def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {k: v for k, v in head["options"].items() if v not in (None, False, "")}
     names = metadata["classes"]
     more = f" … ({len(names)} in all)" if len(names) > MANY else ""
-    found = {
+    facts = {
         "Head": head["name"],
         "Digest of the head": head["digest"],
         "Options of the head": ", ".join(f"{k} {v}" for k, v in chosen.items()) or "none",
@@ -67,13 +67,13 @@ def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "Preprocessing": ", ".join(prepared) or "not known",
     }
     outputs = {f"Output {name}": what for name, what in metadata["outputs"].items()}
-    return found | outputs
+    return facts | outputs
 
 
 def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """Counts of the report: nothing of any single row or client."""
     rounds = report.get("phases") or []
-    found = {
+    facts = {
         "Rows": report.get("rows", "not known"),
         "Clients": max((r.get("clients", 0) for r in rounds), default="not known"),
         "Rounds": len(rounds) or "not known",
@@ -82,24 +82,24 @@ def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
     }
     for key, name in (("ridge", "Ridge"), ("training_mse", "Squared error per training row")):
         if isinstance(report.get(key), int | float):
-            found[name] = f"{report[key]:.6g}"
-    return found
+            facts[name] = f"{report[key]:.6g}"
+    return facts
 
 
 def _figures(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
     if evaluation is None:
         yield "**None were given.** `afltool evaluate HEAD TEST -o test.json`, then `--metrics`."
         return
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "Rows of the test": evaluation["n"],
         "Digest of the test's features": evaluation["features"]["digest"],
         "Top-1 accuracy": f"{evaluation['top1']:.4f}",
     }
     if isinstance(evaluation.get("top5"), float):
-        found["Top-5 accuracy"] = f"{evaluation['top5']:.4f}"
+        facts["Top-5 accuracy"] = f"{evaluation['top5']:.4f}"
     for name, one in (evaluation.get("metrics") or {}).items():
-        found[figure_label(str(name), one)] = _figure(one)
-    yield from _table(found)
+        facts[figure_label(str(name), one)] = _figure(one)
+    yield from _table(facts)
     per_class = evaluation.get("per_class") or {}
     if 0 < len(per_class) <= MANY:
         yield ""

@@ -91,14 +91,14 @@ def sample_pictures(crop: int) -> list[Array]:
     """Batches of one size each, uint8 (n, h, w, 3): smaller, larger, tall, wide; from one seed."""
     rng = np.random.default_rng(0)
     sides = [(crop, crop), (32, 32), (2 * crop + 1, crop + 7), (crop // 2 + 3, crop)]
-    found: list[Array] = []
+    pictures: list[Array] = []
     for height, width in sides:  # waves with noise, of which a network makes different features
         y, x = np.mgrid[:height, :width] / max(height, width)
         turns = rng.uniform(-12, 12, size=(3, 1, 1, 3, 2))
         waves = np.sin(2 * np.pi * (turns[..., 0] * y[..., None] + turns[..., 1] * x[..., None]))
         noise = rng.normal(0, 15, size=(3, height, width, 3))
-        found.append(np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8))
-    return found
+        pictures.append(np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8))
+    return pictures
 
 
 def on_pictures(
@@ -113,13 +113,13 @@ def on_pictures(
     """Features against extraction's, then scores against the head's of the same features."""
     trials = []
     for pictures in sample_pictures(network.preprocessing.crop):
-        found = packer.run(data, model, pictures)
-        compare_features(network, pictures, found["features"], str(out))
-        trials.append(compare(head, bits, found["features"], found, str(out)))
+        answers = packer.run(data, model, pictures)
+        compare_features(network, pictures, answers["features"], str(out))
+        trials.append(compare(head, bits, answers["features"], answers, str(out)))
     return Trial.of(trials)
 
 
-def compare_features(network: TorchNetwork, pictures: Array, found: Array, what: str) -> None:
+def compare_features(network: TorchNetwork, pictures: Array, features: Array, what: str) -> None:
     """A file's features of pictures (n, h, w, 3) against extraction's of the same pictures.
 
     Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
@@ -127,6 +127,6 @@ def compare_features(network: TorchNetwork, pictures: Array, found: Array, what:
     pixels = as_extracted(network.preprocessing, torch.from_numpy(pictures))
     wanted = infer(network.module, pixels, network.preprocessing)
     sizes = np.abs(wanted).max(axis=1, keepdims=True)
-    largest = float((np.abs(found - wanted) / np.maximum(sizes, 1e-30)).max())
+    largest = float((np.abs(features - wanted) / np.maximum(sizes, 1e-30)).max())
     if not largest <= COARSE:
         raise differs(what, f"has features that differ by up to {largest:.3g} of the largest")

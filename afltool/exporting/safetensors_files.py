@@ -35,9 +35,9 @@ def run(data: bytes, model: Model, given: Array) -> dict[str, Array]:
     """The model with what the file holds of it, once every array has come back as it was."""
     from safetensors.numpy import load
 
-    found = load(data)
+    arrays = load(data)
     for name, wanted in model.arrays.items():
-        if name not in found or not np.array_equal(found[name], wanted):
+        if name not in arrays or not np.array_equal(arrays[name], wanted):
             raise NumericalError(f"the array {name!r} did not come back from the file as it was")
     if model.affine is not None:
         W, b = model.affine
@@ -46,7 +46,7 @@ def run(data: bytes, model: Model, given: Array) -> dict[str, Array]:
 
     module = copy.deepcopy(model.module)
     for name, place in drawn(module):
-        place.copy_(torch.from_numpy(found[name]))
+        place.copy_(torch.from_numpy(arrays[name]))
     with torch.inference_mode():
         return model.named(module(torch.from_numpy(given)))
 

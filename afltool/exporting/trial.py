@@ -56,13 +56,13 @@ def sample_rows(head: Head, bits: int | None) -> F32:
     return np.vstack([x, bad]).astype(np.float32)
 
 
-def compare(head: Head, bits: int | None, x: Array, found: dict[str, Array], what: str) -> Trial:
+def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], what: str) -> Trial:
     """The outputs of a file for features x (n, d) against the head's scores of the same rows.
 
     Raises `NumericalError` for a score that differs by more than the tolerance, a class that is not
     the head's, or a row that one of both refuses.
     """
-    scores, predicted = found["scores"], found["predicted"]
+    scores, predicted = answers["scores"], answers["predicted"]
     wanted = own_scores(head, bits, x)
     refused = np.isnan(wanted).any(axis=1)
     if not np.array_equal(refused, predicted == NOBODY):

@@ -289,17 +289,17 @@ def describe_additive(path: Path, file: h5py.File) -> dict[str, dict[str, Any]]:
     """Shape, type, bytes as a plain array and bytes in the file of the arrays below /arrays."""
     return {
         name: {
-            "shape": list(found.shape),
-            "type": found.values.dtype.str,
-            "bytes": prod(found.shape) * found.values.dtype.itemsize,
-            "stored_bytes": found.stored_bytes,
+            "shape": list(entries.shape),
+            "type": entries.values.dtype.str,
+            "bytes": prod(entries.shape) * entries.values.dtype.itemsize,
+            "stored_bytes": entries.stored_bytes,
         }
-        for name, found in find_additive(path, file).items()
+        for name, entries in find_additive(path, file).items()
     }
 
 
 def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
-    found = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
-    if found.dtype.str != "<i8" or found.ndim != 1 or found.min(initial=0) < 0:
+    shape = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
+    if shape.dtype.str != "<i8" or shape.ndim != 1 or shape.min(initial=0) < 0:
         raise CorruptFileError(f"{path} is damaged: /{thin}/{schema.SHAPE} is not a shape")
-    return tuple(found.tolist())
+    return tuple(shape.tolist())

@@ -74,13 +74,13 @@ def replacing(
             if durable:
                 os.fsync(lock)
             check_output(path, kind)  # again: another program may have written a file there
-            found = os.fstat(lock)
+            status = os.fstat(lock)
             if machine.WINDOWS:  # where an open file cannot be renamed
                 os.close(lock)
                 lock = os.open(os.devnull, os.O_RDONLY)
             os.replace(partial, path)
             if durable:
-                note(found)
+                note(status)
         _sync_folder(path.parent)
         if durable:
             event("file", path=path, kind=kind)
@@ -152,8 +152,8 @@ def _write(data: bytes, path: Path) -> None:
 
 def _holds(path: Path, data: bytes) -> bool:
     try:
-        found = path.stat()
-        same_size = stat.S_ISREG(found.st_mode) and found.st_size == len(data)
+        status = path.stat()
+        same_size = stat.S_ISREG(status.st_mode) and status.st_size == len(data)
         return same_size and path.read_bytes() == data
     except (OSError, ValueError):
         return False
@@ -269,8 +269,8 @@ def locked(path: Path, take: Callable[[Path, int], None]) -> int:
 
 def _take_own(partial: Path, descriptor: int) -> None:
     """Lock a partial file; refused where it may be somebody else's, before it is truncated."""
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise InputError(
             f"{partial} is in the way: expected an unfinished file or nothing, found a device, a "
             "pipe or a file with other names; remove it"

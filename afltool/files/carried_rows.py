@@ -115,12 +115,12 @@ class CarriedFile(_Blocks):
         if block is None or self._old is None:
             return None
         try:
-            found = {array: _array(self._old, entry, rows) for array, entry in block.items()}
+            arrays = {array: _array(self._old, entry, rows) for array, entry in block.items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._damaged(str(error))
             return None
-        whole = {array: a for array, a in found.items() if a is not None}
-        return whole if len(whole) == len(found) else None
+        whole = {array: a for array, a in arrays.items() if a is not None}
+        return whole if len(whole) == len(arrays) else None
 
     def _damaged(self, what: str) -> None:
         if not self._warned:
@@ -198,15 +198,15 @@ class Scratch(_Blocks):
     def take(self, key: str, name: str, rows: int) -> dict[str, Array] | None:
         """The arrays of a block, which is then forgotten."""
         left, held = self._held.pop(name, ("", {}))
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for array, (at, shape, dtype) in held.items() if left == key else ():
             if self._file is None or shape[0] != rows:
                 return None
-            found[array] = np.empty(shape, dtype)
+            arrays[array] = np.empty(shape, dtype)
             self._file.seek(at)
-            if not _through(self._file.readinto, found[array]):
+            if not _through(self._file.readinto, arrays[array]):
                 return None
-        return found or None
+        return arrays or None
 
     def close(self) -> None:
         """Give the space back."""

@@ -28,9 +28,9 @@ def save_checkpoint(
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read the header and the arrays of a checkpoint, in the types they had."""
     header, arrays = hdf5.read_file(path, "checkpoint")
-    found = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
-    hdf5.check_digest(path, header, _checkpoint_digest(found))
-    return header, found
+    state = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
+    hdf5.check_digest(path, header, _checkpoint_digest(state))
+    return header, state
 
 
 def _checkpoint_digest(arrays: Mapping[str, Array]) -> str:

@@ -102,24 +102,24 @@ def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
     """The one column of a table, other than ``name``, that holds every row id."""
     wanted = set(ids.tolist())
     header, _ = _read(table, ())
-    found = {}
+    rows = {}
     for other in header:
         if other == name or header.count(other) > 1:
             continue
         with suppress(InvalidDataError):  # a column of lists holds no row ids
             column = read_columns(table, (other,))[other]
             if wanted <= {_as_id(cell) for cell in column if cell}:
-                found[other] = column
-    if len(found) != 1:
-        all_of_them = " and ".join(map(repr, found)) or "no other column"
+                rows[other] = column
+    if len(rows) != 1:
+        all_of_them = " and ".join(map(repr, rows)) or "no other column"
         example = ids[0].decode(errors="replace")
         raise InvalidDataError(
             f"{table}: expected the row ids of the features, such as {example!r}, in a column row "
             f"or path beside {name}; found neither, and {all_of_them} holds all of them; its "
             f"columns are {', '.join(header[:20])}: rename the one with the row ids to path"
         )
-    log.info("%s: the row ids are in the column %r", table, *found)
-    return next(iter(found.values()))
+    log.info("%s: the row ids are in the column %r", table, *rows)
+    return next(iter(rows.values()))
 
 
 def _as_id(cell: str) -> bytes:
@@ -150,14 +150,14 @@ def _by_row(
             f"{path} must have each of the {len(wanted)} rows once; missing: "
             f"{len(wanted) - len(places)}{example}; not in the features: {strangers}"
         )
-    found = [values[i] for i in places]
-    empty = [row for row, one in zip(wanted, found, strict=False) if not one]
+    picked = [values[i] for i in places]
+    empty = [row for row, one in zip(wanted, picked, strict=False) if not one]
     if empty:
         first = empty[0].decode(errors="replace")
         raise InvalidDataError(
-            f"{path}: row {first!r} has no {name!r} ({len(empty)} of {len(found)} rows)"
+            f"{path}: row {first!r} has no {name!r} ({len(empty)} of {len(picked)} rows)"
         )
-    return [one for one in found if one]
+    return [one for one in picked if one]
 
 
 def _known(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
@@ -224,8 +224,8 @@ def arrow_texts(table: Path, name: str, column: Any) -> Column:
         raise InvalidDataError(f"{table}: the column {name!r} holds {kind}, expected texts")
     if pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind):
         column = column.cast(pyarrow.string())
-    found = column.to_pylist()
-    return [None if v is None or v == "" or v != v else str(v) for v in found]  # v ≠ v: NaN
+    texts = column.to_pylist()
+    return [None if v is None or v == "" or v != v else str(v) for v in texts]  # v ≠ v: NaN
 
 
 def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:

@@ -94,29 +94,29 @@ def read_counts(path: Path) -> Counts:
     options = make_options(s.context.head["name"], s.context.head["options"])
     assert isinstance(options, EvaluationOptions)
     _check_shapes(path, s, options)
-    found = tuple(_of_head(s, options, number) for number in range(len(options.described)))
+    heads = tuple(_of_head(s, options, number) for number in range(len(options.described)))
     pairs, noise = s.arrays.get(PAIRS), s.context.noise
-    return Counts(path, s, found, options.groups, options.min_group, pairs, noise)
+    return Counts(path, s, heads, options.groups, options.min_group, pairs, noise)
 
 
 def _check_shapes(path: Path, s: Statistics, options: EvaluationOptions) -> None:
     wanted = shapes_of(options, len(s.context.classes))
-    found = {name: a.shape for name, a in s.arrays.items()}
-    if where := difference(wanted, found, "expected", f"in {path}"):
+    shapes = {name: a.shape for name, a in s.arrays.items()}
+    if where := difference(wanted, shapes, "expected", f"in {path}"):
         raise CorruptFileError(f"{path} is damaged: its arrays are not those of its heads: {where}")
 
 
 def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCounts:
-    told, bins = options.described[number], options.bins[number]
+    entry, bins = options.described[number], options.bins[number]
     named = (counting.CONFUSION, counting.TOP, counting.SCORES, counting.CONFIDENCE)
     confusion, ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
     groups = s.arrays.get(of_head(GROUPS, number))
     if groups is not None and not s.context.noise:
         groups = _held_back(groups, options.min_group)
     return HeadCounts(
-        told["name"],
-        told["digest"],
-        told["probabilities"],
+        entry["name"],
+        entry["digest"],
+        entry["probabilities"],
         np.array(bins.edges),
         confusion,
         ranks,

@@ -262,19 +262,19 @@ def open_features(
         if (data.shape, data.dtype.str) != wanted or (
             labels is not None and len(labels) != len(row_ids)
         ):
-            said = "no labels" if labels is None else f"{len(labels)} labels"
+            has = "no labels" if labels is None else f"{len(labels)} labels"
             raise CorruptFileError(
-                f"{path} is damaged: features {data.shape} {data.dtype.str}, {said} "
+                f"{path} is damaged: features {data.shape} {data.dtype.str}, {has} "
                 f"and {len(row_ids)} row ids do not fit together; its header says {wanted[1]} with "
                 f"{space['dim']} features per row"
             )
         _check_labels(path, labels, len(header["classes"]))
         at = identity_of(os.fstat(file.id.get_vfd_handle()))
         keeping = cache if again else NO_CACHE
-        found = Features(path, header, labels, row_ids, data, at, keeping)
+        features = Features(path, header, labels, row_ids, data, at, keeping)
         if labelled:
-            _ = found.labels
-        yield found
+            _ = features.labels
+        yield features
 
 
 def _check_labels(path: Path, labels: Labels | None, classes: int) -> None:

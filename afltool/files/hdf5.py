@@ -162,11 +162,11 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 
 def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
-    found = get_attribute(file, schema.FORMAT)
-    if found is None and path.name.endswith(schema.PARTIAL):
+    text = get_attribute(file, schema.FORMAT)
+    if text is None and path.name.endswith(schema.PARTIAL):
         raise CorruptFileError(f"{path} is not finished: run the command that was writing it again")
-    if found not in schema.KINDS:
-        raise CorruptFileError(f"{path} is not an afltool file: its kind is {found!r}")
+    if text not in schema.KINDS:
+        raise CorruptFileError(f"{path} is not an afltool file: its kind is {text!r}")
     version = get_attribute(file, schema.FORMAT_VERSION)
     if version != schema.VERSION:
         raise CorruptFileError(
@@ -174,14 +174,14 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
         )
     if get_attribute(file, schema.COMPLETE) != 1:
         raise CorruptFileError(f"{path} is not complete: run the command that was writing it again")
-    if kind is not None and found != kind:
-        raise UsageError(f"{path} is a {found} file; expected a {kind} file here")
+    if kind is not None and text != kind:
+        raise UsageError(f"{path} is a {text} file; expected a {kind} file here")
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
-    header = _parsed(path, data, str(found))
-    check(path, str(found), header)
-    return {"kind": found, **header}
+    header = _parsed(path, data, str(text))
+    check(path, str(text), header)
+    return {"kind": text, **header}
 
 
 def _parsed(path: Path, data: bytes, kind: str) -> Any:
@@ -221,9 +221,9 @@ def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, d
         additive = find_additive(path, file)
         _check_memory(path, additive.values())
         groups = (schema.HEADER, schema.ARRAYS, schema.SPARSE)
-        found = {name: get_array(path, file, name) for name in members if name not in groups}
+        arrays = {name: get_array(path, file, name) for name in members if name not in groups}
         return header, {
-            **found,
+            **arrays,
             **{f"{schema.ARRAYS}/{name}": one.read() for name, one in additive.items()},
         }
 
@@ -237,11 +237,11 @@ def _check_memory(path: Path, arrays: Collection[Additive]) -> None:
     check_backed(claimed, sum(one.stored_bytes for one in arrays), f"{path} is")
 
 
-def check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:
+def check_digest(path: Path, header: Mapping[str, Any], digest: str) -> None:
     """Refuse content whose digest is not the one in the header."""
-    if header["digest"] != found:
+    if header["digest"] != digest:
         raise CorruptFileError(
-            f"{path} is damaged: its content has the digest {found[:16]}…, its header says "
+            f"{path} is damaged: its content has the digest {digest[:16]}…, its header says "
             f"{str(header['digest'])[:16]}…; make it or fetch it again"
         )
 
@@ -250,8 +250,8 @@ def read_header(path: Path, kind: str | None = None, cache: Cache = NO_CACHE) ->
     """The header alone, with the file's ``kind`` in it; with a cache it is checked once."""
     known = cache.known(path, _Header)
     if known is not None and kind in (None, known.kind):
-        found: Header = json.loads(known.text)
-        return found
+        copy: Header = json.loads(known.text)
+        return copy
     with reading(path, kind) as (_, header):
         if cache.keeps:
             keep_header(path, header["kind"], canonical_json(header), cache)

@@ -169,10 +169,10 @@ def _read(path: Path) -> HeadFile:
 
 def load_solved_head(path: Path, cache: Cache = NO_CACHE) -> HeadFile:
     """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
-    found = load_head(path, cache)
-    if found.head.phase() is not None:
-        raise not_solved(found.head, path)
-    return found
+    loaded = load_head(path, cache)
+    if loaded.head.phase() is not None:
+        raise not_solved(loaded.head, path)
+    return loaded
 
 
 def not_solved(head: Head, path: str | Path) -> UsageError:
@@ -196,11 +196,11 @@ def check_bound(
     head: str | Path | HeadFile,
     header: Mapping[str, Any],
     path: str | Path,
-    found: Mapping[str, Any],
+    features: Mapping[str, Any],
 ) -> None:
     """`check_fits` of a file whose header or context says ``found`` of its rows."""
-    known = [key for key in found if header[key]]
-    ours, theirs = ({key: one[key] for key in known} for one in (header, found))
+    known = [key for key in features if header[key]]
+    ours, theirs = ({key: one[key] for key in known} for one in (header, features))
     if header["space"] and "dtype" not in header["space"]:
         alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
         ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
@@ -257,8 +257,8 @@ def new_head(
 def _source(path: Path, files: ExitStack, cache: Cache) -> tuple[Source, Mapping[str, Any] | None]:
     """What a file that an option names holds, and its feature space; ``files`` closes it."""
     if hdf5.read_header(path)["kind"] == "head":
-        found, header = load_head(path)
-        return Source("head", header["digest"], (), found.arrays()), header["space"]
+        loaded, header = load_head(path)
+        return Source("head", header["digest"], (), loaded.arrays()), header["space"]
     rows = files.enter_context(open_features(path, labelled=False, cache=cache))
     source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
     return source, rows.header["space"]

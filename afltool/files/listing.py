@@ -18,13 +18,13 @@ def expand(paths: Sequence[str | Path], stdin: IO[str] | None = None) -> list[Pa
 
     Raises `InputError` when an unfinished file matches: without it a sum would lack a client.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for item in paths:
         if str(item) == "-":
-            found += [] if stdin is None else expand(list(inputs.lines_of(stdin)))
+            files += [] if stdin is None else expand(list(inputs.lines_of(stdin)))
         else:
-            found += _expand_one(inputs.given_path(item), set())
-    return found
+            files += _expand_one(inputs.given_path(item), set())
+    return files
 
 
 def files_of_clients(items: Sequence[str | Path], others: Sequence[str | Path]) -> list[str | Path]:
@@ -49,18 +49,18 @@ def _is_path(item: Path) -> bool:
 
 def _file_of(client: str, folders: Sequence[Path]) -> Path:
     """The one file in ``folders`` whose only client has this name."""
-    found = []
+    files = []
     for folder in folders:
         named = [folder / file_of_name(client)] if client else []
         if client.isdecimal():  # numbered clients: client-007.h5
             named += sorted(folder.glob(f"client-*{client}.h5"))
-        found += [p for p in dict.fromkeys(named) if p.is_file() and _only_client(p) == client]
-    if len(found) == 1:
-        return found[0]
+        files += [p for p in dict.fromkeys(named) if p.is_file() and _only_client(p) == client]
+    if len(files) == 1:
+        return files[0]
     where = ", ".join(map(str, folders[:5])) or "no folder"
-    if found:
+    if files:
         raise InputError(
-            f"{len(found)} files are of client {client!r}: {', '.join(map(str, found[:5]))}; give "
+            f"{len(files)} files are of client {client!r}: {', '.join(map(str, files[:5]))}; give "
             "the path of the one that you mean"
         )
     raise InputError(
@@ -88,15 +88,15 @@ def _expand_one(path: Path, seen: set[tuple[int, int]]) -> list[Path]:
         folder, pattern = Path(path.anchor or "."), str(path.relative_to(path.anchor))
     else:
         return [path]
-    found = _finished(folder, pattern)
-    if not found:
+    whole = _finished(folder, pattern)
+    if not whole:
         raise InputError(f"no file matches {folder / pattern}: {inputs.meant(folder)}")
-    return [file for match in found for file in _expand_one(match, seen)]
+    return [file for match in whole for file in _expand_one(match, seen)]
 
 
 def _finished(folder: Path, pattern: str) -> list[Path]:
     try:
-        found, unfinished = (sorted(folder.glob(pattern + end)) for end in ("", schema.PARTIAL))
+        whole, unfinished = (sorted(folder.glob(pattern + end)) for end in ("", schema.PARTIAL))
     except ValueError as error:
         raise UsageError(f"{folder / pattern} is not a pattern: {error}") from None
     if unfinished:
@@ -104,4 +104,4 @@ def _finished(folder: Path, pattern: str) -> list[Path]:
             f"{len(unfinished)} files are unfinished, such as {unfinished[0]}: run the command "
             "that was writing them again"
         )
-    return found
+    return whole

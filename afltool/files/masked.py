@@ -26,16 +26,16 @@ def load_masked(path: Path, seen: str | None = None) -> dict[str, NDArray[np.uin
     ``seen``: what the header was when it was checked, see `hdf5.check_unchanged`.
     """
     header, arrays = hdf5.read_file(path, "masked", seen)
-    found = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
-    if any(a.dtype != np.uint64 for a in found.values()):
+    masked = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
+    if any(a.dtype != np.uint64 for a in masked.values()):
         raise CorruptFileError(f"{path} is damaged: masked arrays are of 64-bit words")
-    hdf5.check_digest(path, header, masked_digest(header["phase"], found))
-    return found
+    hdf5.check_digest(path, header, masked_digest(header["phase"], masked))
+    return masked
 
 
 def masked_digest(phase: str, arrays: Mapping[str, Array]) -> str:
     """SHA-256 of masked arrays."""
-    found = Digest().text("masked", phase)
+    digest = Digest().text("masked", phase)
     for name in sorted(arrays):
-        found.array(name, arrays[name], "<u8")
-    return found.hex()
+        digest.array(name, arrays[name], "<u8")
+    return digest.hex()

@@ -59,12 +59,12 @@ def get_attribute(file: h5py.File, name: str) -> str | int | None:
     """An attribute of the root group: a text of fixed length or a whole number, else None."""
     if not h5a.exists(file.id, name.encode()):
         return None
-    found = h5a.open(file.id, name.encode())
-    dtype = found.dtype
-    if found.shape != () or dtype.kind not in "iuS":
+    attribute = h5a.open(file.id, name.encode())
+    dtype = attribute.dtype
+    if attribute.shape != () or dtype.kind not in "iuS":
         return None
     value = np.empty((), dtype)
-    found.read(value)
+    attribute.read(value)
     return bytes(value[()]).decode() if dtype.kind == "S" else int(value[()])
 
 
@@ -97,10 +97,10 @@ def kind_of_file(path: Path) -> str:
         return kind_of_bytes(start)
     try:
         with open_to_read(path) as file:
-            found = get_attribute(file, schema.FORMAT)
+            text = get_attribute(file, schema.FORMAT)
     except (OSError, RuntimeError, LookupError, ValueError, TypeError):
         return DAMAGED
-    return str(found) if found in schema.KINDS else "HDF5 of another program"
+    return str(text) if text in schema.KINDS else "HDF5 of another program"
 
 
 # ---------------------------------------------------------------- outputs
@@ -129,11 +129,11 @@ def check_output(path: Path, kind: str | None = None) -> None:
         )
     with writer_errors(path):
         try:
-            found = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             return
-        _check_regular(path, found.st_mode, streams=kind not in schema.KINDS)
-        if was_noted(found):
+        _check_regular(path, status.st_mode, streams=kind not in schema.KINDS)
+        if was_noted(status):
             raise UsageError(
                 f"{path} is a file that this command reads, or its other output: choose another -o"
             )

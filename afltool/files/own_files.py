@@ -48,9 +48,9 @@ OF_HEAD: dict[str, Any] = {
 }
 
 
-def check_evaluation(path: str | Path, found: Any, pattern: Any) -> None:
+def check_evaluation(path: str | Path, evaluation: Any, pattern: Any) -> None:
     """Refuse with `CorruptFileError` what does not fit a pattern of `files.schema`."""
-    if wrong := mismatch(found, pattern):
+    if wrong := mismatch(evaluation, pattern):
         raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes: {wrong}")
 
 

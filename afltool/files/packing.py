@@ -102,23 +102,23 @@ def checked(path: Path, file: h5py.File, name: str) -> Plain:
         data = None
     if not isinstance(data, h5d.DatasetID):
         raise CorruptFileError(f"{path} is damaged: the dataset /{name} is missing")
-    found = _plain(name, data)
-    if found is None:
+    plain = _plain(name, data)
+    if plain is None:
         raise CorruptFileError(f"{path} is damaged: /{name} is not a plain, checksummed dataset")
-    kind, dimensions = schema.TYPES.get(name, (found.dtype.str, len(found.shape)))
-    if kind not in (found.dtype.str, found.dtype.kind) or len(found.shape) != dimensions:
+    kind, dimensions = schema.TYPES.get(name, (plain.dtype.str, len(plain.shape)))
+    if kind not in (plain.dtype.str, plain.dtype.kind) or len(plain.shape) != dimensions:
         raise CorruptFileError(
-            f"{path} is damaged: /{name} has the type {found.dtype.str} and {len(found.shape)} "
+            f"{path} is damaged: /{name} has the type {plain.dtype.str} and {len(plain.shape)} "
             f"dimensions, not {kind} and {dimensions}"
         )
-    least = found.nbytes // schema.DEFLATE_RATIO if found.packed else found.nbytes
-    if found.stored < least or found.stored > os.path.getsize(path):
+    least = plain.nbytes // schema.DEFLATE_RATIO if plain.packed else plain.nbytes
+    if plain.stored < least or plain.stored > os.path.getsize(path):
         raise CorruptFileError(
-            f"{path} is damaged: /{name} claims the shape {found.shape}, "
-            f"{found.nbytes} bytes; it holds {found.stored} of the file's "
+            f"{path} is damaged: /{name} claims the shape {plain.shape}, "
+            f"{plain.nbytes} bytes; it holds {plain.stored} of the file's "
             f"{os.path.getsize(path)}"
         )
-    return found
+    return plain
 
 
 def _plain(name: str, data: h5d.DatasetID) -> Plain | None:
@@ -134,12 +134,12 @@ def _plain(name: str, data: h5d.DatasetID) -> Plain | None:
     if dtype.kind not in "iufS" or not shape:
         return None
     filters = tuple(made.get_filter(i)[0] for i in range(made.get_nfilters()))
-    found = Plain(data, shape, dtype, filters == _PACKED, data.get_storage_size())
+    plain = Plain(data, shape, dtype, filters == _PACKED, data.get_storage_size())
     if 0 in shape:
-        return found if filters in ((), _PLAIN) else None
-    known = filters == _PLAIN or (found.packed and may_be_packed(name, dtype))
+        return plain if filters in ((), _PLAIN) else None
+    known = filters == _PLAIN or (plain.packed and may_be_packed(name, dtype))
     fits = known and layout == h5d.CHUNKED and _chunks_fit(shape, made.get_chunk())
-    return found if fits else None
+    return plain if fits else None
 
 
 def _chunks_fit(shape: tuple[int, ...], chunks: tuple[int, ...]) -> bool:
@@ -248,8 +248,8 @@ def joined(kept: Array, values: Array, shape: tuple[int, ...]) -> Array:
     if min(shape, default=0) < 0 or len(kept) != -(-count // 8):
         raise ValueError(f"a bitmap of {len(kept)} bytes does not belong to the shape {shape}")
     chosen = np.unpackbits(kept, count=count).view(bool)
-    if (found := int(np.count_nonzero(chosen))) != len(values):
-        raise ValueError(f"{len(values)} values are kept and {found} are marked")
+    if (marked := int(np.count_nonzero(chosen))) != len(values):
+        raise ValueError(f"{len(values)} values are kept and {marked} are marked")
     out = np.zeros(count, dtype=values.dtype)
     out[chosen] = values
     return out.reshape(shape)

@@ -78,8 +78,8 @@ def load_partition(path: Path) -> Partition:
     return p
 
 
-def _check_indices(path: Path, what: str, found: NDArray[Any], rows: int, end: int) -> None:
-    if len(found) != rows or (rows and not 0 <= found.min() <= found.max() < end):
+def _check_indices(path: Path, what: str, indices: NDArray[Any], rows: int, end: int) -> None:
+    if len(indices) != rows or (rows and not 0 <= indices.min() <= indices.max() < end):
         raise CorruptFileError(
             f"{path} is damaged: expected a {what} from 0 to {end - 1} for each of {rows} rows"
         )

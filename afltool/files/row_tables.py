@@ -104,9 +104,9 @@ class _Resumable(RowWriter):
         if self.same_as:
             _same(self.same_as, not self.same_as.read(1))
 
-    def go_on(self, found: Mapping[str, Any]) -> None:
+    def go_on(self, kept: Mapping[str, Any]) -> None:
         """Continue behind what an earlier run has committed."""
-        self.done, self.size, self.state = found["done"], found["size"], found["state"]
+        self.done, self.size, self.state = kept["done"], kept["size"], kept["state"]
         for piece in _pieces(self.file, self.size):
             self.sha.update(piece)
             if self.same_as:
@@ -198,8 +198,8 @@ def writing_rows(
     ):
         writer = _Resumable(lines, file, note, key, before)
         try:
-            if found := _committed(partial_path(spool), note, key):
-                writer.go_on(found)
+            if committed := _committed(partial_path(spool), note, key):
+                writer.go_on(committed)
             else:
                 writer.text(header)
             yield writer
@@ -233,23 +233,23 @@ def _check_beside(note: Path, spool: Path | None, header: bytes) -> None:
 def _noted(note: Path) -> dict[str, Any] | None:
     """What a note says; None where there is none, or it is somebody else's."""
     with suppress(OSError, ValueError):
-        found = json.loads(note.read_text("utf-8"))
-        if isinstance(found, dict) and {"key", "done", "size", "sha256"} <= found.keys():
-            return found
+        record = json.loads(note.read_text("utf-8"))
+        if isinstance(record, dict) and {"key", "done", "size", "sha256"} <= record.keys():
+            return record
     return None
 
 
 def _committed(partial: Path, note: Path, key: str) -> dict[str, Any] | None:
     """What a note says of a partial file, if it is about this work and the bytes are there."""
-    found = _noted(note) or {}
+    record = _noted(note) or {}
     with suppress(OSError, ValueError, KeyError, TypeError):
-        done, size = int(found["done"]), int(found["size"])
+        done, size = int(record["done"]), int(record["size"])
         with partial.open("rb") as file:
             sha = hashlib.sha256()
             for piece in _pieces(file, size):
                 sha.update(piece)
-        if found["key"] == key and done > 0 and sha.hexdigest() == found["sha256"]:
-            return {"done": done, "size": size, "state": dict(found["state"])}
+        if record["key"] == key and done > 0 and sha.hexdigest() == record["sha256"]:
+            return {"done": done, "size": size, "state": dict(record["state"])}
     return None
 
 
@@ -307,10 +307,10 @@ def _tables(pa: Any, file: IO[bytes], columns: Columns, schema: Any) -> Iterator
 def _equal(pa: Any, before: IO[bytes], tables: Iterator[Any], schema: Any) -> bool:
     """Whether a parquet file holds the rows of ``tables``."""
     try:
-        with pa.parquet.ParquetFile(before) as found:
-            if not found.schema_arrow.equals(schema):
+        with pa.parquet.ParquetFile(before) as table:
+            if not table.schema_arrow.equals(schema):
                 return False
-            batches = (pa.Table.from_batches([b]) for b in found.iter_batches(BATCH))
+            batches = (pa.Table.from_batches([b]) for b in table.iter_batches(BATCH))
             return all(
                 one is not None and one.equals(other) for other, one in zip_longest(tables, batches)
             )

@@ -261,13 +261,13 @@ def _wrong(value: Any, pattern: Any, exact: bool) -> tuple[str, str, Any] | None
     if isinstance(pattern, Open):
         return _wrong(value, pattern.pattern, False)
     if isinstance(pattern, tuple):
-        found = None
+        difference = None
         for one in pattern:
             wrong = _wrong(value, one, exact)
             if wrong is None:
                 return None
-            found = found or wrong
-        return found
+            difference = difference or wrong
+        return difference
     if isinstance(pattern, dict):
         if not isinstance(value, dict):
             return "", "an object", value
@@ -309,11 +309,14 @@ def provenance(**more: Any) -> dict[str, Any]:
     return {**versions(), "time": datetime.now(UTC).isoformat(timespec="seconds"), **more}
 
 
-def made_with(told: Mapping[str, Any]) -> str:
+def made_with(header: Mapping[str, Any]) -> str:
     """The engine and the device of a provenance, on which the last bits of its features depend."""
-    engine, device = told.get("engine", "torch"), str(told.get("device", "cpu")).partition(":")[0]
-    graph = f", graph {told['graph'][:8]}" if "graph" in told else ""
-    return f"{engine} {told.get(engine, 'of an unknown version')} on {device}{graph}"
+    engine, device = (
+        header.get("engine", "torch"),
+        str(header.get("device", "cpu")).partition(":")[0],
+    )
+    graph = f", graph {header['graph'][:8]}" if "graph" in header else ""
+    return f"{engine} {header.get(engine, 'of an unknown version')} on {device}{graph}"
 
 
 def versions(**more: Any) -> dict[str, Any]:

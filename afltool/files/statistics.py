@@ -129,9 +129,9 @@ def _check_counts(path: Path, s: Statistics) -> None:
         raise InvalidDataError(
             f"{path} counts {counts.sum(dtype=np.float64):.4g} rows; expected at most 2^53"
         )
-    told = [client.rows for client in s.clients.values() if client.rows is not None]
-    listed = sum(told)
-    if s.clients and len(told) == len(s.clients) and s.rows != listed:
+    rows = [client.rows for client in s.clients.values() if client.rows is not None]
+    listed = sum(rows)
+    if s.clients and len(rows) == len(s.clients) and s.rows != listed:
         raise CorruptFileError(
             f"{path} is damaged: its classes have {s.rows} rows, its {len(s.clients)} clients "
             f"{listed}; make it or fetch it again"

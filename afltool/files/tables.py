@@ -122,9 +122,9 @@ def _write_frame(
 
 
 def write_confusion(
-    found: dict[str, Any], path: Path, overwrite: bool = False, formulas: str = KEEP
+    metrics: dict[str, Any], path: Path, overwrite: bool = False, formulas: str = KEEP
 ) -> Path:
     """The confusion matrix as CSV with class names: rows true, columns predicted."""
-    names = list(found["per_class"])
-    rows = ([name, *row] for name, row in zip(names, found["confusion"], strict=True))
+    names = list(metrics["per_class"])
+    rows = ([name, *row] for name, row in zip(names, metrics["confusion"], strict=True))
     return write_text(csv_lines([["true", *names], *rows], formulas), path, overwrite)

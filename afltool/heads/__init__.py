@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from .base import Head
 
 
-def _part(found: Any, part: str) -> Any:
-    return import_module(f".{part}", found.__name__) if hasattr(found, "__path__") else found
+def _part(module: Any, part: str) -> Any:
+    return import_module(f".{part}", module.__name__) if hasattr(module, "__path__") else module
 
 
-def _checked(module: str, found: Any) -> str:
+def _checked(module: str, version: Any) -> str:
     """The module of a plug-in, if the command line can have its options."""
-    options = _part(found, "options").OPTIONS
+    options = _part(version, "options").OPTIONS
     if not issubclass(options, HeadOptions):
         raise TypeError(f"{module}.OPTIONS is no class of heads.options.HeadOptions")
     return module
@@ -108,15 +108,15 @@ def _module(name: str, part: str) -> Any:
 
 
 def _options(name: str) -> type[HeadOptions]:
-    found: type[HeadOptions] = OF_MODULES.get(name) or _module(name, "options").OPTIONS
-    return found
+    options: type[HeadOptions] = OF_MODULES.get(name) or _module(name, "options").OPTIONS
+    return options
 
 
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
     _check_name(name)
-    found: type[Head] = _module(name, "head").HEAD
-    return found
+    head: type[Head] = _module(name, "head").HEAD
+    return head
 
 
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:

@@ -77,13 +77,14 @@ class Round:
     replayed: Sequence[Round] = ()
 
     @classmethod
-    def of(cls, total: Statistics, found: Found, upload: int = 0, download: int = 0) -> Round:
+    def of(cls, total: Statistics, solved: Found, upload: int = 0, download: int = 0) -> Round:
         """The round that solved ``total``; a replayed one has neither upload nor download."""
-        facts = dict(found.round)
-        own = {name: facts.pop(name, found.head.get(name)) for name in ("ridge", "training_mse")}
+        facts = dict(solved.round)
+        own = {name: facts.pop(name, solved.head.get(name)) for name in ("ridge", "training_mse")}
         return cls(
             phase=total.phase, rows=total.rows, clients=len(total.clients), **own, facts=facts,
-            upload_bytes=upload, download_bytes=download, head=found.head, replayed=found.replayed,
+            upload_bytes=upload, download_bytes=download, head=solved.head,
+            replayed=solved.replayed,
         )  # fmt: skip
 
     def taking(self, seconds: float) -> Round:
@@ -222,7 +223,7 @@ class Head(ABC):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
-                after, found = self._solve(total, validation)
+                after, facts = self._solve(total, validation)
         except (RuntimeWarning, np.linalg.LinAlgError) as error:
             raise NumericalError(
                 f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
@@ -230,8 +231,8 @@ class Head(ABC):
             ) from error
         known = self.arrays()
         new = [a for name, a in after.arrays().items() if a is not known.get(name)]
-        download = sum(a.nbytes for a in (new if found.sent is None else found.sent))
-        return after, Round.of(total, found, total.payload_bytes, download)
+        download = sum(a.nbytes for a in (new if facts.sent is None else facts.sent))
+        return after, Round.of(total, facts, total.payload_bytes, download)
 
     @abstractmethod
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
@@ -313,8 +314,8 @@ class Head(ABC):
         """
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
-        found, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
-        return {name: (a.shape, number_kind(a)) for name, a in found.arrays.items()}
+        sums, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
+        return {name: (a.shape, number_kind(a)) for name, a in sums.arrays.items()}
 
     # ------------------------------------------------------------ state, as files hold it
 
@@ -422,8 +423,8 @@ def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
 
 def marks(statistics: Statistics) -> NDArray[np.int64]:
     """A number for each client and its rows, sorted, by which a later round knows them again."""
-    found = [int(mark(who, client), 16) for who, client in statistics.clients.items()]
-    return np.sort(np.array(found, dtype=np.uint64).astype(np.int64))
+    numbers = [int(mark(who, client), 16) for who, client in statistics.clients.items()]
+    return np.sort(np.array(numbers, dtype=np.uint64).astype(np.int64))
 
 
 def expect_shape(name: str, a: Array | None, shape: tuple[int | None, ...]) -> None:
@@ -447,8 +448,8 @@ def _counted(blocks: Iterable[Block], counts: NDArray[np.int64], groups: int) ->
         raise UsageError("there are no blocks to gather; give at least an empty one")
     for X, y in chain([first], stream):
         check_labels(y, groups * len(counts))
-        found = np.bincount(y, minlength=groups * len(counts))
-        counts += found.reshape(groups, -1).sum(axis=0)
+        of_block = np.bincount(y, minlength=groups * len(counts))
+        counts += of_block.reshape(groups, -1).sum(axis=0)
         yield X, y
 
 

@@ -45,14 +45,14 @@ def check_total(head: Head, total: Statistics) -> None:
         )
     total.check_finite()
     wanted = head.shapes(total.context.space.get("fraction_bits"))
-    found = {name: (a.shape, number_kind(a)) for name, a in total.arrays.items()}
-    if all(kind == "f" for _, kind in found.values()):
+    shapes = {name: (a.shape, number_kind(a)) for name, a in total.arrays.items()}
+    if all(kind == "f" for _, kind in shapes.values()):
         wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
+    for name in sorted(wanted.keys() | shapes.keys()):
+        if wanted.get(name) != shapes.get(name):
             raise InvalidDataError(
                 f"the arrays do not fit a {head.name} head of {head.dim} features and "
-                f"{head.classes} classes: {name!r} is {_said(found.get(name))}, expected "
+                f"{head.classes} classes: {name!r} is {_said(shapes.get(name))}, expected "
                 f"{_said(wanted.get(name))}; make the statistics again"
             )
 

@@ -77,9 +77,9 @@ def scaled(s: Statistics) -> Iterator[str]:
     }
     if (counts := s.arrays.get("histogram")) is not None and counts.shape[:1] == n.shape:
         wrong["a histogram of other values"] = counts.sum(axis=1) != n
-    for what, found in wrong.items():
-        if found.any():
-            yield f"feature {int(found.argmax())} has {what}"
+    for what, values in wrong.items():
+        if values.any():
+            yield f"feature {int(values.argmax())} has {what}"
 
 
 def codes(s: Statistics) -> Iterator[str]:

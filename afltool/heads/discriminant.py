@@ -82,12 +82,12 @@ class DiscriminantHead(Head):
         values = X.values if isinstance(X, FixedPoint) else X
         kind = np.int64 if isinstance(X, FixedPoint) else np.float64
         wide = values.astype(np.float64)
-        found = {CROSS: real_cross(wide, y, classes).astype(kind)}
+        sums = {CROSS: real_cross(wide, y, classes).astype(kind)}
         if self.options.rule == "naive-bayes":
-            found[SQUARES] = real_cross(wide * wide, y, classes).astype(kind)
+            sums[SQUARES] = real_cross(wide * wide, y, classes).astype(kind)
         if self.options.rule == "qda":
-            found[GRAMS] = np.stack([_gram(X, y == c) for c in range(classes)])
-        return found
+            sums[GRAMS] = np.stack([_gram(X, y == c) for c in range(classes)])
+        return sums
 
     # ------------------------------------------------------------ server side
 
@@ -157,9 +157,9 @@ class DiscriminantHead(Head):
         """
         if self.counts is None:
             raise UsageError("the head is not solved yet")
-        found = self._finite_scores(X, self.counts.astype(np.float64))
-        found[:, self.counts == 0] = -np.inf
-        return found
+        result = self._finite_scores(X, self.counts.astype(np.float64))
+        result[:, self.counts == 0] = -np.inf
+        return result
 
     def affine(self) -> tuple[F64, F64] | None:
         if self.weights is None or self.counts is None or not self.counts.all():
@@ -215,8 +215,8 @@ def means_of(H: F64, counts: F64) -> F64:
 def log_shares(counts: F64) -> F64:
     """log π (C,); 0 for a class without rows."""
     present = counts > 0
-    found: F64 = np.log(counts / counts.sum(), out=np.zeros_like(counts), where=present)
-    return found
+    logs: F64 = np.log(counts / counts.sum(), out=np.zeros_like(counts), where=present)
+    return logs
 
 
 def nearest_mean(H: F64, counts: F64) -> F64:
@@ -319,10 +319,10 @@ def variances_of(squares: F64, H: F64, counts: F64) -> F64:
     second = squares / np.maximum(counts, 1.0)
     own = second - means_of(H, counts) ** 2
     own = np.where(own > second / FARTHEST**2, own, 0.0)
-    found = own + VARIANCE_FLOOR * pooled.max()
+    floored = own + VARIANCE_FLOOR * pooled.max()
     if VARIANCE_FLOOR * pooled.max() < np.finfo(float).tiny:
         raise NumericalError("no feature varies: naive Bayes has no variances to divide by")
-    return np.asarray(np.where(counts > 0, found, 1.0))
+    return np.asarray(np.where(counts > 0, floored, 1.0))
 
 
 def naive_bayes_scores(X: F64, means: F64, variance: F64, counts: F64) -> F64:

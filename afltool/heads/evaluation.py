@@ -64,8 +64,8 @@ class EvaluationOptions(HeadOptions):
     @property
     def described(self) -> list[dict[str, Any]]:
         """The heads, as ``heads`` says them."""
-        found: list[dict[str, Any]] = json.loads(self.heads)
-        return found
+        heads: list[dict[str, Any]] = json.loads(self.heads)
+        return heads
 
     @property
     def bins(self) -> list[Bins]:
@@ -80,14 +80,14 @@ def of_head(name: str, number: int) -> str:
 
 def shapes_of(options: EvaluationOptions, classes: int) -> dict[str, tuple[int, ...]]:
     """The arrays of a round; their names end in the number of the head, from 0."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     heads = len(options.bins)
     for number, bins in enumerate(options.bins):
         own = counting.shapes(classes, bins)
         if options.groups:
             own[GROUPS] = (len(options.groups), classes, classes)
-        found |= {of_head(name, number): shape for name, shape in own.items()}
-    return {**found, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else found
+        shapes |= {of_head(name, number): shape for name, shape in own.items()}
+    return {**shapes, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else shapes
 
 
 def changes_of_counts(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, float]]:
@@ -139,32 +139,32 @@ class Evaluation(HoldingHead):
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
         """All arrays are of integers, whatever the rows are."""
-        found = shapes_of(self.options, self._bound()[1])
-        return {name: (shape, "i") for name, shape in found.items()}
+        of_arrays = shapes_of(self.options, self._bound()[1])
+        return {name: (shape, "i") for name, shape in of_arrays.items()}
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
-        found: dict[str, Array] = {
+        sums: dict[str, Array] = {
             name: np.zeros(shape, np.int64) for name, (shape, _) in self.shapes(None).items()
         }
         for X, labels in blocks:
             group, y = np.divmod(labels, self._bound()[1])
-            self._count(X, y, group, found)
-        return found, NOTHING
+            self._count(X, y, group, sums)
+        return sums, NOTHING
 
-    def _count(self, X: Rows, y: I64, group: I64, found: dict[str, Array]) -> None:
+    def _count(self, X: Rows, y: I64, group: I64, sums: dict[str, Array]) -> None:
         """Add rows of classes y (n,) and groups (n,)."""
         right = []
         for number, (head, bins) in enumerate(zip(self.heads, self.options.bins, strict=True)):
             S = head.scores(X)
-            mine = {k: found[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
+            mine = {k: sums[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
             if not np.isfinite(S.sum()):
                 raise InvalidDataError(f"the {head.name} head gives scores that are not finite")
             predicted = counting.count(mine, S, probabilities(head, S), y, bins)
             right.append(predicted == y)
             if self.options.groups:
-                np.add.at(found[of_head(GROUPS, number)], (group, y, predicted), 1)
+                np.add.at(sums[of_head(GROUPS, number)], (group, y, predicted), 1)
         for pair, (first, second) in enumerate(combinations(right, 2)):
-            np.add.at(found[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
+            np.add.at(sums[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:
         raise UsageError(self.refusal)

@@ -312,14 +312,14 @@ def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
     """The rule's scores."""
     counts = np.asarray(head.counts, dtype=np.float64)
     shares = log_shares(counts)
-    found: nn.Module
+    module: nn.Module
     if head.weights is not None:
-        found = Affine(head.weights[:-1], head.weights[-1])
+        module = Affine(head.weights[:-1], head.weights[-1])
     elif head.variances is not None:
-        found = NaiveBayes(np.asarray(head.means), head.variances, shares)
+        module = NaiveBayes(np.asarray(head.means), head.variances, shares)
     else:
-        found = Quadratic(np.asarray(head.means), np.asarray(head.factors), shares)
-    return found if counts.all() else Present(found, counts > 0)
+        module = Quadratic(np.asarray(head.means), np.asarray(head.factors), shares)
+    return module if counts.all() else Present(module, counts > 0)
 
 
 GRAPHS: dict[str, Graph] = {

@@ -34,15 +34,17 @@ class HoldingHead(Head):
 
     @classmethod
     def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        told = options.described
-        return cls(options, heads=tuple(make_head(one["name"], one["options"]) for one in told))
+        described = options.described
+        return cls(
+            options, heads=tuple(make_head(one["name"], one["options"]) for one in described)
+        )
 
     def arrays(self) -> dict[str, Array]:
-        found = super().arrays()
+        named = super().arrays()
         for number, head in enumerate(self.heads):
             before, behind = (text.format(number) for text in self.around)
-            found |= {before + name + behind: array for name, array in head.arrays().items()}
-        return found
+            named |= {before + name + behind: array for name, array in head.arrays().items()}
+        return named
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         heads = []
@@ -55,8 +57,8 @@ class HoldingHead(Head):
 
     def _bound_to(self, dim: int, classes: int) -> Self:
         heads = tuple(one.bind(dim, classes) for one in self.heads)
-        for one, told in zip(heads, self.options.described, strict=True):
-            if one.digest() != told["digest"]:
+        for one, described in zip(heads, self.options.described, strict=True):
+            if one.digest() != described["digest"]:
                 raise InvalidDataError(
                     f"the {one.name} head in it has another digest than its options say"
                 )

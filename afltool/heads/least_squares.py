@@ -123,19 +123,19 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    asked = options.ridge
-    given = bool(asked.ridges) if isinstance(asked, PerSlice) else isinstance(asked, Fixed)
+    wanted = options.ridge
+    given = bool(wanted.ridges) if isinstance(wanted, PerSlice) else isinstance(wanted, Fixed)
     squares = 2 if given and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
     ridges, by_slice = None, dict[str, Any]()
-    if isinstance(asked, PerSlice):
-        by_slice = {"ridge_by": f"times {asked}"}
-        if not asked.ridges:
-            asked, by_slice = best_of_slices(options, total, validation)
-        ridges, asked = of_slices(dict(asked.ridges), total.context.space), Fixed(1.0)
+    if isinstance(wanted, PerSlice):
+        by_slice = {"ridge_by": f"times {wanted}"}
+        if not wanted.ridges:
+            wanted, by_slice = best_of_slices(options, total, validation)
+        ridges, wanted = of_slices(dict(wanted.ridges), total.context.space), Fixed(1.0)
     problem = Problem.of(total, options.intercept, options.standardise, ridges)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = chosen_ridge(asked, problem, validation)
+    choice = chosen_ridge(wanted, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
@@ -155,17 +155,17 @@ def best_of_slices(
     problem = Problem.of(total, options.intercept, options.standardise)
     common = chosen_ridge(Auto(), problem, validation)
     grid = rr.auto_grid(problem.system.spectral)
-    found = choose_each(
+    choices = choose_each(
         problem.G, problem.H, problem.target, problem.rows, widths=[dim for _, dim in slices],
         start=common.ridge, ends=(grid[0], _SHUT * grid[-1]), outside=problem.outside,
         held=None if validation is None else held_out(validation, problem),
     )  # fmt: skip
-    best = PerSlice.of(zip((name for name, _ in slices), found.ridges, strict=True))
+    best = PerSlice.of(zip((name for name, _ in slices), choices.ridges, strict=True))
     return best, {
         "ridge_by": f"times {best} by {common.by}",
-        "ridges_tried": found.tried,
-        "error_of_one_ridge": found.common,
-        "error_of_slice_ridges": found.error,
+        "ridges_tried": choices.tried,
+        "error_of_one_ridge": choices.common,
+        "error_of_slice_ridges": choices.error,
     }
 
 
@@ -211,19 +211,19 @@ def solve(
     ridge, W = choice.ridge + kept, None
     wide = len(problem.G) >= rr.WIDE and not choice.path
     if judged := rr.solve_and_judge(problem.G, problem.H, ridge) if wide else None:
-        W, found, degrees = judged
+        W, condition, degrees = judged
     else:
         s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
-        found, degrees = rr.conditioning(s), rr.degrees_of_freedom(s, ridge)
-    if ridge == 0 and not found.full and not min_norm:
-        raise rr.not_determined(found, problem.rows)
+        condition, degrees = rr.conditioning(s), rr.degrees_of_freedom(s, ridge)
+    if ridge == 0 and not condition.full and not min_norm:
+        raise rr.not_determined(condition, problem.rows)
     facts = {
-        "rank": found.rank,
-        "features": found.dim,
-        "condition": found.condition if found.full else None,
-        "condition_with_ridge": found.with_ridge(ridge),
+        "rank": condition.rank,
+        "features": condition.dim,
+        "condition": condition.condition if condition.full else None,
+        "condition_with_ridge": condition.with_ridge(ridge),
         "degrees_of_freedom": degrees,
-        "minimum_norm": ridge == 0 and not found.full,
+        "minimum_norm": ridge == 0 and not condition.full,
     }
     if facts["minimum_norm"]:
         return problem.system.spectral.weights(0.0), facts

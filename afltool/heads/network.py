@@ -59,10 +59,10 @@ class NetworkHead(Head):
             h = np.maximum(h @ W + b, 0.0)
 
     def arrays(self) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        named: dict[str, Array] = {}
         for number, (W, b) in enumerate(self.layers):
-            found |= {f"weights-{number}": W, f"bias-{number}": b}
-        return found
+            named |= {f"weights-{number}": W, f"bias-{number}": b}
+        return named
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         layers = zip(numbered(arrays, "weights-{}"), numbered(arrays, "bias-{}"), strict=True)
@@ -70,12 +70,12 @@ class NetworkHead(Head):
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         width, classes = self._bound()
-        found: dict[str, tuple[int | None, ...]] = {}
+        shapes: dict[str, tuple[int | None, ...]] = {}
         for n, (W, _) in enumerate(self.layers):
             after = classes if n + 1 == len(self.layers) else W.shape[-1]
-            found |= {f"weights-{n}": (width, after), f"bias-{n}": (after,)}
+            shapes |= {f"weights-{n}": (width, after), f"bias-{n}": (after,)}
             width = after
-        return found
+        return shapes
 
 
 HEAD = NetworkHead

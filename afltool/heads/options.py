@@ -53,10 +53,10 @@ class HeadOptions(Options):
 
     def as_dict(self) -> dict[str, Any]:
         """Values by name; of a ``newer`` option only another one than its default."""
-        found = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
+        values = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
         return {
             name: text_form(value)
-            for name, (f, value) in found.items()
+            for name, (f, value) in values.items()
             if not (f.metadata.get("newer") and value == f.default)
         }
 

@@ -158,14 +158,14 @@ def constant(s: Statistics) -> Iterator[str]:
         return
     bits = s.context.space.get("fraction_bits") if s.exact else 0
     one, factor = 2.0 ** (bits or 0), slack(s)[0]
-    for what, found, wanted in (
+    for what, values, wanted in (
         ("squares", diagonal(s)[-1:], np.array([s.rows * one * one])),
         ("values", s.arrays[CROSS][-1].astype(np.float64), s.class_counts * one),
     ):
-        off = np.abs(found - wanted) > (factor - 1.0) * np.maximum(wanted, 1.0)
+        off = np.abs(values - wanted) > (factor - 1.0) * np.maximum(wanted, 1.0)
         if off.any():
             k = int(off.argmax())
-            yield f"the {what} of the constant feature sum to {found[k]:.6g}, not {wanted[k]:.6g}"
+            yield f"the {what} of the constant feature sum to {values[k]:.6g}, not {wanted[k]:.6g}"
 
 
 def cross_of_residuals(s: Statistics) -> Iterator[str]:
@@ -180,16 +180,16 @@ def cross_of_residuals(s: Statistics) -> Iterator[str]:
 
 def reconstruction(s: Statistics) -> Iterator[str]:
     """ΦᵀΦ_0 by Cauchy and Schwarz from gram and ‖Φ_0‖², where both are there."""
-    energy, found = s.arrays.get("energy"), s.arrays.get("reconstruction")
-    if energy is None or found is None or not fits(s):
+    energy, cross = s.arrays.get("energy"), s.arrays.get("reconstruction")
+    if energy is None or cross is None or not fits(s):
         return
     factor, residue = slack(s)
     whole = float(energy.astype(np.float64).sum()) if energy.size else -1.0
     if whole < 0:
         yield f"'energy', a sum of squares, is {whole:.6g}"
-    if len(found) != len(s.arrays[CROSS]):
+    if len(cross) != len(s.arrays[CROSS]):
         return
-    real = found.astype(np.float64)
+    real = cross.astype(np.float64)
     squares = np.einsum("jk,jk->j", real, real)
     limit = factor * (diagonal(s) + residue) * (whole + residue)
     j = int((squares - limit).argmax())

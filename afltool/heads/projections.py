@@ -197,14 +197,14 @@ def _erf(z: Array) -> Array:
     """erf of float32, z P(z²) / Q(z²), in a seventh of the time of SciPy's; z is overwritten."""
     np.clip(z, -4, 4, out=z)  # beyond it is ±1
     square = z * z
-    found, below = (np.full_like(z, first) for first, *_ in (ERF_P, ERF_Q))
-    for out, rest in ((found, ERF_P[1:]), (below, ERF_Q[1:])):
+    ratio, below = (np.full_like(z, first) for first, *_ in (ERF_P, ERF_Q))
+    for out, rest in ((ratio, ERF_P[1:]), (below, ERF_Q[1:])):
         for one in rest:
             out *= square
             out += one
-    found *= z
-    found /= below
-    return found
+    ratio *= z
+    ratio /= below
+    return ratio
 
 
 def _sigmoid(x: Array) -> None:
@@ -291,10 +291,10 @@ def in_fixed_point(X: Rows) -> FixedPoint:
 
 def activated(values: Whole, activation: str, bits: int) -> Whole:
     """σ of int16 values, element by element, without a projection."""
-    found = table(activation, bits)
-    reach = len(found) // 2
+    outputs = table(activation, bits)
+    reach = len(outputs) // 2
     place = np.clip(values.astype(np.int32) << FINER, -reach, reach)  # a clip only where σ is flat
-    return np.asarray(found[place + reach])
+    return np.asarray(outputs[place + reach])
 
 
 @lru_cache(maxsize=8)

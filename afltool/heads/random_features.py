@@ -132,8 +132,8 @@ class RandomFeaturesHead(Head):
 
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""
-        found = self._features(X)
-        phi = real(found) if isinstance(found, FixedPoint) else found
+        lifted = self._features(X)
+        phi = real(lifted) if isinstance(lifted, FixedPoint) else lifted
         one = np.ones((len(phi), 1), phi.dtype)
         return np.hstack([phi, one]) if self.options.intercept else phi
 

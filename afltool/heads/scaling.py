@@ -50,8 +50,8 @@ class ScalingHead(Head):
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         o = self.options
-        found = dict(add_up(scaling.sums(x, o.unit_bits, o.bins, i) for i, x in _parts(blocks)))
-        return found if self.tells else scaling.untold(found), NOTHING
+        sums = dict(add_up(scaling.sums(x, o.unit_bits, o.bins, i) for i, x in _parts(blocks)))
+        return sums if self.tells else scaling.untold(sums), NOTHING
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         o, sums = self.options, dict(total.arrays)
@@ -60,17 +60,17 @@ class ScalingHead(Head):
                 f"feature {int(full.argmin())} has no value in any of the {total.rows} rows "
                 f"({int((~full).sum())} such features): leave it out at every site"
             )
-        found = scaling.scale(sums, o.unit_bits, o.bins, o.method)
+        state = scaling.scale(sums, o.unit_bits, o.bins, o.method)
         missing = total.rows - sums["counts"]
         exact = o.method != "robust" and (o.method != "minmax" or scaling.told(sums))
         facts = {
             "method": o.method,
             "rows": total.rows,
             "exact": exact,
-            "constant_features": np.flatnonzero(found["constant"]).tolist(),
+            "constant_features": np.flatnonzero(state["constant"]).tolist(),
             "features_with_missing": np.flatnonzero(missing).tolist(),
         }
-        return self._with(**found, missing=missing), Found(head=facts)
+        return self._with(**state, missing=missing), Found(head=facts)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:
         raise UsageError("a scaling gives no scores: afltool import --scale takes its file")

@@ -172,13 +172,13 @@ class Cholesky:
 
     def solve(self, B: F64) -> F64:
         """A⁻¹B (D, C)."""
-        found: F64 = scipy.linalg.cho_solve((self._upper, False), B, check_finite=False)
-        return found
+        solution: F64 = scipy.linalg.cho_solve((self._upper, False), B, check_finite=False)
+        return solution
 
     def half(self, B: F64) -> F64:
         """L⁻¹B (D, C), whose squares add up to tr(BᵀA⁻¹B)."""
-        found: F64 = scipy.linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
-        return found
+        solution: F64 = scipy.linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
+        return solution
 
     def null_space(self, columns: I64) -> F64:
         """Z (D, k) with AZ = 0: e_i less what of the columns before i equals it, L⁻ᵀ row_i(L)."""

@@ -19,8 +19,8 @@ NEAR = 1e-12  # how close to 0 and 1 a probability comes before its logit is tak
 def logit(p: F64) -> F64:
     """log p / (1 − p); p is kept `NEAR` away from 0 and 1."""
     inside = np.clip(p, NEAR, 1 - NEAR)
-    found: F64 = np.log(inside) - np.log1p(-inside)
-    return found
+    logits: F64 = np.log(inside) - np.log1p(-inside)
+    return logits
 
 
 def platt(x: F64, counts: I64) -> tuple[float, float]:
@@ -63,10 +63,10 @@ def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
     rows = counts.sum(axis=0)
     used = np.flatnonzero(rows)
     n, near = rows[used].astype(np.float64), 1 / (rows.sum() + 2)
-    found = isotonic_regression(counts[1, used] / n, weights=n)
-    starts = found.blocks[:-1]
+    fitted = isotonic_regression(counts[1, used] / n, weights=n)
+    starts = fitted.blocks[:-1]
     knots = np.add.reduceat(n * x[used], starts) / np.add.reduceat(n, starts)
-    return knots, np.clip(found.x[starts], near, 1 - near)
+    return knots, np.clip(fitted.x[starts], near, 1 - near)
 
 
 def bin_to_keep(own: I64, coverage: float) -> int:

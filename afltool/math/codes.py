@@ -210,5 +210,5 @@ def quantiles(counts: I64, shares: F64, edges: F64) -> F64:
     below = counts.cumsum(axis=1)
     wanted = np.ceil(shares * below[:, -1:] - 1e-9)
     places = (below[:, None, :] < wanted[:, :, None]).sum(axis=2)
-    found: F64 = edges[places]
-    return found
+    thresholds: F64 = edges[places]
+    return thresholds

@@ -87,8 +87,8 @@ def counted(places: Array, cells: int) -> Array:
     """
     one, ones = (np.ones(n, np.int32) for n in (1, len(places)))
     ends = np.array([0, len(places)], places.dtype)
-    found: Any = scipy.sparse.csc_matrix((ones, places, ends), (cells, 1)) @ one
-    return np.asarray(found)
+    column: Any = scipy.sparse.csc_matrix((ones, places, ends), (cells, 1)) @ one
+    return np.asarray(column)
 
 
 def bundle(size: int, rows: int) -> int:
@@ -132,8 +132,8 @@ def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts
         kept = min(ls.stop, j) - ls.start
         if kept > 0:
             first = pair_count(j) + ls.start
-            found = parts[:kept].sum(axis=(1, 3), dtype=table.dtype)  # no cell counts a row twice
-            counts[first : first + kept] += found[:, 1:, 1:]
+            margin = parts[:kept].sum(axis=(1, 3), dtype=table.dtype)  # no cell counts a row twice
+            counts[first : first + kept] += margin[:, 1:, 1:]
 
 
 # ---------------------------------------------------------------- hybrid: real features and codes
@@ -196,10 +196,10 @@ def fill_lower(labels: Counts, pairs: Counts, out: F64) -> None:
 def density(labels: Counts, pairs: Counts) -> float:
     """The share of the D² entries of ΦᵀΦ that are not 0, without the matrix."""
     groups, size, _ = labels.shape
-    found = int(np.count_nonzero(labels.sum(axis=2)))
+    cells = int(np.count_nonzero(labels.sum(axis=2)))
     for j in range(1, groups):
-        found += 2 * int(np.count_nonzero(with_margins(labels, pairs, j)))
-    return float(found / (groups * size) ** 2)
+        cells += 2 * int(np.count_nonzero(with_margins(labels, pairs, j)))
+    return float(cells / (groups * size) ** 2)
 
 
 def quadratic(labels: Counts, pairs: Counts, W: F64) -> float:

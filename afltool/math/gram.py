@@ -205,13 +205,13 @@ class Products:
 
         cut = pieces(chain([first], stream), max(PIECE, BUFFER_BYTES // (8 * side)))
         size = 12 * side * side + BUFFER_BYTES
-        found = cores.each(work, cut, lambda _: size, f"sums of {side} features")
+        parts = cores.each(work, cut, lambda _: size, f"sums of {side} features")
         if exact:  # else the sums of pieces are added in order, since the bits depend on it
-            for _ in found:
+            for _ in parts:
                 pass
             check_int64(sum(part.rows for part in spare.made), LARGEST_ENTRY)
-            found = (part.result() for part in spare.made)
-        return _added(one for one in found if one is not None)
+            parts = (part.result() for part in spare.made)
+        return _added(one for one in parts if one is not None)
 
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
@@ -238,10 +238,10 @@ class Products:
 
     def taken(self) -> tuple[Array, Array]:
         """`result` of real rows, and begin again at zero."""
-        found = self.result()
+        sums = self.result()
         self._upper[:] = 0.0
         self._sums[:] = 0.0
-        return found
+        return sums
 
     def _largest_step(self) -> int:
         return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))

@@ -93,8 +93,8 @@ class Conditioning:
         """That of gram + λI; None without a ridge, and where the quotient is infinite."""
         if ridge == 0:
             return None
-        found = (self.largest + ridge) / (max(self.smallest, 0.0) + ridge)
-        return found if isfinite(found) else None
+        condition = (self.largest + ridge) / (max(self.smallest, 0.0) + ridge)
+        return condition if isfinite(condition) else None
 
     @property
     def full(self) -> bool:

@@ -71,9 +71,9 @@ class Choice:
 
     def report(self) -> dict[str, Any]:
         """What a head's report says of the choice."""
-        found = {"ridge": self.ridge, "ridge_by": self.by}
+        facts = {"ridge": self.ridge, "ridge_by": self.by}
         measured = {k: v for k, v in self.point.items() if k == "validation_mse"}
-        return found | measured | ({"ridge_path": list(self.path)} if len(self.path) > 1 else {})
+        return facts | measured | ({"ridge_path": list(self.path)} if len(self.path) > 1 else {})
 
 
 def tried(ridge: OneRidge) -> list[float] | None:

@@ -121,5 +121,5 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
 
 def _reflected(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
     """Q B or Qᵀ B for the reflectors that `dsytrd` leaves below the subdiagonal."""
-    found: F64 = scipy.linalg.lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
-    return found
+    product: F64 = scipy.linalg.lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
+    return product

@@ -120,12 +120,12 @@ def quantile(counts: I64, p: float, bins: int) -> float:
     return first + (middle(ceil(place)) - first) * (place - floor(place))
 
 
-def squares(found: Sums) -> list[int]:
+def squares(sums: Sums) -> list[int]:
     """Σq² of each feature."""
-    return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in found["squares"].T]
+    return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in sums["squares"].T]
 
 
-def scale(found: Sums, bits: int, bins: int, method: str) -> Sums:
+def scale(sums: Sums, bits: int, bins: int, method: str) -> Sums:
     """What sums give, each (d,): x → (x − ``centre``) / ``spread``, and the ``mean``.
 
     The spread is 1 where it would be 0, and there ``constant`` is 1. Every feature has a value.
@@ -135,46 +135,46 @@ def scale(found: Sums, bits: int, bins: int, method: str) -> Sums:
     quartile, within bins; none: 0 and 1. As scikit-learn's StandardScaler, MinMaxScaler and
     RobustScaler on all rows, rounded to units.
     """
-    n, total = ([int(v) for v in found[name]] for name in ("counts", "sums"))
+    n, total = ([int(v) for v in sums[name]] for name in ("counts", "sums"))
     mean = np.array([t / (k << bits) for t, k in zip(total, n, strict=True)])
     if method == "standard":
-        every = zip(n, total, squares(found), strict=True)
+        every = zip(n, total, squares(sums), strict=True)
         parts = [(k * s - t * t) / (k * k << 2 * bits) for k, t, s in every]
         centre, spread = mean, np.sqrt(parts)
     elif method == "none":
         centre, spread = np.zeros(len(n)), np.ones(len(n))
     else:
-        ranges = _quartiles(found, bins) if method == "robust" else _extremes(found, bins)
+        ranges = _quartiles(sums, bins) if method == "robust" else _extremes(sums, bins)
         centre, spread = (np.array(one) / 2.0**bits for one in zip(*ranges, strict=True))
     same = spread == 0.0
     kept = {"centre": centre, "spread": np.where(same, 1.0, spread), "mean": mean}
     return {**kept, "constant": same.astype(np.int64)}
 
 
-def _quartiles(found: Sums, bins: int) -> list[tuple[float, float]]:
+def _quartiles(sums: Sums, bins: int) -> list[tuple[float, float]]:
     if not bins:
         raise InvalidDataError("robust needs histograms, and these sums have none (0 bins)")
-    each = [[quantile(row, p, bins) for p in (0.5, 0.25, 0.75)] for row in found["histogram"]]
+    each = [[quantile(row, p, bins) for p in (0.5, 0.25, 0.75)] for row in sums["histogram"]]
     return [(median, third - first) for median, first, third in each]
 
 
-def told(found: Sums) -> bool:
+def told(sums: Sums) -> bool:
     """Whether minimum and maximum are in the sums: under masks none are, see `untold`."""
-    return bool((found["minimum"] > -LIMIT).all() and (found["maximum"] < LIMIT).all())
+    return bool((sums["minimum"] > -LIMIT).all() and (sums["maximum"] < LIMIT).all())
 
 
-def untold(found: Sums) -> Sums:
+def untold(sums: Sums) -> Sums:
     """The sums without their minimum and maximum, also after others are added to them."""
     ends = {"minimum": -LIMIT, "maximum": LIMIT}
-    return {name: np.full_like(a, ends[name]) if name in ends else a for name, a in found.items()}
+    return {name: np.full_like(a, ends[name]) if name in ends else a for name, a in sums.items()}
 
 
-def _extremes(found: Sums, bins: int) -> list[Any]:
+def _extremes(sums: Sums, bins: int) -> list[Any]:
     """Least value and range; without them those of the first and the last bin with a value."""
-    if told(found):
-        low, high = found["minimum"], found["maximum"]
+    if told(sums):
+        low, high = sums["minimum"], sums["maximum"]
     elif bins:
-        used = [np.flatnonzero(row) for row in found["histogram"]]
+        used = [np.flatnonzero(row) for row in sums["histogram"]]
         low, high = np.array([(ends(u[0], bins)[0], ends(u[-1], bins)[1]) for u in used]).T
     else:
         raise InvalidDataError(

@@ -237,12 +237,12 @@ class Gradients:
         """``gradient`` and ``loss`` of the rows so far; it begins again at zero."""
         if self.exact:
             self._move()
-            found = {"gradient": self._whole, "loss": np.array([self._losses])}
+            sums = {"gradient": self._whole, "loss": np.array([self._losses])}
             self._whole, self._losses = np.zeros(0, np.int64), 0
-            return found
-        found = {"gradient": self._gradient.copy(), "loss": np.array([self._loss])}
+            return sums
+        sums = {"gradient": self._gradient.copy(), "loss": np.array([self._loss])}
         self._gradient[:], self._loss = 0.0, 0.0
-        return found
+        return sums
 
     def _move(self) -> None:
         moved = self._gradient.astype(np.int64)

@@ -90,8 +90,8 @@ def refuse_unused(
     Raises:
         UsageError: with both options, and what would make the first one used.
     """
-    for f, said in unused(options, facts, given):
-        _refuse(f, said)
+    for f, why in unused(options, facts, given):
+        _refuse(f, why)
 
 
 def unused(
@@ -122,16 +122,16 @@ def unused(
                 )
 
 
-def _refuse(f: Field[Any], said: str) -> None:
+def _refuse(f: Field[Any], why: str) -> None:
     if not f.metadata["of_axes"]:
-        raise UsageError(said)
-    _tell(said)
+        raise UsageError(why)
+    _tell(why)
 
 
 @lru_cache(maxsize=64)
-def _tell(said: str) -> None:
+def _tell(why: str) -> None:
     """Say it once: options are made again and again."""
-    log.info("%s", said)
+    log.info("%s", why)
 
 
 @dataclass(frozen=True)
@@ -317,8 +317,8 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
         return None
     several = [kind[6:-6] for kind in kinds if kind.startswith("tuple[")]
     if several and isinstance(value, (list, tuple)):
-        found = tuple(typed(several[0], name, one) for one in value)
-        return found[0] if len(found) == 1 and several[0] in kinds else found
+        values = tuple(typed(several[0], name, one) for one in value)
+        return values[0] if len(values) == 1 and several[0] in kinds else values
     if several and len(kinds) == 1 and isinstance(value, (str, Path)):
         return (typed(several[0], name, value),)
     if isinstance(value, bool):
@@ -381,11 +381,11 @@ def _inside(f: Field[Any], value: float) -> bool:
 
 def range_of(f: Field[Any]) -> str:
     """The range of a number in words, with its unit; empty where there is none."""
-    found, unit = {words: _number(limit) for words, limit in _limits(f)}, f.metadata.get("unit")
-    if found.keys() == {"at least", "at most"}:
-        words = f"{found['at least']} to {found['at most']}"
+    limits, unit = {words: _number(limit) for words, limit in _limits(f)}, f.metadata.get("unit")
+    if limits.keys() == {"at least", "at most"}:
+        words = f"{limits['at least']} to {limits['at most']}"
     else:
-        words = ", ".join(f"{word} {number}" for word, number in found.items())
+        words = ", ".join(f"{word} {number}" for word, number in limits.items())
     return f"{words} {unit}" if words and unit else words
 
 

@@ -84,12 +84,12 @@ def named(spec: str) -> tuple[DatasetName, str]:
         UsageError: unknown name, a path that is missing, empty or not taken.
     """
     kind, colon, path = spec.partition(":")
-    found = DATASETS.get(kind)
-    if found is None or bool(path) != bool(found.takes) or (colon and not path):
+    dataset = DATASETS.get(kind)
+    if dataset is None or bool(path) != bool(dataset.takes) or (colon and not path):
         raise UsageError(f"unknown data set {spec!r}: there are {', '.join(SHOWN)}.")
     if path:
         given_path(path)
-    return found, path
+    return dataset, path
 
 
 def check_dataset_name(spec: str) -> None:
@@ -99,8 +99,8 @@ def check_dataset_name(spec: str) -> None:
         UsageError: unknown name.
         InputError: there is nothing at the path.
     """
-    found, path = named(spec)
-    if found.takes == "PATTERN":
+    dataset, path = named(spec)
+    if dataset.takes == "PATTERN":
         matching(path)
     elif path and not Path(path).exists():
         raise InputError(f"{spec}: there is nothing at {path}; {meant(path, 'check the path.')}")
@@ -114,13 +114,13 @@ def matching(pattern: str) -> list[Path]:
     """
     if Path(pattern).exists():
         return [Path(pattern)]
-    found: set[str] = set()
+    paths: set[str] = set()
     for one in _without_braces(pattern):
         there = glob(one)
         if not there:
             raise InputError(f"there is nothing at {one}; {meant(one, 'check the path.')}")
-        found.update(there)
-    return sorted(map(Path, found))
+        paths.update(there)
+    return sorted(map(Path, paths))
 
 
 def _without_braces(pattern: str) -> list[str]:
@@ -137,5 +137,5 @@ def _without_braces(pattern: str) -> list[str]:
 
 def absolute_dataset(spec: str) -> str:
     """The same data set from any working directory."""
-    found, path = named(spec)
-    return f"{found.name}:{Path(path).absolute()}" if path else spec
+    dataset, path = named(spec)
+    return f"{dataset.name}:{Path(path).absolute()}" if path else spec

@@ -87,9 +87,9 @@ def of_field(f: Field[Any]) -> Files | None:
 
 def of_parameter(p: inspect.Parameter) -> Files | None:
     """What a parameter of a command or a function says of files, by its annotation and name."""
-    told = [one for one in get_args(p.annotation) if isinstance(one, Files)]
-    if told:
-        return told[-1]
+    files = [one for one in get_args(p.annotation) if isinstance(one, Files)]
+    if files:
+        return files[-1]
     return Files(writes=p.name == OUT) if "Path" in str(p.annotation) else None
 
 
@@ -97,8 +97,8 @@ def of_options(options: Any) -> Iterator[Given]:
     """What the options of a stage say of files, as far as they are not their defaults."""
     known = {f.name: of_field(f) for f in fields(options)}
     for name, value in options.chosen().items():
-        if (told := known[name]) is not None and value is not None:
-            yield flag(name), told, value
+        if (files := known[name]) is not None and value is not None:
+            yield flag(name), files, value
 
 
 def refuse_shared(given: Iterable[Given]) -> None:
@@ -109,9 +109,11 @@ def refuse_shared(given: Iterable[Given]) -> None:
     Raises:
         UsageError: with the names of both options.
     """
-    every = [(name, path, told.writes) for name, told, value in given for path in told.paths(value)]
+    every = [
+        (name, path, files.writes) for name, files, value in given for path in files.paths(value)
+    ]
     writes = [(name, path) for name, path, written in every if written]
-    there = {path: found for _, path in writes if (found := _identity(path))}
+    there = {path: identity for _, path in writes if (identity := _identity(path))}
     read = {_identity(path): name for name, path, written in every if there and not written}
     for name, path in writes:
         if other := path in there and read.get(there[path]):
@@ -141,8 +143,8 @@ def refuse_inside(
         UsageError: with the option and the file.
     """
     root = os.path.realpath(folder)
-    for name, told, value in given if os.path.isdir(root) else ():
-        for path in () if told.writes else told.paths(value):
+    for name, files, value in given if os.path.isdir(root) else ():
+        for path in () if files.writes else files.paths(value):
             inside = os.path.relpath(_place(path), root)
             if (at_home or {}).get(name) != inside and any(fnmatch(inside, one) for one in names):
                 raise UsageError(
@@ -162,10 +164,10 @@ def _place(path: Path) -> str:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a regular file; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):  # a text such as '\x00' names no file; who opens it says so
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 MOST = 1024
@@ -274,7 +276,7 @@ def advised() -> Iterator[None]:
         yield
     except AflError as error:
         if error.remedy is not None:
-            said = SAID[error.remedy].format(error.number)
-            error.args = (f"{error}{said}", *error.args[1:])
+            remedy = SAID[error.remedy].format(error.number)
+            error.args = (f"{error}{remedy}", *error.args[1:])
             error.remedy = None
         raise

@@ -109,9 +109,9 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
-        found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
+        settings = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
         own = {} if self.method is None else values(self.method, self.settings)
-        content = [self.method, {k: _meaning("", v) for k, v in own.items()}, found]
+        content = [self.method, {k: _meaning("", v) for k, v in own.items()}, settings]
         start = self.method or Path(self.config.own.head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
@@ -122,8 +122,8 @@ class Cell:
         if self.method is None:
             return [], ["run", *words(self.config.used()), "-o", own]
         train, test, clients = self.files(folder)
-        told = words({"partition": clients, "test": test, **self.settings})
-        made = ["baseline", self.method, str(train), *told, "-o", own]
+        given = words({"partition": clients, "test": test, **self.settings})
+        made = ["baseline", self.method, str(train), *given, "-o", own]
         return [step.line() for step in self.shared(folder)], made
 
     @property
@@ -173,15 +173,15 @@ class Cell:
         Features go into the store, where `run` finds them, too.
         """
         *splits, clients = self.files(folder)
-        found: list[Step] = []
+        steps: list[Step] = []
         if self.config.extract is not None:
             store = store_folder(self.config.extract)
             extract = replace(self.config.extract, store=store)
-            found = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
+            steps = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
         if self.method is not None and self.config.partition is not None:
-            train = found[0] if found else splits[0]
-            found.append(partition(self.config.partition, train, clients))
-        return found
+            train = steps[0] if steps else splits[0]
+            steps.append(partition(self.config.partition, train, clients))
+        return steps
 
 
 def features_of(config: RunConfig) -> Any:
@@ -192,15 +192,15 @@ def features_of(config: RunConfig) -> Any:
 
 def words(options: Mapping[str, Any]) -> list[str]:
     """Options as the words of a command line."""
-    found: list[str] = []
+    texts: list[str] = []
     for name, value in options.items():
         values = value if isinstance(value, (tuple, list)) else [value]
         for one in values:
             if one is True:
-                found.append(flag(name))
+                texts.append(flag(name))
             elif one is not False and one is not None:
-                found += [flag(name), str(one)]
-    return found
+                texts += [flag(name), str(one)]
+    return texts
 
 
 def line(command: list[str]) -> str:
@@ -244,12 +244,12 @@ def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) ->
     theirs = own_names(method)
     if SEED in given and "partition" not in given:
         given.setdefault("partition_seed", given[SEED])
-    told = {theirs[k]: v for k, v in given.items() if k in theirs}
+    options = {theirs[k]: v for k, v in given.items() if k in theirs}
     rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
     for name in rest.keys() - OF_BOTH:
         raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
-    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
-    made_settings(method, told)  # refuses wrong values
+    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, options)
+    made_settings(method, options)  # refuses wrong values
     return cell
 
 

@@ -121,8 +121,8 @@ def study(
     if list_:
         from .listings import listed
 
-        found = listed(options, how.seeds)
-        print_json(found) if as_json else say_lines(_list(found))
+        listing = listed(options, how.seeds)
+        print_json(listing) if as_json else say_lines(_list(listing))
         return
     from .cells import words
     from .execution import check_cells, part_of
@@ -169,11 +169,11 @@ def _jobs(
         raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
     check_submit(print_, submit)
     called = {name: own for own, name in _RENAMED.items()}
-    asked = make_site({called.get(name, name): value for name, value in of_site.items()}, site)
+    options = make_site({called.get(name, name): value for name, value in of_site.items()}, site)
     if print_:
-        show_scripts(jobs.script_texts(wanted, asked, out), as_json)
+        show_scripts(jobs.script_texts(wanted, options, out), as_json)
     else:
-        submitted(jobs.prepare(wanted, asked, out, most=how.most), out, submit, as_json)
+        submitted(jobs.prepare(wanted, options, out, most=how.most), out, submit, as_json)
 
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]
@@ -248,12 +248,12 @@ def plot_study(
     say(study_picture(folder, out, options, overwrite=overwrite))
 
 
-def _list(found: list[dict[str, Any]]) -> str:
+def _list(cells: list[dict[str, Any]]) -> str:
     """What is said of each study; times only of settings that have been timed on this machine."""
     from .results import duration
 
     lines = []
-    for one in found:
+    for one in cells:
         lines += [f"{one['name']}: {one['cells']} cells. {one['shows']}"]
         lines += [f"    needs {one['needs']}"] if one["needs"] else []
         if one["timed"]:

@@ -119,11 +119,11 @@ def crosstab(
             own = (*rows, SETTING) if record.kind == "published" else rows
             row = (record.kind, *(plain(record.axes.get(name)) for name in own))
             column = (value, *(plain(record.axes.get(name)) for name in columns))
-            told = filter(None, (_named(name, record.axes.get(name)) for name in own))
+            names = filter(None, (_named(name, record.axes.get(name)) for name in own))
             published = " (published)" if record.kind == "published" else ""
-            row_keys.setdefault(row, (", ".join(told) or "all") + published)
-            told = filter(None, (_named(name, record.axes.get(name)) for name in columns))
-            settings.setdefault(column, ", ".join(told))
+            row_keys.setdefault(row, (", ".join(names) or "all") + published)
+            names = filter(None, (_named(name, record.axes.get(name)) for name in columns))
+            settings.setdefault(column, ", ".join(names))
             figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
             column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
@@ -157,12 +157,13 @@ def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
     for name in names:
         if name in averaged:
             continue
-        found = {plain(record.axes.get(name)) for record in records}
-        if len(found) > 1:
-            told = ", ".join(sorted(map(str, found))[:5])
+        values = {plain(record.axes.get(name)) for record in records}
+        if len(values) > 1:
+            listed = ", ".join(sorted(map(str, values))[:5])
             raise UsageError(
-                f"a cell of the table would average over {name.replace('_', '-')} ({told}): add it "
-                f"to --rows or --columns, or choose one with --where {name.replace('_', '-')}=VALUE"
+                f"a cell of the table would average over {name.replace('_', '-')} ({listed}): add "
+                "it to --rows or --columns, or choose one with --where "
+                f"{name.replace('_', '-')}=VALUE"
             )
 
 
@@ -194,8 +195,8 @@ def _named(name: str, value: Any) -> str:
 def shown_entry(entry: Entry, value: str, stat: str, pm: str = " ± ") -> str:
     """The statistic of an entry as text: the mean and the deviation, and what is lacking."""
     if not entry.values:
-        told = [one for one in entry.holes if one != "missing"]  # failed, or a published "<5"
-        return told[0] if told else HOLE
+        holes = [one for one in entry.holes if one != "missing"]  # failed, or a published "<5"
+        return holes[0] if holes else HOLE
     middle, spread = statistic(entry, stat)
     text = FIGURES[value].text(middle)
     if spread is not None:
@@ -310,7 +311,7 @@ class Line:
 
 def as_records(table: Crosstab) -> list[dict[str, Any]]:
     """Every entry with its numbers, as the program measures them."""
-    found = []
+    records = []
     for row in table.rows:
         for column in table.columns:
             entry = table.entries.get((row, column), Entry())
@@ -318,15 +319,15 @@ def as_records(table: Crosstab) -> list[dict[str, Any]]:
             names = row[0], table.row_names[row], table.settings[column], column[0]
             units = FIGURES[column[0]].unit, table.stat
             counts = len(entry.values), len(entry.holes)
-            found.append(vars(Line(*names, *units, middle, spread, *counts)))
-    return found
+            records.append(vars(Line(*names, *units, middle, spread, *counts)))
+    return records
 
 
 def as_json(table: Crosstab) -> str:
     """Entries and notes."""
-    told = {"title": table.title, "shows": table.shows}
-    found = {**told, "entries": as_records(table), "notes": table.notes}
-    return json_text(found, indent=2, ensure_ascii=False) + "\n"
+    head = {"title": table.title, "shows": table.shows}
+    value = {**head, "entries": as_records(table), "notes": table.notes}
+    return json_text(value, indent=2, ensure_ascii=False) + "\n"
 
 
 FORMATS: dict[str, Callable[[Crosstab], str]] = {
@@ -346,11 +347,11 @@ NOT_STATED = "not stated"  # the data set of a table whose paper does not name i
 def _tables() -> dict[str, list[dict[str, str]]]:
     """The lines of the file by PAPER-TABLE."""
     columns = read_columns(TABLE, COLUMNS)
-    found: dict[str, list[dict[str, str]]] = {}
+    tables: dict[str, list[dict[str, str]]] = {}
     for line in zip(*(columns[name] for name in COLUMNS), strict=True):
         one = dict(zip(COLUMNS, (text or "" for text in line), strict=True))
-        found.setdefault(f"{one['paper']}-{one['table']}", []).append(one)
-    return found
+        tables.setdefault(f"{one['paper']}-{one['table']}", []).append(one)
+    return tables
 
 
 def names() -> list[str]:
@@ -397,8 +398,8 @@ def beside(name: str, ours: Sequence[Record], columns: Sequence[str]) -> list[Re
     Given feature files do not tell their data set: ``afl-1:cifar10`` says that ours is that one.
     Figures of a data set that the paper does not name stand beside any.
     """
-    name, _, told = name.partition(":")
-    there = {NOT_STATED, *(told or record.axes.get("data") for record in ours)}
+    name, _, label = name.partition(":")
+    there = {NOT_STATED, *(label or record.axes.get("data") for record in ours)}
     keys = {tuple(plain(r.axes.get(c)) for c in columns) for r in ours}
     return [
         one

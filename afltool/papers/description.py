@@ -84,11 +84,11 @@ class Study:
     @cached_property
     def cells(self) -> list[Cell]:
         """Every cell once, in the order of the study."""
-        found: dict[tuple[str, str], Cell] = {}
+        by_key: dict[tuple[str, str], Cell] = {}
         for setting in self._settings[0]:
             cell = make_cell(setting)
-            found.setdefault((cell.label, cell.key), cell)
-        return list(found.values())
+            by_key.setdefault((cell.label, cell.key), cell)
+        return list(by_key.values())
 
     @property
     def left_out(self) -> Iterator[tuple[str, list[str], bool]]:
@@ -141,8 +141,8 @@ class Study:
 
     def _write(self, folder: StudyFolder) -> None:
         own = {f.name: getattr(self, f.name) for f in fields(Study)}
-        found = {**own, "shown": self.shown.chosen()}
-        text = json_text(found, indent=2, ensure_ascii=False) + "\n"
+        described = {**own, "shown": self.shown.chosen()}
+        text = json_text(described, indent=2, ensure_ascii=False) + "\n"
         with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)
 
@@ -219,18 +219,18 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     section = tree.pop(SECTION, {})
     if not isinstance(section, Mapping):
         raise InvalidDataError(f"{path}: expected a table [{SECTION}], found {section!r}")
-    told = {
+    given = {
         known_key(path, k, (*TEXTS, *SHOWN, LIKE), f"[{SECTION}]"): v for k, v in section.items()
     }
-    for key, value in told.items():
+    for key, value in given.items():
         if not isinstance(value, str):
             raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
-    texts = {k: v for k, v in told.items() if k in TEXTS}
-    shown = TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
-    if LIKE not in told:
+    texts = {k: v for k, v in given.items() if k in TEXTS}
+    shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
+    if LIKE not in given:
         known = _absolute(_known(path, tree, option_names(tree)))
     else:
-        base = _like(path, told[LIKE], followed)
+        base = _like(path, given[LIKE], followed)
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.chosen(), **shown.chosen()})
         names = option_names({**base.tree, **tree})
@@ -248,8 +248,8 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
 
 def _check_shown(path: Path, shown: TableOptions, tree: Mapping[str, Any]) -> None:
     """Refuse rows, columns and published figures that no table has, before the first cell."""
-    for key, told in (("rows", shown.rows), ("columns", shown.columns)):
-        for name in told.words if told else ():
+    for key, axes in (("rows", shown.rows), ("columns", shown.columns)):
+        for name in axes.words if axes else ():
             names = set(option_names(tree)) - {LABEL, BASELINE} - NO_AXES
             known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
     if shown.published not in (None, "none"):
@@ -277,27 +277,27 @@ def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
 def of_folder(folder: Path) -> Study:
     """The study to which this folder belongs."""
     place = StudyFolder(folder).study
-    found = inputs.read_json(place, "a study")
-    if not _is_description(found):
+    described = inputs.read_json(place, "a study")
+    if not _is_description(described):
         raise InvalidDataError(
             f"{place} is not what afltool study writes; remove it and run the study again: cells "
             "that are there are kept"
         )
-    tree = _known(place, found["tree"], option_names(found["tree"]))
-    return Study(found["name"], found["texts"], TableOptions(**found["shown"]), tree)
+    tree = _known(place, described["tree"], option_names(described["tree"]))
+    return Study(described["name"], described["texts"], TableOptions(**described["shown"]), tree)
 
 
-def _is_description(found: Any) -> bool:
+def _is_description(described: Any) -> bool:
     """A name, texts, options of the table, and a tree."""
-    if not isinstance(found, dict) or found.keys() != {"name", "texts", "shown", "tree"}:
+    if not isinstance(described, dict) or described.keys() != {"name", "texts", "shown", "tree"}:
         return False
-    texts = [found["texts"], found["shown"]]
+    texts = [described["texts"], described["shown"]]
     return (
-        isinstance(found["name"], str)
-        and isinstance(found["tree"], dict)
+        isinstance(described["name"], str)
+        and isinstance(described["tree"], dict)
         and all(isinstance(one, dict) for one in texts)
         and all(isinstance(v, str) for one in texts for v in one.values())
-        and found["shown"].keys() <= set(SHOWN)
+        and described["shown"].keys() <= set(SHOWN)
     )
 
 

@@ -69,8 +69,8 @@ def study(
     if options.prepare:
         work.prepare(cells)
         return folder.root
-    told = {"study": wanted.name, "cells": len(cells)}
-    event("run_begun", folder=folder.root, what="study", options=told)
+    facts = {"study": wanted.name, "cells": len(cells)}
+    event("run_begun", folder=folder.root, what="study", options=facts)
     log.info(
         "study %s: %d cells, %d done, %d to do%s",
         wanted.name,
@@ -81,7 +81,7 @@ def study(
     )
     failures = work.all(cells)
     note(work.took)
-    event("run_done", folder=folder.root, summary={**told, "failed": len(failures)})
+    event("run_done", folder=folder.root, summary={**facts, "failed": len(failures)})
     if check:
         check_heads(folder, cells)
     if failures:
@@ -99,8 +99,8 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
     """
     names, agreed, left = names_of_cells(cells), 0, 0
     for cell in cells:
-        found = finished(folder, cell)
-        if found is None or cell.method is not None:
+        summary = finished(folder, cell)
+        if summary is None or cell.method is not None:
             continue
         place = RunFolder(folder.cell(cell.key))
         start = cell.config.first_head or place.first_head
@@ -111,7 +111,7 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
                 names[cell.key],
             )
             continue
-        for number in range(1, len(found["bytes_per_client"]) + 1):
+        for number in range(1, len(summary["bytes_per_client"]) + 1):
             held = place.held_out(number) if place.held_out(number).exists() else None
             with (
                 tempfile.TemporaryDirectory(dir=folder.root) as scratch,
@@ -180,10 +180,10 @@ def part_of(cells: list[Cell], only: Cells | None) -> list[Cell]:
     if isinstance(only, Part):
         return cells[only.of(len(cells))]
     named = only.words
-    found = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
-    if lacking := [one for one in named if not fnmatch.filter([c.key for c in found], one)]:
+    chosen = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
+    if lacking := [one for one in named if not fnmatch.filter([c.key for c in chosen], one)]:
         raise UsageError(
             f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
             "folders (afltool status), or give part I/N"
         )
-    return found
+    return chosen

@@ -46,11 +46,11 @@ def settings(tree: Tree, several: Collection[str] = ()) -> Iterator[Setting]:
     """
     axes = [list(_points(name, value, several)) for name, value in tree.items()]
     for chosen in product(*axes):
-        found: Setting = {}
+        setting: Setting = {}
         inner: Setting = {}
         for nested, point in chosen:
-            (inner if nested else found).update(point)
-        yield {**found, **inner}
+            (inner if nested else setting).update(point)
+        yield {**setting, **inner}
 
 
 def _points(name: str, value: Any, several: Collection[str]) -> Iterator[tuple[bool, Setting]]:
@@ -80,15 +80,15 @@ def is_axis(name: str, value: Any, several: Collection[str]) -> bool:
 
 def rewritten(tree: Tree, change: Callable[[str, Any], tuple[str, Any] | None]) -> Setting:
     """The tree with what ``change`` makes of the name and value of each option; None: left out."""
-    found: Setting = {}
+    setting: Setting = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            found[name] = rewritten(value, change)
+            setting[name] = rewritten(value, change)
         elif is_union(value):
-            found[name] = [rewritten(one, change) for one in value]
+            setting[name] = [rewritten(one, change) for one in value]
         elif (option := change(name, value)) is not None:
-            found[option[0]] = option[1]
-    return found
+            setting[option[0]] = option[1]
+    return setting
 
 
 def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
@@ -102,8 +102,8 @@ def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
         met.add(name)
         return name, given.get(name, value)
 
-    found = rewritten(tree, change)
-    return {**found, **{name: value for name, value in given.items() if name not in met}}
+    setting = rewritten(tree, change)
+    return {**setting, **{name: value for name, value in given.items() if name not in met}}
 
 
 def in_blocks(tree: Tree, name: str) -> bool:
@@ -186,16 +186,16 @@ def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:
     >>> divided(two, "data", ["c"])["block"], divided(two, "data", ["d"])["block"]
     ([{'data': ['c'], 's': 10}], [{'data': ['d'], 's': 4}])
     """
-    found: Setting = {}
+    setting: Setting = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found[key] = divided(value, name, wanted)
+            setting[key] = divided(value, name, wanted)
         elif is_union(value):
             blocks = [divided(one, name, wanted) for one in value]
-            found[key] = _shared_out(blocks, name, wanted)
+            setting[key] = _shared_out(blocks, name, wanted)
         else:
-            found[key] = value
-    return found
+            setting[key] = value
+    return setting
 
 
 def _shared_out(blocks: list[Setting], name: str, wanted: Sequence[Any]) -> list[Setting]:

@@ -42,12 +42,12 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
     check_cells(study, StudyFolder(out), study.cells, here=False)
     root, start = out.absolute(), Path.cwd()
     tasks, shared = _tasks(study.cells, site.max_array), _shared(study.cells)
-    found = {"common.sh": scripts.shared(root, site)}
+    texts = {"common.sh": scripts.shared(root, site)}
     for step in _steps(tasks, shared, study.count()):
         lines = [*scripts.header(step, root, site, start), "", step.body]
-        found[f"{step.name}.sh"] = "\n".join(lines)
+        texts[f"{step.name}.sh"] = "\n".join(lines)
     names = {"round": ROUND, "done": DONE, "prepare": PREPARE, "cells": CELLS}
-    found["submit.sh"] = scripts.filled(
+    texts["submit.sh"] = scripts.filled(
         Path(__file__).with_name("submit.sh"),
         run=shell.quoted(root),
         queue=scripts.queue(root, "afterany"),
@@ -55,7 +55,7 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
         limit=f"%{site.at_once}" if site.at_once else "",
         **names,
     )
-    return found
+    return texts
 
 
 def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> Path:
@@ -95,12 +95,12 @@ def _shared(cells: list[Cell]) -> dict[str, str]:
         own = cell.config.own.train_features if extract is None else extract.chosen()
         group = Digest().json("features", str(own)).hex()[:16]
         groups.setdefault(group, {}).setdefault(f"{cell.method is None} {dealt}", cell.key)
-    return {f"shared-{name}": ",".join(found.values()) for name, found in groups.items()}
+    return {f"shared-{name}": ",".join(steps.values()) for name, steps in groups.items()}
 
 
 def _steps(tasks: list[str], shared: Mapping[str, str], size: int) -> list[Job]:
     one = f'stage study "$RUN" --most {size} --only "${{cells[SLURM_ARRAY_TASK_ID]}}"'
-    found = [
+    jobs = [
         Job(
             CELLS, "study", "Cells of the study; a task carries out those of its line.",
             f"{_list('cells', tasks)}{one}\n", StudyFolder.CELLS, len(tasks),
@@ -110,11 +110,11 @@ def _steps(tasks: list[str], shared: Mapping[str, str], size: int) -> list[Job]:
         place = f'"$RUN"/{PARTS}'
         body = _list("shared", shared) + _list("cells", shared.values()) + one + " --prepare\n"
         body += f'mkdir -p {place} && touch {place}/"${{shared[SLURM_ARRAY_TASK_ID]}}"{DONE}\n'
-        found.insert(0, Job(
+        jobs.insert(0, Job(
             PREPARE, "extract", "What cells share: features, and the partitions of baselines.",
             body, PARTS, len(shared),
         ))  # fmt: skip
-    return found
+    return jobs
 
 
 def _list(name: str, lines: Iterable[str]) -> str:
@@ -131,13 +131,13 @@ def states(folder: StudyFolder, keys: list[str]) -> dict[str, tuple[str, str | N
     if not folder.jobs.is_dir():
         return {}
     answer = queue.ask()
-    found: dict[str, tuple[str, str | None]] = {}
+    by_cell: dict[str, tuple[str, str | None]] = {}
     for job in queue.jobs_of(folder.root, CELLS, ROUND):
         where = answer.of([job]) if answer is not None else {}
         for task, names in enumerate(_cells_of(folder, job.number)):
             for key in names:
-                found[key] = _state(folder, task, where) if answer else ("unknown", None)
-    return {key: found[key] for key in keys if key in found}
+                by_cell[key] = _state(folder, task, where) if answer else ("unknown", None)
+    return {key: by_cell[key] for key in keys if key in by_cell}
 
 
 def _state(folder: StudyFolder, task: int, where: Mapping[int, str]) -> tuple[str, str | None]:

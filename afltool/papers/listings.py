@@ -46,14 +46,14 @@ def listed(
     ``given``: options that replace those of the studies. ``timed`` of the cells are of settings
     that cells on this machine have had; ``seconds`` is what those will take, without the features.
     """
-    found = []
+    rows = []
     for name in shipped_names():
         study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
         timed, seconds = expected(study.cells) if any_known(given or {}) else (0, 0.0)
-        told = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
-        found.append({"name": name, "cells": study.count(), **texts, **told})
-    return found
+        times = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
+        rows.append({"name": name, "cells": study.count(), **texts, **times})
+    return rows
 
 
 def status(root: Path) -> dict[str, Any]:
@@ -69,9 +69,9 @@ def status(root: Path) -> dict[str, Any]:
         if state == "missing" and place.exists():
             state = "unfinished"
         if state != "done" and place.name in of_jobs:
-            its, said = of_jobs[place.name]
+            its, work = of_jobs[place.name]
             if state != "failed" or its not in ("failed", "unknown"):
-                state, why = its, said
+                state, why = its, work
         top1 = None if one.found is None else one.found["top1"]
         cell = {"name": one.name, "folder": str(place), "state": state}
         cells.append({**cell, "why": why if state == "failed" else None, "top1": top1})
@@ -91,15 +91,15 @@ def status(root: Path) -> dict[str, Any]:
     }
 
 
-def print_status(found: dict[str, Any]) -> None:
+def print_status(facts: dict[str, Any]) -> None:
     """The cells of a study by their state, and the command that continues it."""
     from ..show.tables import print_parts
     from ..show.terminal import cell
 
     rows = []
-    for one in found["cells"]:
+    for one in facts["cells"]:
         what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
         rows.append((one["name"], one["state"], what))
-    counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items())
-    said = f"{cell(found['study'])}: {counts}: {cell(found['folder'])}"
-    print_parts(rows, said, found["continue"])
+    counts = ", ".join(f"{number} {state}" for state, number in facts["counts"].items())
+    line = f"{cell(facts['study'])}: {counts}: {cell(facts['folder'])}"
+    print_parts(rows, line, facts["continue"])

@@ -65,8 +65,8 @@ class OneProcess:
             except (AflError, MemoryError, OSError) as error:
                 failures.append((self.names[cell.key], why_of(error)))
         if failures:
-            told = by_reason(failures, MOST_NAMED)
-            raise IncompleteError(f"what cells share could not be made: {told}")
+            reasons = by_reason(failures, MOST_NAMED)
+            raise IncompleteError(f"what cells share could not be made: {reasons}")
 
     def shared_work(self, cell: Cell) -> None:
         """Make what this cell shares with others; a run links its features itself."""
@@ -97,20 +97,20 @@ class OneProcess:
         for _ in range(WAIT):
             time.sleep(0.1)
             progress.stop_point()
-        busy, self.busy, found = self.busy, [], []
+        busy, self.busy, failed = self.busy, [], []
         for number, cell in busy:
             self.number = number - 1
-            found.append(self.tried(cell))
-        return [one for one in found if one is not None]
+            failed.append(self.tried(cell))
+        return [one for one in failed if one is not None]
 
     def tried(self, cell: Cell) -> Failure | None:
         """Carry out a cell, unless it is finished; returns its failure if it fails."""
         self.number += 1
-        found = finished(self.folder, cell)
-        if found is not None:
+        summary = finished(self.folder, cell)
+        if summary is not None:
             own = RunFolder(self.folder.cell(cell.key))
             if cell.thinned and own.head(1).exists():  # left by a process that was killed
-                remove_rounds(own, len(found["bytes_per_client"]))
+                remove_rounds(own, len(summary["bytes_per_client"]))
             tell_done(own.root, cell.head)
             return None
         progress.stop_point()
@@ -118,7 +118,7 @@ class OneProcess:
         place = self.folder.cell(cell.key)
         try:
             with distinct_files(), quiet(log), _begun(place / StudyFolder.BEGUN):
-                found = self.one(cell)
+                summary = self.one(cell)
         except StoppedError:
             raise
         except BusyError as error:
@@ -129,10 +129,10 @@ class OneProcess:
             return self.failed(cell, why_of(error))
         with suppress(FileNotFoundError):
             (place / StudyFolder.FAILED).unlink()
-        self.took.append((cell, own_seconds(found)))
+        self.took.append((cell, own_seconds(summary)))
         log.info(
             "[%d/%d] %s: top-1 %.2f %% (%.1f s)", self.number, self.total, name,
-            100 * found["top1"], time.perf_counter() - begun,
+            100 * summary["top1"], time.perf_counter() - begun,
         )  # fmt: skip
         return None
 
@@ -162,8 +162,8 @@ class OneProcess:
         else:
             self.shared_work(cell)
             baseline(cell.method, cell.files(self.folder), out, cell.settings, again)
-        found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
-        return found
+        summary: dict[str, Any] = read_json(out / SUMMARY, "a summary")
+        return summary
 
 
 @contextmanager

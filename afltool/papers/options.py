@@ -129,11 +129,11 @@ def parse_names(text: str) -> Words:
 
 def parse_figures(text: str) -> Words:
     """Names of figures."""
-    found = parse_names(text)
-    for name in found.words:
+    names = parse_names(text)
+    for name in names.words:
         if name not in VALUES:
             raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
-    return found
+    return names
 
 
 def parse_layers(text: str) -> Layers:

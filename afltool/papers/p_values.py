@@ -39,15 +39,15 @@ class Heads:
 
         Raises `MismatchError` where the heads were not tested on the same rows.
         """
-        found = [self._right(record.source) for record in records]
-        for record, (_, ids) in zip(records, found, strict=True):
-            if not np.array_equal(ids, found[0][1]):
+        hits = [self._right(record.source) for record in records]
+        for record, (_, ids) in zip(records, hits, strict=True):
+            if not np.array_equal(ids, hits[0][1]):
                 one, other = (self.places[each.source][1] for each in (records[0], record))
                 raise MismatchError(
                     f"{one} and {other} have different rows, by their row ids; --test mcnemar "
                     "compares heads on the same rows: choose with --where"
                 )
-        return [right for right, _ in found]
+        return [right for right, _ in hits]
 
     def _right(self, source: Key) -> tuple[Right, NDArray[np.bytes_]]:
         if source not in self._known:
@@ -59,7 +59,7 @@ class Heads:
 
 def heads_of(results: Results) -> Heads:
     """The heads of the cells that are done."""
-    found: dict[Key, tuple[Path, Path]] = {}
+    heads: dict[Key, tuple[Path, Path]] = {}
     for cell, summary in results.done:
         place = results.folder.cell(cell.key)
         if cell.method is None:
@@ -67,8 +67,8 @@ def heads_of(results: Results) -> Heads:
             paths = run.head(len(summary["bytes_per_client"])), run.features("test")
         else:
             paths = place / cell.head, cell.files(results.folder)[1]
-        found[source_of(summary)] = paths
-    return Heads(found)
+        heads[source_of(summary)] = paths
+    return Heads(heads)
 
 
 def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
@@ -102,13 +102,13 @@ def pairs_of(a: Entry, b: Entry) -> list[Pair]:
     both = [*ours, *theirs]
     shared = [name for name in SEEDS if all(name in one.axes for one in both)]
     names = [name for name in shared if len({str(one.axes[name]) for one in both}) > 1]
-    found: dict[Key, Pair] = {}
+    pairs: dict[Key, Pair] = {}
     for one in ours:
         for other in theirs:
             if _seeds(one, names) == _seeds(other, names):
-                same = (one.source, other.source) if one.source and other.source else len(found)
-                found.setdefault((same,), (one, other))
-    return list(found.values())
+                same = (one.source, other.source) if one.source and other.source else len(pairs)
+                pairs.setdefault((same,), (one, other))
+    return list(pairs.values())
 
 
 def _seeds(record: Record, names: Sequence[str]) -> Key:

@@ -45,8 +45,8 @@ def report(
         return trial(root, out, overwrite)
     check_page(out)
     results = results_of(root)
-    study, each = results.study, {cell.key: found for cell, found in results.done}
-    seconds = duration(sum(found["seconds"] for found in each.values()))
+    study, each = results.study, {cell.key: summary for cell, summary in results.done}
+    seconds = duration(sum(summary["seconds"] for summary in each.values()))
     done = f"{len(results.done)} of {len(study.cells)} cells done, {seconds} in all"
     shows, body = study.texts.get("shows", ""), _body(results, options)
     return write_page(out, study.title, shows, done, body, overwrite)
@@ -92,9 +92,9 @@ def _among(known: set[str], names: Words | None) -> Words | None:
     return replace(names, words=tuple(name for name in names.words if name in known))
 
 
-def _sent(found: Iterable[Record]) -> str:
+def _sent(records: Iterable[Record]) -> str:
     """The figure of the bytes that a client sends; older runs know only a bound of them."""
-    return "file_bytes" if any("file_bytes" in one.figures for one in found) else "upload_bytes"
+    return "file_bytes" if any("file_bytes" in one.figures for one in records) else "upload_bytes"
 
 
 def _crosstab(made: Crosstab) -> str:
@@ -143,21 +143,21 @@ def _rows(one: Record) -> Iterator[tuple[str, ...]]:
 
 def _pictures(results: Results, shown: TableOptions) -> list[str]:
     """Top-1 against every option of the table that is a number, and against bytes."""
-    found = found_by.chosen(found_by.records(results, numbers_of(shown.layers)), shown.where)
+    records = found_by.chosen(found_by.records(results, numbers_of(shown.layers)), shown.where)
     names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(results.study)]
     drawn = []
-    for x in [*(one for one in dict.fromkeys(names) if one != "head"), _sent(found)]:
-        if x not in FIGURES and len(_numbers(found, x)) < 2:
+    for x in [*(one for one in dict.fromkeys(names) if one != "head"), _sent(records)]:
+        if x not in FIGURES and len(_numbers(records, x)) < 2:
             continue
-        there = [one for one in found if x in FIGURES or one.axes.get(x) is not None]
+        there = [one for one in records if x in FIGURES or one.axes.get(x) is not None]
         series = series_of(there, x, "top1", ["head"] if x in FIGURES else lines_of(there, x))
         if any(one.x for one in series) and len(series) <= 12:
             drawn.append(picture(f"top-1 against {words(x)}", _svg(series, x)))
     return [f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'] if drawn else []
 
 
-def _numbers(found: Iterable[Record], x: str) -> set[float]:
-    values = (one.axes.get(x) for one in found if one.figures)
+def _numbers(records: Iterable[Record], x: str) -> set[float]:
+    values = (one.axes.get(x) for one in records if one.figures)
     return {v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)}
 
 
@@ -170,8 +170,8 @@ def _cell(one: Result, folder: StudyFolder) -> str:
     """A cell: its name, its state, its command line, and what it found or why it failed."""
     before, own = one.cell.commands(folder)
     facts = {"why": one.why} if one.why else {}
-    told = facts if one.found is None else _facts(one.found)
-    listed = "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in told.items())
+    rows = facts if one.found is None else _facts(one.found)
+    listed = "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in rows.items())
     return (
         f'<details class="cell"><summary><span class="state {one.state}">{one.state}</span> '
         f"{text(one.name)}</summary>{command(' && '.join(map(line, [*before, own])))}"
@@ -179,12 +179,12 @@ def _cell(one: Result, folder: StudyFolder) -> str:
     )
 
 
-def _facts(found: Mapping[str, Any]) -> dict[str, str]:
+def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
     names = {"train": "training features", "test": "test features", "first_head": "first head"}
-    sent = f"a client sends {found['upload_bytes']:,} and gets {found['download_bytes']:,}"
+    sent = f"a client sends {summary['upload_bytes']:,} and gets {summary['download_bytes']:,}"
     return {
-        "top-1": f"{found['top1']:.2%} of {found['n']:,} rows",
-        "seconds": f"{found['seconds']:.2f}",
+        "top-1": f"{summary['top1']:.2%} of {summary['n']:,} rows",
+        "seconds": f"{summary['seconds']:.2f}",
         "bytes": sent,
-        **{f"digest: {names.get(k, k)}": v for k, v in found["digests"].items()},
+        **{f"digest: {names.get(k, k)}": v for k, v in summary["digests"].items()},
     }

@@ -148,11 +148,11 @@ def study_picture(
     layers: Sequence[int] = numbers_of(shown.layers)
     if o.x.words == ("layers",) and o.layers is None:
         layers = range(1000)
-    found = found_by.chosen(found_by.records(results, layers), o.where)
+    records = found_by.chosen(found_by.records(results, layers), o.where)
     x = o.x.words[0]
-    there = [one for one in found if x in FIGURES or one.axes.get(x) is not None]
+    there = [one for one in records if x in FIGURES or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
-    series = series_of(there or found, x, o.y, by)
+    series = series_of(there or records, x, o.y, by)
     return plot_series(series, words(x), o.y, out, overwrite, o)
 
 
@@ -202,11 +202,11 @@ def words(name: str) -> str:
     return FIGURES[name].label if name in FIGURES else name.replace("_", "-")
 
 
-def lines_of(found: Sequence[Record], x: str) -> list[str]:
+def lines_of(records: Sequence[Record], x: str) -> list[str]:
     """The options that distinguish the lines: the head, and what differs within a head."""
     names: dict[str, None] = {"head": None}
-    for head in dict.fromkeys(one.axes["head"] for one in found):
-        alike = [one for one in found if one.axes["head"] == head]
+    for head in dict.fromkeys(one.axes["head"] for one in records):
+        alike = [one for one in records if one.axes["head"] == head]
         for name in dict.fromkeys(n for one in alike for n in one.axes):
             many = len({str(one.axes.get(name)) for one in alike}) > 1
             if many and name not in (x, *SEEDS):
@@ -214,7 +214,7 @@ def lines_of(found: Sequence[Record], x: str) -> list[str]:
     return list(names)
 
 
-def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> list[Series]:
+def series_of(records: Sequence[Record], x: str, y: str, by: Sequence[str]) -> list[Series]:
     """Lines of ``y`` over ``x``; records of equal ``by`` and x are seeds of each other.
 
     ``x`` may be a figure: a point is then at its mean over seeds. Cells without a result are left
@@ -223,10 +223,10 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
     if y not in FIGURES:
         raise UsageError(f"--y is of {', '.join(FIGURES)}; found {y!r}")
     figure = x in FIGURES
-    if not figure and not any(x in one.axes for one in found):
+    if not figure and not any(x in one.axes for one in records):
         raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
     groups: dict[tuple[Any, ...], list[Record]] = {}
-    for one in found:
+    for one in records:
         if y in one.figures and (x in one.figures if figure else one.axes.get(x) is not None):
             line = _line(one, by)
             rest = {k: v for k, v in one.axes.items() if k not in SEEDS}

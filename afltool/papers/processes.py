@@ -82,25 +82,25 @@ class _Line:
 
     def told(self) -> Any:
         """What the first process says next."""
-        found = self.inbox.get()
-        if found == GONE:
+        message = self.inbox.get()
+        if message == GONE:
             raise KeyboardInterrupt
         progress.stop_point()
-        return found
+        return message
 
     def _listen(self) -> None:
-        found: Any = GONE
-        while found is not None:
+        message: Any = GONE
+        while message is not None:
             try:
-                found = self.pipe.recv()
+                message = self.pipe.recv()
             except (EOFError, OSError):
                 self.gone = True
                 self.inbox.put(GONE)
                 _thread.interrupt_main()
                 return
-            if found == STOP:
+            if message == STOP:
                 progress.request_stop("a request of the study")
-            self.inbox.put(found)
+            self.inbox.put(message)
 
     def _interrupted(self, *_: object) -> None:
         if self.gone:
@@ -131,10 +131,10 @@ class _Shared(dict[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         self.line.tell("asks", name)
-        found = self.line.told()
-        if found == LATER:
+        message = self.line.told()
+        if message == LATER:
             raise _Later("another process makes what it needs")
-        return found[0]
+        return message[0]
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.line.tell("made", (name, value))
@@ -249,12 +249,12 @@ class Processes(OneProcess):
 
     def free(self) -> _Process | None:
         """A process that has nothing to do, perhaps a new one; None: all have."""
-        found = next((one for one in self.at_work if one.batch is None), None)
-        if found is None and len(self.at_work) < self.jobs:
+        process = next((one for one in self.at_work if one.batch is None), None)
+        if process is None and len(self.at_work) < self.jobs:
             level = logging.getLogger("afltool").getEffectiveLevel()
-            found = _Process(self.folder.root.absolute(), self.total, self.jobs, level)
-            self.at_work.append(found)
-        return found
+            process = _Process(self.folder.root.absolute(), self.total, self.jobs, level)
+            self.at_work.append(process)
+        return process
 
     def hear(self) -> None:
         """What processes say; a request to stop goes to all of them."""
@@ -266,11 +266,11 @@ class Processes(OneProcess):
         for pipe in wait(list(by_pipe), PAUSE):
             one = by_pipe[pipe]
             try:
-                found = one.pipe.recv()
+                message = one.pipe.recv()
             except (EOFError, OSError):
                 self.ended(one)
             else:
-                self.heard(one, found)
+                self.heard(one, message)
 
     def heard(self, one: _Process, message: tuple[Any, ...]) -> None:
         match message:
@@ -303,11 +303,11 @@ class Processes(OneProcess):
     def left(self, one: _Process) -> tuple[int, Cell]:
         """The cell that a process is not at work on any more; what it was to make others may."""
         assert one.batch is not None
-        found = one.batch.cells.popleft()
+        cell = one.batch.cells.popleft()
         if not one.batch.cells:
             one.batch = None
         self.makers = {name: maker for name, maker in self.makers.items() if maker is not one}
-        return found
+        return cell
 
     def ended(self, one: _Process) -> None:
         """A process is gone: it was to stop, or something killed it, and the study goes on."""

@@ -25,55 +25,57 @@ def records(results: Results, layers: Sequence[int] = ()) -> list[Record]:
 
 
 def _of_cell(one: Result, layers: Sequence[int]) -> Iterator[Record]:
-    found, axes, cell = one.found, axes_of(one.cell), one.cell
+    summary, axes, cell = one.found, axes_of(one.cell), one.cell
     deep = layers if cell.method is None and "layers" in cell.config.head_options else ()
-    if found is None:
+    if summary is None:
         each = [{**axes, "layers": number} for number in deep] or [axes]
         yield from (Record(its, {}, one.state) for its in each)
         return
-    source = source_of(found)
-    measured = after_layers(found) if deep else {}
+    source = source_of(summary)
+    measured = after_layers(summary) if deep else {}
     if not measured:
-        yield Record(axes, figures(found), source=source)
+        yield Record(axes, figures(summary), source=source)
     for number in deep:
         if number in measured:
             its = {**axes, "layers": number}
             yield Record(its, measured[number], source=(*source, number))
 
 
-def source_of(found: Mapping[str, Any]) -> tuple[str, ...]:
+def source_of(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """What a summary is of: the digests of the head and of the test features."""
-    return found["head_digest"], found["digests"]["test"]
+    return summary["head_digest"], summary["digests"]["test"]
 
 
-def figures(found: Mapping[str, Any]) -> dict[str, float]:
+def figures(summary: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary that tables show; seconds without those of the features.
 
     ``best``: of all rounds on the test rows, as the papers count their rivals.
     """
-    rounds = [found, *found["rounds"]]
-    whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **found}
+    rounds = [summary, *summary["rounds"]]
+    whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
     own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
-    sent = [one for one in found["rounds"] if one.get("upload_bytes") or one.get("download_bytes")]
-    own["exchanges"] = len(found.get("bytes_per_client") or sent)
-    if "upload_bytes" in own and "bytes_per_client" not in found:  # a rival's float32 arrays
+    sent = [
+        one for one in summary["rounds"] if one.get("upload_bytes") or one.get("download_bytes")
+    ]
+    own["exchanges"] = len(summary.get("bytes_per_client") or sent)
+    if "upload_bytes" in own and "bytes_per_client" not in summary:  # a rival's float32 arrays
         own["file_bytes"] = own["upload_bytes"]
-    return {**own, "seconds": own_seconds(found)}
+    return {**own, "seconds": own_seconds(summary)}
 
 
 def _best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
     return max((one["top1"] for one in rounds if one.get("top1") is not None), default=None)
 
 
-def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     """Figures after each layer of a deep head that was evaluated after each round.
 
     Seconds and bytes are those up to that layer.
     """
-    sent = ["upload_bytes", "download_bytes", *(["file_bytes"] if "file_bytes" in found else [])]
+    sent = ["upload_bytes", "download_bytes", *(["file_bytes"] if "file_bytes" in summary else [])]
     sums = dict.fromkeys(("seconds", *sent), 0.0)
     after: dict[int, dict[str, float]] = {}
-    rounds = found.get("rounds", [])
+    rounds = summary.get("rounds", [])
     for exchanges, one in enumerate(rounds, 1):
         sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
         for name in sent:
@@ -81,19 +83,19 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
         phase = Phase(one["phase"])
         if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:
             own = {k: one[k] for k in MEASURED if one.get(k) is not None}
-            own |= {"best": _best(rounds[:exchanges]), "exchanges": exchanges, "n": found["n"]}
+            own |= {"best": _best(rounds[:exchanges]), "exchanges": exchanges, "n": summary["n"]}
             after[phase.number] = own | sums
     return after
 
 
-def chosen(found: Sequence[Record], where: Sequence[Pair]) -> list[Record]:
+def chosen(records: Sequence[Record], where: Sequence[Pair]) -> list[Record]:
     """The records whose options have the values of ``NAME=VALUE``."""
-    kept = list(found)
+    kept = list(records)
     for pair in where:
-        asked = parse_names(pair.name).words
-        if len(asked) != 1 or not any(asked[0] in one.axes for one in found):
+        words = parse_names(pair.name).words
+        if len(words) != 1 or not any(words[0] in one.axes for one in records):
             raise UsageError(f"--where {pair}: no cell has the option {pair.name.strip()!r}")
-        kept = [one for one in kept if _equal(one.axes.get(asked[0]), pair.value.strip())]
+        kept = [one for one in kept if _equal(one.axes.get(words[0]), pair.value.strip())]
     if not kept:
         raise UsageError(f"no cell fits --where {' --where '.join(map(str, where))} ")
     return kept
@@ -119,13 +121,13 @@ def also(pair: Pair) -> list[Record]:
     if not values:
         raise InvalidDataError(f"{file}: expected a column of figures: {', '.join(VALUES)}")
     lines = list(zip(*table.values(), strict=True))
-    found = []
+    records = []
     for number, line in enumerate(lines, 2):
         cells = dict(zip(table, line, strict=True))
         axes = {spelled[k]: v for k, v in cells.items() if k not in VALUES and v is not None}
-        told = {k: _figure(file, number, k, cells[k]) for k in values if cells[k] is not None}
-        found.append(Record({**axes, "head": pair.name.strip()}, told, kind="also"))
-    return found
+        figures = {k: _figure(file, number, k, cells[k]) for k in values if cells[k] is not None}
+        records.append(Record({**axes, "head": pair.name.strip()}, figures, kind="also"))
+    return records
 
 
 def _figure(file: str, line: int, name: str, text: str | None) -> float:
@@ -148,11 +150,11 @@ def equal_totals(results: Results) -> list[str]:
     table shows is the deviation over these alone.
     """
     labels: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    for cell, found in results.done:
+    for cell, summary in results.done:
         if cell.method is None:
             options = cell.config.given().items()
             given = {k: v for k, v in options if k not in (*SEEDS, *OF_PARTITION)}
-            labels.setdefault(cell.label, {}).setdefault(str(given), []).append(found["digests"])
+            labels.setdefault(cell.label, {}).setdefault(str(given), []).append(summary["digests"])
     equal, drawn = list[str](), list[str]()
     for label, settings in labels.items():
         apart = []  # of each setting: digests of cells with equal training rows and first head

@@ -86,15 +86,15 @@ def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
 
     It is None, too, where a default has changed since the cell was made; see `changed_default`.
     """
-    found = _kept(folder, cell)
-    return found if found is not None and changed_default(cell, found) is None else None
+    summary = _kept(folder, cell)
+    return summary if summary is not None and changed_default(cell, summary) is None else None
 
 
 def outdated(folder: StudyFolder, cell: Cell) -> str | None:
     """Which default has changed since the cell was made, if one has."""
     with distinct_files():  # looking at an output is not reading it
-        found = _kept(folder, cell)
-    return None if found is None else changed_default(cell, found)
+        summary = _kept(folder, cell)
+    return None if summary is None else changed_default(cell, summary)
 
 
 def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
@@ -102,30 +102,30 @@ def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
     if not (place / SUMMARY).is_file():
         return None
     try:
-        found = read_json(place / SUMMARY, "a summary")
+        summary = read_json(place / SUMMARY, "a summary")
         head = place / cell.head
         if cell.method is None:
-            head = RunFolder(place).head(len(found["bytes_per_client"]))
-        intact = read_header(head, "head")["digest"] == found["head_digest"]
+            head = RunFolder(place).head(len(summary["bytes_per_client"]))
+        intact = read_header(head, "head")["digest"] == summary["head_digest"]
     except (AflError, KeyError, TypeError):
         return None
-    return found if intact and is_whole(found) else None
+    return summary if intact and is_whole(summary) else None
 
 
 #: The entries that tables and pages take from the summary of a run or a baseline.
 NUMBERS = ("top1", "n", "seconds", "upload_bytes", "download_bytes")
 
 
-def is_whole(found: Mapping[str, Any]) -> bool:
+def is_whole(summary: Mapping[str, Any]) -> bool:
     """Whether a summary still has the figures, digests and versions with which it was written."""
-    digests, needed = found.get("digests"), {"train", "test", "partition", "head"}
-    rounds = found.get("rounds")
+    digests, needed = summary.get("digests"), {"train", "test", "partition", "head"}
+    rounds = summary.get("rounds")
     return (
-        all(type(found.get(name)) in (int, float) for name in NUMBERS)
+        all(type(summary.get(name)) in (int, float) for name in NUMBERS)
         and isinstance(digests, dict)
-        and digests.keys() >= needed | ({"total", "first_head"} if "stages" in found else set())
+        and digests.keys() >= needed | ({"total", "first_head"} if "stages" in summary else set())
         and all(isinstance(one, str) for one in digests.values())
-        and isinstance(found.get("versions"), dict)
+        and isinstance(summary.get("versions"), dict)
         and isinstance(rounds, list)
         and all(isinstance(one, dict) and isinstance(one.get("phase"), str) for one in rounds)
     )
@@ -146,23 +146,23 @@ def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> s
     alike: dict[str, tuple[str, list[str]]] = {}
     for name, why in failures:
         alike.setdefault(re.sub(r"[\d.]+", "", why), (why, []))[1].append(name)
-    told = []
+    lines = []
     for why, names in alike.values():
         left = len(names) - len(names[:most])
-        told.append(f"{', '.join(names[:most])}{f' and {left} more' if left else ''} ({why})")
-    return "; ".join(told)
+        lines.append(f"{', '.join(names[:most])}{f' and {left} more' if left else ''} ({why})")
+    return "; ".join(lines)
 
 
 def names_of_cells(cells: list[Cell]) -> dict[str, str]:
     """Names for people, by key: the label and the options that differ among its cells."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for label in dict.fromkeys(cell.label for cell in cells):
         alike = [cell for cell in cells if cell.label == label]
         axes = varying(alike)
         for cell in alike:
-            told = [f"{n.replace('_', '-')} {cell.setting[n]}" for n in axes if n in cell.setting]
-            found[cell.key] = ", ".join([label, *told])
-    return found
+            parts = [f"{n.replace('_', '-')} {cell.setting[n]}" for n in axes if n in cell.setting]
+            names[cell.key] = ", ".join([label, *parts])
+    return names
 
 
 def varying(cells: list[Cell]) -> list[str]:
@@ -202,19 +202,19 @@ def _of_head(cell: Cell) -> dict[str, Any]:
     if name not in OPTIONS:
         return {}
     try:
-        found = make_options(name, cell.config.all_head_options()).as_dict()
+        options = make_options(name, cell.config.all_head_options()).as_dict()
     except UsageError:  # a cell that cannot run has no result, only the options that it was given
-        found = cell.config.all_head_options()
-    return {"head_seed" if k == "seed" else k: plain(v) for k, v in found.items()}
+        options = cell.config.all_head_options()
+    return {"head_seed" if k == "seed" else k: plain(v) for k, v in options.items()}
 
 
-def changed_default(cell: Cell, found: Mapping[str, Any]) -> str | None:
+def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
     """An option that has another value now than when the summary ``found`` was written, in words.
 
     The key of a cell holds the options that were given. If a default or a preset has changed since
     then, the result is that of another setting.
     """
-    then = found.get("options" if cell.method is None else "settings")
+    then = summary.get("options" if cell.method is None else "settings")
     if not isinstance(then, Mapping):
         return None
     for name, value in _now(cell).items():
@@ -243,11 +243,11 @@ _EXPANDED = 1000  # cells that are looked at for the time of a study with too ma
 _DEALING = set(PartitionOptions.__dataclass_fields__) - {"clients"}
 
 
-def own_seconds(found: Mapping[str, Any]) -> float:
+def own_seconds(summary: Mapping[str, Any]) -> float:
     """The seconds of a summary, without those of the features."""
-    stages = found.get("stages", [])
+    stages = summary.get("stages", [])
     images = sum(float(s["seconds"]) for s in stages if s["stage"].startswith(OF_FEATURES))
-    return max(0.0, float(found["seconds"]) - images)
+    return max(0.0, float(summary["seconds"]) - images)
 
 
 def note(took: Iterable[tuple[Cell, float]]) -> None:
@@ -270,9 +270,9 @@ def any_known(given: Mapping[str, Any]) -> bool:
 def expected(cells: Iterable[Cell]) -> tuple[int, float]:
     """How many of these cells are of a kind that has been timed here, and seconds of all those."""
     count, sum_ = 0, 0.0
-    for folder, found in _by_store((cell, 0.0) for cell in cells).items():
+    for folder, pairs in _by_store((cell, 0.0) for cell in cells).items():
         known = _known(folder)
-        for kind, _ in found:
+        for kind, _ in pairs:
             if kind in known:
                 count, sum_ = count + 1, sum_ + known[kind][0] / known[kind][1]
     return count, sum_
@@ -286,7 +286,7 @@ def of_rest(folder: StudyFolder, cells: list[Cell], todo: list[Cell], jobs: int 
     count, seconds = expected(todo)
     if todo and count == len(todo):
         return f", about {duration(seconds / jobs)}, as such cells took here before"
-    known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
+    known = [summary["seconds"] for c in cells if (summary := finished(folder, c)) is not None]
     if not known or not todo:
         return ""
     each = sum(known) / len(known)
@@ -326,13 +326,13 @@ def duration(seconds: float) -> str:
 
 
 def _by_store(cells: Iterable[tuple[Cell, float]]) -> dict[Path, list[tuple[str, float]]]:
-    found: dict[Path, list[tuple[str, float]]] = {}
+    by_store: dict[Path, list[tuple[str, float]]] = {}
     for cell, seconds in cells:
         folder = store_folder(cell.config.extract or ExtractOptions(data="", backbone=""))
         if folder.is_dir():
             with suppress(AflError, OSError):  # features that are not there have no kind
-                found.setdefault(folder, []).append((_kind(cell), seconds))
-    return found
+                by_store.setdefault(folder, []).append((_kind(cell), seconds))
+    return by_store
 
 
 def _kind(cell: Cell) -> str:
@@ -347,11 +347,11 @@ def _known(folder: Path) -> dict[str, Any]:
     """What the file says; nothing where there is none that can be read."""
     try:
         with distinct_files():
-            found = read_json(folder / FILE, "seconds of cells", _MOST)
+            seconds = read_json(folder / FILE, "seconds of cells", _MOST)
     except AflError:
         return {}
-    whole = isinstance(found, dict) and all(map(_is_entry, found.values()))
-    return found if whole else {}
+    whole = isinstance(seconds, dict) and all(map(_is_entry, seconds.values()))
+    return seconds if whole else {}
 
 
 def _is_entry(entry: Any) -> bool:

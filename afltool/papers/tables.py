@@ -89,14 +89,14 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     if lacking and len(lacking) == len(values):
         raise UsageError(f"no cell has the figure {_whence(lacking)}")
     stat = o.stat or "mean±sd"
-    found = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
-    found.notes += [f"No cell has the figure {_whence(lacking)}."] if lacking else []
-    found.notes += [SHARED] if "seconds" in values else []
-    found.notes += [AS_FILES] if "file_bytes" in values else []
-    found.notes += notes(results, o, papers)
+    table = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
+    table.notes += [f"No cell has the figure {_whence(lacking)}."] if lacking else []
+    table.notes += [SHARED] if "seconds" in values else []
+    table.notes += [AS_FILES] if "file_bytes" in values else []
+    table.notes += notes(results, o, papers)
     if o.test is not None:
-        found.notes += tests(found, o.test, heads_of(results))
-    return found
+        table.notes += tests(table, o.test, heads_of(results))
+    return table
 
 
 def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[list[str], list[str]]:
@@ -126,25 +126,25 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
 
 def notes(results: Results, o: TableOptions, papers: Sequence[Record]) -> list[str]:
     """Notes for the reader: equal totals, missing results, the source of published figures."""
-    found, of = found_by.equal_totals(results), f"of {len(results.each)} cells"
+    equal, of = found_by.equal_totals(results), f"of {len(results.each)} cells"
     failed = [(one.name, str(one.why)) for one in results.each if one.state == "failed"]
     missing = len(results.each) - len(results.done) - len(failed)
     if failed:
-        found.append(f"{len(failed)} {of} failed: {by_reason(failed)}.")
+        equal.append(f"{len(failed)} {of} failed: {by_reason(failed)}.")
     if missing:
-        found.append(f"{missing} {of} have not been run.")
+        equal.append(f"{missing} {of} have not been run.")
     if papers:
         unknown = any(one.axes["data"] == NOT_STATED for one in papers)
         which = ", on data that the paper does not name" if unknown else ""
-        found.append(
+        equal.append(
             f"Published: {o.published}{which}; other backbone, weights or splits than ours."
         )
     elif o.published not in (None, "none"):
         theirs = sorted({str(one.axes["data"]) for one in published(str(o.published))})
-        found.append(
+        equal.append(
             f"Published figures ({o.published}) are of {', '.join(theirs)}: none is shown."
         )
-    return found
+    return equal
 
 
 COLUMNS = ("head", "digest", "of", "figure", "value", "low", "high", "least", "most", "is")
@@ -152,13 +152,13 @@ COLUMNS = ("head", "digest", "of", "figure", "value", "low", "high", "least", "m
 
 def figures_of(path: Path) -> list[dict[str, Any]]:
     """A line for each figure, by the names in `COLUMNS`; counts of rows are figures, too."""
-    found = []
+    rows = []
     for one in evaluations(read_counts(path)):
         whose = {"head": one["head"]["name"], "digest": one["head"]["digest"]}
         for of, name, figure in _figures(one):
             entry = {**whose, "of": of, "figure": name, **figure}
-            found.append({column: entry.get(column) for column in COLUMNS})
-    return found
+            rows.append({column: entry.get(column) for column in COLUMNS})
+    return rows
 
 
 def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -170,8 +170,8 @@ def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for kind, named in parts.items():
         for part, figures in named.items():
             for name, figure in figures.items():
-                told = figure if isinstance(figure, dict) else _count(figure)
-                yield f"{kind} {part}", {"n": "rows"}.get(name, name), told
+                text = figure if isinstance(figure, dict) else _count(figure)
+                yield f"{kind} {part}", {"n": "rows"}.get(name, name), text
     for other in one.get("others", ()):
         yield f"against {other['path']}", "McNemar p", _count(other["p_value"])
 

@@ -50,26 +50,26 @@ class Trial:
     def headers(self) -> dict[Path, Found]:
         """Every file of ours that is no feature file or partition, with its header."""
         paths = sorted(self.root.rglob("*.h5"))
-        found = {path: dict(read_header(path)) for path in paths}
+        by_path = {path: dict(read_header(path)) for path in paths}
         kinds = ("statistics", "masked", "head")
-        return {path: header for path, header in found.items() if header["kind"] in kinds}
+        return {path: header for path, header in by_path.items() if header["kind"] in kinds}
 
     @cached_property
     def summary(self) -> Found:
         """What a session left; empty without one."""
         path = self.root / SUMMARY
-        found = read_json(path, "a summary", MOST_BYTES) if path.is_file() else {}
-        return found if isinstance(found, dict) and not mismatch(found, OF_SESSION) else {}
+        facts = read_json(path, "a summary", MOST_BYTES) if path.is_file() else {}
+        return facts if isinstance(facts, dict) and not mismatch(facts, OF_SESSION) else {}
 
     @cached_property
     def sent(self) -> dict[str, list[Path]]:
         """The files of one client, by its name: what it has sent."""
-        found: dict[str, list[Path]] = defaultdict(list)
+        paths: dict[str, list[Path]] = defaultdict(list)
         for path, header in self.headers.items():
             names = header.get("clients", {}).get("names", [])
             if len(names) == 1:
-                found[names[0]].append(path)
-        return found
+                paths[names[0]].append(path)
+        return paths
 
     @cached_property
     def totals(self) -> list[Counts]:
@@ -133,25 +133,25 @@ def trial(root: Path, out: Path, overwrite: bool = False) -> Path:
     )
 
 
-def _body(found: Trial, measured: Mapping[Path, list[Found]]) -> Iterator[str]:
-    for total in found.totals:
-        yield from _members(found, total)
+def _body(trial: Trial, measured: Mapping[Path, list[Found]]) -> Iterator[str]:
+    for total in trial.totals:
+        yield from _members(trial, total)
         yield from _figures(measured[total.path])
-    yield from _protection(found)
-    yield from _files(found)
+    yield from _protection(trial)
+    yield from _files(trial)
 
 
-def _members(found: Trial, total: Counts) -> Iterator[str]:
+def _members(trial: Trial, total: Counts) -> Iterator[str]:
     lines, shares = [], []
     for who, client in sorted(total.statistics.clients.items()):
-        own = found.own(who, total)
-        told = "–"
+        own = trial.own(who, total)
+        text = "–"
         if own is not None and own.rows and not own.noise:
             (figure, *_) = (one["metrics"]["accuracy"] for one in evaluations(own))
             shares.append(figure["value"])
-            told = figure_text(figure)
+            text = figure_text(figure)
         rows = "not told" if client.rows is None else f"{client.rows:,}"
-        lines.append(_line(who.name, rows, f"{found.bytes_of(who.name):,}", told))
+        lines.append(_line(who.name, rows, f"{trial.bytes_of(who.name):,}", text))
     names = ("member", "rows evaluated", "bytes sent, all rounds", "accuracy on its own rows")
     yield "<h2>Members</h2>" + html_table(names, lines, "each site; – is what only the site knows")
     if len(shares) > 1:
@@ -191,7 +191,7 @@ def _figures(every: Sequence[Found]) -> Iterator[str]:
             yield _classes(one, heads[number])
         yield from _groups(one, heads[number])
     known = [(one, head) for one, head in zip(every, heads, strict=True) if one["classes"]]
-    drawn = [found for one, head in known for found in _pictures(one, head)]
+    drawn = [picture for one, head in known for picture in _pictures(one, head)]
     yield f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'
 
 
@@ -230,26 +230,26 @@ def _pictures(one: Found, head: str) -> Iterator[str]:
             yield picture(f"Head {head}: what it takes for what", at.read_bytes())
 
 
-def _protection(found: Trial) -> Iterator[str]:
+def _protection(trial: Trial) -> Iterator[str]:
     lines = []
-    for name, paths in sorted(found.sent.items()):
-        for path in found.left(paths):
-            header = found.headers[path]
+    for name, paths in sorted(trial.sent.items()):
+        for path in trial.left(paths):
+            header = trial.headers[path]
             lines.append(_line(name, header["phase"], _how(header), f"{path.stat().st_size:,}"))
     names = ("member", "what was summed", "how it left", "bytes")
     yield "<h2>What left the sites</h2>"
     yield "<p>Rows, images and texts never left a site: only sums over them did.</p>"
-    if found.summary:
-        told = {k: found.summary.get(k) for k in ("protection", "threshold", "server", "session")}
-        words = ", ".join(f"{k} {v}" for k, v in told.items() if v is not None)
+    if trial.summary:
+        facts = {k: trial.summary.get(k) for k in ("protection", "threshold", "server", "session")}
+        words = ", ".join(f"{k} {v}" for k, v in facts.items() if v is not None)
         yield f"<pre>session: {text(words)}</pre>"
-        yield html_table(("round", "phase", "members", "seconds"), _rounds(found.summary), "rounds")
+        yield html_table(("round", "phase", "members", "seconds"), _rounds(trial.summary), "rounds")
     if lines:
         yield html_table(names, lines, "files of one member that are in this folder")
     reveals = (  # what a receiver can read from the members' files, in words
-        f"{name}, {found.headers[path]['phase']}: {said}"
-        for name, paths in sorted(found.sent.items())
-        for path in found.left(paths)
+        f"{name}, {trial.headers[path]['phase']}: {said}"
+        for name, paths in sorted(trial.sent.items())
+        for path in trial.left(paths)
         if (said := info(path).get("reveals"))
     )
     yield from (f"<p>{text(one)}</p>" for one in dict.fromkeys(reveals))
@@ -258,8 +258,8 @@ def _protection(found: Trial) -> Iterator[str]:
 def _rounds(summary: Found) -> Iterable[str]:
     for number, one in enumerate(summary["rounds"], 1):
         seconds = one.get("seconds")
-        told = f"{seconds:.1f}" if size(seconds) else "–"
-        yield _line(number, one["phase"], len(one["sent"]), told)
+        text = f"{seconds:.1f}" if size(seconds) else "–"
+        yield _line(number, one["phase"], len(one["sent"]), text)
 
 
 def _how(header: Found) -> str:
@@ -271,15 +271,15 @@ def _how(header: Found) -> str:
     return f"{how}; noise, ε = {noise['epsilon']:g}" if noise else how
 
 
-def _files(found: Trial) -> Iterator[str]:
+def _files(trial: Trial) -> Iterator[str]:
     lines = []
-    for path, header in found.headers.items():
-        name, sent = path.relative_to(found.root), f"{path.stat().st_size:,}"
+    for path, header in trial.headers.items():
+        name, sent = path.relative_to(trial.root), f"{path.stat().st_size:,}"
         lines.append(_line(name, header["kind"], sent, header["digest"]))
     yield "<h2>To check the numbers</h2><p>Each file has a digest of what it means. The sum of the "
     yield "members' files has the digest of the total, in any order.</p>"
-    yield command(f"afltool verify {found.root}/**/*.h5")
-    for total in found.totals:
+    yield command(f"afltool verify {trial.root}/**/*.h5")
+    for total in trial.totals:
         yield command(f"afltool table {total.path} --format csv")
     yield f"<details><summary>{len(lines)} files</summary>"
     names = ("file", "kind", "bytes", "digest")

@@ -161,11 +161,11 @@ def draw_clients(
     training, kept = np.flatnonzero(~held_out), np.flatnonzero(held_out).tolist()
     count = max(1, round(share * len(training)))
     first = _drawn(training, count, [seed, draw])
-    found, attempt = first, 0
-    while turn and count < len(training) and found == first:
+    clients, attempt = first, 0
+    while turn and count < len(training) and clients == first:
         attempt += 1
-        found = _drawn(training, count, [seed, draw, attempt])
-    return sorted([*found, *kept])
+        clients = _drawn(training, count, [seed, draw, attempt])
+    return sorted([*clients, *kept])
 
 
 def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int]:

@@ -97,8 +97,8 @@ def assign(
     true = _canonical_labels(labels, order, n_classes)
     texts = () if attribute is None else _in_order(attribute, order)
     o = options
-    told = SchemeOptions.of(o, true.size, n_classes, texts)
-    client, names = scheme(o.scheme)(true, told)
+    given = SchemeOptions.of(o, true.size, n_classes, texts)
+    client, names = scheme(o.scheme)(true, given)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     _check_complete(client, len(names))
     return Assignment(

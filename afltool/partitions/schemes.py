@@ -228,10 +228,10 @@ def _named(attribute: Sequence[str | None]) -> tuple[str, ...]:
             f"attribute: expected a value in each of {len(attribute)} rows, found {missing} "
             "without one. Name a client for them"
         )
-    found = tuple(name for name in attribute if name)
-    for name in set(found):
+    names = tuple(name for name in attribute if name)
+    for name in set(names):
         check_name(name)
-    return found
+    return names
 
 
 def in_order(values: Sequence[str]) -> tuple[str, ...]:

@@ -245,7 +245,7 @@ def difference_of(theirs: RunConfig, ours: RunConfig, start: Path, but: Collecti
     stages = {**_STAGE, **dict.fromkeys(may, SOLVE)}
 
     def kept(config: RunConfig) -> dict[str, Any]:
-        found = {k: v for k, v in config.given().items() if stages.get(k) not in but}
-        return {k: str(v) if isinstance(v, Path) else v for k, v in found.items()}
+        given = {k: v for k, v in config.given().items() if stages.get(k) not in but}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
 
     return difference(kept(theirs), kept(ours), "in the file", "now")

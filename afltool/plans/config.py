@@ -182,12 +182,12 @@ class RunConfig:
 
     def given(self) -> dict[str, Any]:
         """The options that are not their defaults, by flat name; they make an equal run again."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, f in FIELDS.items():
             part = self.part(_PART[name])
             if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
-                found[name] = getattr(part, f.name)
-        return {**found, **self.head_options}
+                values[name] = getattr(part, f.name)
+        return {**values, **self.head_options}
 
     def used(self) -> dict[str, Any]:
         """Of `given` what is used: an axis gives --participation-kind to every cell, say."""
@@ -204,8 +204,8 @@ class RunConfig:
 
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
-        found: Options | None = self.outside.get(name) or getattr(self, name)
-        return found
+        options: Options | None = self.outside.get(name) or getattr(self, name)
+        return options
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
@@ -253,9 +253,9 @@ def files_of(config: RunConfig) -> Iterator[Given]:
     """What the options of a run say of files."""
     known = config.fields()
     for name, value in config.given().items():
-        told = of_field(known[name]) if name in known else None
-        if told is not None:
-            yield flag(name), told, value
+        files = of_field(known[name]) if name in known else None
+        if files is not None:
+            yield flag(name), files, value
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
@@ -336,18 +336,22 @@ def absolute(value: Any, f: Field[Any] | None) -> Any:
         return tuple(absolute(one, f) for one in value)
     if isinstance(value, Path):
         return value.absolute()
-    told = {} if f is None else f.metadata
-    if isinstance(value, str) and told.get("absolute"):
-        return told["absolute"](value)
-    if not isinstance(value, str) or not told.get("names_file") or value in told["examples"]:
+    metadata = {} if f is None else f.metadata
+    if isinstance(value, str) and metadata.get("absolute"):
+        return metadata["absolute"](value)
+    if (
+        not isinstance(value, str)
+        or not metadata.get("names_file")
+        or value in metadata["examples"]
+    ):
         return value
     return str(Path(value).absolute()) if Path(value).is_file() else value
 
 
 def is_of_run(path: Path, config: RunConfig) -> bool:
     """Whether a TOML file is there and has the options of this run, whatever else stands in it."""
-    found = _as_written(path)
-    return found is not None and found == config.with_absolute_paths().to_toml()
+    written = _as_written(path)
+    return written is not None and written == config.with_absolute_paths().to_toml()
 
 
 def is_canonical(path: Path) -> bool:

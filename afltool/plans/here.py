@@ -207,12 +207,12 @@ class _Run:
 
     def measured(self, step: Step) -> Path:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
-        found = self.made.value(
+        metrics = self.made.value(
             step, partial(replace(step, out=None).make, cache=self.cache), self.cache
         )
         files = step.files()
-        own = {role: {**found[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
-        self.metrics = {**found, **own}
+        own = {role: {**metrics[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
+        self.metrics = {**metrics, **own}
         place = write_json(self.metrics, self.folder / RunFolder.METRICS, overwrite=True)
         formulas = self.config.evaluate.formulas
         write_confusion(self.metrics, self.folder / RunFolder.CONFUSION, True, formulas)
@@ -224,7 +224,7 @@ class _Run:
         rounds = told(solved.rounds, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         total = read_header(self.folder.total(1), "statistics")
-        found = {
+        facts = {
             "top1": metrics["top1"],
             "top5": metrics["top5"],
             "n": metrics["n"],
@@ -245,4 +245,4 @@ class _Run:
             "rounds": rounds,
             "stages": self.stages,
         }
-        write_json(found, self.folder / RunFolder.SUMMARY, overwrite=True)
+        write_json(facts, self.folder / RunFolder.SUMMARY, overwrite=True)

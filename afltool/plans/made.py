@@ -25,8 +25,8 @@ class Made:
     one that its file has: the same command on the same folder finds a linked file up to date.
     """
 
-    def __init__(self, found: dict[str, Any] | None = None, processes: int = 1) -> None:
-        self.found: dict[str, Any] = {} if found is None else found
+    def __init__(self, metrics: dict[str, Any] | None = None, processes: int = 1) -> None:
+        self.found: dict[str, Any] = {} if metrics is None else metrics
         self.sums: Sums | None = self.found  # see `memory.Cache`; no step has such a name
         self.processes = processes  # that carry out runs at the same time and share the memory
         self._keeping = False

@@ -88,18 +88,18 @@ class Step:
             yield from (("", value) for value in (one if isinstance(one, tuple) else (one,)))
         others = (role for role in self.stage.reads if role in files)
         named = {role: files[role] for role in others if role not in self.stage.plain}
-        said = {**named, **self.options.told(), **self.head_options}
-        if self.stage.parts is not None and said.pop(name := self.stage.parts.option, None):
-            said[name] = getattr(self.options, name)  # last, and as the part that it is
-        for name, value in said.items():
+        values = {**named, **self.options.told(), **self.head_options}
+        if self.stage.parts is not None and values.pop(name := self.stage.parts.option, None):
+            values[name] = getattr(self.options, name)  # last, and as the part that it is
+        for name, value in values.items():
             for one in value if isinstance(value, tuple) else (value,):
                 if one is not False and one is not None:
                     yield flag(name), None if one is True else one
 
     def line(self) -> list[str]:
         """The words of its command."""
-        found = [str(one) for pair in self.words() for one in pair if one not in ("", None)]
-        return [self.stage.name, *found, "-o", str(self.out)]
+        words = [str(one) for pair in self.words() for one in pair if one not in ("", None)]
+        return [self.stage.name, *words, "-o", str(self.out)]
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,11 @@ class Array:
 
         The results are those of the step itself, or go to ``outs``.
         """
-        stage, found = STAGES[self.cut.joined_by], []
+        stage, steps = STAGES[self.cut.joined_by], []
         for folder, out in zip(self._folders(), outs or self.whole.results(), strict=True):
             files = Numbered(folder, *which) if which else (folder,)
-            found.append(Step(stage, stage.options(), {self.cut.role: files}, out))
-        return found
+            steps.append(Step(stage, stage.options(), {self.cut.role: files}, out))
+        return steps
 
     def _folders(self) -> list[Path]:
         """Where the parts lie of each of the step's results."""
@@ -208,24 +208,24 @@ def next_steps(
 
 def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
     """Features of both splits, the partition, and the head before its first phase."""
-    own, found = config.own, []
+    own, steps = config.own, []
     for split, given in (("train", own.train_features), ("test", own.test_features)):
         place = folder.features(split)
         if given is not None:
-            found.append(linking(f"features {split}", "features", given, place))
+            steps.append(linking(f"features {split}", "features", given, place))
         elif config.extract is not None:
-            found.append(features(config.extract, split, place))
+            steps.append(features(config.extract, split, place))
     if own.partition is not None:
-        found.append(linking("partition", "partition", own.partition, folder.clients))
+        steps.append(linking("partition", "partition", own.partition, folder.clients))
     elif config.partition is not None:
-        found.append(partition(config.partition, found[0], folder.clients))
+        steps.append(partition(config.partition, steps[0], folder.clients))
     given_head = config.first_head
     if given_head is not None:
-        return [*found, linking("head", "head", given_head, given_head)]
+        return [*steps, linking("head", "head", given_head, given_head)]
     options = config.all_head_options()
     name: dict[str, Any] = {"name": own.head}
     head = Step(STAGES["head"], SpaceOptions(), name, folder.first_head, options)
-    return [*found, head]
+    return [*steps, head]
 
 
 def features(extract: ExtractOptions, split: str, place: Path) -> Step:
@@ -285,12 +285,12 @@ def last_steps(config: RunConfig, folder: RunFolder, heads: list[Path]) -> list[
         inputs["train"] = train
     if options.each_round:
         inputs["earlier"] = tuple(heads[:-1])
-    found = [Step(STAGES["evaluate"], options, inputs, folder / RunFolder.METRICS)]
+    steps = [Step(STAGES["evaluate"], options, inputs, folder / RunFolder.METRICS)]
     files = {"train": train, "test": inputs["features"], "clients": folder.clients}
     files["head"] = heads[-1]
     for stage in OUTSIDE.values():
         if stage.in_run is not None:
             reads = {role: files[name] for role, name in stage.in_run.reads.items()}
             out = folder / stage.in_run.out
-            found.append(Step(stage, config.outside[stage.name], reads, out))
-    return found
+            steps.append(Step(stage, config.outside[stage.name], reads, out))
+    return steps

@@ -81,9 +81,9 @@ class Parts:
         """The files of a step; ``made_of``: what its round was made of until then."""
         for path in step.results():
             look = self.metrics if path == self.folder / RunFolder.METRICS else self.look
-            found = look(path, step.stage.writes, made_of or step.files())
-            self.states[path] = found.state
-            yield found
+            state = look(path, step.stage.writes, made_of or step.files())
+            self.states[path] = state.state
+            yield state
 
     def name(self, path: Path) -> str:
         """A file as people see it: by its name in the folder, or where it is."""
@@ -138,9 +138,9 @@ class Parts:
         if not path.exists():
             return Part(path.name, "missing")
         try:
-            found = read_json(path, "the metrics")
-            measured = [_digest(found, place) for place in MADE_OF[EVALUATION].values()]
-            share = float(found["top1"])
+            values = read_json(path, "the metrics")
+            measured = [_digest(values, place) for place in MADE_OF[EVALUATION].values()]
+            share = float(values["top1"])
         except (AflError, ValueError, KeyError, TypeError, AttributeError):
             return Part(path.name, "damaged", "it is not what evaluate writes")
         head, test = others = [cast(Path, made_of[role]) for role in MADE_OF[EVALUATION]]
@@ -152,15 +152,15 @@ class Parts:
         return Part(path.name, "done", f"top-1 {share:.2%}")
 
 
-def _digest(found: Any, place: str) -> Any:
+def _digest(part: Any, place: str) -> Any:
     """What a header or JSON has in a place; None where the last name of it is unknown.
 
     Of a list of digests the one that there should be; several are a text that equals no digest.
     """
     *names, last = place.split(".")
     for name in names:
-        found = found[name]
-    value = found.get(last)
+        part = part[name]
+    value = part.get(last)
     if isinstance(value, list):
         return ", ".join(one if isinstance(one, str) else one[0] for one in value) or None
     return value

@@ -30,18 +30,18 @@ def resolved(
     Options of stages that the run left out (images, where features are given) are absent. ``late``:
     `at_solve`, where it is known.
     """
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for part, (_, names) in PARTS.items():
         options = config.part(part)
         for f in () if options is None else fields(options):
             name = names.get(f.name, f.name)
             if name in FIELDS and f.metadata["in_run"]:
-                found[name] = plain(getattr(options, f.name))
+                chosen[name] = plain(getattr(options, f.name))
     header = read_header(head, "head")
     theirs = {**header["options"], **(at_solve(config, head) if late is None else late)}
-    found |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
-    found |= {name: plain(value) for name, value in theirs.items()}
-    return found | {k: v for k, v in config.all_head_options().items() if k == PRESET}
+    chosen |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
+    chosen |= {name: plain(value) for name, value in theirs.items()}
+    return chosen | {k: v for k, v in config.all_head_options().items() if k == PRESET}
 
 
 def plain(value: Any) -> Any:
@@ -97,12 +97,12 @@ def last_round(folder: RunFolder, first_head: Path) -> int | None:
     """
     try:
         with distinct_files():  # looking at an output is not reading it
-            found = read_json(folder / RunFolder.SUMMARY, "a summary")
-            number = len(found["bytes_per_client"])
-            thinned = found["options"].get("keep_rounds") == KEEP_LAST and number > 1
+            summary = read_json(folder / RunFolder.SUMMARY, "a summary")
+            number = len(summary["bytes_per_client"])
+            thinned = summary["options"].get("keep_rounds") == KEEP_LAST and number > 1
             if not thinned or folder.head(1).exists():
                 return None
-            intact = digests(folder, first_head, number) == found["digests"]
+            intact = digests(folder, first_head, number) == summary["digests"]
     except (AflError, OSError, KeyError, TypeError, AttributeError):
         return None
     return number if intact else None
@@ -112,8 +112,8 @@ def tell_done(folder: Path, head: str = RunFolder.FINAL) -> None:
     """The event that the run or baseline in this folder is done, with its summary."""
     if heard():
         with distinct_files():
-            found = read_json(folder / RunFolder.SUMMARY, "a summary")
-        event("run_done", folder=folder, head=folder / head, summary=found)
+            summary = read_json(folder / RunFolder.SUMMARY, "a summary")
+        event("run_done", folder=folder, head=folder / head, summary=summary)
 
 
 def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> int | None:
@@ -128,9 +128,9 @@ def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> in
         then = read_json(folder / RunFolder.SUMMARY, "a summary")["options"]
     for name, value in resolved(config, first_head).items():
         f = FIELDS.get(name)  # None: an option of the head; files are compared by their digests
-        told = f is None or f.metadata["in_result"] or name == "each_round"
+        shown = f is None or f.metadata["in_result"] or name == "each_round"
         is_path = f is not None and "Path" in str(f.type)
-        if told and not is_path and then.get(name) != value:
+        if shown and not is_path and then.get(name) != value:
             raise OutputExistsError(
                 f"{folder.root} holds a finished run that kept only its last round, with "
                 f"{flag(name)} {then.get(name)}; found {value}: choose another -o, or --overwrite "

@@ -88,12 +88,12 @@ class _Mlflow:
 
     def _experiment(self) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "afltool")
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
             return str(self.client.create_experiment(name))
-        if found.lifecycle_stage != "active":
+        if experiment.lifecycle_stage != "active":
             raise InputError(f"its experiment {name} was deleted: restore it")
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)
 
     def __call__(self, one: Event) -> None:
         ways: dict[str, Callable[[Path, Event], None]] = {
@@ -159,7 +159,7 @@ class _Mlflow:
 
     def finish(self, folder: Path, one: Event) -> None:
         """All that is known in the end, unless it is there already; pictures may be new."""
-        found, digest = one["summary"], one["summary"].get("head_digest")
+        summary, digest = one["summary"], one["summary"].get("head_digest")
         known = self.known(folder)
         if known is None or known.data.tags.get(HEAD, digest) != digest:
             self.new(folder, {})
@@ -169,27 +169,27 @@ class _Mlflow:
             if path.suffix in PICTURES:
                 self.client.log_artifact(name, str(path))
         if digest is None or HEAD not in known.data.tags:
-            self.all_of(name, found, one, known.data.params)
+            self.all_of(name, summary, one, known.data.params)
         self.client.set_terminated(name, "FINISHED")
         self.open.pop(folder, None)
         self.done[folder] = name
 
     def all_of(
-        self, name: str, found: Mapping[str, Any], one: Event, there: Mapping[str, str]
+        self, name: str, summary: Mapping[str, Any], one: Event, there: Mapping[str, str]
     ) -> None:
-        rounds = found.get("rounds", [])
-        metrics = self.metrics(found, len(rounds), one)
+        rounds = summary.get("rounds", [])
+        metrics = self.metrics(summary, len(rounds), one)
         for number, figures in enumerate(rounds, 1):
             metrics += self.metrics(figures, number, one)
-        each = {**found.get("options", {}), **found.get("settings", {})}
-        each |= {f"partition.{k}": v for k, v in found.get("partition", {}).items()}
-        each |= {k: found[k] for k in ("method", "study") if k in found}
-        told = {k: str(v)[:LONGEST] for k, v in each.items() if v is not None and k not in there}
-        self.log(name, metrics, [self.entities.Param(*pair) for pair in told.items()])
+        each = {**summary.get("options", {}), **summary.get("settings", {})}
+        each |= {f"partition.{k}": v for k, v in summary.get("partition", {}).items()}
+        each |= {k: summary[k] for k in ("method", "study") if k in summary}
+        params = {k: str(v)[:LONGEST] for k, v in each.items() if v is not None and k not in there}
+        self.log(name, metrics, [self.entities.Param(*pair) for pair in params.items()])
         if "head" in one:
             self.client.log_artifact(name, str(one["head"]))
             self.client.log_artifact(name, str(Path(one["head"]).with_name(RunFolder.SUMMARY)))
-        tags = {f"digest.{k}": v for k, v in found.get("digests", {}).items()}
+        tags = {f"digest.{k}": v for k, v in summary.get("digests", {}).items()}
         for pair in tags.items():  # that of the head last: with it all is there
             self.client.set_tag(name, *pair)
 

@@ -123,16 +123,16 @@ class Noise:
         """σ of the blocks for a multiplier of the whole sum's noise."""
         each = m / math.sqrt(self.members)
         shares = self.shares
-        found = {k: each * d / math.sqrt(shares[k]) for k, d in self.sensitivity.items()}
+        scales = {k: each * d / math.sqrt(shares[k]) for k, d in self.sensitivity.items()}
         if not self.changes:
-            found[OFF] = found["gram"] / math.sqrt(2)
-        return {k: max(sigma, least) for k, sigma in found.items()}
+            scales[OFF] = scales["gram"] / math.sqrt(2)
+        return {k: max(sigma, least) for k, sigma in scales.items()}
 
     # ------------------------------------------------------------ what a σ is worth
 
     def blocks(self, sigma: Mapping[str, float], sizes: Mapping[str, int]) -> list[Block]:
         """The blocks of numbers, each with the most that one row changes it."""
-        found = []
+        cut = []
         for name, change in self.sensitivity.items():
             parts = [(sigma[name], sizes[name])]
             most = change / sigma[name]
@@ -140,8 +140,8 @@ class Noise:
                 d, off = side(sizes[name]), sigma.get(OFF, sigma[name])
                 parts = [(sigma[name], d), (off, sizes[name] - d)]
                 most = change / min(sigma[name], math.sqrt(2) * off)
-            found.append(Block(most, tuple(parts)))
-        return found
+            cut.append(Block(most, tuple(parts)))
+        return cut
 
     def rho(self, sigma: Mapping[str, float], sizes: Mapping[str, int], clients: int) -> float:
         """ρ (zCDP) of the sum over so many clients with distributed noise."""
@@ -166,7 +166,7 @@ class Noise:
 
     def facts(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The entry in files; only statistics with equal entries can be added."""
-        found: dict[str, Any] = {
+        public: dict[str, Any] = {
             "form": self.form,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -176,9 +176,9 @@ class Noise:
             "sigma": self.sigmas(sizes),
         }
         if self.form == DISTRIBUTED:
-            found["colluding"] = self.colluding
-            found["rho"] = self.rho(found["sigma"], sizes, self.members)
-        return found
+            public["colluding"] = self.colluding
+            public["rho"] = self.rho(public["sigma"], sizes, self.members)
+        return public
 
     @classmethod
     def of(
@@ -218,12 +218,12 @@ class Noise:
             return self._stream(key, name, shape, sigma[name])
         d = side(shape[0])
         diagonal = np.arange(1, d + 1).cumsum() - 1
-        found = np.empty(shape, np.int64)
+        draws = np.empty(shape, np.int64)
         on = np.zeros(shape, bool)
         on[diagonal] = True
-        found[on] = self._stream(key, name, (d,), sigma[name])
-        found[~on] = self._stream(key, OFF, (shape[0] - d,), sigma[OFF])
-        return found
+        draws[on] = self._stream(key, name, (d,), sigma[name])
+        draws[~on] = self._stream(key, OFF, (shape[0] - d,), sigma[OFF])
+        return draws
 
     def _stream(self, key: bytes, name: str, shape: tuple[int, ...], sigma: float) -> I64:
         """Noise of a key of its own: two arrays that differ in anything have nothing in common."""
@@ -290,11 +290,11 @@ def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
     wide = values.astype(np.int64)
     factor = np.ones(len(values))
     while True:
-        found = np.trunc(wide * factor[:, None]).astype(np.int64)
-        squares = (found * found).sum(axis=1)
+        rows = np.trunc(wide * factor[:, None]).astype(np.int64)
+        squares = (rows * rows).sum(axis=1)
         long = squares > radius**2
         if not long.any():
-            return found.astype(np.int16)
+            return rows.astype(np.int16)
         # A second pass only corrects a last bit, because float64 products are rounded.
         factor[long] *= radius / np.sqrt(squares[long]) * (1 - 2.0**-50)
 

@@ -144,8 +144,8 @@ class Identity:
             raise CorruptFileError(
                 f"{path} is damaged, or of another key than {self.path}"
             ) from None
-        found: dict[str, Any] = json.loads(text)
-        return found
+        secret: dict[str, Any] = json.loads(text)
+        return secret
 
     def _cipher(self) -> ChaCha20Poly1305:
         return ChaCha20Poly1305(self.private_key("round folder"))
@@ -225,8 +225,8 @@ def locked(
 ) -> dict[str, Any]:
     """The fields of a key file: ``open_fields`` as they are, ``secret`` under the passphrase."""
     rest = {**open_fields, "scrypt": {**cost, "salt": secrets.token_hex(16)}}
-    text, said = (canonical_json(one).encode() for one in (secret, rest))
-    return {**rest, "sealed": _scrypt(rest, passphrase).encrypt(NONCE, text, said).hex()}
+    text, public = (canonical_json(one).encode() for one in (secret, rest))
+    return {**rest, "sealed": _scrypt(rest, passphrase).encrypt(NONCE, text, public).hex()}
 
 
 def _scrypt(fields: Mapping[str, Any], passphrase: bytes) -> ChaCha20Poly1305:
@@ -238,18 +238,20 @@ def _scrypt(fields: Mapping[str, Any], passphrase: bytes) -> ChaCha20Poly1305:
 
 def load(path: Path, passphrase: bytes | None = None) -> Identity:
     """Read a private file; refused where others may read it too."""
-    found = msg.parse(path)
-    by_scrypt = isinstance(found, dict) and "scrypt" in found
-    wrong = mismatch(found, LOCKED if by_scrypt else PRIVATE, exact=True)
-    if wrong or found["kind"] != "private-key":
-        raise CorruptFileError(f"{path} is not a private key of afltool: {wrong or found['kind']}")
+    message = msg.parse(path)
+    by_scrypt = isinstance(message, dict) and "scrypt" in message
+    wrong = mismatch(message, LOCKED if by_scrypt else PRIVATE, exact=True)
+    if wrong or message["kind"] != "private-key":
+        raise CorruptFileError(
+            f"{path} is not a private key of afltool: {wrong or message['kind']}"
+        )
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise InputError(
             f"{path} is a private key that others can read (mode {mode:o}): chmod 600 {path}"
         )
     try:
-        signing, agreeing = (_unlocked if by_scrypt else _pem)(found, passphrase)
+        signing, agreeing = (_unlocked if by_scrypt else _pem)(message, passphrase)
     except TypeError:
         need = "needs a passphrase" if passphrase is None else "has no passphrase"
         raise UsageError(f"{path} {need}: see --passphrase-file") from None
@@ -263,29 +265,29 @@ def load(path: Path, passphrase: bytes | None = None) -> Identity:
             f"rounds, as earlier versions wrote it): afltool keys lock {path} --passphrase-file "
             "OLD --new-passphrase-file NEW -o FOLDER writes it anew"
         )
-    return Identity.of(found["name"], signing, agreeing, path)
+    return Identity.of(message["name"], signing, agreeing, path)
 
 
-def _unlocked(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
+def _unlocked(value: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
     if passphrase is None:
         raise TypeError("no passphrase")
-    rest = {k: v for k, v in found.items() if k != "sealed"}
-    sealed, said = bytes.fromhex(found["sealed"]), canonical_json(rest).encode()
+    rest = {k: v for k, v in value.items() if k != "sealed"}
+    sealed, public = bytes.fromhex(value["sealed"]), canonical_json(rest).encode()
     try:
-        raw = json.loads(_scrypt(rest, passphrase).decrypt(NONCE, sealed, said))
+        raw = json.loads(_scrypt(rest, passphrase).decrypt(NONCE, sealed, public))
     except InvalidTag:
         raise ValueError("another passphrase, or an altered file") from None
     sign, agree = (bytes.fromhex(raw[k]) for k in ("sign", "agree"))
     return Ed25519PrivateKey.from_private_bytes(sign), X25519PrivateKey.from_private_bytes(agree)
 
 
-def _pem(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
+def _pem(value: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
     """Keys in PEM: without a passphrase, or with one as earlier versions encrypted them."""
     for key in ("sign", "agree"):
-        if "ENCRYPTED" in found[key]:
-            check_earlier(found[key])
+        if "ENCRYPTED" in value[key]:
+            check_earlier(value[key])
     sign, agree = (
-        form.load_pem_private_key(found[k].encode(), passphrase) for k in ("sign", "agree")
+        form.load_pem_private_key(value[k].encode(), passphrase) for k in ("sign", "agree")
     )
     return sign, agree
 
@@ -299,13 +301,13 @@ def check_earlier(pem: str) -> None:
 
 def load_public(path: Path) -> Member:
     """Read a public file; its own signature is checked."""
-    found = msg.parse(path)
-    if isinstance(found, dict) and found.get("kind") == "private-key":
+    value = msg.parse(path)
+    if isinstance(value, dict) and value.get("kind") == "private-key":
         raise UsageError(
             f"{path} is a private key, which never leaves its owner: give the public file "
             f"{path.with_suffix(names.PUBLIC)}"
         )
-    message = msg.message_of(str(path), found, "public-key", PUBLIC)
+    message = msg.message_of(str(path), value, "public-key", PUBLIC)
     member = Member.of(message.body)
     member.check(str(path), message)
     return member

@@ -110,7 +110,7 @@ def add_into(total: Masked, arrays: Masked, who: str) -> None:
 
 
 def unmask(
-    offers: Offers, survivors: Iterable[str], found: Mapping[str, bytes], total: Masked
+    offers: Offers, survivors: Iterable[str], secrets: Mapping[str, bytes], total: Masked
 ) -> None:
     """Subtract the masks that did not cancel from the sum over ``survivors``, in place.
 
@@ -121,9 +121,9 @@ def unmask(
     streams: list[Stream] = []
     for name in () if roster.all else offers.by_member:
         if name in stayed:
-            streams.append((self_key(roster, found[name], name), True))
+            streams.append((self_key(roster, secrets[name], name), True))
             continue
-        gone = X25519PrivateKey.from_private_bytes(found[name])
+        gone = X25519PrivateKey.from_private_bytes(secrets[name])
         for other in sorted(stayed & roster.neighbours(name)):
             key = pair_key(offers, gone, name, other)
             streams.append(pair_stream(key, other, name, subtract=True))

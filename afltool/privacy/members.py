@@ -58,17 +58,17 @@ def check_sent(roster: Roster, path: Path) -> str:
 
 def _seals(roster: Roster, paths: Iterable[Path]) -> dict[str, _Sealed]:
     """Sealed files by member; `MismatchError` for two files of one member."""
-    found: dict[str, _Sealed] = {}
+    seals: dict[str, _Sealed] = {}
     for path in paths:
         header = _header_of(roster, path)
         with damage_as_error(path):
             one = _Sealed(path, header, *check_file(roster, path, header))
             roster.terms.check_rows(path, roster.path, header["context"])
             roster.terms.check_noise(path, roster.path, header["context"])
-        known = found.setdefault(one.member, one)
+        known = seals.setdefault(one.member, one)
         if known is not one:
             raise MismatchError(f"{path}: {one.member!r} is given twice, also as {known.path}")
-    return found
+    return seals
 
 
 def _header_of(roster: Roster, path: Path) -> dict[str, Any]:
@@ -158,10 +158,10 @@ def check_masked(paths: Sequence[Path], o: SummingOptions, total: Path) -> str:
     Returns the digest of the sum.
     """
     roster, offers, sealed = _under_masks(paths, o, False)
-    told = totals.place(total)
-    said = totals.Told.load(told, roster)
+    place = totals.place(total)
+    said = totals.Told.load(place, roster)
     if lacking := [name for name in said.body["members"] if name not in sealed]:
-        raise InputError(f"{told} is of members whose files are not given: {', '.join(lacking)}")
+        raise InputError(f"{place} is of members whose files are not given: {', '.join(lacking)}")
     inside = {name: sealed[name] for name in said.body["members"]}
     request = Request.new(offers, _given_seals(inside))
     me = None if o.key is None else identity.load(o.key, passphrase(o.passphrase_file))
@@ -211,9 +211,9 @@ def _server(roster: Roster, o: SummingOptions) -> Identity:
     """The private key of the roster's server."""
     if o.key is None or roster.server is None:
         raise UsageError("--offers needs --key SERVER.key, the private key of the roster's server")
-    found = key_of(o.key, roster.server.name, passphrase(o.passphrase_file))
-    roster.check_server(found.member, f"the private key {found.path}")
-    return found
+    identity = key_of(o.key, roster.server.name, passphrase(o.passphrase_file))
+    roster.check_server(identity.member, f"the private key {identity.path}")
+    return identity
 
 
 def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
@@ -269,12 +269,12 @@ def _unmasked(
     arrays, counts = masking.as_integers(total, len(sealed) * roster.limit)
     first = next(iter(sealed.values())).header
     clients = {who: c for one in sealed.values() for who, c in clients_of(one.header).items()}
-    found = Statistics(Phase(first["phase"]), arrays, counts, context_of(first), clients)
+    statistics = Statistics(Phase(first["phase"]), arrays, counts, context_of(first), clients)
     try:
-        conditions.check(found)
+        conditions.check(statistics)
     except AflError as error:  # nobody can tell which member
         raise type(error)(
             f"the sum over {len(clients)} members makes no sense, one of them masked something "
             f"else: {error}"
         ) from None
-    return found
+    return statistics

@@ -132,8 +132,8 @@ def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) ->
 def _wrong_kind(value: Any, kind: str) -> str:
     if value["afltool"] != VERSION:
         return f"its version is {value['afltool']}; this afltool reads version {VERSION}"
-    found = value["body"].get("kind")
-    return "" if found == kind else f"its kind is {found!r}"
+    named = value["body"].get("kind")
+    return "" if named == kind else f"its kind is {named!r}"
 
 
 # ---------------------------------------------------------------- files
@@ -158,11 +158,11 @@ def describe(path: Path) -> dict[str, Any]:
                 return {}
     except OSError:
         return {}
-    found = parse(path)
-    wrong = mismatch(found, SEALED, exact=True)
+    value = parse(path)
+    wrong = mismatch(value, SEALED, exact=True)
     if wrong:
         raise CorruptFileError(f"{path} is not a message of afltool: {wrong}")
-    body = found["body"]
+    body = value["body"]
     return {"path": str(path), "digest": digest_of(body), **body}
 
 
@@ -174,9 +174,9 @@ def write(path: Path, message: Message, overwrite: bool = False) -> Path:
 
 def files(paths: Iterable[str | Path]) -> list[Path]:
     """Message files from files and folders (their *.json)."""
-    found: list[Path] = []
+    places: list[Path] = []
     for path in map(Path, paths):
-        found += sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not found:
+        places += sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not places:
         raise UsageError("there are no messages: give files, or a folder that holds *.json")
-    return found
+    return places

@@ -42,8 +42,8 @@ class Bits:
 
     def uniforms(self, n: int) -> F64:
         """n uniforms within (0, 1), odd multiples of 2^−53: with another bit some would be 1."""
-        found: F64 = ((self.words(n) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-        return found
+        draws: F64 = ((self.words(n) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        return draws
 
 
 def rounded_gaussian(bits: Bits, n: int, sigma: float) -> I64:
@@ -83,9 +83,9 @@ def _discrete(bits: Bits, n: int, sigma: float) -> I64:
     parts: list[I64] = [np.empty(0, np.int64)]
     left = n
     while left:
-        found = _accepted(bits, min(2 * left + 16, 2 * BLOCK), sigma)[:left]
-        parts.append(found)
-        left -= len(found)
+        draws = _accepted(bits, min(2 * left + 16, 2 * BLOCK), sigma)[:left]
+        parts.append(draws)
+        left -= len(draws)
     return np.concatenate(parts)
 
 
@@ -95,8 +95,8 @@ def _accepted(bits: Bits, tries: int, sigma: float) -> I64:
     negative = bits.words(tries) >> np.uint64(63) == 1
     chance = np.exp(-0.5 * ((size - sigma**2 / scale) / sigma) ** 2)
     kept = (bits.uniforms(tries) < chance) & ~(negative & (size == 0))
-    found: I64 = np.where(negative, -size, size)[kept].astype(np.int64)
-    return found
+    draws: I64 = np.where(negative, -size, size)[kept].astype(np.int64)
+    return draws
 
 
 def _blocks(n: int) -> list[int]:

@@ -79,8 +79,8 @@ class Secrets:
 
 def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> str:
     """SHA-256 commitment to 32 or 33 random bytes; it does not reveal them."""
-    said = canonical_json(["afltool commitment", roster.offered, purpose, *about])
-    return hashlib.sha256(said.encode() + b"\n" + secret).hexdigest()
+    text = canonical_json(["afltool commitment", roster.offered, purpose, *about])
+    return hashlib.sha256(text.encode() + b"\n" + secret).hexdigest()
 
 
 def draw(roster: Roster, me: Identity) -> Secrets:
@@ -162,9 +162,11 @@ class Offers:
     @classmethod
     def load(cls, roster: Roster, paths: Iterable[str | Path]) -> Offers:
         """Read offers and check each; at least as many as the threshold are needed."""
-        found = collected(roster, paths)
-        roster.check_enough(found, roster.names(), "made an offer")
-        return cls(roster, {name: of_series(roster, one) for name, one in sorted(found.items())})
+        by_member = collected(roster, paths)
+        roster.check_enough(by_member, roster.names(), "made an offer")
+        return cls(
+            roster, {name: of_series(roster, one) for name, one in sorted(by_member.items())}
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -173,15 +175,15 @@ class Offers:
         return msg.digest_of({"kind": "offers", "roster": self.roster.digest, "offers": each})
 
     def mask_key(self, name: str) -> str:
-        found: str = self.by_member[name].body["mask_key"]
-        return found
+        key: str = self.by_member[name].body["mask_key"]
+        return key
 
     def share(self, giver: str, holder: str) -> Mapping[str, str]:
         """What the offer of a member has for a holder of its shares: `PARTS`."""
-        found = self.by_member[giver].body["shares"][self.roster.place(holder) - 1]
-        if isinstance(found, dict):
-            return found
-        text = StringIO(found)
+        sealed = self.by_member[giver].body["shares"][self.roster.place(holder) - 1]
+        if isinstance(sealed, dict):
+            return sealed
+        text = StringIO(sealed)
         return {name: text.read(size) for name, size in PARTS.items()}
 
     def open(self, giver: str, me: Identity) -> dict[str, bytes]:
@@ -237,6 +239,6 @@ def _check_offer(roster: Roster, where: str, offer: msg.Message) -> None:
             raise CorruptFileError(f"{where} of {name!r} has {shares} shares for {n} members")
 
 
-def missing(roster: Roster, found: Iterable[str]) -> list[str]:
+def missing(roster: Roster, names: Iterable[str]) -> list[str]:
     """Members that are not among those found, by name."""
-    return [repr(name) for name in roster.names() if name not in set(found)]
+    return [repr(name) for name in roster.names() if name not in set(names)]

@@ -58,28 +58,28 @@ class Protected(Protection):
     ) -> Protected:
         """Read the files of the options; refuse options that do not fit the head, the features or
         the roster. ``head`` is the file or the name of the ``bound`` one."""
-        roster, budget, told = None, Budget.of(o), binding(bound)
+        roster, budget, context = None, Budget.of(o), binding(bound)
         if o.roster is not None:
-            roster = roster_of(o.roster, told)
+            roster = roster_of(o.roster, context)
             if not o.mask:  # masks are bound to the roster whose digest `mask offer` has shown
                 log.info("local-stats: the roster's digest is %s", roster.compared)
-            roster.check_head(f"the head {head}", told)
+            roster.check_head(f"the head {head}", context)
             budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
             roster.terms.check_rows(rows.path, o.roster, rows.header)
         offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None
         secret = passphrase(o.passphrase_file)
-        found = cls(sign, secret, roster, offers, again=o.again)
+        protected = cls(sign, secret, roster, offers, again=o.again)
         if budget is None:
-            return found
+            return protected
         from .differential import noise_of  # and SciPy's special functions
 
         shared_by = None if offers is None else offers.roster
         shapes = {name: shape for name, (shape, _) in bound.shapes(rows.bits).items()}
-        noise = noise_of(budget, told, rows.header["space"], shared_by, shapes)
+        noise = noise_of(budget, context, rows.header["space"], shared_by, shapes)
         shapes[masking.COUNTS] = (len(rows.classes),)
         facts = noise.facts({name: prod(shape) for name, shape in shapes.items()})
         return replace(
-            found, noise=noise, released={"head": told, "shapes": shapes, "noise": facts}
+            protected, noise=noise, released={"head": context, "shapes": shapes, "noise": facts}
         )
 
     @property
@@ -127,9 +127,9 @@ class Protected(Protection):
     def _check_no_round(me: Identity) -> None:
         """Refuse readable statistics of a member that has offered masks: they are easily
         forgotten, and a roster that was put in the place of another one asks for none."""
-        if found := open_rounds(me):
+        if rounds := open_rounds(me):
             raise MismatchError(
-                f"{me.name!r} has made an offer for a round under masks ({found[0]}), and without "
+                f"{me.name!r} has made an offer for a round under masks ({rounds[0]}), and without "
                 "masks these statistics can be read: give --roster and --mask of that round. If "
                 "the round was given up, end it with mask forget; for rounds of two kinds at one "
                 "time use two keys"

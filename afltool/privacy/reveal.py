@@ -125,8 +125,8 @@ class Request:
 
 def head_of(path: Path) -> Mapping[str, str] | None:
     """The head that a request is for, as it says before it is checked; None outside sessions."""
-    found: Mapping[str, str] | None = msg.read(path, "request", REQUEST).body.get("head")
-    return found
+    head: Mapping[str, str] | None = msg.read(path, "request", REQUEST).body.get("head")
+    return head
 
 
 def _check_round(where: str, body: Mapping[str, Any], offers: Offers) -> None:
@@ -155,8 +155,8 @@ def answer(request: Request, me: Identity) -> msg.Message:
     if not path.exists():
         folder.check_open()
         folder.check_used(request.offers)
-        found = reveal(request, me)
-        record = {"request": request.digest, "answer": found.as_dict()}
+        message = reveal(request, me)
+        record = {"request": request.digest, "answer": message.as_dict()}
         write_once(path, canonical_json(record).encode())
     record = msg.parse(path)
     if wrong := mismatch(record, RECORD, exact=True):
@@ -216,8 +216,8 @@ def load_reveals(
     """The shares of each member that answered: signature, round, request, every share checked."""
     roster = request.offers.roster
     roster.check_server(server.member, f"the private key {server.path}")
-    found = roster.collect(paths, "reveal", REVEAL, partial(_check_reveal, request))
-    return {name: opened(request, message, server) for name, message in found.items()}
+    reveals = roster.collect(paths, "reveal", REVEAL, partial(_check_reveal, request))
+    return {name: opened(request, message, server) for name, message in reveals.items()}
 
 
 def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
@@ -256,11 +256,11 @@ def secrets_of(request: Request, reveals: Mapping[str, Shares]) -> dict[str, byt
     roster.check_enough(reveals, request.seals, "answered")
     holders = sorted(reveals)[: roster.threshold]
     factors = shamir.weights([roster.place(name) for name in holders])
-    found = {}
+    secrets = {}
     for giver in request.offers.by_member:
         secret = shamir.join(factors, [reveals[holder][giver] for holder in holders])
-        found[giver] = checked(request, giver, secret.to_bytes(33))
-    return found
+        secrets[giver] = checked(request, giver, secret.to_bytes(33))
+    return secrets
 
 
 def checked(request: Request, giver: str, data: bytes) -> bytes:

@@ -245,13 +245,13 @@ class Roster:
         return self.server.check(where, message)
 
     def check_enough(
-        self, found: Collection[str], asked: Collection[str], have: str, why: str = ""
+        self, names: Collection[str], wanted: Collection[str], have: str, why: str = ""
     ) -> None:
         """Refuse fewer members than the threshold; ``have``: what they have done."""
-        if len(found) < self.threshold:
+        if len(names) < self.threshold:
             raise MismatchError(
-                f"{len(found)} of {len(asked)} members have {have}, at least {self.threshold} "
-                f"must{why}. Missing: {', '.join(repr(n) for n in asked if n not in found)}"
+                f"{len(names)} of {len(wanted)} members have {have}, at least {self.threshold} "
+                f"must{why}. Missing: {', '.join(repr(n) for n in wanted if n not in names)}"
             )
 
     def collect(
@@ -263,17 +263,17 @@ class Roster:
         digest: str = "",
     ) -> dict[str, msg.Message]:
         """The messages of a round by member, each checked; refused where a member made two."""
-        found: dict[str, msg.Message] = {}
+        messages: dict[str, msg.Message] = {}
         for path in msg.files(paths):
             message = self.check_message(str(path), msg.read(path, kind, pattern), digest)
             check(str(path), message)
             member = message.body["member"]
-            if found.setdefault(member, message) != message:
+            if messages.setdefault(member, message) != message:
                 raise MismatchError(
                     f"{path}: {member!r} has made two different {kind}s; ask which one is valid: "
                     "all members must use the same"
                 )
-        return found
+        return messages
 
     def check_head(self, where: str, binding: Mapping[str, Any]) -> None:
         """Refuse statistics that were gathered for another head or phase than the roster's."""
@@ -290,9 +290,9 @@ class Roster:
 
 def load(path: Path) -> Roster:
     """Read a roster and check what it claims."""
-    found = msg.parse(path)
-    _check_version(path, found)
-    return of_body(msg.message_of(str(path), found, "roster", PATTERN).body, path)
+    message = msg.parse(path)
+    _check_version(path, message)
+    return of_body(msg.message_of(str(path), message, "roster", PATTERN).body, path)
 
 
 def of_body(body: msg.Body, path: Path) -> Roster:
@@ -317,11 +317,11 @@ def of_body(body: msg.Body, path: Path) -> Roster:
     return roster
 
 
-def _check_version(path: Path, found: Any) -> None:
+def _check_version(path: Path, value: Any) -> None:
     """Refuse a roster of another version; whatever else is wrong is found later."""
-    if mismatch(found, msg.SEALED) or found["body"].get("kind") != "roster":
+    if mismatch(value, msg.SEALED) or value["body"].get("kind") != "roster":
         return
-    version = found["body"].get("version", 1)
+    version = value["body"].get("version", 1)
     if version != VERSION:
         raise CorruptFileError(
             f"{path} is a roster of version {version!r}; this afltool reads version {VERSION}, in "

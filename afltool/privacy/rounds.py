@@ -78,17 +78,17 @@ class Chain:
                 key = secrets.token_bytes(32)
                 record = {"key": key.hex(), "offer": make(self._every(key)).as_dict()}
                 write_once(first, self.me.lock(record, "chain"))
-            found = self.me.unlock(first, first.read_bytes(), "chain")
-            write_once(path, canonical_json(found["offer"]).encode())
-        found = msg.parse(path)
-        return msg.Message(found["body"], found["signature"])
+            message = self.me.unlock(first, first.read_bytes(), "chain")
+            write_once(path, canonical_json(message["offer"]).encode())
+        message = msg.parse(path)
+        return msg.Message(message["body"], message["signature"])
 
     def _every(self, key: bytes) -> list[list[bytes]]:
-        found = []
+        rounds = []
         for number in range(1, self.rounds + 1):
-            found.append(of_round(key, self.session, number))
+            rounds.append(of_round(key, self.session, number))
             key = next_key(key, self.session, number)
-        return found
+        return rounds
 
     def key(self, number: int) -> bytes:
         """The key of a round; refused for one before a round that was masked or is over."""
@@ -181,8 +181,8 @@ class RoundFolder:
         if not (path := self.folder / "secrets").exists():
             drawn = draw(self.roster, self.me)
             keys = {"mask": drawn.mask.hex(), "self": drawn.self.hex()}
-            found = {**keys, "offer": drawn.offer.as_dict()}
-            write_once(path, self.me.lock(found, "secrets"))
+            value = {**keys, "offer": drawn.offer.as_dict()}
+            write_once(path, self.me.lock(value, "secrets"))
         return self._secrets().offer
 
     def _offer_of_session(self, drawn: Sequence[Sequence[bytes]]) -> msg.Message:
@@ -205,9 +205,9 @@ class RoundFolder:
                 f"{self.me.name!r} has made no offer for the roster {self.roster.digest[:12]} "
                 f"(there is no {path}): afltool mask offer comes first"
             )
-        found = self.me.unlock(path, path.read_bytes(), "secrets")
-        offer = msg.message_of(str(path), found["offer"], "offer", pattern(self.roster))
-        return Secrets(bytes.fromhex(found["mask"]), bytes.fromhex(found["self"]), offer)
+        secrets = self.me.unlock(path, path.read_bytes(), "secrets")
+        offer = msg.message_of(str(path), secrets["offer"], "offer", pattern(self.roster))
+        return Secrets(bytes.fromhex(secrets["mask"]), bytes.fromhex(secrets["self"]), offer)
 
     def check_open(self) -> None:
         """Refuse a round that is over."""
@@ -334,13 +334,13 @@ class Release:
         path = folder / NOISE / derive(me.private_key("release"), text.encode(), "name").hex()[:32]
         drawn = {"context": json.loads(text), "nonce": secrets.token_hex(32)}
         data = path.read_bytes() if path.exists() else write_once(path, me.lock(drawn, "release"))
-        found = me.unlock(path, data, "release")
-        if where := difference(found["context"], drawn["context"], "in the file", "now"):
+        release = me.unlock(path, data, "release")
+        if where := difference(release["context"], drawn["context"], "in the file", "now"):
             raise CorruptFileError(
                 f"{path} records the noise of another release, which is used for nothing else: "
                 f"{where}; bring the file back to where it was"
             )
-        return cls(drawn["context"], bytes.fromhex(found["nonce"]))
+        return cls(drawn["context"], bytes.fromhex(release["nonce"]))
 
     def key(self) -> bytes:
         """The key of the noise."""

@@ -110,17 +110,17 @@ class Session:
         Raises `MismatchError` for another head than the session's: name, options, and of the first
         round the digest.
         """
-        path, number, said = self.agreed.path, self.number(head["phase"]), head
+        path, number, facts = self.agreed.path, self.number(head["phase"]), head
         ours: dict[str, Any] = {"name": self.agreed.head["name"], "options": self.options}
         if self.evaluated and head["phase"] == COUNTS:
-            said, usual = _evaluated(head)
+            facts, usual = _evaluated(head)
             ours = {**ours, "bins": usual, "groups": []}
-            if self.agreed.terms.noise and "options" in said:  # solve took a ridge that fits it
-                said["options"]["ridge"] = self.options["ridge"]
-        found = {key: msg.without_reals(said.get(key, ours[key])) for key in ours}
+            if self.agreed.terms.noise and "options" in facts:  # solve took a ridge that fits it
+                facts["options"]["ridge"] = self.options["ridge"]
+        terms = {key: msg.without_reals(facts.get(key, ours[key])) for key in ours}
         if number == 1:
-            ours["digest"], found["digest"] = self.agreed.head["digest"], head["digest"]
-        if wrong := difference(ours, found, f"in {path}", "here"):
+            ours["digest"], terms["digest"] = self.agreed.head["digest"], head["digest"]
+        if wrong := difference(ours, terms, f"in {path}", "here"):
             raise MismatchError(f"the head does not fit the session {path}: {wrong}")
         series = Series(self.digest, number, len(self.phases))
         return replace(self.agreed, head={k: head[k] for k in roster.HEAD}, series=series)
@@ -161,8 +161,8 @@ def load(path: Path) -> Session:
 
 def is_session(path: Path) -> bool:
     """Whether a message is a session; what it is else, is found when it is read."""
-    found = msg.parse(path)
-    return not mismatch(found, msg.SEALED) and found["body"].get("kind") == "session"
+    value = msg.parse(path)
+    return not mismatch(value, msg.SEALED) and value["body"].get("kind") == "session"
 
 
 def roster_of(path: Path, head: Mapping[str, Any] | None = None) -> Roster:

@@ -24,13 +24,13 @@ def evaluate(coefficients: Sequence[int], shares: int, prime: int = PRIME) -> li
     >>> evaluate([1234, 166, 94], 3, prime=1613)
     [1494, 329, 965]
     """
-    found = []
+    values = []
     for x in range(1, shares + 1):
         value = 0
         for coefficient in reversed(coefficients):
             value = (value * x + coefficient) % prime
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def weights(places: Sequence[int], prime: int = PRIME) -> list[int]:
@@ -38,15 +38,15 @@ def weights(places: Sequence[int], prime: int = PRIME) -> list[int]:
 
     ``places`` are different and none is 0 modulo ``prime``.
     """
-    found = []
+    values = []
     for i, x in enumerate(places):
         above, below = 1, 1
         for j, other in enumerate(places):
             if j != i:
                 above = above * other % prime
                 below = below * (other - x) % prime
-        found.append(above * pow(below, -1, prime) % prime)
-    return found
+        values.append(above * pow(below, -1, prime) % prime)
+    return values
 
 
 def join(factors: Sequence[int], shares: Sequence[int], prime: int = PRIME) -> int:

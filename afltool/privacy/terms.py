@@ -94,16 +94,16 @@ class Terms:
         """Refuse a header (or context) of other features or classes than those of the roster."""
         named = {"space": self.space, "classes": self.classes}
         wanted = {k: v for k, v in named.items() if v is not None}
-        found = msg.without_reals({k: rows[k] for k in wanted})
-        if wrong := difference(wanted, found, f"in {whose}", f"in {where}"):
+        bound = msg.without_reals({k: rows[k] for k in wanted})
+        if wrong := difference(wanted, bound, f"in {whose}", f"in {where}"):
             raise MismatchError(f"{where} does not fit the roster {whose}: {wrong}")
 
-    def noise_for(self, asked: Budget | None, masks: bool, whose: Path) -> Budget | None:
+    def noise_for(self, wanted: Budget | None, masks: bool, whose: Path) -> Budget | None:
         """The noise of a member that gave these options; refused unless they are the roster's."""
         self.check_mode(masks, "--mask OFFERS", whose)
-        if asked not in (None, self.noise):
+        if wanted not in (None, self.noise):
             raise UsageError(
-                f"the options are {asked}, but the roster {whose} says "
+                f"the options are {wanted}, but the roster {whose} says "
                 f"{self.noise or 'that nobody adds noise'}: leave them out, or make a roster with "
                 "them, on which all members agree"
             )
@@ -126,10 +126,10 @@ class Terms:
 
     def check_noise(self, where: Path, whose: Path, context: Mapping[str, Any]) -> None:
         """Refuse a member's file whose noise is not that of the roster."""
-        told = context.get("noise")
-        found = told and {k: told.get(k) for k in ("form", *BUDGET)}
+        noise = context.get("noise")
+        budget = noise and {k: noise.get(k) for k in ("form", *BUDGET)}
         wanted = self.noise and {"form": DISTRIBUTED if self.masked else LOCAL, **vars(self.noise)}
-        ours, theirs = {"noise": wanted}, {"noise": found}
+        ours, theirs = {"noise": wanted}, {"noise": budget}
         if wrong := difference(ours, theirs, f"in {whose}", f"in {where}"):
             raise MismatchError(f"{where} is not protected as the roster {whose} says: {wrong}")
 

@@ -95,8 +95,8 @@ class Told:
 
     def check(self, digest: str, members: Iterable[str], request: Request | None = None) -> None:
         """Refuse it unless it says this digest, of the sum over these members."""
-        found = {"members": sorted(members), "request": request and request.digest}
-        for key, value in {**found, "digest": digest}.items():
+        facts = {"members": sorted(members), "request": request and request.digest}
+        for key, value in {**facts, "digest": digest}.items():
             if self.body[key] != value:
                 raise MismatchError(
                     f"{self.path} does not hold: the server has signed {self.body[key]} as the "

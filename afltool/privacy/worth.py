@@ -111,7 +111,7 @@ def _is_worth(made: Noise, sigma: Mapping[str, float], sizes: Mapping[str, int])
     ε is compared, and δ where ε is so small that the last bits of σ change it. Noise that was
     widened to `WIDE` may be worth more.
     """
-    found = made.epsilon_of(sigma, sizes, made.members)
+    epsilon = made.epsilon_of(sigma, sizes, made.members)
     if made.form == DISTRIBUTED:
         rho = made.rho(sigma, sizes, made.members)
         delta = accountant.concentrated_delta(rho, made.epsilon)
@@ -119,7 +119,7 @@ def _is_worth(made: Noise, sigma: Mapping[str, float], sizes: Mapping[str, int])
         delta = accountant.gaussian_delta(made.epsilon, made.multiplier(sigma, sizes))
     widened = made.form == DISTRIBUTED and min(sigma.values()) == WIDE
     return (
-        math.isclose(found, made.epsilon, rel_tol=SAME)
+        math.isclose(epsilon, made.epsilon, rel_tol=SAME)
         or math.isclose(delta, made.delta, rel_tol=SAME)
-        or (widened and found < made.epsilon)
+        or (widened and epsilon < made.epsilon)
     )

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from .base import Method
 
 
-def _checked(text: str, found: Any) -> str:
+def _checked(text: str, value: Any) -> str:
     """Where a plug-in's method is, if the command line can have its options."""
-    if not issubclass(found.settings_class, Settings):
+    if not issubclass(value.settings_class, Settings):
         raise TypeError(f"{text} has no settings_class of rivals.settings.Settings")
     return text
 
@@ -51,8 +51,8 @@ def method_class(name: str) -> type[Method]:
     """The class of the method called ``name``; `UsageError` names those that exist."""
     if name not in METHODS:
         raise UsageError(f"there is no baseline {name!r}; they are {', '.join(METHODS)}")
-    found: type[Method] = located(METHODS[name], __package__)
-    return found
+    method: type[Method] = located(METHODS[name], __package__)
+    return method
 
 
 def preset_of(name: str, preset: str) -> dict[str, Any]:

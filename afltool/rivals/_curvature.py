@@ -146,12 +146,12 @@ class Quadratic:
         upper[np.diag_indices(D)] += self.damping
         if not self.damping:
             G += np.trace(G) / len(G) ** 2
-        found = []
+        spectra = []
         for M in (G, upper):
             values, vectors = linalg.eigh(M, lower=False, check_finite=False)
             floor = len(M) * np.finfo(float).eps * values[-1]
-            found.append((np.maximum(values, floor), vectors))
-        return found
+            spectra.append((np.maximum(values, floor), vectors))
+        return spectra
 
 
 def conjugate_gradients(

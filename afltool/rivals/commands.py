@@ -53,24 +53,24 @@ def _baseline_command(name: str) -> Any:
     return baseline
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any]) -> None:
     """The three accuracies of a baseline and what they cost, on stderr."""
     from ..show.tables import tell_facts
 
     facts = []
-    for name, one in found["accuracies"].items():
+    for name, one in summary["accuracies"].items():
         spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
         largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
         note = f" ({one['note']})" if "note" in one else ""
         text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
         facts.append((name.replace("_", " "), text))
-    up, down = (byte_text(found[f"{way}_bytes"]) for way in ("upload", "download"))
+    up, down = (byte_text(summary[f"{way}_bytes"]) for way in ("upload", "download"))
     facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
-    seconds = f"clients {found['client_seconds']:.1f}, server {found['server_seconds']:.1f}"
+    seconds = f"clients {summary['client_seconds']:.1f}, server {summary['server_seconds']:.1f}"
     facts.append(("processor seconds", seconds))
-    if found["rates_tried"]:
-        facts.append(("learning rate", f"{found['settings']['lr']:g}, by held-out clients"))
-    tell_facts(facts, found["rounds"])
+    if summary["rates_tried"]:
+        facts.append(("learning rate", f"{summary['settings']['lr']:g}, by held-out clients"))
+    tell_facts(facts, summary["rounds"])
 
 
 def _says(name: str) -> str:

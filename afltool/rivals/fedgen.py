@@ -109,12 +109,12 @@ class FedGen(Method):
 
         dtype = self.memory["omega"].dtype
         kind = np.float64 if dtype == torch.float64 else np.float32
-        found = []
+        draws = []
         for words in streams:
             y = choice(words, rows, self.pooled)
             noise = normal(words, (rows, self.settings.noise), kind)
-            found.append((y, np.hstack([noise, np.eye(len(self.pooled), dtype=kind)[y]])))
-        ys, inputs = zip(*found, strict=True)
+            draws.append((y, np.hstack([noise, np.eye(len(self.pooled), dtype=kind)[y]])))
+        ys, inputs = zip(*draws, strict=True)
         return torch.from_numpy(np.stack(ys)), torch.from_numpy(np.stack(inputs))
 
     def upload(self, round: int) -> int:

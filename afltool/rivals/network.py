@@ -63,13 +63,13 @@ class DenseLayers:
 
         ``extra`` is added to the gradient at the representation, the last layer's input.
         """
-        found = [R]
+        values = [R]
         for (W, _), z in zip(self.layers(theta)[:0:-1], inputs[:0:-1], strict=True):
-            down = found[-1] @ W
+            down = values[-1] @ W
             if extra is not None:
                 down, extra = down + extra, None
-            found.append(down * (z > 0))
-        return found[::-1]
+            values.append(down * (z > 0))
+        return values[::-1]
 
     def descend(
         self, target: Tensor, inputs: list[Tensor], outputs: list[Tensor], rate: float

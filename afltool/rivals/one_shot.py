@@ -74,8 +74,8 @@ class ByCurvature(Method):
         """W̄ (C, D)."""
         from . import _curvature as cv
 
-        found: F64 = cv.matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
-        return found
+        point: F64 = cv.matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
+        return point
 
     def upload(self, round: int) -> int:
         D, C = self.network.widths[0] + self.network.bias, self.network.widths[-1]

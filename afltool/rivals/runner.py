@@ -101,8 +101,8 @@ class Run:
 
         Raises `NumericalError` when weights are no longer finite, before they are kept.
         """
-        found: Round = on_threads(1, lambda _: self._advance(), [None])[0]
-        return found
+        facts: Round = on_threads(1, lambda _: self._advance(), [None])[0]
+        return facts
 
     def _advance(self) -> Round:
         number, start = self.round + 1, self.state.weights
@@ -153,19 +153,19 @@ class Run:
 
     def _measured(self, number: int) -> Round:
         heads = self.method.heads(self.state.weights)
-        found: Round = {}
+        facts: Round = {}
         if self.held_out is not None:
             value = float(self.accuracies(heads, self.held_out).mean())
             before = [one.get("held_out_top1", -1.0) for one in self.state.rounds]
             if value > max(before, default=-1.0):
                 self.state.best = self.state.weights.clone()
-            found["held_out_top1"] = value
+            facts["held_out_top1"] = value
         if self.test is not None:
             each = self._each = self.accuracies(heads, self.test)
-            found["top1"] = float(each.mean())
+            facts["top1"] = float(each.mean())
             if len(heads) > 1:
-                found |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
-        return found
+                facts |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
+        return facts
 
     def by_client(self) -> dict[str, float]:
         """After the last round: the accuracy on the test rows of every client that has its own
@@ -258,5 +258,5 @@ def _tried(run: Run, rounds: int) -> dict[str, Any]:
             run.advance()
     except NumericalError:
         return {"held_out_top1": None, "rounds": run.round}
-    found = [one["held_out_top1"] for one in run.state.rounds if "held_out_top1" in one]
-    return {"held_out_top1": max(found), "rounds": rounds}
+    shares = [one["held_out_top1"] for one in run.state.rounds if "held_out_top1" in one]
+    return {"held_out_top1": max(shares), "rounds": rounds}

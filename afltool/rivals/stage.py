@@ -159,8 +159,8 @@ class _Job:
                 with distinct_files():  # a file of this run's own, written again and again
                     write_json({"recipe": made_by, "rates": known}, place, overwrite=True)
                 top1 = entry["held_out_top1"]
-                said = "diverged" if top1 is None else f"{top1:.2%} of the held-out clients' rows"
-                log.info("baseline: η %g: %s", entry["lr"], said)
+                text = "diverged" if top1 is None else f"{top1:.2%} of the held-out clients' rows"
+                log.info("baseline: η %g: %s", entry["lr"], text)
                 task.advance()
 
             return choose_rate(self.settings, rates, begin, tried, list(known))
@@ -174,8 +174,8 @@ class _Job:
         rate, classes = run.settings.rate(1), run.clients.classes
         edge = stability(rate, top, classes)
         note = "" if edge <= 2 else ", above 2: full gradient steps would oscillate"
-        said = "baseline: η λ_max / C = %g · %.4g / %d = %.3g%s"
-        log.info(said, rate, top, classes, edge, note)
+        text = "baseline: η λ_max / C = %g · %.4g / %d = %.3g%s"
+        log.info(text, rate, top, classes, edge, note)
         return {"largest_curvature": top, "stability": edge}
 
     def train(self, run: Run) -> None:
@@ -206,22 +206,22 @@ class _Job:
             **run.method.facts,
             "phases": state.rounds,
         }
-        found = summarise(self.method, run, facts, len(self.test), len(self.partition.names))
+        summary = summarise(self.method, run, facts, len(self.test), len(self.partition.names))
         heads = {HEAD: state.weights}
         if state.best is not None:
             heads = {HELD_OUT_HEAD: state.best, **heads}
         write_records(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
         solved = {name: head_of(run.network, theta) for name, theta in heads.items()}
-        found["head_digest"] = head_digest = solved[HEAD].digest()
+        summary["head_digest"] = head_digest = solved[HEAD].digest()
         inputs = self.recipe()["inputs"]
         digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
-        found |= {
+        summary |= {
             "partition": dict(self.partition.scheme),
             "digests": {**digests, "head": head_digest},
             "seconds": round(time.perf_counter() - self.begun, 3),
             "versions": versions(),
         }
-        write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
+        write_json(summary, self.out / BaselineFolder.SUMMARY, overwrite=True)
         how: dict[str, Any] = {"report": report, "threads": self.threads}
         for name, head in solved.items():
             save_head(self.out / name, head, self.recipe(), context, **how)
@@ -255,8 +255,8 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
 def _kept_rates(place: Path, made_by: str) -> list[dict[str, Any]]:
     """Rates that an interrupted run of the same command has tried."""
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
-        return list(found["rates"]) if found["recipe"] == made_by else []
+        rates = json.loads(place.read_text(encoding="utf-8"))
+        return list(rates["rates"]) if rates["recipe"] == made_by else []
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -313,13 +313,13 @@ def accuracies(rounds: Sequence[Round]) -> dict[str, Any]:
     """Accuracies of the last round, the round best on held-out clients, the best on test rows."""
     measured = [(number, one) for number, one in enumerate(rounds, 1) if "top1" in one]
     last = measured[-1]
-    found: dict[str, Any] = {"last_round": _entry(*last)}
+    facts: dict[str, Any] = {"last_round": _entry(*last)}
     if "held_out_top1" in last[1]:
         best = max(measured, key=lambda pair: (pair[1]["held_out_top1"], -pair[0]))
-        found["best_by_held_out_clients"] = _entry(*best)
+        facts["best_by_held_out_clients"] = _entry(*best)
     best = max(measured, key=lambda pair: (pair[1]["top1"], -pair[0]))
-    found["best_on_test_rows"] = {**_entry(*best), "note": ON_TEST}
-    return found
+    facts["best_on_test_rows"] = {**_entry(*best), "note": ON_TEST}
+    return facts
 
 
 def _entry(number: int, one: Round) -> dict[str, Any]:

@@ -54,5 +54,5 @@ def choice(words: np.random.Philox, n: int, counts: NDArray[np.int64]) -> NDArra
     """``n`` classes drawn in proportion to ``counts`` (C,), (n,) int64; not all may be 0."""
     ends = np.cumsum(counts)
     u = (words.random_raw(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    found: NDArray[np.int64] = np.searchsorted(ends, np.floor(u * ends[-1]), side="right")
-    return found
+    places: NDArray[np.int64] = np.searchsorted(ends, np.floor(u * ends[-1]), side="right")
+    return places

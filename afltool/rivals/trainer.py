@@ -69,14 +69,14 @@ class Trainer:
     def _stacks(self, who: Sequence[int]) -> list[list[int]]:
         """Stacks of clients with one width and similar sizes, the largest first."""
         ordered = sorted(who, key=lambda k: (-self._width(k), -self.clients.sizes[k], k))
-        found: list[list[int]] = []
+        stacks: list[list[int]] = []
         for k in ordered:
             width = self._width(k)
             most = 1 if width > 4 * LANE else self.stack
-            if not found or len(found[-1]) >= most or self._width(found[-1][0]) != width:
-                found.append([])
-            found[-1].append(k)
-        return found
+            if not stacks or len(stacks[-1]) >= most or self._width(stacks[-1][0]) != width:
+                stacks.append([])
+            stacks[-1].append(k)
+        return stacks
 
     def _train(self, round: int, stacked: tuple[int, ...], theta: Tensor, local: Local) -> Tensor:
         """θ (A, P) after the round; ``theta`` is overwritten."""
@@ -97,13 +97,13 @@ class Trainer:
 
         width = self._width(stacked[0])
         plans = [self._plan(round, k, epoch, width) for k in stacked]
-        found = []
+        batches = []
         for number in range(max(len(plan[0]) for plan in plans)):
             here = [plan for plan in plans if number < len(plan[0])]
             at = torch.from_numpy(np.stack([plan[0][number] for plan in here]))
             share = torch.from_numpy(np.stack([plan[1][number] for plan in here]))
-            found.append((len(here), at, share.to(self.clients.X.dtype)))
-        return found
+            batches.append((len(here), at, share.to(self.clients.X.dtype)))
+        return batches
 
     def _plan(
         self, round: int, k: int, epoch: int, width: int

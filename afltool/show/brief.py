@@ -22,10 +22,10 @@ def print_brief(facts: dict[str, Any]) -> None:
     if lines is None:
         print_facts(facts)
         return
-    found = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
+    rows = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
     if facts["checked"] != "all":
-        found["checked"] = facts["checked"]
-    print_words(on_stdout(), facts_table(found.items()))
+        rows["checked"] = facts["checked"]
+    print_words(on_stdout(), facts_table(rows.items()))
 
 
 def _features(facts: Facts) -> dict[str, str]:
@@ -45,14 +45,14 @@ def _partition(facts: Facts) -> dict[str, str]:
     notes = [f"{min(sizes):,} to {max(sizes):,} rows each"]
     notes += [f"{facts['empty_clients']:,} empty"] if facts["empty_clients"] else []
     notes += [f"{held:,} held out"] if held else []
-    said = {k: v for k, v in facts["scheme"].items() if v not in (None, False)}
-    told = [said.pop("scheme", "unknown")]
-    told += [f"{k.replace('_', ' ')} {v}" for k, v in said.items() if k != "clients"]
+    scheme = {k: v for k, v in facts["scheme"].items() if v not in (None, False)}
+    parts = [scheme.pop("scheme", "unknown")]
+    parts += [f"{k.replace('_', ' ')} {v}" for k, v in scheme.items() if k != "clients"]
     return {
         "rows": f"{facts['rows']:,}",
         "classes": _names(facts["classes"]),
         "clients": f"{_names(facts['names'])}; {', '.join(notes)}",
-        "scheme": ", ".join(map(str, told)),
+        "scheme": ", ".join(map(str, parts)),
     }
 
 
@@ -73,13 +73,13 @@ def _statistics(facts: Facts) -> dict[str, str]:
 
 def _counted(evaluations: Sequence[Facts]) -> dict[str, str]:
     """The main figures of each head of a total of counts."""
-    found = {}
+    rows = {}
     for number, one in enumerate(evaluations):
         every = one["metrics"]
         named = {name: every[name] for name in ("accuracy", "auc", "ece") if name in every}
-        told = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
-        found[f"head {number}"] = f"{one['head']['name']} {one['head']['digest'][:12]}: {told}"
-    return found
+        text = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
+        rows[f"head {number}"] = f"{one['head']['name']} {one['head']['digest'][:12]}: {text}"
+    return rows
 
 
 def _masked(facts: Facts) -> dict[str, str]:

@@ -326,21 +326,21 @@ def plot_partitions(
             f"{len(panels)} partitions do not fit side by side into {wide * MM:g} mm: at most "
             f"{most} do; give a larger --width-mm or fewer files"
         )
-    found = [checked_counts(one.counts, one.class_names, one.title) for one in panels]
+    tables = [checked_counts(one.counts, one.class_names, one.title) for one in panels]
     alike = len({tuple(one.class_names) for one in panels}) == 1
     high = min(0.45 * wide, 1.1 * wide / len(panels))  # of the cells
     with figure(path, wide, high + 1.4, overwrite, size.dpi) as drawn:
         from matplotlib.colors import LogNorm
 
         grid = drawn.add_gridspec(2, len(panels), height_ratios=(2.2, 1))
-        norm = LogNorm(1.0, max(10.0, *(float(counts.max()) for counts in found)))
+        norm = LogNorm(1.0, max(10.0, *(float(counts.max()) for counts in tables)))
         named = _named([one.class_names for one in panels], wide)
         each = (wide - 1.1 - named) / len(panels)
         titles = [wrapped(one.title, each) for one in panels]
         add_lines(drawn, max(title.count("\n") for title in titles))
         above: list[Axes] = []
         below: list[Axes] = []
-        for i, (one, counts) in enumerate(zip(panels, found, strict=True)):
+        for i, (one, counts) in enumerate(zip(panels, tables, strict=True)):
             counts, order = client_order(counts)
             cells = drawn.add_subplot(grid[0, i])
             cells.tick_params(labelbottom=False)

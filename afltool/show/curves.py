@@ -271,11 +271,11 @@ def plot_rounds(
     high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
     with figure(path, wide, high, overwrite, size.dpi) as drawn:
         heading(drawn, title)
-        found = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, draw in zip(found, panels, strict=True):
+        panes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, draw in zip(panes, panels, strict=True):
             draw(axes, rounds)
-        found[0].set_xlim(-1, max(len(rounds), 2))
-        _name_rounds(found[-1], [one["phase"] for one in rounds], wide - 0.7)
+        panes[0].set_xlim(-1, max(len(rounds), 2))
+        _name_rounds(panes[-1], [one["phase"] for one in rounds], wide - 0.7)
         drawn.align_ylabels()
     return path
 
@@ -340,11 +340,11 @@ def _times(axes: Axes, rounds: Rounds) -> None:
 def _bytes(axes: Axes, rounds: Rounds) -> None:
     at = np.arange(len(rounds))
     measured = any("file_bytes" in one for one in rounds)
-    for found, label, colour, shift in (
+    for sizes, label, colour, shift in (
         (map(_sent, rounds), "sent" if measured else "sent, at most", BLUE, -0.2),
         ((one.get("download_bytes") for one in rounds), "received", ORANGE, 0.2),
     ):
-        size = [(one or 0) / 1e6 for one in found]
+        size = [(one or 0) / 1e6 for one in sizes]
         axes.bar(at + shift, size, width=0.4, color=colour, label=label)
     _legend(axes)
     axes.set_ylabel("MB of\none client")

@@ -49,13 +49,13 @@ def looks(names: Sequence[Name]) -> tuple[list[Look], list[tuple[str, Look]]]:
     rests = list(dict.fromkeys(_rest(name) for name in names))
     by_parts = len(firsts) <= len(_HUES) and 1 < len(rests) <= len(_DASHES)
     if by_parts and len(firsts) + len(rests) < len(names):
-        found = [look(firsts.index(name[0]), rests.index(_rest(name))) for name in names]
+        styles = [look(firsts.index(name[0]), rests.index(_rest(name))) for name in names]
         grey = {"color": GREY, "marker": "o"}
-        told = [(one, look(i)) for i, one in enumerate(firsts)]
-        return found, told + [(one or "else", look(0, i) | grey) for i, one in enumerate(rests)]
+        pairs = [(one, look(i)) for i, one in enumerate(firsts)]
+        return styles, pairs + [(one or "else", look(0, i) | grey) for i, one in enumerate(rests)]
     every = [look(hue, dash) for dash, hue in product(range(len(_DASHES)), range(len(_HUES)))]
-    found = every[: len(names)]
-    return found, list(zip((", ".join(name) for name in names), found, strict=True))
+    styles = every[: len(names)]
+    return styles, list(zip((", ".join(name) for name in names), styles, strict=True))
 
 
 def _rest(name: Name) -> str:

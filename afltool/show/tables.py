@@ -77,36 +77,37 @@ def _text(value: Any) -> str:
     return "–" if value in (None, "", {}) else str(value)
 
 
-def print_metrics(found: dict[str, Any]) -> None:
+def print_metrics(metrics: dict[str, Any]) -> None:
     """Accuracies of an evaluation, per class, and for few classes the confusion matrix."""
     console = on_stdout()
     console.print(
-        f"top-1 [bold]{found['top1']:.2%}[/bold]   top-5 {found['top5']:.2%}   rows {found['n']}"
+        f"top-1 [bold]{metrics['top1']:.2%}[/bold]   top-5 {metrics['top5']:.2%}   "
+        f"rows {metrics['n']}"
     )
-    classes = list(found["per_class"])
+    classes = list(metrics["per_class"])
     few = len(classes) <= 12
     rows = []
-    for i, (name, share) in enumerate(found["per_class"].items()):
-        counts = found["confusion"][i] if few else []
+    for i, (name, share) in enumerate(metrics["per_class"].items()):
+        counts = metrics["confusion"][i] if few else []
         label = f"{i} {name}" if str(i) != name else name
         rows.append((label, "–" if share is None else f"{share:.2%}", *counts))
     title = "true class (row) predicted as (column)" if few else None
     headings = ["class", "accuracy", *map(str, range(len(classes) if few else 0))]
     console.print(_figures(title, headings, rows))
-    if "metrics" in found:
-        console.print(_figures_table(found["metrics"]))
-    if "separability" in found:
-        console.print(_separability_table(found["separability"]))
-    if "by" in found:
-        console.print(_parts_table(found["by"], found["metrics"]))
-    if "against" in found:
+    if "metrics" in metrics:
+        console.print(_figures_table(metrics["metrics"]))
+    if "separability" in metrics:
+        console.print(_separability_table(metrics["separability"]))
+    if "by" in metrics:
+        console.print(_parts_table(metrics["by"], metrics["metrics"]))
+    if "against" in metrics:
         console.print(
             "rows that only this head has right {only_this}, only the other {only_other}; "
-            "McNemar's p-value {p_value:.3g}".format(**found["against"]),
+            "McNemar's p-value {p_value:.3g}".format(**metrics["against"]),
             highlight=False,
         )
-    if "rounds" in found:
-        print_whole(console, rounds_table(found["rounds"]))
+    if "rounds" in metrics:
+        print_whole(console, rounds_table(metrics["rounds"]))
 
 
 def _figures(
@@ -125,8 +126,8 @@ def _separability_table(layers: list[dict[str, Any]]) -> Table:
     """CSR, IFS and DM of the features of each layer."""
     rows = []
     for one in layers:
-        told = ("–" if one[name] is None else f"{one[name]:.4g}" for name in MEASURES)
-        rows.append((one["features"], one["width"], *told))
+        texts = ("–" if one[name] is None else f"{one[name]:.4g}" for name in MEASURES)
+        rows.append((one["features"], one["width"], *texts))
     headings = ("features", "width", *map(str.upper, MEASURES))
     return _figures("how far apart the classes lie (lower is better)", headings, rows)
 
@@ -168,11 +169,11 @@ EXCHANGES = {  # by the `exchange` of a summary
 def print_summary(summary: dict[str, Any]) -> None:
     """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
     sent, rounds = summary["bytes_per_client"], summary["rounds"]
-    told = describe_upload(sent[0]) if len(sent) == 1 else EXCHANGES[summary["exchange"]]
+    text = describe_upload(sent[0]) if len(sent) == 1 else EXCHANGES[summary["exchange"]]
     facts = [
         ("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows"),
         ("clients", summary["clients"]),
-        ("a client sends", told),
+        ("a client sends", text),
         *((name, f"{s:.2f} s   {file}") for name, s, file in _by_stage(summary["stages"])),
         ("digest of the total", summary["total_digest"]),
         ("the solved head", FINAL_HEAD),
@@ -190,49 +191,49 @@ def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, A
 
 def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
     """Stages in order, those of several rounds together, with the last file of each."""
-    found: dict[str, tuple[float, str]] = {}
+    by_name: dict[str, tuple[float, str]] = {}
     for one in stages:
-        seconds, _ = found.get(one["stage"], (0.0, ""))
-        found[one["stage"]] = (seconds + one["seconds"], one["file"])
-    return [(name, *rest) for name, rest in found.items()]
+        seconds, _ = by_name.get(one["stage"], (0.0, ""))
+        by_name[one["stage"]] = (seconds + one["seconds"], one["file"])
+    return [(name, *rest) for name, rest in by_name.items()]
 
 
-def print_status(found: dict[str, Any]) -> None:
+def print_status(facts: dict[str, Any]) -> None:
     """The parts of a run, its jobs if there are any, and the command that continues it."""
-    rows = [(part["name"], part["state"], part["why"]) for part in found["parts"]]
-    for work in found["jobs"]:
+    rows = [(part["name"], part["state"], part["why"]) for part in facts["parts"]]
+    for work in facts["jobs"]:
         job = "" if work["job"] is None else f"job {work['job']}"
         failed = f", without job: {_text(list(work['failed']))}" if work["failed"] else ""
-        said = f": {work['said']} ({work['log']})" if work["said"] else ""
-        tasks = f"{work['done']} of {work['tasks']} {job}{failed}{said}"
+        text = f": {work['said']} ({work['log']})" if work["said"] else ""
+        tasks = f"{work['done']} of {work['tasks']} {job}{failed}{text}"
         rows.append((f"{work['name']}, round {work['round']}", work["state"], tasks))
-    print_parts(rows, f"{found['state']}: {cell(found['folder'])}", found["continue"])
+    print_parts(rows, f"{facts['state']}: {cell(facts['folder'])}", facts["continue"])
 
 
-def print_parts(rows: Iterable[Sequence[object]], said: str, command: str) -> None:
+def print_parts(rows: Iterable[Sequence[object]], end: str, command: str) -> None:
     """What is done and what is not, a line in all, and the command that continues."""
     console = on_stdout()
     print_words(console, _table_of_words(list(rows)))
-    console.print(said)
+    console.print(end)
     if command:
         console.print("to continue:")
         console.print(cell(command), soft_wrap=True)
 
 
-def print_session(found: dict[str, Any]) -> None:
+def print_session(facts: dict[str, Any]) -> None:
     """The rounds of a session, who has sent what, and who is waited for."""
     sent = [
         (f"round {one['round']} ({one['phase']})", ", ".join(one["sent"]) or "nobody yet")
-        for one in found["rounds"]
-        if one["sent"] or one["phase"] != found["state"]  # solved: nothing is to be sent
+        for one in facts["rounds"]
+        if one["sent"] or one["phase"] != facts["state"]  # solved: nothing is to be sent
     ]
-    waits = found["waiting_for"]
+    waits = facts["waiting_for"]
     late = f"; waiting for {waits['what']} of {', '.join(waits['who'])}" if waits["who"] else ""
-    since = f" since {found['since']}" if late and found["since"] else ""
-    said = f"{found['state']}{late}{since}"
-    people = ("members", f"{', '.join(found['members'])}; server {found['server']}")
-    about = ("session", f"{found['session']} ({found['protection']})")
-    print_parts([about, people, *sent], cell(said), "")
+    since = f" since {facts['since']}" if late and facts["since"] else ""
+    line = f"{facts['state']}{late}{since}"
+    people = ("members", f"{', '.join(facts['members'])}; server {facts['server']}")
+    about = ("session", f"{facts['session']} ({facts['protection']})")
+    print_parts([about, people, *sent], cell(line), "")
 
 
 def describe_upload(sent: dict[str, Any]) -> str:

@@ -73,7 +73,7 @@ def _check_same(
         there = load(path).as_dict()
     except AflError as error:
         raise OutputExistsError(f"{path} exists and is not a {what} ({error})") from None
-    ours, theirs = ({**found, "round": ""} for found in (new.as_dict(), there))
+    ours, theirs = ({**roster, "round": ""} for roster in (new.as_dict(), there))
     if where := difference(theirs, ours, "in the file", "now"):
         raise OutputExistsError(
             f"{path} exists and is another {what}: {where}; choose another -o, or use --overwrite"

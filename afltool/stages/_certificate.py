@@ -65,13 +65,13 @@ def read(path: Path, session: Session) -> tuple[msg.Message, bool]:
 
     So does the seal of the file that was taken out, if it had one.
     """
-    found, where = msg.parse(path), str(path)
-    agreed = found["body"].get("kind") == AGREED
+    paper, where = msg.parse(path), str(path)
+    agreed = paper["body"].get("kind") == AGREED
     if agreed:
-        both = msg.message_of(where, found, AGREED, COUNTERSIGNED)
-        found = both.body["certificate"]
-    kind = ANEW if found.get("body", {}).get("kind") == ANEW else TAKEN
-    taken = msg.message_of(where, found, kind, PATTERNS[kind])
+        both = msg.message_of(where, paper, AGREED, COUNTERSIGNED)
+        paper = both.body["certificate"]
+    kind = ANEW if paper.get("body", {}).get("kind") == ANEW else TAKEN
+    taken = msg.message_of(where, paper, kind, PATTERNS[kind])
     body, roster = taken.body, session.agreed
     if body["session"] != session.digest:
         raise MismatchError(f"{path} is of the session {body['session'][:12]}, not of this one")
@@ -99,16 +99,16 @@ def check_certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str
     if not sessions or not certificates:
         raise InputError("a certificate is checked with the file of its session: give session.json")
     path = certificates[-1]
-    said = msg.describe(path)
-    of = said.get("session") or said["certificate"].get("body", {}).get("session")
+    facts = msg.describe(path)
+    of = facts.get("session") or facts["certificate"].get("body", {}).get("session")
     session = sessions.get(of, next(iter(sessions.values())))
     taken, agreed = read(path, session)
     body = taken.body
     if body["kind"] == TAKEN:
         apart, done = _check_taken(path, body, files), "is out of the total"
     else:
-        told = [p for p in papers if msg.describe(p).get("kind") == "total"]
-        apart = _check_anew(path, body, session, sessions, told, files)
+        totals = [p for p in papers if msg.describe(p).get("kind") == "total"]
+        apart = _check_anew(path, body, session, sessions, totals, files)
         done = f"is in none of the {len(body['rounds'])} totals of the session that follows"
     log.info(
         "verify: %r %s, the head solves the rest%s; signed by the server%s. %s",
@@ -130,8 +130,8 @@ def check_certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str
 def _check_taken(path: Path, body: Mapping[str, Any], files: Sequence[Path]) -> float:
     """The subtraction and the solve; returns by how much the head differs."""
     wanted = [(k, when) for k in ("total", "head") for when in ("before", "after")]
-    found = _given({f"the {k} {when}": body[k][when] for k, when in wanted}, _by_digest(files))
-    before, after, head, solved = found
+    taken = _given({f"the {k} {when}": body[k][when] for k, when in wanted}, _by_digest(files))
+    before, after, head, solved = taken
     totals = {"before": load_statistics(before), "after": load_statistics(after)}
     members = {when: names(total) for when, total in totals.items()}
     gone = [*set(members["before"]) - set(members["after"])]
@@ -145,7 +145,7 @@ def _check_taken(path: Path, body: Mapping[str, Any], files: Sequence[Path]) -> 
 
 def _check_anew(
     path: Path, body: Mapping[str, Any], before: Session, sessions: Mapping[str, Session],
-    told: Sequence[Path], files: Sequence[Path],
+    totals: Sequence[Path], files: Sequence[Path],
 ) -> float:  # fmt: skip
     """Members and signed totals of each round of the session that follows, and its last solve."""
     rounds, name = body["rounds"], body["member"]
@@ -156,7 +156,7 @@ def _check_anew(
             f"{body['following'][:12]}"
         )
     check_following(path, before, following, [name])
-    _check_rounds(path, rounds, following, told)
+    _check_rounds(path, rounds, following, totals)
     inside = sorted({who for one in rounds for who in one["members"]})
     if body["members"]["after"] != inside or body["total"]["after"] != rounds[-1]["total"]:
         raise MismatchError(f"{path} says other members or another total after than its rounds")
@@ -189,10 +189,10 @@ def check_following(where: Path, before: Session, after: Session, gone: Collecti
 
 
 def _check_rounds(
-    path: Path, rounds: Sequence[Mapping[str, Any]], session: Session, told: Sequence[Path]
+    path: Path, rounds: Sequence[Mapping[str, Any]], session: Session, totals: Sequence[Path]
 ) -> None:
     """Compare the rounds that a certificate names with what the server has signed of each."""
-    signed = {msg.describe(p)["roster"]: p for p in told}
+    signed = {msg.describe(p)["roster"]: p for p in totals}
     for number, one in enumerate(rounds, 1):
         if session.number(one["phase"]) != number:
             raise MismatchError(f"{path}: {one['phase']!r} is not the phase of round {number}")
@@ -250,15 +250,15 @@ def _given(wanted: Mapping[str, str], known: Mapping[str, Path]) -> list[Path]:
     return [known[digest] for digest in wanted.values()]
 
 
-def _apart(told: Path, total: Path, like: Path, start: Path | None = None) -> float:
+def _apart(signed: Path, total: Path, like: Path, start: Path | None = None) -> float:
     """The largest difference of a head's numbers and of those solved again, by the largest."""
     with tempfile.TemporaryDirectory() as folder:
         again = solved_again(total, like, Path(folder) / "head.h5", start)
-        ours, theirs = load_head(told).head, load_head(again).head
+        ours, theirs = load_head(signed).head, load_head(again).head
         if ours.digest() == theirs.digest():
             return 0.0
         pairs = [(a, theirs.arrays()[name]) for name, a in ours.arrays().items()]
         apart = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in pairs)
     if apart > ROUNDING:
-        raise MismatchError(f"{told} is not the solution of the total: it differs by {apart:.1e}")
+        raise MismatchError(f"{signed} is not the solution of the total: it differs by {apart:.1e}")
     return apart

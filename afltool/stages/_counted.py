@@ -49,12 +49,12 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
 
 def evaluation(counts: Counts, number: int) -> dict[str, Any]:
     """The evaluation of one head; `UsageError` where there are fewer."""
-    found = evaluations(counts)
-    if number >= len(found):
+    summary = evaluations(counts)
+    if number >= len(summary):
         raise UsageError(
-            f"{counts.path} counts {len(found)} heads, from 0 on; found --number {number}"
+            f"{counts.path} counts {len(summary)} heads, from 0 on; found --number {number}"
         )
-    return found[number]
+    return summary[number]
 
 
 def _of(counts: Counts, number: int) -> dict[str, Any]:
@@ -88,8 +88,8 @@ def _noisy(counts: Counts, number: int) -> dict[str, Any]:
         name: {"value": h / n, "sd": s * (cells + (h / n) ** 2 * C) ** 0.5 / n, "is": NOISY}
         for name, (h, cells) in hits.items()
     }
-    found = {"top1": head.right / n, "n": n, "confusion": head.confusion.tolist()}
-    return {**found, "metrics": figures, "classes": {}}
+    facts = {"top1": head.right / n, "n": n, "confusion": head.confusion.tolist()}
+    return {**facts, "metrics": figures, "classes": {}}
 
 
 def _metrics(
@@ -117,9 +117,9 @@ def _share(hits: int, n: int) -> Figure:
     return _exact(hits / n if n else float("nan"), *fc.wilson(hits, n))
 
 
-def _bound(found: fc.Range) -> Figure:
+def _bound(limits: fc.Range) -> Figure:
     names = ("value", "least", "most", "error")
-    values = nulls(getattr(found, name) for name in names)
+    values = nulls(getattr(limits, name) for name in names)
     return {**dict(zip(names, values, strict=True)), "is": BOUND}
 
 
@@ -128,13 +128,13 @@ def _classes(
 ) -> dict[str, dict[str, Any]]:
     """Rows and figures of each class by its name."""
     M = head.confusion
-    right, rows, said = (a.tolist() for a in (np.diag(M), M.sum(axis=1), M.sum(axis=0)))
+    right, rows, predicted = (a.tolist() for a in (np.diag(M), M.sum(axis=1), M.sum(axis=0)))
     f1 = f1_scores(M)
     return {
         name: {
             "rows": rows[c],
             "sensitivity": _share(right[c], rows[c]),
-            "precision": _share(right[c], said[c]),
+            "precision": _share(right[c], predicted[c]),
             "f1": _exact(f1[c]),
             "auc": _bound(areas[c]),
             "average-precision": _bound(precisions[c]),
@@ -146,29 +146,29 @@ def _classes(
 def _quantiles(head: HeadCounts) -> dict[str, list[float | None]]:
     """By share the ends of the bin of the highest score; null: the bin has no end there."""
     rows = head.confidence.sum(axis=0)
-    found = {str(share): fc.quantile(rows, head.edges, share) for share in QUANTILES}
-    return {share: nulls((one.least, one.most)) for share, one in found.items()}
+    by_share = {str(share): fc.quantile(rows, head.edges, share) for share in QUANTILES}
+    return {share: nulls((one.least, one.most)) for share, one in by_share.items()}
 
 
 def _reliability(head: HeadCounts) -> dict[str, list[float | None]]:
     """As `evaluate --metrics ece` has it; a bin's confidence is the middle of what it may be."""
     bins = fc.reliability(head.confidence, head.edges)
     of = {"confidence": (bins["least"] + bins["most"]) / 2, "accuracy": bins["right"]}
-    found = {name: nulls(shares(a, bins["weight"])) for name, a in of.items()}
-    return {"weight": nulls(bins["weight"]), **found}
+    columns = {name: nulls(shares(a, bins["weight"])) for name, a in of.items()}
+    return {"weight": nulls(bins["weight"]), **columns}
 
 
 def _groups(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     """Rows and figures of each group; none of those that are held back."""
     if head.groups is None:
         return {}
-    found = {}
+    by_group = {}
     for name, confusion in zip(counts.groups, head.groups, strict=True):
         n = int(confusion.sum())
         figures = fc.exact(confusion) if n > 0 else {}
         values = nulls(figures.get(one, float("nan")) for one in OF_GROUPS)
-        found[name] = {"n": None if n < 0 else n, **dict(zip(OF_GROUPS, values, strict=True))}
-    return {"by": found}
+        by_group[name] = {"n": None if n < 0 else n, **dict(zip(OF_GROUPS, values, strict=True))}
+    return {"by": by_group}
 
 
 def _against(counts: Counts, number: int) -> dict[str, Any]:
@@ -176,11 +176,11 @@ def _against(counts: Counts, number: int) -> dict[str, Any]:
     if counts.pairs is None:
         return {}
     pairs = list(combinations(range(len(counts.heads)), 2))
-    found = []
+    rows = []
     for pair, table in zip(pairs, counts.pairs, strict=True):
         if number in pair:
             mine = table if number == pair[0] else table.T
             other = counts.heads[sum(pair) - number]
-            told = {"path": f"{other.name} {other.digest[:12]}", "digest": other.digest}
-            found.append({**told, **mcnemar_of(int(mine[1, 0]), int(mine[0, 1]))})
-    return {"others": found}
+            facts = {"path": f"{other.name} {other.digest[:12]}", "digest": other.digest}
+            rows.append({**facts, **mcnemar_of(int(mine[1, 0]), int(mine[0, 1]))})
+    return {"others": rows}

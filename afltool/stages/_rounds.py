@@ -34,11 +34,11 @@ def rounds_of(
 
 def last_separability(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The measures of the last layer, of the test rows and of the training rows (``train_csr``)."""
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for start, part in (("", metrics), ("train_", metrics.get("train", {}))):
         for one in part.get("separability", [])[-1:]:
-            found |= {f"{start}{name}": one[name] for name in MEASURES}
-    return found
+            figures |= {f"{start}{name}": one[name] for name in MEASURES}
+    return figures
 
 
 def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
@@ -95,15 +95,15 @@ def told(
     return rounds
 
 
-def with_training(found: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+def with_training(facts: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics on test rows, with the accuracies on training rows ``theirs`` beside them."""
     kept = ("top1", "top5", "n", "features", "separability")
     own = {key: theirs[key] for key in kept if key in theirs}
     after = {one["phase"]: one for one in theirs.get("rounds", []) if "top1" in one}
     rounds = [
-        {**one, **_of_training(after.get(one["phase"], {}))} for one in found.get("rounds", [])
+        {**one, **_of_training(after.get(one["phase"], {}))} for one in facts.get("rounds", [])
     ]
-    return {**found, "train": own, **({"rounds": rounds} if "rounds" in found else {})}
+    return {**facts, "train": own, **({"rounds": rounds} if "rounds" in facts else {})}
 
 
 def _of_training(one: Round) -> Round:

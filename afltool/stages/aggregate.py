@@ -60,7 +60,7 @@ def aggregate(
         from ..privacy import members  # which a plain sum does not load
 
         if o.offers and check:
-            return _same(out, members.check_masked(paths, o, out), paths, told=True)
+            return _same(out, members.check_masked(paths, o, out), paths, signed=True)
         if o.offers:
             return members.masked_total(paths, out, o, overwrite)
         signed = members.check_members(o.roster, paths, leaving, o.complete)
@@ -74,8 +74,8 @@ def aggregate(
         _check_equal(plus)
     if check:
         digest = _total(plus, minus, o.allow_repeats).digest()
-        told = o.roster is not None and members.tell_signed(paths, o, out, digest, check)
-        return _same(out, digest, paths, told)
+        by_server = o.roster is not None and members.tell_signed(paths, o, out, digest, check)
+        return _same(out, digest, paths, by_server)
     kept, held = _split_held_out(plus, o.held_out is not None)
     jobs = [(kept, minus, out)]
     if o.held_out is not None:
@@ -96,10 +96,10 @@ def aggregate(
     return out
 
 
-def _same(out: Path, digest: str, paths: Sequence[Path], told: bool) -> Path:
+def _same(out: Path, digest: str, paths: Sequence[Path], signed: bool) -> Path:
     """A total; refused unless it has the digest of the sum of the files. It need not be there if
     the server has signed that (``told``)."""
-    there = out.exists() or not told
+    there = out.exists() or not signed
     if there and (found := load_statistics(out).digest()) != digest:
         raise MismatchError(
             f"{out} is not the sum of the {len(paths)} files: its digest is {found}, theirs "
@@ -151,11 +151,11 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
         for who, client in item.clients.items():
             if client.dealt_to:
                 given[who.partition, client.held_out, client.dealt_to].add(who)
-    for (partition, held_out, wanted), found in sorted(given.items(), key=lambda one: one[0]):
-        stay, lack = len(found - leave), wanted - len(found - leave)
+    for (partition, held_out, wanted), rows in sorted(given.items(), key=lambda one: one[0]):
+        stay, lack = len(rows - leave), wanted - len(rows - leave)
         what = f"{stay} of {wanted} {'held-out ' if held_out else ''}clients of the partition "
         what += f"{partition[:12]} are in the sum"
-        taken = len(found & leave)
+        taken = len(rows & leave)
         missing = f"missing: {lack}" + (f", {taken} by --subtract" if taken else "")
         if lack <= 0:
             log.info("aggregate: %s", what)
@@ -267,7 +267,7 @@ def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], law: str) -> dict[str
         "add": sorted(i.identity for i in plus),
         "subtract": sorted(i.identity for i in minus),
     }
-    digests = {key: Digest().json(key, found).hex() for key, found in inputs.items()}
+    digests = {key: Digest().json(key, value).hex() for key, value in inputs.items()}
     return recipe("aggregate", {"law": law}, digests)
 
 

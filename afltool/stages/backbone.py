@@ -28,12 +28,12 @@ def backbone(
     o = options
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
-    found = known(name, o, default_store())
-    made_by = recipe_of(name, o, found.weights, found.preprocessing)
+    known_one = known(name, o, default_store())
+    made_by = recipe_of(name, o, known_one.weights, known_one.preprocessing)
     made_by["options"] |= {"licence": o.licence} if o.licence else {}
     if up_to_date(out, made_by, overwrite):
         return out
-    frozen = freeze(name, o, found.preprocessing, made_by, o.licence or "not told")
+    frozen = freeze(name, o, known_one.preprocessing, made_by, o.licence or "not told")
     frozen.save(out)
     log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
     return out

@@ -34,16 +34,16 @@ def calibrate(
     read = read_counts(counts)
     if read.noise:
         raise UsageError(f"{counts} has noise: a calibration needs counts without it")
-    found = _of_head(head, header["digest"], counts, read.heads)
+    of_head = _of_head(head, header["digest"], counts, read.heads)
     if list(read.classes) != header["classes"]:
         raise MismatchError(f"{counts} counts other classes than those of the head {head}")
     if not read.rows:
         raise InvalidDataError(f"{counts} counts 0 rows: there is nothing to calibrate by")
-    _check_ends(counts, found)
+    _check_ends(counts, of_head)
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
     made_by = recipe("calibrate", {"method": options.method}, inputs)
     if not up_to_date(out, made_by, overwrite):
-        made = CalibratedHead.of(solved, found.scores, found.edges, options.method)
+        made = CalibratedHead.of(solved, of_head.scores, of_head.edges, options.method)
         report = {**header["report"], "calibrated_by": options.method, "calibrated_on": read.rows}
         space = Context(header["space"], tuple(header["classes"]))
         save_head(out, made, made_by, space, report=report)
@@ -51,18 +51,18 @@ def calibrate(
     return out
 
 
-def _check_ends(counts: Path, found: HeadCounts) -> None:
+def _check_ends(counts: Path, counted: HeadCounts) -> None:
     """Refuse scores of which most lie in the bins at the ends: a map of these would tell nothing.
 
     Probabilities may rightly be near 0 and 1.
     """
-    own = found.scores[:, 1]
+    own = counted.scores[:, 1]
     share = own[:, [0, -1]].sum() / own.sum()
-    if not found.probabilities and share > 0.5:
+    if not counted.probabilities and share > 0.5:
         raise InvalidDataError(
             f"{share:.0%} of the rows of {counts} have the score of their class in a bin at an end "
-            f"of {found.edges[0]:g} to {found.edges[-1]:g}, or beyond: no map can be fitted to it. "
-            "Count again with wider bins (--bins LO:HI:COUNT)"
+            f"of {counted.edges[0]:g} to {counted.edges[-1]:g}, or beyond: no map can be fitted to "
+            "it. Count again with wider bins (--bins LO:HI:COUNT)"
         )
 
 

@@ -61,31 +61,31 @@ def counts(
     o = options
     if o.partition is None and o.client is None:
         o = replace(o, client=file_stem(features.stem))
-    found = load_head(head, cache)
-    if isinstance(found.head, Evaluation):
+    loaded = load_head(head, cache)
+    if isinstance(loaded.head, Evaluation):
         _refuse_more(head, o)
     else:
         groups = o.groups or (_groups_of(o.by, features) if o.by else ())
-        found = _of_heads([head, *o.beside], o, groups)
-    told = LocalStatsOptions(**given(LocalStatsOptions, vars(o)))
+        loaded = _of_heads([head, *o.beside], o, groups)
+    gathering = LocalStatsOptions(**given(LocalStatsOptions, vars(o)))
     work = STAGES["local-stats"].module.local_stats
-    made: Path = work(features, found, out, told, overwrite=overwrite, cache=cache)
+    made: Path = work(features, loaded, out, gathering, overwrite=overwrite, cache=cache)
     return made
 
 
 def _of_heads(paths: Sequence[Path], o: RoundOptions, groups: Sequence[str]) -> HeadFile:
     """A round of solved heads that are bound to one space and one list of classes."""
-    found: list[HeadFile] = [load_solved_head(path) for path in paths]
-    header = found[0].header
-    for path, one in zip(paths, found, strict=True):
+    loaded: list[HeadFile] = [load_solved_head(path) for path in paths]
+    header = loaded[0].header
+    for path, one in zip(paths, loaded, strict=True):
         bound = {name: one.header[name] for name in ("space", "classes")}
         check_bound(paths[0], header, path, bound)
-    digests = [one.header["digest"] for one in found]
+    digests = [one.header["digest"] for one in loaded]
     for path, digest in zip(paths, digests, strict=True):
         if digests.count(digest) > 1:
             raise UsageError(f"the head {path} is named twice (digest {digest[:12]})")
     bins = None if o.bins is None else str(o.bins)
-    heads = [one.head for one in found]
+    heads = [one.head for one in loaded]
     return HeadFile(Evaluation.of(heads, bins, groups, o.min_group), header)
 
 

@@ -70,9 +70,9 @@ def evaluate(
     o = options
     if o.train is not None:
         alone = replace(o, train=None)
-        found = evaluate(head, features, alone, overwrite=overwrite, cache=cache)
+        report = evaluate(head, features, alone, overwrite=overwrite, cache=cache)
         alike = EvaluateOptions(**{name: getattr(o, name) for name in OF_TRAINING})
-        return with_training(found, evaluate(head, o.train, alike, cache=cache))
+        return with_training(report, evaluate(head, o.train, alike, cache=cache))
     if o.each_round and o.earlier:
         return _of_several(head, features, o, overwrite, cache)
     names = _figures_asked(o)
@@ -91,37 +91,37 @@ def evaluate(
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
         done = _Pass(file, head, rows, o, names, other)
-        found = done.found()
+        report = done.report()
         if scored := done.scored():
             rated = replace(scored[0], positive=positive)
-            found |= _figures(o, names, rated, rows.classes, parts, groups)
+            report |= _figures(o, names, rated, rows.classes, parts, groups)
         if o.against is not None:
             from ..math.metrics.intervals import mcnemar
 
-            found["against"] = {"path": str(o.against), **mcnemar(*(one.right for one in scored))}
+            report["against"] = {"path": str(o.against), **mcnemar(*(one.right for one in scored))}
         wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
         write_records(wrong, o.errors, overwrite, o.formulas, WRONG)
-    figures = {k: found[k] for k in ("top1", "top5", "n") if k in found}
+    figures = {k: report[k] for k in ("top1", "top5", "n") if k in report}
     event("metrics", head=head, features=features, figures=figures)
-    return found
+    return report
 
 
 def recipe_of(
     inputs: Mapping[str, Any], options: EvaluateOptions, _: Mapping[str, Any], cache: Cache
 ) -> dict[str, Any]:
     """What the figures depend on: every option that is given, heads and rows by their digests."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for role, given in inputs.items():
         files = given if isinstance(given, tuple) else (given,)
         kind = "features" if role in ("features", "train") else "head"
         headers = [read_header(file, kind, cache) for file in files]
-        found[role] = [
+        parts[role] = [
             meaning(one) if kind == "features" else [one["digest"], one["classes"]]
             for one in headers
         ]
-    asked = {name: str(one) for name, one in options.chosen().items() if name not in inputs}
-    return recipe("evaluate", asked, found)
+    values = {name: str(one) for name, one in options.chosen().items() if name not in inputs}
+    return recipe("evaluate", values, parts)
 
 
 def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
@@ -164,11 +164,11 @@ def _figures(
     at = None if groups is None else np.unique(groups, return_inverse=True)[1]
     of_class = None if scored.positive is None else classes[scored.positive]
     every = summary(scored, names, o.samples, o.seed, at).items()
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "metrics": {name: {**one, **_said_of(name, of_class)} for name, one in every},
         **curves(scored, names, classes),
     }
-    return found if parts is None else {**found, "by": by_part(scored, names, parts)}
+    return report if parts is None else {**report, "by": by_part(scored, names, parts)}
 
 
 def _figures_asked(o: EvaluateOptions) -> tuple[str, ...]:
@@ -210,8 +210,8 @@ def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -
     None where no figure is of one class, or where only means over classes are left. `UsageError`
     for a class that does not exist or that no figure is of, and where one has to be given.
     """
-    asked = [name for name in names if FIGURES[name].one_class]
-    if given is not None and not asked:
+    figures = [name for name in names if FIGURES[name].one_class]
+    if given is not None and not figures:
         theirs = ", ".join(name for name, one in FIGURES.items() if one.one_class)
         raise UsageError(f"--positive is for --metrics {theirs}; add one of these")
     if given is not None and given not in classes:
@@ -221,14 +221,14 @@ def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -
         )
     if given is not None:
         return list(classes).index(given)
-    if asked and len(classes) == 2:
+    if figures and len(classes) == 2:
         log.info(
             "evaluate: the positive class is %s, the second of two; --positive %s takes the other",
             classes[1],
             classes[0],
         )
         return 1
-    unclear = [name for name in asked if not FIGURES[name].mean]
+    unclear = [name for name in figures if not FIGURES[name].mean]
     if unclear:
         raise UsageError(
             f"--metrics {unclear[0]} is for one class against the rest, and there are "
@@ -248,9 +248,9 @@ def _said_of(name: str, positive: str | None) -> dict[str, str]:
 
 def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
     """The rounds that a head file can be evaluated after: those that it scores one row with."""
-    found = load_head(path, cache)
-    check_fits(path, found.header, rows)
-    return {found.phase_of(name) for name, _ in found.head.round_scores(rows.rows(0, 1))}
+    loaded = load_head(path, cache)
+    check_fits(path, loaded.header, rows)
+    return {loaded.phase_of(name) for name, _ in loaded.head.round_scores(rows.rows(0, 1))}
 
 
 def _other(path: Path, rows: Features) -> Head:
@@ -261,13 +261,13 @@ def _other(path: Path, rows: Features) -> Head:
 
 def _wrong(scored: Scored, rows: Features) -> list[dict[str, Any]]:
     """A record of each row that is wrong: with probabilities, or else with scores."""
-    found, classes = [], rows.classes
+    listed, classes = [], rows.classes
     for i in np.flatnonzero(~scored.right):
         named = rows.row_ids[i].decode(errors="replace"), classes[scored.y[i]]
-        told = float(scored.confidence[i]), float(scored.own[i])
-        line = (*named, classes[scored.predicted[i]], *told)
-        found.append(dict(zip(WRONG, line, strict=True)))
-    return found
+        sure = float(scored.confidence[i]), float(scored.own[i])
+        line = (*named, classes[scored.predicted[i]], *sure)
+        listed.append(dict(zip(WRONG, line, strict=True)))
+    return listed
 
 
 @dataclass(frozen=True)
@@ -295,12 +295,12 @@ class _Pass:
     apart: dict[str, Separability] = field(default_factory=dict)  # scatters, layer by layer
     parts: list[list[Scored]] = field(default_factory=list)
 
-    def found(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What is counted and measured of the head, or after each of its rounds."""
         self.score()
         header, apart = self.file.header, self.apart.items()
         measured = [{"features": name, "width": one.width, **one.figures()} for name, one in apart]
-        found = {
+        report = {
             **list(self.counted.values())[-1].as_dict(self.rows.classes),
             "head": {
                 "path": str(self.path),
@@ -311,8 +311,8 @@ class _Pass:
             **({"separability": measured} if self.options.separability else {}),
         }
         if self.options.each_round:
-            found["rounds"] = rounds_of(self.file.rounds, accuracies(self.counted), measured)
-        return found
+            report["rounds"] = rounds_of(self.file.rounds, accuracies(self.counted), measured)
+        return report
 
     def scored(self) -> list[Scored]:
         """All rows, and those that the other head scored; none if counts were enough."""
@@ -322,14 +322,14 @@ class _Pass:
         """Count and keep what is asked for, block by block."""
         with progress.task("evaluate", len(self.rows), "rows") as task:
             room = self.file.head.room
-            for found in cores.each(self._block, self.rows.blocks(), lambda b: room(len(b[1]))):
+            for counted in cores.each(self._block, self.rows.blocks(), lambda b: room(len(b[1]))):
                 progress.stop_point()
-                for name, one in found.counted.items():
+                for name, one in counted.counted.items():
                     self.counted[name] = self.counted[name] + one if name in self.counted else one
                 if self.options.separability:
-                    self._set_apart(found.X, found.y)
-                self.parts.append(found.scored)
-                task.advance(len(found.X))
+                    self._set_apart(counted.X, counted.y)
+                self.parts.append(counted.scored)
+                task.advance(len(counted.X))
 
     def _block(self, given: tuple[int, Rows]) -> _Block:
         """The scores of a block of rows, and what is counted of them, in any thread."""

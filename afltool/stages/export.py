@@ -45,11 +45,11 @@ def export(
     check_output(out)
     if o.card is not None:
         check_output(o.card, "text")
-    found = load_solved_head(head)
-    solved, header = found
+    loaded = load_solved_head(head)
+    solved, header = loaded
     evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
     data, model, trial = _packed(packer, out, solved, head, header, o)
-    text = _card(out, data, model, trial, found.report, evaluation) if o.card else ""
+    text = _card(out, data, model, trial, loaded.report, evaluation) if o.card else ""
     with together():
         write_bytes(data, out, overwrite)
         if o.card is not None:
@@ -75,8 +75,8 @@ def _packed(
     if not o.with_backbone:
         model = build.of_features(head, header)
         data, x = packer.pack(model), trial.sample_rows(head, bits)
-        found = packer.run(data, model, x)
-        return data, model, trial.compare(head, bits, x, found, str(out))
+        answers = packer.run(data, model, x)
+        return data, model, trial.compare(head, bits, x, answers, str(out))
     from ..exporting import pictures
 
     network = pictures.network_in_fp32(path, header, o.weights, o.seed)

@@ -70,9 +70,9 @@ def extract_sizes(
 
 def _made(every: Sequence[tuple[ExtractOptions, Path | None]], overwrite: bool) -> list[Path]:
     """The files of extractions that differ only in the image size."""
-    asked, wanted = [Asked.of(options) for options, _ in every], []
-    for one, (_, out) in zip(asked, every, strict=True):
-        one.opened = asked[0].opened
+    requests, wanted = [Asked.of(options) for options, _ in every], []
+    for one, (_, out) in zip(requests, every, strict=True):
+        one.opened = requests[0].opened
         wanted.append(in_store(one) if out is None else (out, one.recipe()))
     todo = [
         k for k, (path, made_by) in enumerate(wanted) if not up_to_date(path, made_by, overwrite)
@@ -83,19 +83,19 @@ def _made(every: Sequence[tuple[ExtractOptions, Path | None]], overwrite: bool) 
         for k, path in zip(todo, kept, strict=True):
             link_or_copy(path, wanted[k][0], "features")
     elif todo:
-        _extract([(asked[k], *wanted[k]) for k in todo])
+        _extract([(requests[k], *wanted[k]) for k in todo])
     return [path for path, _ in wanted]
 
 
 def _extract(every: Sequence[tuple[Asked, Path, dict[str, Any]]]) -> None:
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
-    asked = every[0][0]
-    dataset = asked.dataset()
+    request = every[0][0]
+    dataset = request.dataset()
     n = len(dataset)
-    indices = range(n)[asked.part.of(n)]
+    indices = range(n)[request.part.of(n)]
     if not indices:
         raise UsageError(
-            f"--shard {asked.given.shard}: {n} images make at most {n} shards with an image each"
+            f"--shard {request.given.shard}: {n} images make at most {n} shards with an image each"
         )
     pictures, jobs = OneDecoding(dataset), []
     for one, path, made_by in every:
@@ -132,9 +132,9 @@ def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
     No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
     extracted on this machine; elsewhere its data sets and devices are not known.
     """
-    asked = Asked.of(options)
-    if not (here and is_kept(asked)):
-        asked.check(here)
+    request = Asked.of(options)
+    if not (here and is_kept(request)):
+        request.check(here)
 
 
 @dataclass

@@ -47,8 +47,8 @@ def _bound(rows: Context, thresholds: Context | None, path: Path) -> Context:
     """What the head is bound to; refused where its thresholds are of another space."""
     if thresholds is None:
         return rows
-    own, found = {"space": thresholds.space}, {"space": rows.space}
-    if where := difference(own, found, "in that file", f"in {path}"):
+    own, bound = {"space": thresholds.space}, {"space": rows.space}
+    if where := difference(own, bound, "in that file", f"in {path}"):
         raise MismatchError(
             f"--space {path} has other features than the file that the head's options name: {where}"
         )

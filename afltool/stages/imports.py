@@ -80,8 +80,8 @@ def import_embeddings(
 
         writer.fill("import", len(x), cores.each(stored, _parts(x), lambda p: 24 * p[1].size))
         writer.finish(y, ids, header)
-    for found in left.values():
-        _say(found)
+    for rows in left.values():
+        _say(rows)
     return out
 
 
@@ -112,11 +112,11 @@ def _what_is_left(scaling: ScalingHead, bits: int | None) -> dict[str, Any]:
     return {"resolution": steps, "constant": known["constant"].nonzero()[0].tolist()}
 
 
-def _say(found: dict[str, Any]) -> None:
+def _say(facts: dict[str, Any]) -> None:
     """The same in words."""
-    if same := found["constant"]:
+    if same := facts["constant"]:
         log.warning("import: features that are constant: %s", _listed(same))
-    if each := [f"{j}: {one:.3g}" for j, one in enumerate(found["resolution"] or ())]:
+    if each := [f"{j}: {one:.3g}" for j, one in enumerate(facts["resolution"] or ())]:
         log.info("import: the smallest step that is left of each feature: %s", _listed(each))
 
 
@@ -124,7 +124,7 @@ def _listed(values: list[Any]) -> str:
     return ", ".join(map(str, values[:SHOWN])) + ", … (afltool info)" * (len(values) > SHOWN)
 
 
-def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, Any]:
+def _recipe(path: Path, o: ImportOptions, facts: dict[str, Any]) -> dict[str, Any]:
     """The recipe of the file; what is not given is not in it."""
     named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
     named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
@@ -132,7 +132,7 @@ def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, An
     if o.labels is not None:
         digests["labels"] = file_sha256(o.labels)
     digests |= READERS.version(path.suffix)
-    return recipe("import", {**found, **named}, digests)
+    return recipe("import", {**facts, **named}, digests)
 
 
 def _parts(x: Embeddings) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -195,10 +195,10 @@ def _with_classes(
         labels = y
     elif y.dtype.kind in "US":
         different, at = np.unique(y, return_inverse=True)
-        found = _texts(path, different, "labels")
-        names = tuple(classes) if classes else tuple(sorted(set(found)))
+        texts = _texts(path, different, "labels")
+        names = tuple(classes) if classes else tuple(sorted(set(texts)))
         index = {name: i for i, name in enumerate(names)}
-        labels = np.array([index.get(name, -1) for name in found])[at]
+        labels = np.array([index.get(name, -1) for name in texts])[at]
         bad = np.flatnonzero(labels < 0)
     else:
         raise InvalidDataError(f"{path}: labels are integers or names; found type {y.dtype}")

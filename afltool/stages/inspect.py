@@ -47,9 +47,9 @@ def info(path: str | Path) -> dict[str, Any]:
     return {**common, "bytes": path.stat().st_size, "checked": checked, **more, **ends}
 
 
-def field(found: dict[str, Any], name: str, source: Path) -> Any:
+def field(facts: dict[str, Any], name: str, source: Path) -> Any:
     """One entry of what a command found of ``source``; dots lead into nested ones."""
-    value: Any = found
+    value: Any = facts
     for part in name.split("."):
         if not isinstance(value, dict) or part not in value:
             have = ", ".join(value) if isinstance(value, dict) else "no names"
@@ -72,15 +72,15 @@ def check_all(
 
     A certificate of unlearning is checked against the files: what it says is done again.
     """
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     papers = _papers(paths)
     files = [path for path in paths if path not in papers]
     with progress.task("verify", len(paths), "files") as task:
         for one in cores.each(partial(_checked, keep_going=keep_going), files, room, "whole files"):
-            found.append(one)
+            results.append(one)
             task.advance()
             progress.stop_point()
-    return [*found, *([certificate(papers, files)] if papers else [])]
+    return [*results, *([certificate(papers, files)] if papers else [])]
 
 
 def _papers(paths: Sequence[Path]) -> list[Path]:
@@ -138,7 +138,7 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         arrays = describe_additive(path, file)
     clients, context = clients_of(header), context_of(header)
     gammas = Statistics(Phase(), {}, counts, clients=clients).gammas
-    found = {
+    facts = {
         "phase": header["phase"],
         "rows": int(counts.sum()),
         "class_counts": counts.tolist(),
@@ -152,14 +152,14 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
         "context": context.as_dict(),
     }
-    found |= _of_head(context, path, found["stored_bytes"], len(clients))
-    found |= worth_of_noise(path, context, len(clients), arrays)
-    if header["phase"] == COUNTS and found["rows"] > 0:
-        found["evaluations"] = _evaluations(path)
+    facts |= _of_head(context, path, facts["stored_bytes"], len(clients))
+    facts |= worth_of_noise(path, context, len(clients), arrays)
+    if header["phase"] == COUNTS and facts["rows"] > 0:
+        facts["evaluations"] = _evaluations(path)
     if not context.noise and len(clients) == 1:
         dim = context.space["dim"] if "gram" in arrays else None
-        found["reveals"] = what_it_reveals(found["rows"], counts, dim)
-    return found
+        facts["reveals"] = what_it_reveals(facts["rows"], counts, dim)
+    return facts
 
 
 def _evaluations(path: Path) -> list[dict[str, Any]]:
@@ -184,10 +184,10 @@ def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[st
         name: {"bytes": size, "times": round(size / max(stored, 1), 2)}
         for name, size in against.items()
     }
-    found: dict[str, Any] = {"compared_with": compared} if compared else {}
+    facts: dict[str, Any] = {"compared_with": compared} if compared else {}
     if clients == 1:
-        found |= options.figures(phase, lambda: load_statistics(path).arrays)
-    return found
+        facts |= options.figures(phase, lambda: load_statistics(path).arrays)
+    return facts
 
 
 def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
     ``dim``: number of features whose gram is among them; None without one.
     """
     present, alone = (
-        int(found.sum()) for found in (np.asarray(counts) > 0, np.asarray(counts) == 1)
+        int(chosen.sum()) for chosen in (np.asarray(counts) > 0, np.asarray(counts) == 1)
     )
     text = (
         f"A receiver learns the exact number of rows ({rows}) and of rows per class "

@@ -42,7 +42,7 @@ def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) 
     NAME.key is private (mode 600) and never leaves its owner; NAME.pub goes to the others. A pair
     that is there is kept.
     """
-    secret, found = passphrase(options.passphrase_file), []
+    secret, paths = passphrase(options.passphrase_file), []
     for name in names:
         me = Identity.new(name)
         private = out / f"{file_stem(name)}{KEY}"
@@ -51,7 +51,7 @@ def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) 
             me = key_of(private, name, secret)
         else:
             identity.save_private(me, out, secret)
-        found.append(identity.save_public(me, out))
+        paths.append(identity.save_public(me, out))
     mode = stat.S_IMODE(out.stat().st_mode)
     if mode & 0o022:
         log.warning(
@@ -61,7 +61,7 @@ def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) 
             mode,
             out,
         )
-    return found
+    return paths
 
 
 def lock_key(key: Path, out: Path, options: LockOptions) -> Path:

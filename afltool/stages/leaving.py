@@ -74,7 +74,7 @@ def session_leave(
     STAGES["aggregate"].make({"files": (o.total,)}, taking, total, overwrite=overwrite)
     head = solved_again(total, o.head, out / "head.h5", overwrite=overwrite)
     both = {"before": (o.total, o.head), "after": (total, head)}
-    found = {
+    facts = {
         "members": {when: names(load_statistics(one)) for when, (one, _) in both.items()},
         "total": {when: read_header(one)["digest"] for when, (one, _) in both.items()},
         "head": {when: read_header(one)["digest"] for when, (_, one) in both.items()},
@@ -83,7 +83,7 @@ def session_leave(
     header = read_header(o.statistics)
     removed = {"numbers": header["digest"], "header": canonical_json(header)}
     own = {"kind": TAKEN, "member": header["clients"]["names"][0], "removed": removed}
-    return _certified(out / "certificate.json", agreed, server, {**own, **found}, overwrite)
+    return _certified(out / "certificate.json", agreed, server, {**own, **facts}, overwrite)
 
 
 def _following(path: Path, before: Session, out: Path, o: LeaveOptions, overwrite: bool) -> Path:
@@ -111,11 +111,11 @@ def _following(path: Path, before: Session, out: Path, o: LeaveOptions, overwrit
 
 def _check_hidden(path: Path, before: Session, gone: set[str]) -> None:
     """Refuse where a sum less the following one is of fewer than two who do not collude."""
-    found, least = path.parent.glob("round-*/total.h5"), before.agreed.colluding + 2
-    sums = [names(load_statistics(one)) for one in found] or [before.agreed.names()]
-    told = [both for inside in sums if 0 < len(both := gone.intersection(inside)) < least]
-    if told:
-        who = ", ".join(map(repr, sorted(told[0])))
+    totals, least = path.parent.glob("round-*/total.h5"), before.agreed.colluding + 2
+    sums = [names(load_statistics(one)) for one in totals] or [before.agreed.names()]
+    hidden = [both for inside in sums if 0 < len(both := gone.intersection(inside)) < least]
+    if hidden:
+        who = ", ".join(map(repr, sorted(hidden[0])))
         raise UsageError(
             f"{path}: whoever has the sums with and without {who}, as the server will, knows the "
             f"statistics of {who}. Let at least {least} leave together (--without NAME --without "
@@ -160,7 +160,7 @@ def _anew(
     both, heads = {"before": first, "after": rounds}, {}
     for when, folder in (("before", old), ("after", new)):
         heads[when] = folder.head(len(both[when]) + 1)
-    found = {
+    facts = {
         "members": {
             k: sorted({who for one in v for who in one["members"]}) for k, v in both.items()
         },
@@ -173,22 +173,22 @@ def _anew(
     for name in o.without:
         path = new.root / f"certificate-{file_stem(name)}.json"
         body = {"kind": ANEW, "member": before.agreed.member(name, "--without").name, **again}
-        made.append(_certified(path, before, server, {**body, **found}, overwrite))
+        made.append(_certified(path, before, server, {**body, **facts}, overwrite))
     return made
 
 
 def _ended(folder: SessionFolder) -> list[dict[str, Any]]:
     """The rounds of a session whose head is solved: phase, digests of head and total, members."""
-    found: list[dict[str, Any]] = []
-    while load_head(folder.head(number := len(found) + 1)).head.phase() is not None:
+    rounds: list[dict[str, Any]] = []
+    while load_head(folder.head(number := len(rounds) + 1)).head.phase() is not None:
         for needed in (folder.total(number), folder.head(number + 1)):
             if not needed.exists():
                 raise InputError(f"the session in {folder.root} has not ended: no {needed}")
         header = read_header(folder.total(number), "statistics")
         of, inside = header["context"]["head"], sorted(header["clients"]["names"])
-        found.append({"phase": of["phase"], "head": of["digest"], "total": header["digest"],
+        rounds.append({"phase": of["phase"], "head": of["digest"], "total": header["digest"],
                       "members": inside})  # fmt: skip
-    return found
+    return rounds
 
 
 def _solve_of(head: Path) -> dict[str, Any]:
@@ -196,14 +196,14 @@ def _solve_of(head: Path) -> dict[str, Any]:
 
 
 def _certified(
-    path: Path, session: Session, server: Identity, found: Mapping[str, Any], overwrite: bool
+    path: Path, session: Session, server: Identity, facts: Mapping[str, Any], overwrite: bool
 ) -> Path:
     """Write what was ``found`` as a certificate that the server signs; one that is there stays."""
     session.agreed.check_server(server.member, f"the private key {server.path}")
     if not path.exists() or overwrite:
-        rest = {"session": session.digest, "says": SAYS[found["kind"]]}
+        rest = {"session": session.digest, "says": SAYS[facts["kind"]]}
         nonce = {"nonce": secrets.token_hex(16)}
-        signed = server.sign({**msg.without_reals(found), **rest, **nonce})
+        signed = server.sign({**msg.without_reals(facts), **rest, **nonce})
         msg.write(path, signed, overwrite)
     log.info("session leave: next, the member that leaves: afltool session countersign %s", path)
     return path

@@ -221,16 +221,16 @@ class _Job:
         All threads work on the blocks of one client; then each thread on a client of one block.
         """
 
-        def save(k: int, found: Statistics) -> int:
+        def save(k: int, statistics: Statistics) -> int:
             made_by, content = self.recipe([k]), contents[k]
-            self.protection.save(paths[k], found, made_by, self.head_file, content)
+            self.protection.save(paths[k], statistics, made_by, self.head_file, content)
             return k
 
         def work(one: tuple[int, Iterable[Block]]) -> tuple[int, Statistics | None]:
-            k, found = one[0], self.gathered(one[1], [one[0]], self.dealt.names[one[0]])
+            k, statistics = one[0], self.gathered(one[1], [one[0]], self.dealt.names[one[0]])
             if not self.protection.in_any_thread:
-                return k, found
-            return save(k, found), None
+                return k, statistics
+            return save(k, statistics), None
 
         block = self.rows.block_rows()
         large = [k for k in todo if self.clients.sizes[k] > block]
@@ -245,8 +245,8 @@ class _Job:
             lambda one: size + room(sizes[one[0]]),
             "statistics of a client",
         )
-        for k, found in chain(written, at_once):
-            yield k if found is None else save(k, found)
+        for k, statistics in chain(written, at_once):
+            yield k if statistics is None else save(k, statistics)
 
     def write_sums(self, chosen: Sequence[int], out: Path, held_out: Path | None) -> Path:
         """The sum of the clients in one file; of the held-out ones in another."""
@@ -267,11 +267,11 @@ class _Job:
             if not done:
                 weighed = [] if clients is held else list(self.weighed(clients))
                 begun = time.perf_counter()
-                found = self.taken(content, clients)
-                found = self.sum_of(clients) if found is None else found
+                statistics = self.taken(content, clients)
+                statistics = self.sum_of(clients) if statistics is None else statistics
                 took = round(time.perf_counter() - begun, 3) if self.partition else None
                 save_statistics(
-                    path, found, made_by, self.head_file, took, weighed, cache=self.cache
+                    path, statistics, made_by, self.head_file, took, weighed, cache=self.cache
                 )
             if self.cache.sums is not None and self._of(content)[0] is None:
                 self.cache.sums[content] = path, self._digest(path)
@@ -288,8 +288,8 @@ class _Job:
         by_rows = sorted(clients, key=self.clients.sizes.__getitem__)
         middles = [(2 * i + 1) * len(by_rows) // (2 * n) for i in range(n)]
         for k, blocks in self.clients.each(sorted(by_rows[i] for i in middles)):
-            found = self.gathered(blocks, [k], self.dealt.names[k])
-            yield weigh_statistics(found, self.recipe([k]), self.head_file)
+            statistics = self.gathered(blocks, [k], self.dealt.names[k])
+            yield weigh_statistics(statistics, self.recipe([k]), self.head_file)
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
@@ -346,9 +346,9 @@ class _Job:
     def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
         rows, carried = self.protection.blocks(blocks), self.between.carried(self.task, part)
-        found, left = self.head.gather(rows, self.who(clients), carried)
+        statistics, left = self.head.gather(rows, self.who(clients), carried)
         self.between.left(self.task, part, left)
-        return replace(found, context=self.context)
+        return replace(statistics, context=self.context)
 
     def sum_of(self, clients: Sequence[int]) -> Statistics:
         """Statistics of the pooled rows of some clients, streamed once."""
@@ -391,10 +391,10 @@ class _Job:
         path, digest = self._of(content)
         if path is None:
             return None
-        found = load_statistics(path, cache=self.cache)
-        if found.digest() != digest:
+        statistics = load_statistics(path, cache=self.cache)
+        if statistics.digest() != digest:
             return None  # another file took its place just now
-        return replace(found, context=self.context, clients=self.who(clients))
+        return replace(statistics, context=self.context, clients=self.who(clients))
 
     def _of(self, content: str) -> tuple[Path | None, str]:
         """The file with the known sums of this content, and its digest.

@@ -60,18 +60,18 @@ def _whole(made_by: dict[str, Any]) -> dict[str, Any]:
 
 def _engines(headers: Mapping[Path, Header]) -> dict[str, list[str]]:
     """What made the shards, each with those that it made; a warning where it is not one."""
-    found: dict[str, list[str]] = {}
+    engines: dict[str, list[str]] = {}
     for header in headers.values():
-        made = found.setdefault(made_with(header["provenance"]), [])
+        made = engines.setdefault(made_with(header["provenance"]), [])
         made.append(header["recipe"]["options"]["shard"])
-    if len(found) > 1:
+    if len(engines) > 1:
         log.warning(
             "merge: several engines, versions or devices made these shards (%s): their last bits "
             "may differ, as those of two sites do, and no single extract makes this file; for one "
             "that does, extract them again with --engine NAME and equal versions",
-            "; ".join(f"{len(of)} by {by}" for by, of in found.items()),
+            "; ".join(f"{len(of)} by {by}" for by, of in engines.items()),
         )
-    return found
+    return engines
 
 
 def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:

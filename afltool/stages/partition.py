@@ -34,8 +34,8 @@ def partition(
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
     `afltool.files.columns.values_by_row` for tables with neither.
     """
-    found, made_by = _dealt(features, out, overwrite, options)
-    return out if found is None else save_partition(out, found, made_by)
+    dealt, made_by = _dealt(features, out, overwrite, options)
+    return out if dealt is None else save_partition(out, dealt, made_by)
 
 
 def partition_and_export(
@@ -48,11 +48,11 @@ def partition_and_export(
     formulas: str = KEEP,
 ) -> Path:
     """`partition` and `export`: both files, or after an error none."""
-    found, made_by = _dealt(features, out, overwrite, options)
+    dealt, made_by = _dealt(features, out, overwrite, options)
     with together():
-        _write_table(out, found or load_partition(out), table, overwrite, formulas)
-        if found is not None:
-            save_partition(out, found, made_by)
+        _write_table(out, dealt or load_partition(out), table, overwrite, formulas)
+        if dealt is not None:
+            save_partition(out, dealt, made_by)
     return out
 
 

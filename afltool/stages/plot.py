@@ -38,8 +38,8 @@ def partition_picture(
     One file without ``width_mm`` is drawn 305 mm wide, with more about it.
     """
     check_picture(out, options)
-    found = [load_partition(one) for one in path]
-    panels = [_panel(one, _told(found)) for one in found]
+    partitions = [load_partition(one) for one in path]
+    panels = [_panel(one, _told(partitions)) for one in partitions]
     if len(panels) == 1 and options.width_mm is None:
         (one,) = panels
         return classes.plot_partition(
@@ -48,15 +48,19 @@ def partition_picture(
     return classes.plot_partitions(panels, out, overwrite, options)
 
 
-def _told(found: Sequence[Partition]) -> set[str]:
+def _told(partitions: Sequence[Partition]) -> set[str]:
     """Settings for the titles: all of a partition alone, of several those that differ."""
-    names = {name for p in found for name in p.scheme} - {"scheme"}
-    return {n for n in names if len(found) == 1 or len({str(p.scheme.get(n)) for p in found}) > 1}
+    names = {name for p in partitions for name in p.scheme} - {"scheme"}
+    return {
+        n
+        for n in names
+        if len(partitions) == 1 or len({str(p.scheme.get(n)) for p in partitions}) > 1
+    }
 
 
-def _panel(p: Partition, told: Collection[str]) -> classes.Panel:
+def _panel(p: Partition, names: Collection[str]) -> classes.Panel:
     counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
-    chosen = {k.replace("_", " "): v for k, v in sorted(p.scheme.items()) if k in told}
+    chosen = {k.replace("_", " "): v for k, v in sorted(p.scheme.items()) if k in names}
     settings = ", ".join(f"{k} {v}" for k, v in chosen.items())
     title = f"{p.scheme['scheme']} ({settings})" if settings else str(p.scheme["scheme"])
     return classes.Panel(counts, list(p.classes), title)
@@ -67,11 +71,11 @@ def confusion_picture(
 ) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
     check_picture(out, options)
-    found = _metrics(path, options.number)
-    title = f"{found['head']['name']} head"
-    confusion = np.array(found["confusion"], dtype=np.int64)
+    metrics = _metrics(path, options.number)
+    title = f"{metrics['head']['name']} head"
+    confusion = np.array(metrics["confusion"], dtype=np.int64)
     return classes.plot_confusion(
-        confusion, list(found["per_class"]), out, title, overwrite, options
+        confusion, list(metrics["per_class"]), out, title, overwrite, options
     )
 
 
@@ -80,13 +84,13 @@ def reliability_picture(
 ) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
     check_picture(out, options)
-    found = _metrics(path, options.number)
-    bins = _entry(found, path, "reliability", "ece", BINS)
+    metrics = _metrics(path, options.number)
+    bins = _entry(metrics, path, "reliability", "ece", BINS)
     check_lengths(path, "reliability", [bins[name] for name in BINS])
-    ece = found["metrics"]["ece"]["value"]
-    said = "undetermined" if ece is None else f"{ece:.4f}"
-    note = f"expected calibration error {said}"
-    return curves.plot_reliability(bins, out, _who(found), note, overwrite, options)
+    ece = metrics["metrics"]["ece"]["value"]
+    text = "undetermined" if ece is None else f"{ece:.4f}"
+    note = f"expected calibration error {text}"
+    return curves.plot_reliability(bins, out, _who(metrics), note, overwrite, options)
 
 
 def roc_picture(
@@ -98,12 +102,12 @@ def roc_picture(
     classes without one the second, else every class.
     """
     check_picture(out, options)
-    found = _metrics(path, options.number)
-    every = _entry(found, path, "roc", "auc", dict)
+    metrics = _metrics(path, options.number)
+    every = _entry(metrics, path, "roc", "auc", dict)
     for one in every.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
         check_lengths(path, "roc", [one[name] for name in CURVE])
-    theirs = found["metrics"]["auc"].get("positive")
+    theirs = metrics["metrics"]["auc"].get("positive")
     last = list(every)[1:] if len(every) == 2 else list(every)
     names = options.positive or ([theirs] if isinstance(theirs, str) and theirs in every else last)
     unknown = [name for name in names if name not in every]
@@ -112,7 +116,7 @@ def roc_picture(
             f"--positive is a class of {path}: {', '.join(list(every)[:20])}; found {unknown[0]!r}"
         )
     chosen, note = {name: every[name] for name in names}, _against(names, list(every))
-    return curves.plot_roc(chosen, out, _who(found), note, overwrite, options)
+    return curves.plot_roc(chosen, out, _who(metrics), note, overwrite, options)
 
 
 def coverage_picture(
@@ -123,14 +127,14 @@ def coverage_picture(
     counts = read_counts(path)
     if counts.noise or not counts.rows:
         raise UsageError(f"{path} counts no rows, or has noise: there is nothing to draw")
-    found = {
+    lines = {
         f"{one.name} {one.digest[:8]}": accuracy_by_coverage(one.confidence) for one in counts.heads
     }
-    return curves.plot_coverage(found, out, f"{counts.rows:,} rows", overwrite, options)
+    return curves.plot_coverage(lines, out, f"{counts.rows:,} rows", overwrite, options)
 
 
-def _who(found: dict[str, Any]) -> str:
-    return f"{found['head']['name']} head, {sum(map(sum, found['confusion'])):,} rows"
+def _who(facts: dict[str, Any]) -> str:
+    return f"{facts['head']['name']} head, {sum(map(sum, facts['confusion'])):,} rows"
 
 
 def _against(names: Sequence[str], classes: Sequence[str]) -> str:
@@ -143,15 +147,15 @@ def _against(names: Sequence[str], classes: Sequence[str]) -> str:
 
 
 def _entry(
-    found: dict[str, Any], path: Path, name: str, metric: str, pattern: Any
+    facts: dict[str, Any], path: Path, name: str, metric: str, pattern: Any
 ) -> dict[str, Any]:
     """An entry that evaluate writes for a metric."""
-    if name not in found:
+    if name not in facts:
         raise UsageError(
             f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
         )
-    check_evaluation(path, found, {name: pattern, "metrics": {metric: {"value": SHARE}}})
-    return dict(found[name])
+    check_evaluation(path, facts, {name: pattern, "metrics": {metric: {"value": SHARE}}})
+    return dict(facts[name])
 
 
 def _metrics(path: Path, number: int) -> dict[str, Any]:
@@ -160,20 +164,22 @@ def _metrics(path: Path, number: int) -> dict[str, Any]:
         return evaluation(read_counts(path), number)
     if number:
         raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
-    found = _json(path, f"write it with afltool evaluate … -o {path}")
-    check_evaluation(path, found, CONFUSION)
-    check_lengths(path, "confusion", [found["per_class"], *found["confusion"], found["confusion"]])
-    return found
+    metrics = _json(path, f"write it with afltool evaluate … -o {path}")
+    check_evaluation(path, metrics, CONFUSION)
+    check_lengths(
+        path, "confusion", [metrics["per_class"], *metrics["confusion"], metrics["confusion"]]
+    )
+    return metrics
 
 
 def _json(path: Path, hint: str) -> dict[str, Any]:
     """A JSON object from a file; ``hint`` says where one comes from."""
     if not path.exists():
         raise InputError(f"there is no file {path}: {inputs.meant(path, hint)}")
-    found = inputs.read_json(path, "what evaluate -o wrote", MOST_BYTES)
-    if not isinstance(found, dict):
+    value = inputs.read_json(path, "what evaluate -o wrote", MOST_BYTES)
+    if not isinstance(value, dict):
         raise CorruptFileError(f"{path} is not JSON that afltool wrote: {hint}")
-    return found
+    return value
 
 
 def ridge_path_picture(
@@ -189,14 +195,14 @@ def ridge_path_picture(
             "--ridge LO:HI:COUNT"
         )
     lambdas = np.array([p["ridge"] for p in points])
-    found = {
+    series = {
         label: np.array([np.nan if p[name] is None else p[name] for p in points])
         for name, label in _CURVES.items()
         if name in points[0]
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
     chosen = {_CURVES[by]: report["ridge"]}
-    return curves.plot_ridge_path(lambdas, found, chosen, out, overwrite, options)
+    return curves.plot_ridge_path(lambdas, series, chosen, out, overwrite, options)
 
 
 def rounds_picture(
@@ -208,8 +214,8 @@ def rounds_picture(
     """
     check_picture(out, options)
     if _is_json(path):
-        found = _with_rounds(path)
-        rounds, title = found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
+        facts = _with_rounds(path)
+        rounds, title = facts["rounds"], f"top-1 {facts['top1']:.2%} of {facts['n']:,} rows"
     else:
         head = load_head(path)
         rounds, title = head.rounds, f"{head.head.name} head"
@@ -242,11 +248,11 @@ def _run(path: Path) -> curves.Run:
             f"{path} holds no accuracy: beside others give a run folder, or what "
             "afltool evaluate … --each-round -o wrote"
         )
-    found = _with_rounds(path)
+    facts = _with_rounds(path)
     # The report of a head of one round has none; what it sent is a run's entry of uploads.
-    uploads = (found.get("bytes_per_client") or [{}])[0]
+    uploads = (facts.get("bytes_per_client") or [{}])[0]
     sent = uploads.get("mean_file", uploads.get("arrays_at_most", 0))
-    return found["rounds"] or [{"phase": "last", "upload_bytes": sent}], float(found["top1"])
+    return facts["rounds"] or [{"phase": "last", "upload_bytes": sent}], float(facts["top1"])
 
 
 def _is_json(path: Path) -> bool:
@@ -257,13 +263,13 @@ def _with_rounds(path: Path) -> dict[str, Any]:
     """The summary of a run, or an evaluation of every round."""
     place = path / SUMMARY if path.is_dir() else path
     hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
-    found = _json(place, hint)
-    if wrong := mismatch(found, ROUNDS):
+    facts = _json(place, hint)
+    if wrong := mismatch(facts, ROUNDS):
         raise CorruptFileError(
             f"{place} holds no rounds: expected a run's {SUMMARY}, or what "
             f"afltool evaluate … --each-round -o writes: {wrong}"
         )
-    return found
+    return facts
 
 
 _CURVES = {

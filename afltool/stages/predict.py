@@ -100,8 +100,8 @@ def _key(
 ) -> str:
     """What a table that was begun must be of to be gone on with."""
     work = [header["digest"], header["classes"], scorer.columns]
-    asked = scorer.options.chosen()
-    chosen = {k: asked[k] for k in ("coverage", "per_class", "min_confidence") if k in asked}
+    values = scorer.options.chosen()
+    chosen = {k: values[k] for k in ("coverage", "per_class", "min_confidence") if k in values}
     work += [chosen] if chosen else []
     work += [[source.fingerprint for source in sources]]
     form = [out.suffix, *([] if formulas == KEEP else [formulas])]
@@ -130,13 +130,13 @@ def _sources(
     files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}
     images = [part for part in parts if isinstance(part, NamedImages)]
     network = network_of(head, header, o, o.backbone) if images else None
-    found = []
+    sources = []
     for part in parts:
         if isinstance(part, Path):
-            found.append(files[part])
+            sources.append(files[part])
         elif network is not None:
-            found.append(image_source(part, network, header["space"], o.on_error == "row"))
-    return found
+            sources.append(image_source(part, network, header["space"], o.on_error == "row"))
+    return sources
 
 
 def _blocks(sources: Sequence[ItemSource], done: int) -> Iterator[ItemBlock]:

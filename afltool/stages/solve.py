@@ -125,8 +125,8 @@ def _head_of(
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
             "file of this head is needed and does not lie beside it: give it with --head FILE"
         )
-    found = load_head(path, cache)
-    head, header = found
+    loaded = load_head(path, cache)
+    head, header = loaded
     if head.digest() != wanted["digest"]:
         where = difference(binding(head), dict(wanted), f"in {path}", f"in {total}")
         where = where or "its learned state differs"
@@ -136,7 +136,7 @@ def _head_of(
         )
     rows = statistics.context
     check_bound(path, header, total, {"space": rows.space, "classes": list(rows.classes)})
-    return head, found.report
+    return head, loaded.report
 
 
 def _beside(total: Path) -> Path | None:

@@ -139,10 +139,13 @@ class Stage:
     ) -> Result:
         """Carry it out; returns what its function returns."""
         function = getattr(self.module, self.code.partition(":")[2] or self.name.replace("-", "_"))
-        said = {name: one for name, one in how.items() if name != "cache" or self.cached}
-        said |= {"out": out, "options": self.options is not Options and self.given(inputs, options)}
+        values = {name: one for name, one in how.items() if name != "cache" or self.cached}
+        values |= {
+            "out": out,
+            "options": self.options is not Options and self.given(inputs, options),
+        }
         given = [inputs[role] for role in self.positional]
-        made: Result = function(*given, **{name: one for name, one in said.items() if one})
+        made: Result = function(*given, **{name: one for name, one in values.items() if one})
         return made
 
     def given(self, inputs: Mapping[str, Input], options: Options) -> Options:
@@ -180,13 +183,13 @@ def from_outside() -> dict[str, Stage]:
 
     One that is no stage, or has the name of one that is there, is left out, and that is said.
     """
-    found: dict[str, Stage] = {}
+    stages: dict[str, Stage] = {}
     for name, stage in opened(DOOR).items():
-        if isinstance(stage, Stage) and stage.name not in STAGES | found:
-            found[stage.name] = stage
+        if isinstance(stage, Stage) and stage.name not in STAGES | stages:
+            stages[stage.name] = stage
         else:
             log.warning("%s is no new stage of afltool and is left out (%s)", name, DOOR)
-    return found
+    return stages
 
 
 def every() -> dict[str, Stage]:

@@ -42,9 +42,9 @@ class Bins(Parsed):
 
 def parse_bins(text: str) -> Bins:
     """LO:HI:COUNT; `UsageError` unless LO is an edge and a unit has a multiple of 15 bins."""
-    found = _FORM.fullmatch(text)
-    if found:
-        low, high, count = Fraction(found[1]), Fraction(found[2]), int(found[3])
+    match = _FORM.fullmatch(text)
+    if match:
+        low, high, count = Fraction(match[1]), Fraction(match[2]), int(match[3])
         per = count / (high - low) if high > low else Fraction(1, 2)
         whole = per.denominator == 1 and (low * per).denominator == 1
         if whole and per % PARTS == 0 and low <= 0 and high >= 1 and 0 < count <= MOST:

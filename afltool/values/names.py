@@ -140,9 +140,9 @@ class Phase(str):
         return None if number is None else int(number)
 
     def _parts(self) -> tuple[str, str | None]:
-        found = _FORM.fullmatch(self)
-        assert found is not None  # every text has a kind, the empty one too
-        return found["kind"], found["number"]
+        match = _FORM.fullmatch(self)
+        assert match is not None  # every text has a kind, the empty one too
+        return match["kind"], match["number"]
 
 
 PHASE = Phase("gram")  # the only phase of a head that is one linear system

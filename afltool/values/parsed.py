@@ -93,8 +93,8 @@ class PerSlice(Written):
         >>> str(PerSlice.of([("penultimate", 10.0), ("blocks.5", 31.6)]))
         'penultimate=10,blocks.5=31.6'
         """
-        found = tuple(ridges)
-        return cls(",".join(f"{name}={value:g}" for name, value in found), found)
+        pairs = tuple(ridges)
+        return cls(",".join(f"{name}={value:g}" for name, value in pairs), pairs)
 
 
 OneRidge = Fixed | Auto | Path
@@ -155,14 +155,14 @@ def _path(text: str) -> Path:
 
 
 def _by_slice(text: str) -> tuple[tuple[str, float], ...]:
-    found: dict[str, float] = {}
+    ridges: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().rpartition("=")
         ridge = _number(value)
-        if not name or name in found or not 0 < ridge < float("inf"):
+        if not name or name in ridges or not 0 < ridge < float("inf"):
             raise UsageError(
                 "ridges of slices are NAME=λ,NAME=λ with λ > 0 and each name once, such as "
                 f"penultimate=10,blocks.5=100; found {part.strip()!r} in {text!r}"
             )
-        found[name] = ridge
-    return tuple(found.items())
+        ridges[name] = ridge
+    return tuple(ridges.items())

@@ -83,8 +83,8 @@ class Context:
     noise: Mapping[str, Any] = field(default_factory=dict)  # of differential privacy, if any
 
     def as_dict(self) -> dict[str, Any]:
-        found = {"space": self.space, "classes": list(self.classes), "head": self.head}
-        return {**found, "noise": self.noise} if self.noise else found
+        facts = {"space": self.space, "classes": list(self.classes), "head": self.head}
+        return {**facts, "noise": self.noise} if self.noise else facts
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class Statistics:
     @property
     def gammas(self) -> dict[float, int]:
         """How many clients carry which γ."""
-        found: dict[float, int] = {}
+        counts: dict[float, int] = {}
         for client in self.clients.values():
-            found[client.gamma] = found.get(client.gamma, 0) + 1
-        return found
+            counts[client.gamma] = counts.get(client.gamma, 0) + 1
+        return counts
 
     @property
     def exact(self) -> bool:

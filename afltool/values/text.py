@@ -50,7 +50,7 @@ def _not_finite(value: Any, path: str = "") -> str | None:
         pairs = ((f"{path}.{key}".lstrip("."), one) for key, one in value.items())
     elif isinstance(value, (list, tuple)):
         pairs = ((f"{path}[{i}]", one) for i, one in enumerate(value))
-    return next((found for name, one in pairs if (found := _not_finite(one, name))), None)
+    return next((place for name, one in pairs if (place := _not_finite(one, name))), None)
 
 
 def toml_line(name: str, value: Any) -> str:
@@ -85,9 +85,9 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in sorted(a.keys() | b.keys(), key=_digests_last):
-            found = difference(a.get(key), b.get(key), of_a, of_b, f"{path}.{key}" if path else key)
-            if found:
-                return found
+            where = difference(a.get(key), b.get(key), of_a, of_b, f"{path}.{key}" if path else key)
+            if where:
+                return where
         return ""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         if len(a) != len(b):
@@ -102,8 +102,8 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
         )
     if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{" and a != b:
         with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
-            if found := difference(json.loads(a), json.loads(b), of_a, of_b, path):
-                return found
+            if where := difference(json.loads(a), json.loads(b), of_a, of_b, path):
+                return where
     return "" if a == b else f"{path} is {b!r} {of_b}, {a!r} {of_a}"
 
 

@@ -93,8 +93,8 @@ class CalibratedHead(HoldingHead):
             own = np.broadcast_to(own.sum(axis=0), own.shape)
         first = np.array([cal.bin_to_keep(one, coverage) for one in own])
         least = np.where(first == 0, -np.inf, np.floor(self.arrays()["edges"][first] * ONE))
-        found: NDArray[np.bool_] = np.rint(V * ONE) > least
-        return found
+        above: NDArray[np.bool_] = np.rint(V * ONE) > least
+        return above
 
     # ------------------------------------------------------------ state
 
@@ -111,9 +111,9 @@ class CalibratedHead(HoldingHead):
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
     """The arrays of a calibration: one line for all classes, one for each, or knots for each."""
     if method == "isotonic":
-        found = [cal.isotonic(x, one) for one in scores]
-        most = max(len(knots) for knots, _ in found)
-        padded = [[np.pad(a, (0, most - len(a)), "edge") for a in one] for one in found]
+        maps = [cal.isotonic(x, one) for one in scores]
+        most = max(len(knots) for knots, _ in maps)
+        padded = [[np.pad(a, (0, most - len(a)), "edge") for a in one] for one in maps]
         knots, levels = (np.array(a) for a in zip(*padded, strict=True))
         return {"knots": knots, "levels": levels}
     if method == "platt":

@@ -95,10 +95,10 @@ class FixedLayers(Layers):
     def cascade(self, phi: Array, t: int, W: F64) -> Array:
         fitted, scale = exact_product(phi, W)
         fitted *= scale
-        found = self._held(np.rint(fitted, out=fitted), f"Φ_{t} W_{t}")
-        for one in self.cascaded(t, found.shape[1]):
-            found = one(found)
-        return found
+        units = self._held(np.rint(fitted, out=fitted), f"Φ_{t} W_{t}")
+        for one in self.cascaded(t, units.shape[1]):
+            units = one(units)
+        return units
 
     def cascaded(self, t: int, classes: int) -> list[Tabled]:
         """What follows Φ_t W_t in a cascade: Q_t with encoded labels, then B_t and σ."""
@@ -190,16 +190,16 @@ class FixedSums(Sums):
         return np.asarray((rows.astype(np.int64) ** 2).sum(axis=0))
 
     def residual(self, phi: Array, W: F64, y: Labels) -> Array:
-        found = self._in_units(*exact_product(phi, W))
-        np.negative(found, out=found)
-        found[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
-        return _within(found, "residual Y − ΦW")
+        units = self._in_units(*exact_product(phi, W))
+        np.negative(units, out=units)
+        units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
+        return _within(units, "residual Y − ΦW")
 
     def rest(self, phi0: Array, phi: Array | None, Q: F64 | None) -> Array:
-        found = phi0 * 2.0 ** (RESIDUAL_BITS - self.bits)
+        left = phi0 * 2.0 ** (RESIDUAL_BITS - self.bits)
         if phi is not None and Q is not None:
-            found -= self._in_units(*exact_product(phi, Q))
-        return _within(found, "residual Φ_0 − ΦQ")
+            left -= self._in_units(*exact_product(phi, Q))
+        return _within(left, "residual Φ_0 − ΦQ")
 
     def _in_units(self, product_: F64, scale: float) -> F64:
         """Whole products of Φ̂ and weights, rounded to 2^−RESIDUAL_BITS."""
@@ -230,12 +230,12 @@ class FixedSums(Sums):
         return replace(total, arrays=arrays)
 
 
-def _within(found: F64, what: str) -> F64:
-    largest = np.abs(found).max(initial=0.0)
+def _within(units: F64, what: str) -> F64:
+    largest = np.abs(units).max(initial=0.0)
     if largest > LARGEST_RESIDUAL:
         raise InvalidDataError(
             f"a {what} of a row is {largest * 2.0**-RESIDUAL_BITS:.6g}; with --compute fixed it "
             f"may be at most {LARGEST_RESIDUAL >> RESIDUAL_BITS}: use larger ridges, or look at "
             "the features of this client"
         )
-    return found
+    return units

@@ -54,8 +54,8 @@ class Cascaded(nn.Module):
         self.drawn = Drawn(network.projected(t, width), sigma)
 
     def forward(self, phi: Tensor, phi0: Tensor) -> Tensor:
-        found: Tensor = self.drawn(self.fitted(phi))
-        return found
+        hidden: Tensor = self.drawn(self.fitted(phi))
+        return hidden
 
 
 class Deep(nn.Module):
@@ -125,11 +125,11 @@ class FixedCascaded(nn.Module):
         self.chain = nn.ModuleList([Looked(one) for one in chain])
 
     def forward(self, phi: Tensor, phi0: Tensor) -> tuple[Tensor, Tensor]:
-        found, good = held(torch.round(phi @ self.W * self.unit))
+        units, good = held(torch.round(phi @ self.W * self.unit))
         for one in self.chain:
-            found, fine = one(found)
+            units, fine = one(units)
             good = good & fine
-        return found, good
+        return units, good
 
 
 def held(whole: Tensor) -> tuple[Tensor, Tensor]:

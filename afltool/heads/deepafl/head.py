@@ -104,9 +104,9 @@ class DeepAFLHead(Head):
 
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
         done = cores.each(work, given, lambda one: self._each_room(len(one[0][1])), WHAT)
-        for number, (found, state) in enumerate(done):
+        for number, (gathered, state) in enumerate(done):
             after.put(number, state)
-            yield found
+            yield gathered
 
     def _each_room(self, rows: int) -> int:
         """Bytes for the sums of so many rows: a square and two triangles, and the rows."""

@@ -136,12 +136,12 @@ def kept_arrays(kept: Keeping) -> dict[str, Array]:
 
 def kept_from(named: Mapping[str, Array]) -> Keeping:
     """The inverse of `kept_arrays`; ignores other names."""
-    found = {}
+    keeping = {}
     for role in (TRAINED, HELD_OUT):
         known = {key: named.get(f"{role}-{name}") for key, name in FILED}
         if all(array is not None for key, array in known.items() if key != "hidden"):
-            found[role] = KeptSums(**known)  # type: ignore[arg-type]  # just looked at
-    return found
+            keeping[role] = KeptSums(**known)  # type: ignore[arg-type]  # just looked at
+    return keeping
 
 
 def check_kept(kept: Keeping, widths: tuple[int, int], classes: int, block: bool) -> None:
@@ -228,8 +228,8 @@ class Learned:
 
     def arrays(self) -> dict[str, Array]:
         """Everything, by name."""
-        found = {name: a for name, a, _ in self._named(0, 0)}
-        return {**found, **kept_arrays(self.kept)}
+        named = {name: a for name, a, _ in self._named(0, 0)}
+        return {**named, **kept_arrays(self.kept)}
 
     def _named(self, phi: int, hidden: int) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
         """Name, array and wanted shape of all but ``kept``, for widths d_Φ and d_F."""
@@ -253,7 +253,7 @@ class Learned:
         blocks = tuple(LowRank(Z, named.get(f"block-{t}-right")) for t, Z in left)
         weights = numbered(named, "weights-{}")
         all_there = bool(weights) and len(blocks) == (len(weights) - 1) * o.learns_blocks
-        found = cls(
+        learned = cls(
             weights,
             blocks,
             numbered(named, "decoder-{}"),
@@ -261,8 +261,8 @@ class Learned:
             kept_from(named),
             finished=phase is None and all_there,
         )
-        found._check_shapes(o)
-        return found
+        learned._check_shapes(o)
+        return learned
 
     @property
     def classes(self) -> int:

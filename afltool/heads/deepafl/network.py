@@ -174,10 +174,10 @@ class Sums:
 
     def residual(self, phi: Array, W: F64, y: Labels) -> Array:
         """Y − ΦW (n, C)."""
-        found = product(phi, W.astype(phi.dtype))
-        np.negative(found, out=found)
-        found[np.arange(len(y)), y] += 1
-        return found
+        rest = product(phi, W.astype(phi.dtype))
+        np.negative(rest, out=rest)
+        rest[np.arange(len(y)), y] += 1
+        return rest
 
     def rest(self, phi0: Array, phi: Array | None, Q: F64 | None) -> Array:
         """Φ_0 − ΦQ (n, d_Φ); Φ_0 itself without Q."""

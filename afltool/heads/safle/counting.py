@@ -43,16 +43,16 @@ class Collector:
         add_labels(codes, y, labels)
         return Counted(codes, labels, self._raw(X, y, codes) if self.with_linear else {})
 
-    def add(self, found: Counted) -> None:
+    def add(self, counted: Counted) -> None:
         """Add what was counted of a block."""
-        self.labels += found.labels
-        for name, a in found.raw.items():
+        self.labels += counted.labels
+        for name, a in counted.raw.items():
             if name in self.raw:
                 self.raw[name] += a
             else:
                 self.raw[name] = a
-        self._waiting.append(found.codes)
-        self._rows += found.codes.shape[1]
+        self._waiting.append(counted.codes)
+        self._rows += counted.codes.shape[1]
         if self._rows >= ROWS_AT_ONCE:
             self._count_pairs()
 

@@ -87,8 +87,8 @@ class SafleHead(Head):
         self.options.check_room(self._bound()[0], solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
         sums = collector.labels.nbytes
-        for found in cores.each(collector.of, blocks, lambda b: sums + self.room(len(b[1]))):
-            collector.add(found)
+        for counted in cores.each(collector.of, blocks, lambda b: sums + self.room(len(b[1]))):
+            collector.add(counted)
         return collector.result(), NOTHING
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
@@ -133,12 +133,12 @@ class SafleHead(Head):
             return {}
         o, (dim, classes) = self.options, self._bound()
         experts = o.experts_for(dim)
-        found: dict[str, tuple[int | None, ...]] = {
+        shapes: dict[str, tuple[int | None, ...]] = {
             "thresholds": (dim, th.each(o)),
             "digits": (experts, o.digits_of_code),
             "tables": (experts, o.size, classes),
         }
-        return found | ({"linear": (dim, classes)} if o.with_linear else {})
+        return shapes | ({"linear": (dim, classes)} if o.with_linear else {})
 
     def bind(self, dim: int, classes: int) -> Self:
         if self.thresholds is not None and len(self.thresholds) != dim:
@@ -184,8 +184,8 @@ class SafleHead(Head):
         bits = total.context.space.get("fraction_bits")
         thresholds = th.of_counts(total.arrays[HISTOGRAM], bits, self.options)
         self.say_digits()
-        found = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
-        return replace(self, thresholds=thresholds), Found(head=found)
+        facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
+        return replace(self, thresholds=thresholds), Found(head=facts)
 
     def _solved(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         o, (dim, classes) = self.options, self._bound()

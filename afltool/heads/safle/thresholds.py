@@ -30,13 +30,13 @@ def of_counts(counts: NDArray[np.int64], bits: int | None, options: SafleOptions
 def of_source(source: Source, options: SafleOptions) -> F64:
     """Thresholds (d, T) from the file of --thresholds: those of a head, or quantiles of rows."""
     if source.kind == "head":
-        found = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
-        if found.ndim != 2 or found.shape[1] != each(options):
+        thresholds = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
+        if thresholds.ndim != 2 or thresholds.shape[1] != each(options):
             raise MismatchError(
-                f"that head has {found.shape[-1]} thresholds per feature; --bucketing "
+                f"that head has {thresholds.shape[-1]} thresholds per feature; --bucketing "
                 f"{options.bucketing} with --buckets {options.buckets} needs {each(options)}"
             )
-        return found
+        return thresholds
     counts, bits = None, None
     for X in source.blocks:
         bits = X.bits if isinstance(X, FixedPoint) else None

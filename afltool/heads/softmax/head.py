@@ -107,10 +107,10 @@ class SoftmaxHead(Head):
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
         what = f"gradients of {len(V)} columns"
         done = cores.each(work, given, lambda one: 16 * V.size + self.room(len(one[0][1])), what)
-        for number, (left, found) in enumerate(done):
+        for number, (left, sums) in enumerate(done):
             after.put(number, left)
-            if found is not None:
-                yield found
+            if sums is not None:
+                yield sums
         yield from (part.taken() for part in spare.made if part.exact)
 
     def _columns(self, dim: int) -> int:
@@ -199,10 +199,10 @@ class SoftmaxHead(Head):
         facts, gradient = self._measured(before, total, validation)
         rounds = before.further(facts, gradient, total, self.options)
         facts["restarted"] = not self.options.no_momentum and before.risen(facts)
-        found = Found(head={"best_round": rounds.best_round}, round=facts, sent=[rounds.point])
+        result = Found(head={"best_round": rounds.best_round}, round=facts, sent=[rounds.point])
         if self._finished(before, facts, rounds):
-            return self._solved(rounds.best), found
-        return replace(self, rounds=rounds), found
+            return self._solved(rounds.best), result
+        return replace(self, rounds=rounds), result
 
     def _measured(
         self, before: Rounds, total: Statistics, validation: Statistics | None
@@ -249,8 +249,8 @@ class SoftmaxHead(Head):
 
 def _variances(G: F64, H: F64, rows: int) -> F64:
     """Variances (D,) of the columns of Φ, 1 for a constant one; the columns of H add up to Σφ."""
-    found: F64 = rr.spreads(np.diag(G) / rows, H.sum(axis=1) / rows) ** 2
-    return found
+    variances: F64 = rr.spreads(np.diag(G) / rows, H.sum(axis=1) / rows) ** 2
+    return variances
 
 
 def _cut(y: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

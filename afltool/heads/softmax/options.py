@@ -31,12 +31,12 @@ _UNSET = {"experts": f"enough for every digit, at most {MOST_CODES} / V"}
 
 def _lenders() -> dict[str, dict[str, Field[Any]]]:
     """The fields taken over from other heads, by name, then by the --features that has them."""
-    found: dict[str, dict[str, Field[Any]]] = {}
+    lenders: dict[str, dict[str, Field[Any]]] = {}
     for features, (cls, _) in WRAPPED.items():
         for f in fields(cls):
             if f.name in cls.lends:
-                found.setdefault(f.name, {})[features] = f
-    return found
+                lenders.setdefault(f.name, {})[features] = f
+    return lenders
 
 
 def _borrowed(name: str, lenders: dict[str, Field[Any]]) -> tuple[str, str, Any]:

@@ -143,5 +143,5 @@ def _cells(fixed: F64, bins: Bins, out: I64) -> None:
 
 def _counts(cells: I64, like: I64) -> I64:
     """How often each cell of an array occurs among numbers of cells."""
-    found: I64 = np.bincount(cells, minlength=like.size).reshape(like.shape)
-    return found
+    counts: I64 = np.bincount(cells, minlength=like.size).reshape(like.shape)
+    return counts

@@ -46,8 +46,8 @@ class Scored:
     ) -> Scored:
         """Rows with scores (n, C); the first of equal highest scores is predicted."""
         rows, predicted = np.arange(len(y)), scores.argmax(axis=1)
-        told = scores if probabilities is None else probabilities
-        own, confidence = told[rows, y], told[rows, predicted]
+        rated = scores if probabilities is None else probabilities
+        own, confidence = rated[rows, y], rated[rows, predicted]
         kept = scores if keep_scores else None
         return cls(y, predicted, own, confidence, scores.shape[1], kept)
 
@@ -55,10 +55,10 @@ class Scored:
     def joined(cls, parts: Sequence[Scored]) -> Scored:
         """The rows of all parts, one after another."""
         names = ("y", "predicted", "own", "confidence")
-        y, *told = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
+        y, *columns = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
         scores = [p.scores for p in parts if p.scores is not None]
         kept = np.concatenate(scores) if scores else None
-        return cls(y, told[0], told[1], told[2], parts[0].classes, kept)
+        return cls(y, columns[0], columns[1], columns[2], parts[0].classes, kept)
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -68,8 +68,8 @@ class Scored:
     def confusion(self, w: Weights) -> F64:
         """Weight of the rows of each true class (row) and predicted class (column), (C, C)."""
         cells = self.y * self.classes + self.predicted
-        found = np.bincount(cells, w, minlength=self.classes**2).astype(np.float64)
-        return found.reshape(self.classes, self.classes)
+        matrix = np.bincount(cells, w, minlength=self.classes**2).astype(np.float64)
+        return matrix.reshape(self.classes, self.classes)
 
     @cached_property
     def margins(self) -> F64:
@@ -85,13 +85,13 @@ class Scored:
     @cached_property
     def ranked(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """For each class the rows from the lowest margin on, and where equal margins begin."""
-        found = []
+        orders = []
         for margin in self.margins:
             order = np.argsort(margin, kind="stable")
             ordered = margin[order]
             starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-            found.append((order, starts))
-        return found
+            orders.append((order, starts))
+        return orders
 
     def by_margin(self, k: int, w: Weights) -> tuple[F64, F64]:
         """Weight at each margin of class k, the lowest first: of other rows and of its own."""
@@ -151,8 +151,8 @@ def of_positive(each: Callable[[Scored, Weights], F64]) -> Of:
     """A figure of each class as that of the positive one; without a positive class the mean."""
 
     def figure(rows: Scored, w: Weights) -> float:
-        found = each(rows, w)
-        return known_mean(found) if rows.positive is None else float(found[rows.positive])
+        figures = each(rows, w)
+        return known_mean(figures) if rows.positive is None else float(figures[rows.positive])
 
     return figure
 
@@ -271,21 +271,21 @@ def summary(
 
     of, n = {name: partial(FIGURES[name].of, rows) for name in names}, len(rows.y)
     ends = intervals(of, resampled(n, samples, seed, groups)) if samples else {}
-    found = {name: (one(np.ones(n)), *ends.get(name, ())) for name, one in of.items()}
+    figures = {name: (one(np.ones(n)), *ends.get(name, ())) for name, one in of.items()}
     parts = ("value", "low", "high")
-    return {name: dict(zip(parts, nulls(one), strict=False)) for name, one in found.items()}
+    return {name: dict(zip(parts, nulls(one), strict=False)) for name, one in figures.items()}
 
 
 def by_part(
     rows: Scored, names: Sequence[str], parts: Sequence[str]
 ) -> dict[str, dict[str, float | int | None]]:
     """Number of rows and figures for each value in ``parts``, which has one value per row."""
-    column, found = np.array(parts, dtype=object), {}
+    column, by_name = np.array(parts, dtype=object), {}
     for part in sorted(set(parts)):
         w = (column == part).astype(float)
         values = nulls(FIGURES[name].of(rows, w) for name in names)
-        found[part] = {"n": int(w.sum()), **dict(zip(names, values, strict=True))}
-    return found
+        by_name[part] = {"n": int(w.sum()), **dict(zip(names, values, strict=True))}
+    return by_name
 
 
 def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:

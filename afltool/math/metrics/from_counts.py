@@ -65,15 +65,15 @@ def kappa(confusion: I64) -> float:
 def matthews(confusion: I64) -> float:
     """Matthews' correlation coefficient of C classes (Gorodkin 2004); 0 where it is 0/0."""
     n, right, chance = _sums(confusion)
-    true, said = (sum(int(x) ** 2 for x in confusion.sum(axis=axis)) for axis in (1, 0))
-    under = (n * n - true) * (n * n - said)
+    true, predicted = (sum(int(x) ** 2 for x in confusion.sum(axis=axis)) for axis in (1, 0))
+    under = (n * n - true) * (n * n - predicted)
     return float((n * right - chance) / under**0.5) if under > 0 else 0.0
 
 
 def _sums(confusion: I64) -> tuple[int, int, int]:
     """Rows, right ones, and Σ_c (rows of c) (predictions of c), as whole numbers of any size."""
-    of, said = confusion.sum(axis=1).tolist(), confusion.sum(axis=0).tolist()
-    return sum(of), int(confusion.trace()), sum(a * b for a, b in zip(of, said, strict=True))
+    of, predicted = confusion.sum(axis=1).tolist(), confusion.sum(axis=0).tolist()
+    return sum(of), int(confusion.trace()), sum(a * b for a, b in zip(of, predicted, strict=True))
 
 
 def exact(confusion: I64) -> dict[str, float]:
@@ -95,13 +95,13 @@ def exact(confusion: I64) -> dict[str, float]:
 
 def areas(scores: I64) -> list[Range]:
     """AUC of each class against the rest: pairs of rows within a bin may be in either order."""
-    found = []
+    ranges = []
     for others, own in scores:
         pairs = int(own.sum()) * int(others.sum())
         below = np.cumsum(others) - others
         sure, open_ = float((own * below).sum()), float((own * others).sum())
-        found.append(Range(sure / pairs, (sure + open_) / pairs) if pairs else _NONE)
-    return found
+        ranges.append(Range(sure / pairs, (sure + open_) / pairs) if pairs else _NONE)
+    return ranges
 
 
 def average_precisions(scores: I64) -> list[Range]:
@@ -111,15 +111,15 @@ def average_precisions(scores: I64) -> list[Range]:
     precision at its j-th row of the class is at least (t + j) / (t + j + f + m), and at most
     (t + p) / (t + p + f). Σ_j 1 / (a + j) ≤ log((a + p) / a).
     """
-    found = []
+    ranges = []
     for others, own in scores[:, :, ::-1].astype(np.float64):
         t, f, used = np.cumsum(own) - own, np.cumsum(others) - others, own > 0
         t, f, p, m = (a[used] for a in (t, f, own, others))
         total, worst = own.sum(), np.maximum(f + m, 0.5)
         low = p - np.where(f + m > 0, worst * np.log1p(p / (t + worst)), 0.0)
         high = p * (t + p) / (t + p + f)
-        found.append(Range(low.sum() / total, high.sum() / total) if total else _NONE)
-    return found
+        ranges.append(Range(low.sum() / total, high.sum() / total) if total else _NONE)
+    return ranges
 
 
 def reliability(confidence: I64, edges: F64) -> dict[str, Array]:

@@ -36,12 +36,12 @@ def intervals(
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
     values = np.array([[of(w) for of in figures.values()] for w in samples])
-    found = {}
+    by_name = {}
     for name, column in zip(figures, values.reshape(-1, len(figures)).T, strict=True):
         known = column[~np.isnan(column)]
         ends = np.quantile(known, LEVELS) if len(known) else [np.nan] * 2
-        found[name] = (float(ends[0]), float(ends[1]))
-    return found
+        by_name[name] = (float(ends[0]), float(ends[1]))
+    return by_name
 
 
 def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:

@@ -62,9 +62,9 @@ def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
                 f"{step.name} would be an array of {step.tasks} tasks; Slurm takes "
                 f"{site.max_array} here (--max-array): choose a {other}"
             )
-    found = {"common.sh": scripts.common(folder, config.first_head, site)}
-    found |= {f"{s.name}.sh": scripts.script(s, folder, site, start) for s in planned}
-    return {**found, "submit.sh": scripts.submitting(planned, folder, site)}
+    texts = {"common.sh": scripts.common(folder, config.first_head, site)}
+    texts |= {f"{s.name}.sh": scripts.script(s, folder, site, start) for s in planned}
+    return {**texts, "submit.sh": scripts.submitting(planned, folder, site)}
 
 
 def check_slurm(config: RunConfig) -> None:
@@ -97,8 +97,8 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
             Alone().carry_out(step)
     write_scripts(place / RunFolder.SLURM, texts)
     own = [asdict(step) for step in jobs(config, site)]
-    found = [{k: v for k, v in one.items() if k not in ("about", "body")} for one in own]
-    write_json({"steps": found}, place / RunFolder.PLAN, overwrite=True)
+    records = [{k: v for k, v in one.items() if k not in ("about", "body")} for one in own]
+    write_json({"steps": records}, place / RunFolder.PLAN, overwrite=True)
     return place / RunFolder.SUBMIT
 
 
@@ -120,9 +120,9 @@ def submit(script: Path) -> list[str]:
     except OSError as error:
         raise InputError(f"cannot run bash: {error.strerror}") from None
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
+        answer = " ".join((done.stderr or done.stdout).split())
         raise InputError(
-            f"{script} could not submit everything: {said}; is sbatch on this machine's PATH? "
+            f"{script} could not submit everything: {answer}; is sbatch on this machine's PATH? "
             "What is in the queue stays there; run the command again"
         )
     return done.stdout.splitlines()
@@ -151,14 +151,14 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
 def _at_solve(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
     """What `solve` is told because the head, which was made before, has other options."""
     start = config.first_head or folder.first_head
-    found = at_solve(config, start) if _is_there(config, start) else {}
-    for name, value in found.items():
+    work = at_solve(config, start) if _is_there(config, start) else {}
+    for name, value in work.items():
         if value is None or value is False:
             raise OutputExistsError(
                 f"{start} was made with {flag(name)}, which a script cannot take back: choose "
                 "another -o"
             )
-    return found
+    return work
 
 
 def _is_there(config: RunConfig, start: Path) -> bool:
@@ -188,7 +188,7 @@ def write_scripts(folder: Path, texts: Mapping[str, str]) -> None:
     digests = {path.name: {_sha(_bytes(path))} for path in there}
     for name, text in texts.items():
         digests.setdefault(name, set()).add(_sha(as_bytes(text)))
-    kept = {name: sorted(found) for name, found in digests.items() if name in texts}
+    kept = {name: sorted(names) for name, names in digests.items() if name in texts}
     with distinct_files():  # it was read just now
         write_json(kept, folder / RECORD, overwrite=True)  # first: the command may be killed
     for path in there:
@@ -204,10 +204,10 @@ def _record(folder: Path) -> dict[str, list[str]] | None:
     if not path.exists():
         return None
     with distinct_files():
-        found = read_json(path, "digests of scripts")
-    if not isinstance(found, dict) or any(mismatch(one, [str]) for one in found.values()):
+        digests = read_json(path, "digests of scripts")
+    if not isinstance(digests, dict) or any(mismatch(one, [str]) for one in digests.values()):
         raise OutputExistsError(f"{path} is not what this command writes there: move it away")
-    return found
+    return digests
 
 
 def _is_own(path: Path, known: Mapping[str, list[str]] | None) -> bool:

@@ -45,12 +45,12 @@ class Queue:
 
 def ask() -> Queue | None:
     """The queue; None where there is no Slurm, or none that answers with lines of a queue."""
-    said = _said(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r|%j"])
-    if said is None:
+    answer = _said(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r|%j"])
+    if answer is None:
         return None
-    lines = [line for line in said.splitlines() if line.strip()]
-    found = dict(filter(None, map(_state_of, lines)))
-    return None if lines and not found else Queue(found)
+    lines = [line for line in answer.splitlines() if line.strip()]
+    states = dict(filter(None, map(_state_of, lines)))
+    return None if lines and not states else Queue(states)
 
 
 def _state_of(line: str) -> tuple[tuple[Submitted, int], str] | None:
@@ -75,18 +75,18 @@ def _said(words: list[str]) -> str | None:
     except OSError:
         return None
     assert process.stdout is not None
-    found, until = bytearray(), time.monotonic() + PATIENCE
+    output, until = bytearray(), time.monotonic() + PATIENCE
     try:
         with selectors.DefaultSelector() as waiting:
             waiting.register(process.stdout, selectors.EVENT_READ)
-            while len(found) <= MOST_ANSWER and (left := until - time.monotonic()) > 0:
+            while len(output) <= MOST_ANSWER and (left := until - time.monotonic()) > 0:
                 if not waiting.select(left):
                     break
                 part = os.read(process.stdout.fileno(), 1 << 16)
                 if not part:
                     left = max(0.1, until - time.monotonic())
-                    return found.decode(errors="replace") if process.wait(left) == 0 else None
-                found += part
+                    return output.decode(errors="replace") if process.wait(left) == 0 else None
+                output += part
     except subprocess.TimeoutExpired:
         pass
     finally:
@@ -110,10 +110,10 @@ def last_log(folder: Path, name: str, number: int, task: int | None) -> tuple[Pa
     """The newest log of a step (of one of its tasks), and the last error in it or its last line."""
     ending = "" if task is None else f"_{task}"
     logs = (folder / RunFolder.LOGS).glob(f"{name}-{number}-*{ending}.log")
-    found = sorted((p.stat().st_mtime, p) for p in logs if p.is_file())
-    if not found:
+    latest = sorted((p.stat().st_mtime, p) for p in logs if p.is_file())
+    if not latest:
         return None
-    path = found[-1][1]
+    path = latest[-1][1]
     with path.open("rb") as file:  # a log may be long
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_END))

@@ -88,8 +88,8 @@ def header(step: Job, folder: Path, site: Site, start: Path) -> list[str]:
         "gres": f"gpu:{s.gpus}" if s.gpus else None,
         "signal": f"B:USR1@{s.warn}",
     }
-    asked = [f"#SBATCH --{k}={shell.for_sbatch(v)}" for k, v in options.items() if v is not None]
-    lines = ["#!/bin/bash", f"# {step.about}", *asked, "#SBATCH --requeue"]
+    wishes = [f"#SBATCH --{k}={shell.for_sbatch(v)}" for k, v in options.items() if v is not None]
+    lines = ["#!/bin/bash", f"# {step.about}", *wishes, "#SBATCH --requeue"]
     return [*lines, f"source {quoted(folder / RunFolder.COMMON)}"]
 
 

@@ -86,17 +86,17 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"stages": {}}
+    site: dict[str, Any] = {"stages": {}}
     for key, value in inputs.read_toml(path, "the site").items():
         if isinstance(value, dict):
             if key not in JOBS:
                 raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(JOBS)}")
             inner = [_entry(path, name, v, OF_A_STAGE) for name, v in value.items()]
-            found["stages"][key] = dict(inner)
+            site["stages"][key] = dict(inner)
         else:
             name, value = _entry(path, key, value, [f.name for f in fields(Site)][:-1])
-            found[name] = value
-    return found
+            site[name] = value
+    return site
 
 
 def _entry(path: Path, key: str, value: Any, known: Any) -> tuple[str, Any]:

@@ -109,8 +109,8 @@ def read_plan(path: Path) -> list[Job]:
         InputError: it cannot be read.
         CorruptFileError: it is not what `slurm` writes.
     """
-    found = read_json(path, "the steps of the jobs", MOST_PLAN)
-    steps = found.get("steps") if isinstance(found, dict) else None
+    plan = read_json(path, "the steps of the jobs", MOST_PLAN)
+    steps = plan.get("steps") if isinstance(plan, dict) else None
     if not isinstance(steps, list) or not all(_is_step(one) for one in steps):
         raise CorruptFileError(
             f"{path} is not what afltool slurm writes: run the same afltool slurm … again, which "
@@ -175,9 +175,9 @@ def _work(folder: Path, step: Job, number: int, answer: queue.Queue | None) -> W
         failed = tuple(i for i in missing if tasks and i not in states)
         return Work(name, number, total, count, busy, failed, job)
     log = queue.last_log(folder, name, at, missing[0] if tasks else None)
-    where, said = (str(log[0]), log[1]) if log else (None, None)
+    where, text = (str(log[0]), log[1]) if log else (None, None)
     failed = tuple(missing) if tasks else ()
-    return Work(name, number, total, count, "failed", failed, job, where, said)
+    return Work(name, number, total, count, "failed", failed, job, where, text)
 
 
 def _names_in(folder: Path) -> frozenset[str]:

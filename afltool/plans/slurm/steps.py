@@ -127,14 +127,14 @@ class _Jobs:
         if self.config.own.keep_clients:
             return [self.each(step, parts)]
         about = f"Statistics of the clients' rows; task I sums part I of {tasks} of the clients."
-        found = [_of_level("04-local-stats", about, parts, parts.steps(ME))]
+        jobs = [_of_level("04-local-stats", about, parts, parts.steps(ME))]
         while parts.count > fan_in:
-            level = f"level-{len(found)}-of-{tasks}-by-{fan_in}"
+            level = f"level-{len(jobs)}-of-{tasks}-by-{fan_in}"
             parts = parts.above(fan_in, Bash("$parts") / level)
-            found.append(_sums_of_sums(f"04-aggregate-{len(found)}", parts))
+            jobs.append(_sums_of_sums(f"04-aggregate-{len(jobs)}", parts))
         about = "The top of the tree: the sum over all clients."
         body = _calls(parts.joined(0, parts.count - 1))
-        return [*found, Job("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)]
+        return [*jobs, Job("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)]
 
     def each(self, step: Step, parts: Array) -> Job:
         """One file a client, which are added up one after another as `run --keep-clients` does."""
@@ -211,8 +211,8 @@ def _call(step: Step, after: Iterable[str] = ()) -> str:
             files = f'files "{one.folder}" {one.first} {one.last}\n'
             step = replace(step, inputs={**step.inputs, role: (Bash("${files[@]}"),)})
     lines, line = [], f"stage {step.stage.name}"
-    said = (f"{name} {'' if value is None else _text(value)}" for name, value in step.words())
-    for word in [*map(str.strip, said), f"-o {_text(step.out)}", *after]:
+    words = (f"{name} {'' if value is None else _text(value)}" for name, value in step.words())
+    for word in [*map(str.strip, words), f"-o {_text(step.out)}", *after]:
         if len(line) + len(word) > WIDTH:
             lines.append(line)
             line = "   "

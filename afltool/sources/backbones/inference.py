@@ -241,9 +241,9 @@ def _fold(module: nn.Module, conv_name: str, norm_name: str) -> None:
 def _same_output(module: nn.Module, folded: nn.Module, probe: Tensor) -> bool:
     expected = module(probe)
     try:
-        found = folded(probe)
+        output = folded(probe)
     # A network that uses the insides of its batch norms keeps them.
     except Exception:
         return False
-    difference = (found - expected).abs().max()
+    difference = (output - expected).abs().max()
     return bool(difference <= FOLDING_TOLERANCE * expected.abs().max())

@@ -108,8 +108,8 @@ def load_backbone(
         module, slices = cut_at(module, nodes, classifier, name, image_size)
         what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
     named = () if one_plain_place(tuple(nodes)) else tuple(slices)
-    told: dict[str, Any] = {"name": name, "weights": label, "weights_digest": digest, "node": what}
-    return Backbone(**told, dim=dim, slices=named, module=module.eval())
+    facts: dict[str, Any] = {"name": name, "weights": label, "weights_digest": digest, "node": what}
+    return Backbone(**facts, dim=dim, slices=named, module=module.eval())
 
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:

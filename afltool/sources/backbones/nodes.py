@@ -54,10 +54,10 @@ def check_features(module: nn.Module, node: str, dim: int, name: str, image_size
     hook.remove()
     is_tensor = isinstance(output, torch.Tensor)
     if not is_tensor or output.shape != (2, dim) or not torch.equal(output, entered[-1]):
-        found = tuple(output.shape) if is_tensor else type(output).__name__
+        shape = tuple(output.shape) if is_tensor else type(output).__name__
         raise UsageError(
             f"{name}: expected its last linear layer, {node}, to be its classifier, with features "
-            f"of shape (n, {dim}); without it the output is {found}. Choose a layer with --node, "
+            f"of shape (n, {dim}); without it the output is {shape}. Choose a layer with --node, "
             "or another backbone."
         )
 
@@ -123,15 +123,15 @@ def _spelled_out(
     module: nn.Module, nodes: Sequence[Node], name: str, image_size: int
 ) -> list[Node]:
     """The nodes, with `STAGES` replaced by the nodes that it stands for."""
-    found: list[Node] = []
+    listed: list[Node] = []
     for node in nodes:
         staged = node.name == STAGES
         for one in stage_nodes(module, image_size, name, node.scale) if staged else [node]:
             if staged and node.pooling is not None and one.name != PENULTIMATE:
                 one = replace(one, pooling=node.pooling)
-            found.append(one)
-    refuse_twice([node.slice_name for node in found])
-    return found
+            listed.append(one)
+    refuse_twice([node.slice_name for node in listed])
+    return listed
 
 
 def _traced(module: nn.Module, names: Sequence[str], classifier: str | None, name: str) -> bool:
@@ -258,12 +258,12 @@ def _stage_ends(module: nn.Module, image_size: int, what: str) -> list[Ran]:
         if ran.times == 1 and len(ran.shape) in (3, 4) and ran.shape[0] == 2:
             by_parent.setdefault(ran.name.rpartition(".")[0], []).append(ran)
     parents = sorted(by_parent, key=lambda name: name.count(".") + bool(name))
-    found = max((_ends(by_parent[parent]) for parent in parents), key=len, default=[])
-    if len(found) < 2:
+    ends = max((_ends(by_parent[parent]) for parent in parents), key=len, default=[])
+    if len(ends) < 2:
         raise UsageError(
             f"no stages were found in {what}: name the nodes with --node (--list-nodes shows them)"
         )
-    return found
+    return ends
 
 
 def _ends(siblings: list[Ran]) -> list[Ran]:

@@ -122,10 +122,10 @@ def hub_file(url: str, what: str) -> Path:
         with downloading(what, advice):
             path.parent.mkdir(parents=True, exist_ok=True)
             hub.download_url_to_file(url, str(path), expected or None)
-    found = sha256_of_file(path)
-    if not found.startswith(expected):
+    digest = sha256_of_file(path)
+    if not digest.startswith(expected):
         raise CorruptFileError(
-            f"{path}: expected a SHA-256 that starts with {expected}, found {found[:12]}… "
+            f"{path}: expected a SHA-256 that starts with {expected}, found {digest[:12]}… "
             f"({path.stat().st_size:,} bytes). Delete the file and fetch it again."
         )
     return path

@@ -181,11 +181,11 @@ class Catch:
                     self._hooked[name] = layer
 
     def keep(self, name: str, _layer: Any, _inputs: Any, output: Any) -> None:
-        found = getattr(self._found, "outputs", None)
-        if found is None or name in found:
+        outputs = getattr(self._found, "outputs", None)
+        if outputs is None or name in outputs:
             return
-        found[name] = output
-        if not self.to_the_end and len(found) == len(self.names):
+        outputs[name] = output
+        if not self.to_the_end and len(outputs) == len(self.names):
             raise Reached
 
     def so_far(self) -> list[str]:
@@ -195,10 +195,10 @@ class Catch:
     @contextmanager
     def passing(self) -> Iterator[dict[str, Any]]:
         """The outputs of the pass that runs inside the block."""
-        found: dict[str, Any] = {}
-        self._found.outputs = found
+        outputs: dict[str, Any] = {}
+        self._found.outputs = outputs
         try:
-            yield found
+            yield outputs
         except Reached:
             pass
         finally:

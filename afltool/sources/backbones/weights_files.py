@@ -132,15 +132,15 @@ def load_state(module: nn.Module, state: State, classifier: str | None, what: st
             if a.is_floating_point() != b.is_floating_point()
         ],
     }
-    found = [
+    kinds = [
         f"{len(keys)} {kind}, first {', '.join(keys[:3])}"
         for kind, keys in problems.items()
         if keys
     ]
-    if found:
+    if kinds:
         raise InvalidDataError(
             f"{what}: expected the {len(own)} tensors of this network, found {len(given)}; "
-            f"{'; '.join(found)}. Are they weights of this backbone (and, for a vision "
+            f"{'; '.join(kinds)}. Are they weights of this backbone (and, for a vision "
             "transformer, image size)?"
         )
     complete: Any = OrderedDict(given)

@@ -211,10 +211,10 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
         )
     reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
-        found = reader(path, keys)
+        embeddings = reader(path, keys)
 
     def blocks() -> Iterator[Array]:
         with readable(path):  # an error between two of them names the file
-            yield from found.blocks()
+            yield from embeddings.blocks()
 
-    return replace(found, blocks=blocks)
+    return replace(embeddings, blocks=blocks)

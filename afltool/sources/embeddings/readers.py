@@ -70,12 +70,13 @@ def _header(file: IO[bytes], name: str, held: int) -> _Header:
         raise ValueError(f"{name} is an array of Python objects, which would have to be executed")
     if any(side < 0 for side in shape):
         raise ValueError(f"{name} claims the shape {shape}")
-    found = _Header(shape, "F" if fortran else "C", dtype, file.tell())
-    if found.start + found.size != held:
+    header = _Header(shape, "F" if fortran else "C", dtype, file.tell())
+    if header.start + header.size != held:
         raise ValueError(
-            f"{name} claims the shape {shape}, {found.size:,} bytes; it has {held - found.start:,}"
+            f"{name} claims the shape {shape}, {header.size:,} bytes; "
+            f"it has {held - header.start:,}"
         )
-    return found
+    return header
 
 
 def open_npy(path: Path, keys: Keys) -> Embeddings:

@@ -62,8 +62,8 @@ class OnnxRuntime:
         )
 
     def run(self, pixels: U8) -> F32:
-        found: F32 = self._session.run([FEATURES], {PIXELS: pixels})[0]
-        return found
+        features: F32 = self._session.run([FEATURES], {PIXELS: pixels})[0]
+        return features
 
 
 class OpenVino:
@@ -92,8 +92,8 @@ class OpenVino:
         request = getattr(self._own, "request", None)
         if request is None:
             request = self._own.request = self._compiled.create_infer_request()
-        found: F32 = np.array(request.infer([pixels])[0], dtype=np.float32)
-        return found
+        features: F32 = np.array(request.infer([pixels])[0], dtype=np.float32)
+        return features
 
 
 ENGINES: Mapping[str, Callable[[bytes, int, int, str], Engine]] = {
@@ -119,16 +119,16 @@ def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
     what, way = f"{name} {metadata.version(name)}", frozen.preprocessing
     try:
         engine: Engine = cls(frozen.graph.tobytes(), way.crop, threads, precision)
-        found, expected = in_steps(engine, way.probe()), frozen.expected
+        steps, expected = in_steps(engine, way.probe()), frozen.expected
     except EngineError:
         raise
     # The runtimes raise classes of their own, and RuntimeError.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise EngineError(f"{what} cannot run this network: {reason}") from error
-    if found.shape != expected.shape:
-        raise EngineError(f"{what} gives {found.shape} features, PyTorch {expected.shape}")
-    away = float(np.abs(found - expected).max() / max(float(np.abs(expected).max()), 1e-30))
+    if steps.shape != expected.shape:
+        raise EngineError(f"{what} gives {steps.shape} features, PyTorch {expected.shape}")
+    away = float(np.abs(steps - expected).max() / max(float(np.abs(expected).max()), 1e-30))
     if not away <= TOLERANCE[precision]:  # NaN, too
         raise EngineError(
             f"{what} gives other features than PyTorch on known pictures: they differ by "

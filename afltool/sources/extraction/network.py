@@ -139,21 +139,21 @@ class OneDecoding:
     def decode(self, network: Network, index: int) -> U8:
         """`Network.decode`, which has the reason for a picture that cannot be used."""
         with self._lock:
-            lock, found = self._found.setdefault(index, (Lock(), {}))
+            lock, views = self._found.setdefault(index, (Lock(), {}))
         with lock:
-            if network.preprocessing not in found:
-                self._see(index, found)
-            pixels = found.pop(network.preprocessing, None)
-            if not found:
+            if network.preprocessing not in views:
+                self._see(index, views)
+            pixels = views.pop(network.preprocessing, None)
+            if not views:
                 self._found.pop(index, None)
         return network.decode(self.pictures, index) if pixels is None else pixels
 
-    def _see(self, index: int, found: dict[Preprocessing, U8]) -> None:
+    def _see(self, index: int, views: dict[Preprocessing, U8]) -> None:
         with suppress(CorruptImageError):
             picture = self.pictures.load(index)
             for way in (way for way, begin in self.begins.items() if begin <= index):
                 with suppress(ValueError):
-                    found[way] = way.pixels(picture)
+                    views[way] = way.pixels(picture)
 
 
 AHEAD = 4  # batches decoded ahead of the network

@@ -56,15 +56,15 @@ def known(name: str, o: SeenOptions, folder: Path, keep: bool = False) -> Known:
     begun, states = time.time_ns(), [weights_state(o.weights)]
     about = [name, o.weights, o.seed, o.preprocess, o.side]
     key = Digest().json("known", [about, states, surroundings()]).hex()
-    found = recall(folder, key)
-    if found is None:
+    record = recall(folder, key)
+    if record is None:
         way = preprocessing_for(o.preprocess, name, o.weights, o.side).describe()
         identity = weights_identity(name, o.weights, o.seed)
-        found = {"stage": "known", "options": {"weights": identity, "preprocessing": way}}
+        record = {"stage": "known", "options": {"weights": identity, "preprocessing": way}}
         if keep:
-            remember(folder, key, found, states, begun)
-    told = found["options"]
-    return Known(told["weights"], Preprocessing.of(told["preprocessing"]))
+            remember(folder, key, record, states, begun)
+    options = record["options"]
+    return Known(options["weights"], Preprocessing.of(options["preprocessing"]))
 
 
 def surroundings() -> dict[str, Any]:
@@ -86,10 +86,10 @@ def surroundings() -> dict[str, Any]:
 def recall(folder: Path, key: str) -> dict[str, Any] | None:
     """The recipe remembered under ``key``, or None."""
     try:
-        found = json.loads((folder / "index" / f"{key}.json").read_text("utf-8"))
+        record = json.loads((folder / "index" / f"{key}.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"stage", "options"} <= found.keys() else None
+    return record if isinstance(record, dict) and {"stage", "options"} <= record.keys() else None
 
 
 def remember(folder: Path, key: str, recipe: Mapping[str, Any], states: Any, begun_ns: int) -> None:

@@ -89,8 +89,8 @@ class Asked:
 
     def preprocessing(self) -> Preprocessing:
         """How images are prepared; views may be cut from larger squares than the network sees."""
-        found = self.known.preprocessing
-        return found.at(self.given.seen.outer(found.crop))
+        way = self.known.preprocessing
+        return way.at(self.given.seen.outer(way.crop))
 
     def side(self) -> int:
         """Of the squares that the network sees."""
@@ -132,10 +132,10 @@ class Asked:
         shard = None if self.part.count == 1 else str(self.part)
         decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT - {"node"}
         names = decisive & (ALWAYS | o.chosen().keys())
-        found = {name: text_form(getattr(o, name)) for name in names}
+        values = {name: text_form(getattr(o, name)) for name in names}
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
-            found["node"] = nodes[0] if len(nodes) == 1 else nodes
-        return {**found, "fraction_bits": o.bits, "shard": shard}
+            values["node"] = nodes[0] if len(nodes) == 1 else nodes
+        return {**values, "fraction_bits": o.bits, "shard": shard}
 
     def recipe(self) -> dict[str, Any]:
         dataset, o = self.dataset(), self.given
@@ -165,26 +165,26 @@ class Asked:
         return Digest().json("answer", everything).hex()
 
 
-def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
+def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
     """The path of the features in the store, and their recipe.
 
     The key there is a digest of the recipe. To make it takes seconds: PyTorch, torchvision and the
     data set have to be imported for the digests in it. So the recipe is remembered.
     """
-    folder, begun = store_folder(asked.given), time.time_ns()  # the clock of file systems
-    states = asked.states()
-    key = asked.key(states)
+    folder, begun = store_folder(request.given), time.time_ns()  # the clock of file systems
+    states = request.states()
+    key = request.key(states)
     made_by = recall(folder, key)
     if made_by is None:
-        made_by = asked.recipe()
+        made_by = request.recipe()
         remember(folder, key, made_by, states, begun)
-    return _place(asked.given, made_by), made_by
+    return _place(request.given, made_by), made_by
 
 
-def is_kept(asked: Asked) -> bool:
+def is_kept(request: Asked) -> bool:
     """Whether the store has a file for these features; needs no images and no PyTorch."""
-    made_by = recall(store_folder(asked.given), asked.key(asked.states()))
-    return made_by is not None and _place(asked.given, made_by).exists()
+    made_by = recall(store_folder(request.given), request.key(request.states()))
+    return made_by is not None and _place(request.given, made_by).exists()
 
 
 def _place(options: ExtractOptions, made_by: dict[str, Any]) -> Path:

@@ -133,25 +133,25 @@ class Scorer:
 
     def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Value]]:
         """A list of cells for each item of a block, in the order of `columns`."""
-        found = iter([] if scored is None else self._cells(scored))
+        cells = iter([] if scored is None else self._cells(scored))
         self.errors += len(block.why)
         blank = [None] * (len(self.columns) - 4)
         for i, name in enumerate(block.names):
             if i in block.why:
                 yield [name, None, None, block.why[i], *blank]
                 continue
-            first, score, *more = next(found)
+            first, score, *more = next(cells)
             if score < self.least:
                 self.errors += 1
                 yield [name, None, score, f"below --min-confidence {self.least:g}", *more]
             else:
                 yield [name, first, score, None, *more]
 
-    def _cells(self, found: Scored) -> Iterator[list[Any]]:
-        order, best = found.order, found.best
-        told = order[best[:, 0] >= self.least, 0] if self.least else order[:, 0]
-        self.counts += np.bincount(told, minlength=len(self.classes))
-        rows = zip(order.tolist(), best.tolist(), found.sets, found.every.tolist(), strict=True)
+    def _cells(self, scored: Scored) -> Iterator[list[Any]]:
+        order, best = scored.order, scored.best
+        predicted = order[best[:, 0] >= self.least, 0] if self.least else order[:, 0]
+        self.counts += np.bincount(predicted, minlength=len(self.classes))
+        rows = zip(order.tolist(), best.tolist(), scored.sets, scored.every.tolist(), strict=True)
         for places, values, *more in rows:
             pairs = zip(places, values, strict=True)
             named = (cell for k, value in pairs for cell in (self.classes[k], value))
@@ -205,10 +205,10 @@ def network_of(
     if space is None:
         raise UsageError(f"the head {head} does not name its feature space")
     how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
-    asked = options_for(space, **how)
+    wanted = options_for(space, **how)
     graph = None if frozen is None else read_frozen(frozen)
-    network = load_network(asked, preprocessing_of(space), graph)
-    where = difference(space, space_of(network, asked), "in the head", "in this network")
+    network = load_network(wanted, preprocessing_of(space), graph)
+    where = difference(space, space_of(network, wanted), "in the head", "in this network")
     if where:
         name = where.partition(" ")[0].partition(".")[0]
         raise MismatchError(

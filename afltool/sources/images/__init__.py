@@ -55,18 +55,18 @@ def open_dataset(
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
-    found, path = named(spec)
-    if checksums is not None and not found.checksums:
+    kind, path = named(spec)
+    if checksums is not None and not kind.checksums:
         those = ", ".join(one.name for one in DATASETS.values() if one.checksums)
         raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
     for option, column in (("path", path_column), ("label", label_column)):
-        if column is not None and option not in found.columns:
+        if column is not None and option not in kind.columns:
             those = ", ".join(one.shown for one in DATASETS.values() if option in one.columns)
             raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
     known = None if classes is None else _checked_classes(classes)
     columns = path_column or "path", label_column or "label"
-    asked = DatasetRequest(spec, path, split, data_root, known, checksums, unlabelled, *columns)
-    dataset: ImageDataset = import_module(found.module, __name__).open_rows(asked)
+    request = DatasetRequest(spec, path, split, data_root, known, checksums, unlabelled, *columns)
+    dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
     if unlabelled:
         dataset = dataset.without_labels()
     return dataset if limit is None else dataset.limited(limit)
@@ -78,9 +78,9 @@ def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
     It reads no file and imports little. A data set of a folder or a table lists its files only when
     it is opened, which takes little time.
     """
-    found, _ = named(spec)
-    files = getattr(import_module(found.module, __name__), "files", None)
-    paths = [] if files is None else sorted(files(found.name, root))
+    dataset, _ = named(spec)
+    files = getattr(import_module(dataset.module, __name__), "files", None)
+    paths = [] if files is None else sorted(files(dataset.name, root))
     return [[str(path), file_state(path)] for path in paths] or None
 
 
@@ -102,6 +102,6 @@ def _checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(classes)
     twice = [name for name, times in Counter(names).items() if times > 1]
     if not names or twice:
-        found = f"{', '.join(twice)} twice" if twice else "none"
-        raise UsageError(f"the list of classes must name each class once; found {found}.")
+        why = f"{', '.join(twice)} twice" if twice else "none"
+        raise UsageError(f"the list of classes must name each class once; found {why}.")
     return names

@@ -155,7 +155,7 @@ class ImageDataset:
 
 
 def make_dataset(
-    asked: DatasetRequest,
+    request: DatasetRequest,
     classes: Sequence[str],
     row_ids: NDArray[np.bytes_],
     labels: NDArray[np.integer[Any]],
@@ -167,7 +167,7 @@ def make_dataset(
     Raises `InvalidDataError`: no rows, fewer than two classes, a label out of range, a class that
     is not in ``asked.classes``.
     """
-    name, split = asked.spec, asked.split
+    name, split = request.spec, request.split
     names.check_text("data set", name)
     for label in classes:
         names.check_text("class name", label)
@@ -181,15 +181,15 @@ def make_dataset(
             f"{name}: expected labels from 0 to {len(classes) - 1} ({len(classes)} classes), "
             f"found {numbers.min()} to {numbers.max()}."
         )
-    if asked.classes is not None:
-        number = {label: i for i, label in enumerate(asked.classes)}
+    if request.classes is not None:
+        number = {label: i for i, label in enumerate(request.classes)}
         if unknown := [label for label in classes if label not in number]:
             raise InvalidDataError(
                 f"{name}: {len(unknown)} class(es) are not in the given list of {len(number)}: "
                 f"{shorten(unknown)}. Add them to the list, or remove them from the data."
             )
         numbers = np.array([number[label] for label in classes], dtype=np.int64)[numbers]
-        classes = asked.classes
+        classes = request.classes
     if len(classes) < 2:
         raise InvalidDataError(
             f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "
@@ -201,20 +201,23 @@ def make_dataset(
 
 
 def make_unlabelled(
-    asked: DatasetRequest, row_ids: NDArray[np.bytes_], source: str, pictures: Pictures
+    request: DatasetRequest, row_ids: NDArray[np.bytes_], source: str, pictures: Pictures
 ) -> ImageDataset:
     """As `make_dataset`, of rows without labels."""
-    names.check_text("data set", asked.spec)
-    places, sha = np.arange(len(row_ids), dtype=np.int64), digest("unlabelled", asked.split, source)
-    return ImageDataset(asked.spec, asked.split, (), row_ids, None, sha, pictures, places)
+    names.check_text("data set", request.spec)
+    places, sha = (
+        np.arange(len(row_ids), dtype=np.int64),
+        digest("unlabelled", request.split, source),
+    )
+    return ImageDataset(request.spec, request.split, (), row_ids, None, sha, pictures, places)
 
 
 def class_names(labels: Iterable[str]) -> list[str]:
     """The classes of such labels: as numbers if all are whole numbers, else by their bytes."""
-    found = set(labels)
-    if all(re.fullmatch(r"0|-?[1-9][0-9]*", label, re.ASCII) for label in found):
-        return sorted(found, key=int)
-    return sorted(found, key=lambda label: label.encode())
+    names = set(labels)
+    if all(re.fullmatch(r"0|-?[1-9][0-9]*", label, re.ASCII) for label in names):
+        return sorted(names, key=int)
+    return sorted(names, key=lambda label: label.encode())
 
 
 def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:

@@ -43,14 +43,14 @@ META = {
 }
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """``cifar10`` or ``cifar100`` in the Python version's pickles.
 
     The MD5 of a pickle is checked first, against the published one or that in ``checksums``. The
     unpickler can build only arrays and plain containers.
     """
-    name, root, checksums = asked.spec, asked.root, asked.checksums
-    batches, (meta, key, md5) = SPLITS[name][asked.split], META[name]
+    name, root, checksums = request.spec, request.root, request.checksums
+    batches, (meta, key, md5) = SPLITS[name][request.split], META[name]
     published = {**batches, meta: md5}
     folder = root / FOLDERS[name]
     if checksums is None and (missing := _missing(folder, published)):
@@ -73,7 +73,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     read = [_cifar_batch(files[file], LABELS[name]) for file in batches]
     parts = [(str(folder / file), len(y)) for file, (_, y) in zip(batches, read, strict=True)]
     return array_dataset(
-        asked,
+        request,
         [_text(name) for name in names],
         ArrayPictures(np.concatenate([pixels for pixels, _ in read]), tuple(parts)),
         np.concatenate([labels for _, labels in read]),

@@ -12,12 +12,12 @@ from .base import DatasetRequest, ImageDataset, digest, rank_within_class
 from .pixels import ArrayPictures, array_dataset
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """scikit-learn's 1,797 digits of 8 × 8 pixels.
 
     Within each class every fifth image, in the order of the file, belongs to the test split.
     """
-    split = asked.split
+    split = request.split
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -28,7 +28,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     rows = np.flatnonzero(is_test if split == "test" else ~is_test)
     pixels = np.rint(bunch.images[rows] * (255 / 16)).astype(np.uint8)
     return array_dataset(
-        asked,
+        request,
         [str(digit) for digit in range(10)],
         ArrayPictures(pixels, ((f"scikit-learn's digits, {split} split", len(rows)),)),
         labels[rows],

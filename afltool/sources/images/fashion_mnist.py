@@ -27,15 +27,15 @@ CLASSES = tuple(_NAMES.split(","))
 FOLDER = "FashionMNIST/raw"  # below the data root
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """Fashion-MNIST in idx files, packed with gzip or not.
 
     Looked for in ``root/FashionMNIST/raw`` (torchvision's layout), in Debian's folder, and then
     downloaded to the former. ``checksums`` are MD5s of the files as they lie on the disk.
     """
-    checksums, part = asked.checksums, "train" if asked.split == "train" else "t10k"
+    checksums, part = request.checksums, "train" if request.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
-    raw = asked.root / FOLDER
+    raw = request.root / FOLDER
     paths = _find_idx(raw, names)
     if not paths and checksums is None:
         _fetch_all(raw, names)
@@ -50,7 +50,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             "expected equally many. Fetch both files again."
         )
     return array_dataset(
-        asked,
+        request,
         CLASSES,
         ArrayPictures(pixels, ((str(paths[0]), len(pixels)),)),
         labels,
@@ -70,9 +70,9 @@ def _find_idx(raw: Path, names: Sequence[str]) -> list[Path]:
     """Both files from one folder, packed or not; none where no folder has both."""
     for folder in (raw, DEBIAN_FASHION_MNIST):
         pairs = [(folder / name, folder / f"{name}.gz") for name in names]
-        found = [path for pair in pairs for path in [*filter(Path.is_file, pair)][:1]]
-        if len(found) == len(names):
-            return found
+        paths = [path for pair in pairs for path in [*filter(Path.is_file, pair)][:1]]
+        if len(paths) == len(names):
+            return paths
     return []
 
 

@@ -88,10 +88,10 @@ class RawFile:
 
     def check(self, expected: str, origin: str) -> None:
         """Refuse the file unless its MD5 is ``expected``, which ``origin`` states."""
-        found = hashlib.md5(self.data, usedforsecurity=False).hexdigest()
-        if found != expected:
+        digest = hashlib.md5(self.data, usedforsecurity=False).hexdigest()
+        if digest != expected:
             raise CorruptFileError(
-                f"{self.path}: expected the MD5 {expected} ({origin}), found {found} "
+                f"{self.path}: expected the MD5 {expected} ({origin}), found {digest} "
                 f"({len(self.data):,} bytes). Delete the file and fetch it again; if the data are "
                 "meant to be others, state their MD5s with --checksums FILE."
             )

@@ -23,7 +23,7 @@ _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validat
 Listed = tuple[bytes, int, int]
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """``folder/SPLIT/CLASS/…/file``: the classes are the folders, sorted by their bytes.
 
     A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
@@ -35,29 +35,29 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Without labels these are all images below folder/SPLIT, at any depth, or below a folder that is
     not cut. For ``dicom:`` the files are those of `DICOM`, else of `EXTENSIONS`.
     """
-    folder, ending = Path(asked.path), _endings(asked)
-    root, prefix = folder / asked.split, f"{asked.split}/"
+    folder, ending = Path(request.path), _endings(request)
+    root, prefix = folder / request.split, f"{request.split}/"
     if not any((folder / split).is_dir() for split in SPLITS):  # it is not cut
-        if asked.unlabelled:
+        if request.unlabelled:
             root, prefix = folder, ""
         elif _has_folders(folder):
-            root, prefix = _whole(asked), ""
-    if asked.unlabelled:
-        return from_files(asked, list_images(root, prefix, ending), folder)
-    classes = _subfolders(root, asked.spec)
+            root, prefix = _whole(request), ""
+    if request.unlabelled:
+        return from_files(request, list_images(root, prefix, ending), folder)
+    classes = _subfolders(root, request.spec)
     listings = [list_images(root / label, f"{prefix}{label}/", ending) for label in classes]
     empty = [label for label, files in zip(classes, listings, strict=True) if not files]
-    if empty and asked.classes is None:
+    if empty and request.classes is None:
         raise InvalidDataError(
             f"{root}: {len(empty)} of {len(classes)} class folders hold no images: "
             f"{shorten(empty)}. Images end in {' '.join(ending)}. Remove these folders, or "
             "name the classes with --classes FILE, which allows a class without images."
         )
-    return from_listings(asked, classes, listings, folder)
+    return from_listings(request, classes, listings, folder)
 
 
-def _endings(asked: DatasetRequest) -> tuple[str, ...]:
-    return DICOM if asked.spec.startswith("dicom:") else EXTENSIONS
+def _endings(request: DatasetRequest) -> tuple[str, ...]:
+    return DICOM if request.spec.startswith("dicom:") else EXTENSIONS
 
 
 def _has_folders(folder: Path) -> bool:
@@ -68,29 +68,29 @@ def _has_folders(folder: Path) -> bool:
         return False  # said when the split is listed
 
 
-def _whole(asked: DatasetRequest) -> Path:
+def _whole(request: DatasetRequest) -> Path:
     """The folder of all images; nobody has said which of them are for testing."""
-    if asked.split != "train":
+    if request.split != "train":
         raise InvalidDataError(
-            f"{asked.spec}: {asked.path} has no folders train and test, so all of its images are "
-            f"training images, none for {asked.split}; extract them all and cut the feature file "
-            "with afltool split"
+            f"{request.spec}: {request.path} has no folders train and test, so all of its images "
+            f"are training images, none for {request.split}; extract them all and cut the feature "
+            "file with afltool split"
         )
-    named = [n for n in _subfolders(Path(asked.path), asked.spec) if n.lower() in _LIKE_SPLITS]
-    if named and asked.classes is None:
+    named = [n for n in _subfolders(Path(request.path), request.spec) if n.lower() in _LIKE_SPLITS]
+    if named and request.classes is None:
         raise InvalidDataError(
-            f"{asked.spec}: {asked.path} holds the folders {shorten(named)}, which are named like "
-            f"splits; call them {' and '.join(SPLITS)}, or, if they are classes, list all classes "
-            "with --classes FILE"
+            f"{request.spec}: {request.path} holds the folders {shorten(named)}, which are named "
+            f"like splits; call them {' and '.join(SPLITS)}, or, if they are classes, list all "
+            "classes with --classes FILE"
         )
-    return Path(asked.path)
+    return Path(request.path)
 
 
 def _subfolders(root: Path, name: str) -> list[str]:
     """The names of the folders in ``root``, sorted by their bytes."""
     try:
         with os.scandir(root) as entries:
-            found = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
+            names = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
     except FileNotFoundError as error:
         raise InputError(
             f"{name}: expected a folder {root} that holds one folder of images per class; "
@@ -98,11 +98,11 @@ def _subfolders(root: Path, name: str) -> list[str]:
         ) from error
     except OSError as error:
         raise InputError(f"cannot list {root}: {error.strerror or error}.") from error
-    if not found:
+    if not names:
         raise InvalidDataError(
             f"{name}: expected one folder of images per class in {root}, found none."
         )
-    return sorted(found, key=os.fsencode)
+    return sorted(names, key=os.fsencode)
 
 
 def _what_is_in(folder: Path) -> str:
@@ -145,23 +145,24 @@ def list_images(folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS)
 
 
 def from_listings(
-    asked: DatasetRequest, classes: Sequence[str], listings: Iterable[list[Listed]], root: Path
+    request: DatasetRequest, classes: Sequence[str], listings: Iterable[list[Listed]], root: Path
 ) -> ImageDataset:
     """A data set of the listed files; ``listings`` has one list per class."""
     rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     source, pictures = _pictures([file for file, _ in rows], root)
-    return make_dataset(asked, classes, pictures.paths, labels, source, pictures)
+    return make_dataset(request, classes, pictures.paths, labels, source, pictures)
 
 
-def from_files(asked: DatasetRequest, files: list[Listed], root: Path) -> ImageDataset:
+def from_files(request: DatasetRequest, files: list[Listed], root: Path) -> ImageDataset:
     """A data set of the listed files without labels; `InvalidDataError` where there are none."""
     if not files:
         raise InvalidDataError(
-            f"{asked.spec}: expected images, found none. Images end in {' '.join(_endings(asked))}."
+            f"{request.spec}: expected images, found none. "
+            f"Images end in {' '.join(_endings(request))}."
         )
     source, pictures = _pictures(sorted(files), root)
-    return make_unlabelled(asked, pictures.paths, source, pictures)
+    return make_unlabelled(request, pictures.paths, source, pictures)
 
 
 def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:

@@ -82,24 +82,24 @@ def read_named(
     that a table or stdin names this is noted instead, as `NamedImages.absent`; `InvalidDataError`:
     a folder or a table without images.
     """
-    found: list[Named] = []
+    named: list[Named] = []
     for one in given:
         if str(one) == "-":
             lines = list(inputs.lines_of(stdin))
             if not lines:
                 raise InputError("stdin: expected paths, one per line; found none")
             for line in lines:
-                _add(inputs.given_path(line), found, (data_root, column), listed=True)
+                _add(inputs.given_path(line), named, (data_root, column), listed=True)
         else:
-            _add(inputs.given_path(one), found, (data_root, column), listed=False)
-    return found
+            _add(inputs.given_path(one), named, (data_root, column), listed=False)
+    return named
 
 
-def _add(path: Path, found: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
+def _add(path: Path, named: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
     if not path.is_dir() and path.suffix.lower() not in SUFFIXES and _is_ours(path):
-        found.append(path)
+        named.append(path)
         return
-    last = found[-1] if found else None
+    last = named[-1] if named else None
     images = last if isinstance(last, NamedImages) else NamedImages()
     if path.is_dir():
         _add_folder(path, images)
@@ -110,7 +110,7 @@ def _add(path: Path, found: list[Named], of_tables: tuple[Path | None, str], lis
     else:
         raise InputError(f"there is nothing at {path}: check the path")
     if images is not last:
-        found.append(images)
+        named.append(images)
 
 
 def _is_ours(path: Path) -> bool:
@@ -145,11 +145,11 @@ def _add_table(table: Path, images: NamedImages, data_root: Path | None, column:
 
 def _add_file(base: bytes, name: bytes, images: NamedImages) -> None:
     try:
-        found = os.stat(os.path.join(base, name))
+        status = os.stat(os.path.join(base, name))
     except OSError as error:
         images.absent[len(images)] = f"there is no such file ({error.strerror or error})"
         images.add(base, name, -1, 0)
         return
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         images.absent[len(images)] = "it is a folder"
-    images.add(base, name, found.st_size, found.st_mtime_ns)
+    images.add(base, name, status.st_size, status.st_mtime_ns)

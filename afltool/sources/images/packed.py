@@ -58,31 +58,31 @@ class PackedPictures:
         return f"{key} of {self.files[self.places[i, 0]]}"
 
 
-def packed_files(asked: DatasetRequest, ending: str) -> list[Path]:
+def packed_files(request: DatasetRequest, ending: str) -> list[Path]:
     """The files of the split, sorted: those below a folder, at any depth, or those of a pattern.
 
     The split is a word of a file's name, as in ``train-00003.tar``, or its folder, ``test/3.tar``;
     where no file has one, all are for training. `InvalidDataError`: no file of the split, or two of
     one name, with which row ids begin.
     """
-    folder = Path(asked.path)
-    found = sorted(folder.rglob(f"*{ending}")) if folder.is_dir() else matching(asked.path)
-    splits = [{p.parent.name, *re.findall("[a-z]+", p.stem.lower())} & {*SPLITS} for p in found]
-    whole = asked.split == "train" and not any(splits)
-    chosen = [p for p, words in zip(found, splits, strict=True) if whole or asked.split in words]
+    folder = Path(request.path)
+    paths = sorted(folder.rglob(f"*{ending}")) if folder.is_dir() else matching(request.path)
+    splits = [{p.parent.name, *re.findall("[a-z]+", p.stem.lower())} & {*SPLITS} for p in paths]
+    whole = request.split == "train" and not any(splits)
+    chosen = [p for p, words in zip(paths, splits, strict=True) if whole or request.split in words]
     if not chosen:
         raise InvalidDataError(
-            f"{asked.spec}: expected {ending} files of the split {asked.split}, found none among "
-            f"{len(found)} ({shorten([p.name for p in found])}). A name says train or test; where "
-            "none does, all are for training"
+            f"{request.spec}: expected {ending} files of the split {request.split}, found none "
+            f"among {len(paths)} ({shorten([p.name for p in paths])}). A name says train or test; "
+            "where none does, all are for training"
         )
     if twice := [name for name, n in Counter(p.stem for p in chosen).items() if n > 1]:
-        raise InvalidDataError(f"{asked.spec}: several files have one name: {shorten(twice)}.")
+        raise InvalidDataError(f"{request.spec}: several files have one name: {shorten(twice)}.")
     return chosen
 
 
 def from_files(
-    asked: DatasetRequest,
+    request: DatasetRequest,
     files: Sequence[Path],
     rows_of: Callable[[Path], Iterable[Row]],
     read: Callable[[Path, int, int], bytes],
@@ -91,16 +91,18 @@ def from_files(
     """The rows of ``files`` in their order; row ids are FILE/KEY, the file without its ending."""
     rows = [(n, path.stem, *row) for n, path in enumerate(files) for row in rows_of(path)]
     if not rows:
-        raise InvalidDataError(f"{asked.spec}: expected images in {len(files)} files, found none.")
+        raise InvalidDataError(
+            f"{request.spec}: expected images in {len(files)} files, found none."
+        )
     ids = np.array([os.fsencode(f"{name}/{key}") for _, name, key, *_ in rows], np.bytes_)
     places = np.array([(n, *place) for n, _, _, _, *place in rows], np.int64)
     pictures = PackedPictures(files, ids, places, read)
     states = [f"{p.name}\0{p.stat().st_size}\0{p.stat().st_mtime_ns}" for p in files]
-    source = digest(*states, asked.path_column, asked.label_column)
-    if asked.unlabelled:
-        return make_unlabelled(asked, ids, source, pictures)
+    source = digest(*states, request.path_column, request.label_column)
+    if request.unlabelled:
+        return make_unlabelled(request, ids, source, pictures)
     labels = [row[3] for row in rows]
     classes = classes or class_names(labels)
     number = {label: i for i, label in enumerate(classes)}
     numbers = np.array([number[label] for label in labels], np.int64)
-    return make_dataset(asked, classes, ids, numbers, source, pictures)
+    return make_dataset(request, classes, ids, numbers, source, pictures)

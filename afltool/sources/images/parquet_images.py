@@ -17,7 +17,7 @@ from .packed import Row, from_files, packed_files
 MOST_GROUP = 4_000_000_000  # bytes of a row group, two of which are in memory
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """The rows of .parquet files in their order; the labels alone are read.
 
     Images are the one column of bytes, or of records with ``bytes``, or that of --path-column.
@@ -27,12 +27,12 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Raises `CorruptFileError`: a damaged file; `InvalidDataError`: columns or names that are absent
     or differ between files, a row without label, a row group too large for the memory.
     """
-    files, lock = packed_files(asked, ".parquet"), threading.Lock()
-    alike = {_schema(path, asked) for path in files}
+    files, lock = packed_files(request, ".parquet"), threading.Lock()
+    alike = {_schema(path, request) for path in files}
     if len(alike) > 1:
         raise InvalidDataError(
-            f"{asked.spec}: the {len(files)} files differ in the column of their images, or in the "
-            "names of their classes; name files that are alike with a pattern"
+            f"{request.spec}: the {len(files)} files differ in the column of their images, or in "
+            "the names of their classes; name files that are alike with a pattern"
         )
     ((column, names),) = alike
 
@@ -50,10 +50,10 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             raise CorruptFileError("it has no bytes; a path alone is not followed")
         return data
 
-    return from_files(asked, files, lambda path: _rows(path, asked, names), read, names)
+    return from_files(request, files, lambda path: _rows(path, request, names), read, names)
 
 
-def _schema(path: Path, asked: DatasetRequest) -> tuple[str, tuple[str, ...]]:
+def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     """The column of the images' bytes; the names of all classes, in their order, or none."""
     with opened_parquet(path) as file:
         schema = file.schema_arrow
@@ -63,18 +63,18 @@ def _schema(path: Path, asked: DatasetRequest) -> tuple[str, tuple[str, ...]]:
             found[one.name] = f"{one.name}.bytes"
         elif str(one.type) in ("binary", "large_binary"):
             found[one.name] = one.name
-    chosen = [asked.path_column] if asked.path_column in found else [*found]
-    given = asked.path_column in ("path", *chosen)
-    labelled = asked.unlabelled or asked.label_column in schema.names
+    chosen = [request.path_column] if request.path_column in found else [*found]
+    given = request.path_column in ("path", *chosen)
+    labelled = request.unlabelled or request.label_column in schema.names
     if len(chosen) != 1 or not given or not labelled:
         raise InvalidDataError(
-            f"{path}: expected a column {asked.label_column} and one of images, or those of "
+            f"{path}: expected a column {request.label_column} and one of images, or those of "
             f"--label-column and --path-column; found the columns {shorten(schema.names)}, of "
             f"images {shorten([*found]) or 'none'}"
         )
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     names = parsed_json(text, f"the schema of {path}", "JSON")
-    for key in ("info", "features", asked.label_column, "names"):
+    for key in ("info", "features", request.label_column, "names"):
         names = names.get(key) if isinstance(names, dict) else None
     classes = tuple(map(str, names)) if isinstance(names, list) else ()
     if len({*classes}) < len(classes):
@@ -82,8 +82,8 @@ def _schema(path: Path, asked: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     return found[chosen[0]], classes
 
 
-def _rows(path: Path, asked: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
-    label = asked.label_column
+def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
+    label = request.label_column
     with opened_parquet(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         if (most := max((one.total_byte_size for one in groups), default=0)) > MOST_GROUP:
@@ -91,9 +91,9 @@ def _rows(path: Path, asked: DatasetRequest, names: tuple[str, ...]) -> Iterator
                 f"{path}: a row group has {most / 1e6:,.0f} MB, expected at most "
                 f"{MOST_GROUP / 1e6:,.0f}; write it with smaller row groups"
             )
-        cells = [] if asked.unlabelled else arrow_texts(path, label, file.read([label])[label])
+        cells = [] if request.unlabelled else arrow_texts(path, label, file.read([label])[label])
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
-    known = {} if asked.unlabelled else {str(i): name for i, name in enumerate(names)}
+    known = {} if request.unlabelled else {str(i): name for i, name in enumerate(names)}
     for i, (place, cell) in enumerate(zip(places, cells or [""] * len(places), strict=True)):
         name = known.get(cell or "") if known else cell
         if name is None:

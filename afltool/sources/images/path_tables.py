@@ -13,7 +13,7 @@ from .base import DatasetRequest, ImageDataset, class_names, shorten
 from .folders import Listed, from_files, from_listings
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """The images that ``table`` names in its columns ``path`` and ``label``, or in those asked for.
 
     Paths are relative to the given data root, by default the folder of the table, with slashes.
@@ -27,24 +27,24 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     `InvalidDataError`: a column is missing, a cell is empty, a path is absolute or named twice, or
     no row belongs to the split.
     """
-    table, split = Path(asked.path), asked.split
-    path, label = asked.path_column, asked.label_column
-    needed = (path,) if asked.unlabelled else (path, label)
+    table, split = Path(request.path), request.split
+    path, label = request.path_column, request.label_column
+    needed = (path,) if request.unlabelled else (path, label)
     columns = read_columns(table, needed, ("split",))
     paths = _filled(table, path, columns[path])
     chosen = _rows_of_split(table, columns, split)
     _check_paths(table, paths)
-    base = asked.data_root or table.parent
-    if asked.unlabelled:
+    base = request.data_root or table.parent
+    if request.unlabelled:
         files = [_stat(base, paths[i], table) for i in chosen]
-        return from_files(asked, files, base)
+        return from_files(request, files, base)
     labels = _filled(table, label, columns[label])
     classes = class_names(labels)
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
     for i in chosen:
         listings[number[labels[i]]].append(_stat(base, paths[i], table))
-    return from_listings(asked, classes, listings, base)
+    return from_listings(request, classes, listings, base)
 
 
 def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
@@ -66,8 +66,8 @@ def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
         return list(range(len(next(iter(columns.values())))))
     chosen = [i for i, cell in enumerate(columns["split"]) if cell == split]
     if not chosen:
-        found = Counter("(empty)" if cell is None else cell for cell in columns["split"])
-        counts = [f"{cell} ({n} rows)" for cell, n in sorted(found.items())]
+        splits = Counter("(empty)" if cell is None else cell for cell in columns["split"])
+        counts = [f"{cell} ({n} rows)" for cell, n in sorted(splits.items())]
         raise InvalidDataError(
             f"{table}: no row has {split!r} in its column split; found {shorten(counts)}."
         )

@@ -76,7 +76,7 @@ class ArrayPictures:
 
 
 def array_dataset(
-    asked: DatasetRequest,
+    request: DatasetRequest,
     classes: Sequence[str],
     pictures: ArrayPictures,
     labels: NDArray[np.integer[Any]],
@@ -84,8 +84,8 @@ def array_dataset(
 ) -> ImageDataset:
     """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``."""
     n = len(labels)
-    ids = [f"{asked.split}/{i:0{len(str(n))}d}".encode() for i in range(n)]
-    return make_dataset(asked, classes, np.array(ids, np.bytes_), labels, source, pictures)
+    ids = [f"{request.split}/{i:0{len(str(n))}d}".encode() for i in range(n)]
+    return make_dataset(request, classes, np.array(ids, np.bytes_), labels, source, pictures)
 
 
 def read_bytes(path: str) -> bytes:

@@ -19,13 +19,13 @@ TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"  # of 248,100,043 bytes
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """Tiny-ImageNet in the layout of its archive; ``test`` is its val folder, which has labels.
 
     Classes are the WordNet ids of wnids.txt, sorted. Where the folder is not there, the archive is
     downloaded (if it is not there either), checked and unpacked.
     """
-    split, root = asked.split, asked.root
+    split, root = request.split, request.root
     folder = root / TINY_IMAGENET
     if not folder.exists():
         _unpack_tiny_imagenet(root)
@@ -43,7 +43,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
             f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
         )
-    return from_listings(asked, wnids, listings, folder)
+    return from_listings(request, wnids, listings, folder)
 
 
 def _unpack_tiny_imagenet(root: Path) -> None:

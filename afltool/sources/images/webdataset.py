@@ -21,7 +21,7 @@ _MEMBER = re.compile(r"(?:\./)?((?:.*/)?[^./]+)(\.[^/]+)")  # KEY.ENDING, as Web
 _DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, ArithmeticError, RecursionError)
 
 
-def open_rows(asked: DatasetRequest) -> ImageDataset:
+def open_rows(request: DatasetRequest) -> ImageDataset:
     """The samples of .tar files in their order; headers and labels alone are read.
 
     A sample is what members of one name before the first dot are: ``KEY.jpg`` and ``KEY.cls``, a
@@ -30,8 +30,8 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Raises `CorruptFileError`: a damaged tar file; `InvalidDataError`: samples without label, with a
     label and no image, or with two images.
     """
-    shards = packed_files(asked, ".tar")
-    return from_files(asked, shards, lambda shard: _rows(shard, asked), _bytes)
+    shards = packed_files(request, ".tar")
+    return from_files(request, shards, lambda shard: _rows(shard, request), _bytes)
 
 
 def _bytes(shard: Path, offset: int, size: int) -> bytes:
@@ -42,7 +42,7 @@ def _bytes(shard: Path, offset: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _rows(shard: Path, asked: DatasetRequest) -> Iterator[Row]:
+def _rows(shard: Path, request: DatasetRequest) -> Iterator[Row]:
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, str] = {}
     for key, ending, member in _members(shard):
@@ -50,12 +50,12 @@ def _rows(shard: Path, asked: DatasetRequest) -> Iterator[Row]:
             if key in images:
                 raise InvalidDataError(f"{shard}: the sample {key} has two images, expected one")
             images[key] = member.offset_data, member.size
-        elif ending not in (".cls", ".json") or asked.unlabelled:
+        elif ending not in (".cls", ".json") or request.unlabelled:
             continue
-        elif text := _label(shard, member, asked.label_column):
+        elif text := _label(shard, member, request.label_column):
             labels[key] = text if ending == ".cls" else labels.get(key, text)
     lacking = [f"{key} (no image)" for key in labels if key not in images]
-    if not asked.unlabelled:
+    if not request.unlabelled:
         lacking += [f"{key} (no label in .cls or .json)" for key in images if key not in labels]
     if lacking:
         raise InvalidDataError(f"{shard}: {len(lacking)} samples are not whole: {shorten(lacking)}")
@@ -93,8 +93,8 @@ def _label(shard: Path, member: tarfile.TarInfo, key: str) -> str:
             return data.decode().strip() if key == "label" else ""
         except UnicodeDecodeError as error:
             raise CorruptFileError(f"{where} is not UTF-8 text") from error
-    found: Any = inputs.parsed_json(data, where, "JSON")
-    value = found.get(key, "") if isinstance(found, dict) else ""
+    label: Any = inputs.parsed_json(data, where, "JSON")
+    value = label.get(key, "") if isinstance(label, dict) else ""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise InvalidDataError(f"{where}: {key} is {value!r:.40}, expected a number or a text")
     return str(value)
