@@ -290,7 +290,13 @@ def test_scores_beyond_the_bins_are_no_base_of_a_map(road, tmp_path):
     assert not (tmp_path / "made.h5").exists()
     wide = tmp_path / "wide"
     afltool.counts(far, road.test, wide, bins="-400:400:12000")
-    made = afltool.calibrate(far, wide / "client-test.h5", tmp_path / "ok.h5", method="temperature")
+    counts = wide / "client-test.h5"
+    infos = (afltool.info(one) for one in (tmp_path / "c" / counts.name, counts))
+    assert [one["evaluations"][0]["at_ends"] for one in infos] == [1.0, 0.0]
+    for method in ("platt", "isotonic"):
+        with pytest.raises(UsageError, match=f"{method}.*choose the method temperature"):
+            afltool.calibrate(far, counts, tmp_path / "made.h5", method=method)
+    made = afltool.calibrate(far, counts, tmp_path / "ok.h5", method="temperature")
     before, after = (afltool.evaluate(one, road.test)["top1"] for one in (far, made))
     assert after == before
 

@@ -48,6 +48,12 @@ class HeadCounts:
         """How many rows are predicted right."""
         return int(self.confusion.trace())
 
+    @property
+    def at_ends(self) -> float:
+        """The share of the rows that have the score of their own class in a bin at an end."""
+        own = self.scores[:, 1]
+        return float(own[:, [0, -1]].sum() / max(own.sum(), 1))
+
 
 @dataclass(frozen=True)
 class Counts:

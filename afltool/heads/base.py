@@ -137,6 +137,7 @@ class Head(ABC):
 
     name: ClassVar[str]
     log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
+    shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
     of_sums: ClassVar[bool] = True  # it is solved from sums; else the sums are the result
     serves: ClassVar[str] = "afltool evaluate {} TEST.h5 measures the accuracy"  # once it is solved
     #: Arrays that only say who may take part in later rounds. They are not in the digest, so that

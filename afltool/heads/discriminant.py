@@ -59,6 +59,10 @@ class DiscriminantHead(Head):
         """Whether softmax of the scores gives the rule's probabilities."""
         return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
 
+    @property
+    def shared_part(self) -> bool:  # type: ignore[override]  # it depends on the rule
+        return self.options.rule == "nearest-mean"
+
     def phase(self) -> Phase | None:
         return CLASS_SUMS if self.counts is None else None
 

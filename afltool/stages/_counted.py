@@ -29,7 +29,8 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
     and ``value`` is the middle. ``low`` and ``high`` are the ends of Wilson's 95 % interval, of
     figures that are shares of rows. Of counts with noise of differential privacy there are shares
     of rows alone, with the standard deviation ``sd`` that the noise gives them. ``classes`` has
-    figures of each class, ``quantiles`` those of the highest score, ``others`` McNemar's test with
+    figures of each class, ``quantiles`` those of the highest score, ``at_ends`` the share of rows
+    with the score of their own class in a bin at an end, ``others`` McNemar's test with
     each other head of the round.
     """
     if counts.rows <= 0:
@@ -67,6 +68,7 @@ def _of(counts: Counts, number: int) -> dict[str, Any]:
         "top": {str(k): hits / counts.rows for k, hits in enumerate(tops.tolist(), 1)},
         "classes": _classes(counts, head, areas, precisions),
         "quantiles": _quantiles(head),
+        "at_ends": head.at_ends,
         "reliability": _reliability(head),
         "roc": {name: {**fc.roc(*cells), "auc": area} for name, cells, area in wanted},
         **_groups(counts, head),

@@ -56,13 +56,11 @@ def _check_ends(counts: Path, counted: HeadCounts) -> None:
 
     Probabilities may rightly be near 0 and 1.
     """
-    own = counted.scores[:, 1]
-    share = own[:, [0, -1]].sum() / own.sum()
-    if not counted.probabilities and share > 0.5:
+    if not counted.probabilities and counted.at_ends > 0.5:
         raise InvalidDataError(
-            f"{share:.0%} of the rows of {counts} have the score of their class in a bin at an end "
-            f"of {counted.edges[0]:g} to {counted.edges[-1]:g}, or beyond: no map can be fitted to "
-            "it. Count again with wider bins (--bins LO:HI:COUNT)"
+            f"{counted.at_ends:.0%} of the rows of {counts} have the score of their class in a bin "
+            f"at an end of {counted.edges[0]:g} to {counted.edges[-1]:g}, or beyond: no map can be "
+            "fitted to it. Count again with wider bins (--bins LO:HI:COUNT)"
         )
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NumericalError
+from ...errors import NumericalError, UsageError
 from ...math import calibration as cal
 from ...math.gram import Rows
 from ...values.arrays import F64, I64, canonical_json
@@ -52,6 +52,11 @@ class CalibratedHead(HoldingHead):
     @classmethod
     def of(cls, inner: Head, scores: I64, edges: F64, method: str) -> Self:
         """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`."""
+        if inner.shared_part and method != "temperature":
+            raise UsageError(
+                f"all scores of a row have a part in common in {inner.name} heads of this rule, so "
+                f"a map of each class ({method}) takes accuracy away: choose the method temperature"
+            )
         options = CalibratedOptions(head=canonical_json(description(inner)), method=method)
         middle = (edges[:-1] + edges[1:]) / 2
         x = cal.logit(middle) if inner.log_probabilities else middle
