@@ -17,7 +17,8 @@ def old(tmp_path_factory):
     """48 rows of training and 24 of test, three clients, a head of each kind, and a run."""
     folder = tmp_path_factory.mktemp("old")
     with tarfile.open(OLD) as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        tar.extractall(folder)
     return folder / "v0.1.0"
 
 

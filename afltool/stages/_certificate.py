@@ -226,8 +226,6 @@ def solved_again(
     agreed, used = make_options(context["name"], context["options"]), head.head.options
     both = {name: (getattr(used, name), getattr(agreed, name)) for name in agreed.changeable()}
     changed = {name: now for name, (now, then) in both.items() if now != then}
-    if head.report.get("ridge_by") == "AdaSSP":  # it follows from the noise of the total
-        changed.pop("ridge", None)
     inputs = {"total": total, **({} if start is None else {"head": start})}
     how: dict[str, Any] = {"head_options": changed, "overwrite": overwrite}
     STAGES["solve"].make(inputs, SolveOptions(), out, **how)
