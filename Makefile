@@ -6,6 +6,8 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# Compiled modules are kept: the tests start hundreds of processes, each of which would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo study test test-slow flower lint site dist bench clean
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar
 
 from . import machine, memory
@@ -121,10 +122,19 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     if os.environ.get(BLAS) == "1" and _is_openblas():
         return nullcontext()
     import scipy.linalg  # noqa: F401 - its BLAS is another one than NumPy's, and is limited once loaded
-    from threadpoolctl import threadpool_limits
 
-    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    found = _libraries(len(sys.modules))
+    limits: AbstractContextManager[Any] = found.limit(limits=1, user_api="blas")
     return limits
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """What numerical libraries the process has; a search of milliseconds, again where ``modules``
+    were loaded since: they may have brought one."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager

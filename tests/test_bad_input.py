@@ -714,6 +714,7 @@ def test_no_space_left_in_the_installed_command(road, small_disk):
     assert [p.name for p in small_disk.iterdir()] == ["filler"]
 
 
+@pytest.mark.slow
 def test_no_space_left_while_extracting_is_resumable(small_disk, tmp_path, cli, monkeypatch):
     write_imagefolder(tmp_path / "images", per_class=20, size=8)
     filler, out = fill(small_disk, leave=2**15), small_disk / "o.h5"

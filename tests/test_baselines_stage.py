@@ -132,7 +132,7 @@ def test_threads_and_stacks_give_the_same_digest(road, tmp_path, cli):
 
 def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):
     """A client's rows are taken in the order of their ids, however the file has them."""
-    x = np.load(road.embeddings)
+    x = dict(np.load(road.embeddings))
     ids = np.char.mod("row-%04d", np.arange(600))
     order = np.random.default_rng(0).permutation(600)
     found = []
@@ -327,6 +327,7 @@ def test_inputs_that_do_not_belong_together_are_refused(road, tmp_path, cli):
     assert "do not fit" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_installed_command(road, tmp_path):
     done = installed(*arguments(road, "fedprox", tmp_path / "run", "--json"))
     assert done.returncode == 0, done.stderr

@@ -332,6 +332,7 @@ def test_every_head_can_be_calibrated(head, options):
     assert np.abs(np.bincount(bins, P.max(axis=1) - right)).sum() / len(right) < 0.08
 
 
+@pytest.mark.slow
 def test_the_example_shows_a_smaller_error_after_each_map():
     """Of every head that is a least squares fit, on rows of test that the maps did not see."""
     script = Path(__file__).parents[1] / "examples" / "calibration.py"

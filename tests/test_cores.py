@@ -206,6 +206,7 @@ def limited(command, gigabytes):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v is Linux's")
+@pytest.mark.slow
 def test_commands_take_fewer_threads_where_memory_is_short_and_say_so(tmp_path):
     """A block of 12,000 rows becomes 2,080 numbers a row, three times: 0.6 GB a thread."""
     rng = np.random.default_rng(0)

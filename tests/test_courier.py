@@ -626,7 +626,7 @@ def test_a_server_that_cannot_go_on_tells_the_sites_and_goes_on_when_it_can(
 
 def test_a_sum_that_gives_no_head_is_told_to_the_sites(tmp_path):
     """Two features are the same number, and the session's ridge is 0."""
-    given = np.load(rows(tmp_path, np.random.default_rng(0))["north"].with_suffix(".npz"))
+    given = dict(np.load(rows(tmp_path, np.random.default_rng(0))["north"].with_suffix(".npz")))
     x = given["x"]
     x[:, 1] = x[:, 0]
     features = {}

@@ -121,6 +121,7 @@ def test_another_engine_or_version_begins_a_partial_file_anew(
     assert digest(ours) == digest(extract(images, tmp_path / "b.h5"))
 
 
+@pytest.mark.slow
 def test_shards_of_several_engines_are_told(images, tmp_path, caplog, monkeypatch):
     """They have one recipe and one space, so they fit; what made which part is never lost."""
     line = ["extract", "--backbone", "resnet18", "--weights", "random", "--image-size", SIZE]

@@ -270,7 +270,10 @@ def test_parameters_that_are_numbers_of_numpy_are_saved_as_others(digits, tmp_pa
         AnalyticClassifier("random-features", **p).fit(X[:300], y[:300]).save(tmp_path / name)
         for p, name in ((plain, "p.h5"), (numpy, "n.h5"))
     ]
-    assert saved[0].read_bytes() == saved[1].read_bytes()
+    told = [afltool.info(path) for path in saved]
+    for one in told:
+        del one["path"], one["provenance"]["time"]
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("bits", [-1, 16, 9.0, True, "9"])

@@ -175,6 +175,7 @@ def data(packages, tmp_path):
     return packages("toy-data", {"toy_data": code}, points)
 
 
+@pytest.mark.slow
 def test_a_data_set_and_a_network_of_a_plug_in_are_extracted(data, tmp_path):
     spec = f"pixels:{tmp_path / 'toy.npz'}"
     how = ["--backbone", "tiny", "--weights", "random", "--image-size", 9, "--data", spec]
@@ -213,6 +214,7 @@ CHECKED = {
 }
 
 
+@pytest.mark.slow
 def test_what_reads_and_writes_is_tried_by_its_check(data, tmp_path):
     for name, (file, law) in CHECKED.items():
         given = [] if file is None else ["--file", tmp_path / file]
@@ -225,7 +227,13 @@ def test_what_reads_and_writes_is_tried_by_its_check(data, tmp_path):
     ("name", "right", "wrong", "law"),
     [
         ("pixels", 'found["x"][rows]', 'found["x"][rows].astype("f4")', "without an error"),
-        ("tiny", "nn.Linear(8, 2)", "nn.Identity()", "without an error: UsageError"),
+        pytest.param(
+            "tiny",
+            "nn.Linear(8, 2)",
+            "nn.Identity()",
+            "without an error: UsageError",
+            marks=pytest.mark.slow,  # it loads PyTorch
+        ),
         (".json", "iter([x])", "iter([x[1:]])", "its blocks have the rows that it says"),
         (".npz", "+ found", "+ 1 + found", "without an error: NumericalError"),
     ],

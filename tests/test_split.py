@@ -117,7 +117,7 @@ def test_sums_of_the_parts_add_up_to_those_of_the_file(road, tmp_path):
 
 def test_a_cut_depends_on_ids_and_labels_and_not_on_features_or_order(road, tmp_path):
     """Another backbone's features of the same rows, in another order, are cut alike."""
-    held = np.load(road.embeddings)
+    held = dict(np.load(road.embeddings))
     ids = np.array([name.decode() for name in read(road.train)[2]])
     order = np.random.default_rng(0).permutation(600)
     np.savez(tmp_path / "other.npz", x=np.sin(held["x"][order]), y=held["y"][order],

@@ -991,6 +991,7 @@ def _printed(folder):
             yield re.sub(r"[0-9.]+|\S*/\S*", "N", " ".join(command)), command
 
 
+@pytest.mark.slow
 def test_every_command_that_a_shipped_study_prints_is_accepted(cli, tmp_path):
     """Job scripts are made of the options of `run` after the same checks, without data."""
     kinds = dict(_printed(StudyFolder(tmp_path / "S")))

@@ -13,6 +13,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +68,7 @@ def known(name: str, o: SeenOptions, folder: Path, keep: bool = False) -> Known:
     return Known(options["weights"], Preprocessing.of(options["preprocessing"]))
 
 
+@cache  # a process works with what it has loaded
 def surroundings() -> dict[str, Any]:
     """Versions of packages and states of this program's files: they may change a result."""
     source, versions = sorted(Path(__file__).parents[2].rglob("*.py")), dict.fromkeys(PACKAGES)
