@@ -57,6 +57,26 @@ def test_the_page_has_what_its_readers_need(road, trial, page):
     assert page.count("data:image/svg+xml") == 2
 
 
+def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):
+    """Figures are those of `evaluate`: of both heads on all rows, of the first on each site's."""
+    weak = afltool.solve(road.total, tmp_path / "weak.h5", ridge=1e5)
+    sites = afltool.split(road.test, tmp_path / "sites", test=0.3)
+    for name, rows in zip(("north", "west"), sites, strict=True):
+        afltool.counts(road.head, rows, tmp_path / "trial" / "sent", client=name, beside=[weak])
+    afltool.aggregate([tmp_path / "trial" / "sent"], tmp_path / "trial" / "total.h5")
+    page = afltool.report(tmp_path / "trial", tmp_path / "page.html").read_text()
+    told = re.sub(r"<[^>]+>", " ", page)
+    shares = sorted(afltool.evaluate(road.head, rows)["top1"] for rows in sites)
+    between = "Between sites the accuracy of head 0 goes from {:.1%} to {:.1%}, with a standard"
+    assert between.format(*shares) in told
+    both = [afltool.evaluate(one, road.test)["top1"] for one in (road.head, weak)]
+    assert both[0] != both[1]
+    (line,) = re.findall(r"<tr><th[^>]*>accuracy</th>(.*?)</tr>", page)
+    cells = [float(one) for one in re.findall(r"<td>([\d.]+) ", line)]
+    assert cells == [pytest.approx(one, abs=5e-5) for one in both]
+    assert "McNemar" in told
+
+
 def test_names_are_escaped_and_nothing_is_asked_of_a_network(page):
     assert "&lt;b&gt;west" in page
     assert "<b>west" not in page
