@@ -6,6 +6,7 @@ and 0.03 s, stand in elsewhere. `WINDOWS` is asked where files behave otherwise 
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import re
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 try:
     import fcntl
@@ -137,8 +140,21 @@ def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
 SIGNALS = (signal.SIGINT, *STOPS)
 
 
+def repeat_lost_interrupts() -> None:
+    """Raise KeyboardInterrupt again where it came while Python ignores exceptions (`__del__`)."""
+    sys.unraisablehook = _unheard
+
+
+def _unheard(lost: Any) -> None:
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def leave_on_signals() -> None:
     """Until a command begins, a signal ends the process at once, with the signal's exit code."""
+    repeat_lost_interrupts()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT is in the background
             signal.signal(number, leave)

@@ -327,3 +327,18 @@ def test_a_signal_while_modules_load_is_no_traceback(module, number, tmp_path):
         assert done.stderr.startswith("interrupted")
     else:  # it is heard at the next safe place; here the command ends before, as x.h5 is missing
         assert done.returncode in (75, 3)
+
+
+def test_an_interrupt_where_python_ignores_exceptions_comes_again(tmp_path):
+    """As in a callback of the collector; and nobody is shown a traceback."""
+    lost = "type('_', (), {'__del__': lambda self: os.kill(os.getpid(), number)})()"
+    wait = "for _ in range(3000): time.sleep(0.01)"
+    code = SIGNAL_AT_IMPORT.replace("os.kill(os.getpid(), number)", f"{lost}\n            {wait}")
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("import os", "import os, time"), "h5py",
+         str(int(signal.SIGINT)), "solve", str(tmp_path / "x.h5"), "-o", str(tmp_path / "y.h5")],
+        capture_output=True, text=True, timeout=50, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("interrupted; a file")

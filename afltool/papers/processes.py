@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from .. import cores, memory, progress
+from .. import cores, machine, memory, progress
 from ..errors import AflError, BusyError, StoppedError, UsageError
 from ..inputs import distinct_files
 from ..plans.made import Made
@@ -67,6 +67,7 @@ class _Line:
         self.pipe, self.lock, self.gone = pipe, Lock(), False
         self.inbox: SimpleQueue[Any] = SimpleQueue()
         signal.signal(signal.SIGINT, self._interrupted)
+        machine.repeat_lost_interrupts()
         for name in ("SIGTERM", "SIGUSR1"):
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), lambda *_: progress.request_stop("a signal"))
