@@ -23,11 +23,12 @@ test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
 # One after the other within a file; the files that take longest begin, so that none ends alone.
-LONGEST := $(addprefix tests/test_,$(addsuffix .py,flower slurm_real courier_places extract_scale examples kill tracking \
-	export_onnx deepafl portable site engines backbones)) tests/faults
+LONGEST := $(addprefix tests/,$(patsubst %,test_%.py,flower kill extract_scale slurm_real) faults \
+	$(patsubst %,test_%.py,courier_places examples site tracking engines export_onnx plugins portable backbones \
+	study_processes cores sizes privacy_tampering plots))
 
 test-slow: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(LONGEST) tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(LONGEST) tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

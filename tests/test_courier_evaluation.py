@@ -84,7 +84,13 @@ def test_the_page_of_a_site_has_its_own_accuracy_beside_that_of_all(tmp_path, fe
     assert "readable, not signed" not in page, "what was kept has not left"
 
 
-@pytest.mark.parametrize("agreed", DISCRIMINANT, ids=[one["rule"] for one in DISCRIMINANT])
+@pytest.mark.parametrize(
+    "agreed",
+    [
+        pytest.param(one, id=one["rule"], marks=[pytest.mark.slow][:n])
+        for n, one in enumerate(DISCRIMINANT)
+    ],
+)
 def test_a_rule_with_probabilities_and_those_without_have_their_usual_bins(
     tmp_path, features, test, agreed
 ):

@@ -109,6 +109,7 @@ def test_a_part_that_cannot_be_loaded_is_named_and_breaks_nothing(toy, tmp_path,
     assert "No such command 'toy-bytes'" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_beside_it_everything_works_and_what_needs_no_door_opens_none(toy, tmp_path):
     (tmp_path / "toy.py").unlink()
     assert toy("study", "--list").returncode == 0

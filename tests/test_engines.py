@@ -394,6 +394,7 @@ def branching(monkeypatch):
     return "branching"
 
 
+@pytest.mark.slow
 def test_a_network_that_is_no_graph_is_run_by_pytorch_or_refused(
     images, tmp_path, caplog, branching
 ):

@@ -94,7 +94,7 @@ def test_plot_partition_without_a_row(tmp_path: Path, clients: int) -> None:
     size(plot_partition(np.zeros((clients, 2), int), names(2), tmp_path / "empty.png", "nothing"))
 
 
-@pytest.mark.parametrize("classes", [1, 20, 100])
+@pytest.mark.parametrize("classes", [1, 20, pytest.param(100, marks=pytest.mark.slow)])
 def test_plot_confusion_at_every_size(tmp_path: Path, classes: int) -> None:
     confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
     confusion[0] = 0  # a class that the test set lacks
@@ -119,7 +119,7 @@ def test_names_with_dollars_foreign_letters_and_great_length(tmp_path: Path) -> 
     plot_ridge_path([0.1, 1.0], {"$a": [1, 2]}, {"$a": 1.0}, tmp_path / "r.png")
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
     tmp_path: Path, suffix: str
 ) -> None:
@@ -300,6 +300,7 @@ def boxes(figure: Figure) -> tuple[dict[str, Any], set[str]]:
     return named, {name for name, one in zip(named, slanting, strict=True) if one}
 
 
+@pytest.mark.slow  # every picture, drawn to be measured
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("noun", NOUNS)
 def test_no_text_lies_on_another_or_beyond_the_edge(
@@ -441,7 +442,7 @@ def rounds(n: int, **more: float) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("n", [1, 101])
+@pytest.mark.parametrize("n", [1, pytest.param(101, marks=pytest.mark.slow)])
 def test_plot_rounds_at_every_length(tmp_path: Path, n: int) -> None:
     path = plot_rounds(rounds(n, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
     assert size(path) == (1062, 983)

@@ -377,7 +377,9 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
 # ---------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "kind", ["csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("jsonl", "parquet"))]
+)
 def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, watched, small_steps):
     folder, head = photos / "images" / "test", photos / "head.h5"
     options = {"scores": True, "top": 2, "on_error": "row", **HOW}

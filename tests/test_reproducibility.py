@@ -112,6 +112,7 @@ check()
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="PyTorch 2.9 or newer")
+@pytest.mark.slow
 def test_fp32_is_fp32_whatever_the_process_has_set():
     """In PyTorch's older way, in its newer one, and in both; then it is as the process set it."""
     subprocess.run([sys.executable, "-c", SETTINGS], check=True)
