@@ -36,7 +36,7 @@ from afltool import progress
 from afltool.errors import StoppedError
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
-gc.set_threshold(50_000, 5, 5)  # a tenth of the time was the collector's
+gc.set_threshold(100_000, 10, 10)  # a tenth of the time was the collector's
 
 COMMAND = Path(sys.executable).with_name("afltool")
 # Commands that are told to a user begin with `afltool`; tests run them as in an activated
