@@ -23,9 +23,8 @@ test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
 # One after the other within a file; the files that take longest begin, so that none ends alone.
-LONGEST := $(addprefix tests/,$(patsubst %,test_%.py,flower kill extract_scale slurm_real) faults \
-	$(patsubst %,test_%.py,courier_places examples site tracking engines export_onnx plugins portable backbones \
-	study_processes cores sizes privacy_tampering plots))
+LONGEST := tests/faults/test_campaign.py $(patsubst %,tests/test_%.py,flower kill extract_scale slurm_real courier_places \
+	examples site tracking engines export_onnx plugins portable backbones study_processes cores sizes privacy_tampering plots)
 
 test-slow: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(LONGEST) tests

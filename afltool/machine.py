@@ -154,7 +154,6 @@ def _unheard(lost: Any) -> None:
 
 def leave_on_signals() -> None:
     """Until a command begins, a signal ends the process at once, with the signal's exit code."""
-    repeat_lost_interrupts()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT is in the background
             signal.signal(number, leave)

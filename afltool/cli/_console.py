@@ -22,7 +22,7 @@ from .. import machine, progress
 from ..doors import FULL, TORCH, twice
 from ..errors import AflError
 from ..inputs import distinct_files
-from ..machine import STOPS, leave
+from ..machine import STOPS, leave, repeat_lost_interrupts
 from ..values.text import json_text, shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
@@ -209,6 +209,7 @@ def command() -> Iterator[None]:
     try:
         if signal.getsignal(signal.SIGINT) is leave:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            repeat_lost_interrupts()
         progress.stop_point()  # a signal may have come while modules were loaded
         postpone("numpy.f2py", "numpy.testing")
         with distinct_files():
