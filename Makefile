@@ -22,12 +22,15 @@ study: $(VENV)/.demo
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
-# One after the other within a file; the files that take longest begin, so that none ends alone.
-LONGEST := tests/faults/test_campaign.py $(patsubst %,tests/test_%.py,flower kill extract_scale slurm_real courier_places \
-	examples site tracking engines export_onnx plugins portable backbones study_processes cores sizes privacy_tampering plots)
+# One after the other within a file; the files that take longest begin, so that none ends alone. Each file is named, since
+# pytest takes those of a folder by their names, also where one of them is named before the folder.
+LONGEST := $(patsubst %,tests/%.py,test_flower test_kill test_slurm_real test_extract_scale faults/test_campaign test_courier_places \
+	test_examples test_engines test_site test_plugins test_portable test_tracking test_export_onnx test_tutorials test_study_processes \
+	test_cores test_courier test_privacy_tampering test_backbones)
+SLOW := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/test_*.py tests/faults/test_*.py))
 
 test-slow: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(LONGEST) tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(SLOW)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -43,7 +46,7 @@ flower: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/flower && $(VENV)/flower/bin/pip install --quiet ./integrations/flower
 
 # Both distributions, each in an empty environment, with the tutorial that belongs to it.
-dist: | $(BIN)/python
+dist: $(VENV)/.dev
 	$(BIN)/python packaging/try_builds.py
 
 bench: $(VENV)/.dev

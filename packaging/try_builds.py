@@ -1,7 +1,7 @@
 """Install each distribution into an empty environment and follow the tutorial that belongs to it.
 
     python packaging/try_builds.py            both
-    python packaging/try_builds.py light      only afltool-light
+    python packaging/try_builds.py light      only afltool-light; full: only afltool
 
 Prints the sizes of the files and of what is installed, and the seconds. afltool-light is measured
 alone first, by the first block of the site, then with [fast], with which a frozen backbone gives
@@ -28,10 +28,10 @@ sys.path.insert(0, str(ROOT / "packaging" / "light"))
 from build import SOURCE  # noqa: E402
 from tutorial_scripts import script  # noqa: E402 - the tests have it, and are beside the package
 
-#: By distribution: the tutorial, and the extras that its commands need.
+#: By distribution: its name in files, the tutorial, and the extras that its commands need.
 TRIED = {
-    "afltool_light": ("researcher", "sklearn"),
-    "afltool": ("consortium", "sklearn,plot,export,session"),
+    "light": ("afltool_light", "researcher", "sklearn"),
+    "full": ("afltool", "consortium", "sklearn,plot,export,session"),
 }
 
 
@@ -39,7 +39,7 @@ TRIED = {
 FREEZE = "backbone timm:test_resnet --weights random --image-size 32 --licence none -o net.afl"
 EXTRACT = "extract --backbone net.afl --data imagefolder:scans --split train -o scans.h5"
 #: The most that is installed, in MB (10^6 bytes of files), by distribution and extra.
-MOST = {"afltool_light": {"": 400, "[fast]": 500}}
+MOST = {"light": {"": 400, "[fast]": 500}}
 
 
 def run(*words: object, **options: object) -> None:
@@ -83,15 +83,15 @@ def follow(page: str, bin_folder: Path, folder: Path) -> float:
     return shell(text, bin_folder, folder)
 
 
-def tried(name: str, dist: Path, folder: Path) -> Iterator[str]:
+def tried(which: str, dist: Path, folder: Path) -> Iterator[str]:
     """Install and use one distribution; what is said of it."""
-    page, extras = TRIED[name]
-    os.environ["PIP_COMPILE"] = str(int(name in MOST))  # where files are measured, all are made
+    name, page, extras = TRIED[which]
+    os.environ["PIP_COMPILE"] = str(int(which in MOST))  # where files are measured, all are made
     (wheel,), (source,) = dist.glob(f"{name}-*.whl"), dist.glob(f"{name}-*.tar.gz")
     yield f"{name}: wheel {megabytes(wheel):.2f} MB, sdist {megabytes(source):.2f} MB"
     place, work = folder / name, folder / f"{name}-work"
     work.mkdir()
-    for extra, most in MOST.get(name, {}).items():
+    for extra, most in MOST.get(which, {}).items():
         at = folder / f"plain{extra}"
         bin_folder, seconds = environment(at, f"{wheel}{extra}") if extra else begun(at, work)
         size = megabytes(bin_folder.parent)
@@ -106,7 +106,7 @@ def tried(name: str, dist: Path, folder: Path) -> Iterator[str]:
     assert there >= {n.removeprefix("afltool/") for n in files_of(wheel)}
     yield f"{name}[{extras}]: installed {size:.0f} MB in {seconds:.0f} s"
     yield f"{name}: tutorial {page} {used:.0f} s"
-    if name in MOST:  # of the other one only its own files: PyTorch is installed once
+    if which in MOST:  # of the other one only its own files: PyTorch is installed once
         bin_folder, seconds = environment(folder / f"{name}-sdist", str(source))
         run(bin_folder / "afltool", "--version", stdout=subprocess.DEVNULL)
         yield f"{name}: the sdist, built and installed in an empty environment in {seconds:.0f} s"
@@ -158,9 +158,9 @@ def files_of(wheel: Path) -> list[str]:
 def main(*names: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         dist = Path(folder) / "dist"
-        run(sys.executable, ROOT / "packaging" / "light" / "build.py", dist)
-        for name in [f"afltool_{n}" if n == "light" else n for n in names] or TRIED:
-            for line in tried(name, dist, Path(folder)):
+        for which in names or TRIED:
+            run(sys.executable, ROOT / "packaging" / "light" / "build.py", dist, which)
+            for line in tried(which, dist, Path(folder)):
                 print(line, flush=True)
 
 

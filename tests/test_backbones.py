@@ -166,6 +166,7 @@ HEADS = {
     "mobilenet_v3_small": ("classifier.3", 1024),
     "convnext_tiny": ("classifier.2", 768),
 }
+SMALL = ("resnet18", "efficientnet_b0", "mobilenet_v3_small")
 
 
 def plain_features(name: str, images, size: int) -> np.ndarray:
@@ -190,13 +191,7 @@ def plain_features(name: str, images, size: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.slow if name in ("resnet34", "resnet50", "vgg11", "vit_b_16") else (),
-        )
-        for name in HEADS
-    ],
+    [pytest.param(name, marks=() if name in SMALL else pytest.mark.slow) for name in HEADS],
 )
 def test_features_are_what_enters_the_classifier(name):
     size = 32

@@ -218,8 +218,9 @@ def test_the_last_line_of_a_command_is_its_summary(road, tmp_path):
 
 @pytest.mark.parametrize(
     ("cores", "own", "threads"),
-    [pytest.param("1", None, 1, marks=pytest.mark.slow), ("2", "1", 1)],
+    [("1", None, 1), ("2", "1", 1)],
 )
+@pytest.mark.slow
 def test_a_jobs_processors_are_its_threads(cores, own, threads):
     """Of rows and of PyTorch; BLAS has one. OMP_NUM_THREADS of the user comes first."""
     code = (

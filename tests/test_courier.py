@@ -447,7 +447,7 @@ def test_a_late_site_is_named_and_left_out_after_the_deadline(tmp_path, features
 @pytest.mark.parametrize(
     ("agreed", "members"),
     [({"head": "deepafl", "layers": 1, "width": 8, "compute": "fixed"}, list(NAMES)),
-     ({"head": "softmax", "rounds": 2}, ["north", "south"])],
+     pytest.param({"head": "softmax", "rounds": 2}, ["north", "south"], marks=pytest.mark.slow)],
     ids=["deepafl", "softmax"],
 )  # fmt: skip
 def test_a_late_site_is_in_the_next_round_where_the_head_allows_it(

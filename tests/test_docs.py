@@ -40,7 +40,7 @@ def test_a_type_checker_knows_every_keyword(tmp_path):
     code = "".join(f'afltool.solve("total.h5", "head.h5", {call})\n' for call in calls)
     (tmp_path / "calls.py").write_text(f"import afltool\n{code}")
     found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", tmp_path / "calls.py"],
+        [sys.executable, "-m", "mypy", tmp_path / "calls.py"],  # strict, and the cache of make lint
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = [line.split(":")[1] for line in found.stdout.splitlines() if ": error:" in line]

@@ -65,6 +65,7 @@ def test_it_answers_for_its_own_folders(toy, tmp_path):
     assert json.loads(toy("status", tmp_path, "--json").stdout) == {"toy": "all is done"}
 
 
+@pytest.mark.slow
 def test_it_joins_a_group_and_takes_no_name_of_another_part(toy, tmp_path):
     (tmp_path / "toy.py").write_text(
         "import typer\n"
@@ -149,6 +150,7 @@ def test_the_doors_of_the_package_and_those_of_no_package():
     assert opened("afltool.nothing") == {}
 
 
+@pytest.mark.slow
 def test_a_stage_in_one_module_is_a_command_and_part_of_runs_scripts_status_and_studies(
     toy_stage, road, tmp_path
 ):

@@ -305,6 +305,7 @@ def test_the_second_answer_needs_no_pytorch(images, tmp_path):
     assert done.stdout.strip() == str(first)
 
 
+@pytest.mark.slow
 def test_a_remembered_answer_is_of_the_same_weights_images_and_options(tmp_path, monkeypatch):
     images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
     for seed in (0, 1):

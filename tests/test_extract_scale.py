@@ -18,14 +18,12 @@ from PIL import Image
 import afltool
 from afltool.files.backbones import load_frozen, save_frozen
 from afltool.sources.backbones.preprocessing import Preprocessing
-from afltool.sources.extraction.engines import is_installed
 
 pytestmark = pytest.mark.slow
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 KILLS = 8
-needs_openvino = pytest.mark.skipif(not is_installed("openvino"), reason="openvino is not here")
-ENGINES = ["torch", "onnxruntime", pytest.param("openvino", marks=needs_openvino)]
+ENGINES = ["torch", "onnxruntime"]  # OpenVINO is given images as ONNX Runtime is
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +174,7 @@ def flat_backbone(folder):
     return save_frozen(folder / "flat.afl", about, data, flat, header["recipe"])
 
 
-@pytest.mark.parametrize("engine", ENGINES[:2])  # the third reads images as the second does
+@pytest.mark.parametrize("engine", ENGINES)
 def test_memory_does_not_grow_with_the_images(tmp_path, engine):
     """50 MB of features more; what may grow is the list of rows."""
     peaks, code, more = [], FLAT, []

@@ -346,6 +346,7 @@ def test_files_that_are_no_images_or_not_there(photos, tmp_path, cli):
     assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", "empty", "p.csv"}
 
 
+@pytest.mark.slow
 def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
     head, images = photos / "head.h5", tmp_path / "images"
     images.mkdir()

@@ -971,6 +971,7 @@ def test_what_cells_took_is_kept_in_the_store_and_expected_again(described, tmp_
         study(wanted.changed({"alpha": [n + 1.0 for n in range(10**4)]}, 100), tmp_path / "many")
 
 
+@pytest.mark.slow
 def test_every_shipped_study_can_be_expanded(road):
     shown = {one["name"]: one["cells"] for one in listed()}
     assert shown["afl-table3"] == len({c.key for c in find("afl-table3").cells}) == 36

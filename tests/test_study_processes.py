@@ -82,6 +82,7 @@ def until(holds, seconds=60):
     return found
 
 
+@pytest.mark.slow
 def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
     wanted = read(described(SHARING))
     with caplog.at_level(logging.INFO, "afltool"):

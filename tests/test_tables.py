@@ -101,6 +101,7 @@ def test_a_table_without_splits_is_for_training_only(folder):
         open_dataset(f"table:{table}", "test")
 
 
+@pytest.mark.slow
 def test_the_clients_of_a_table_own_their_images(folder, tmp_path):
     table = write(folder / "images.csv", rows_of(folder))
     train = afltool.extract("resnet18", f"table:{table}", "train", tmp_path / "t.h5", **SMALL)

@@ -102,7 +102,7 @@ def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store):
     words = ["study", tmp_path / "s.toml", "-o", tmp_path / "S"]
     assert installed(*words, cwd=tmp_path).returncode == 0  # first without it
     tracked = [*words, "--track", f"mlflow:{store}"]
-    for more in ([], [], ["--jobs", 2]):
+    for more in ([], ["--jobs", 2]):
         assert installed(*tracked, *more, cwd=tmp_path).returncode == 0
     found = read(store)
     study = found.pop("S")

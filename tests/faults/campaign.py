@@ -131,7 +131,7 @@ FAULTS = {
     ),
     "odd-terminals": Fault(
         "closed, full and broken streams, encodings that lack a character",
-        "stranger_faults:odd_terminals", 1,
+        "stranger_faults:odd_terminals", 6,
     ),
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ FEWER = {
     "truncation": 15, "bit-flips": 300, "bit-flips-command": 8, "swapped": 80, "stale-partial": 3,
     "clock-skew": 2, "two-writers": 1, "disk-full": 1, "stops": 4, "fuzz-headers": 20,
     "fuzz-tables": 50, "fuzz-embeddings": 70, "odd-arrays": 100, "hostile-names": 20,
+    "odd-terminals": 3,
 }  # fmt: skip
 
 
