@@ -45,7 +45,7 @@ site: $(VENV)/.dev
 flower: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/flower && $(VENV)/flower/bin/pip install --quiet ./integrations/flower
 
-# Both distributions, each in an empty environment, with the tutorial that belongs to it.
+# Both distributions, each in an empty environment, with the researcher's tutorial.
 dist: $(VENV)/.dev
 	$(BIN)/python packaging/try_builds.py
 

@@ -1,4 +1,4 @@
-"""Install each distribution into an empty environment and follow the tutorial that belongs to it.
+"""Install each distribution into an empty environment and follow the researcher's tutorial.
 
     python packaging/try_builds.py            both
     python packaging/try_builds.py light      only afltool-light; full: only afltool
@@ -28,11 +28,8 @@ sys.path.insert(0, str(ROOT / "packaging" / "light"))
 from build import SOURCE  # noqa: E402
 from tutorial_scripts import script  # noqa: E402 - the tests have it, and are beside the package
 
-#: By distribution: its name in files, the tutorial, and the extras that its commands need.
-TRIED = {
-    "light": ("afltool_light", "researcher", "sklearn"),
-    "full": ("afltool", "consortium", "sklearn,plot,export,session"),
-}
+#: By distribution: its name in files, and the extras that are installed, sklearn for the tutorial.
+TRIED = {"light": ("afltool_light", "sklearn"), "full": ("afltool", "sklearn,plot,export,session")}
 
 
 #: What makes a frozen backbone, and what gives features by it.
@@ -70,7 +67,8 @@ def modules(bin_folder: Path) -> set[str]:
 
 def shell(text: str, bin_folder: Path, folder: Path) -> float:
     """Run lines of the shell with the commands of an environment; the seconds."""
-    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    other = "PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"
+    own = {k: v for k, v in os.environ.items() if k not in other}
     env = {**own, "PATH": f"{bin_folder}:{own['PATH']}"}
     begun = time.perf_counter()
     run("bash", "-c", text, cwd=folder, env=env, stdout=subprocess.DEVNULL)
@@ -85,13 +83,14 @@ def follow(page: str, bin_folder: Path, folder: Path) -> float:
 
 def tried(which: str, dist: Path, folder: Path) -> Iterator[str]:
     """Install and use one distribution; what is said of it."""
-    name, page, extras = TRIED[which]
-    os.environ["PIP_COMPILE"] = str(int(which in MOST))  # where files are measured, all are made
+    name, extras = TRIED[which]
     (wheel,), (source,) = dist.glob(f"{name}-*.whl"), dist.glob(f"{name}-*.tar.gz")
     yield f"{name}: wheel {megabytes(wheel):.2f} MB, sdist {megabytes(source):.2f} MB"
-    place, work = folder / name, folder / f"{name}-work"
+    place, work, followed = (folder / f"{name}{end}" for end in ("", "-work", "-tutorial"))
     work.mkdir()
+    followed.mkdir()
     for extra, most in MOST.get(which, {}).items():
+        os.environ["PIP_COMPILE"] = "1"  # where files are measured, all are made
         at = folder / f"plain{extra}"
         bin_folder, seconds = environment(at, f"{wheel}{extra}") if extra else begun(at, work)
         size = megabytes(bin_folder.parent)
@@ -99,13 +98,13 @@ def tried(which: str, dist: Path, folder: Path) -> Iterator[str]:
         assert size <= most, f"expected at most {most} MB"
         if extra:
             yield extracted(bin_folder, work)
+    os.environ["PIP_COMPILE"] = "0"
     bin_folder, seconds = environment(place, f"{wheel}[{extras}]")
-    (folder / page).mkdir()
-    size, used = megabytes(place), follow(page, bin_folder, folder / page)
+    size, used = megabytes(place), follow("researcher", bin_folder, followed)
     there = modules(bin_folder)
     assert there >= {n.removeprefix("afltool/") for n in files_of(wheel)}
     yield f"{name}[{extras}]: installed {size:.0f} MB in {seconds:.0f} s"
-    yield f"{name}: tutorial {page} {used:.0f} s"
+    yield f"{name}: the tutorial {used:.0f} s"
     if which in MOST:  # of the other one only its own files: PyTorch is installed once
         bin_folder, seconds = environment(folder / f"{name}-sdist", str(source))
         run(bin_folder / "afltool", "--version", stdout=subprocess.DEVNULL)

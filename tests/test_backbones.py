@@ -350,7 +350,6 @@ NODES = {
     "resnet18": ("layer3", "layer3.1.relu_1"),
     "resnet34": ("layer2", "flatten"),
     "resnet50": ("layer4.2.conv2", "layer4.2.add"),
-    "vgg11": ("features.10", "classifier.3"),
     "vit_b_16": ("conv_proj", "getitem_5"),
     "efficientnet_b0": ("features.4", "features.6.2.add"),
     "mobilenet_v3_small": ("features.8", "classifier.1"),

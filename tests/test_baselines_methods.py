@@ -158,6 +158,7 @@ def test_feddyn_ends_where_the_unweighted_mean_of_the_gradients_vanishes():
     assert np.linalg.norm(sum(g * p for g, p in zip(gradients, clients.shares, strict=True))) > 1e-3
 
 
+@pytest.mark.slow
 def test_feddyn_of_the_authors_ends_where_the_gradients_weighted_by_rows_vanish():
     clients, gradients = converged("authors")
     weighted = sum(g * p for g, p in zip(gradients, clients.shares, strict=True))
@@ -165,6 +166,7 @@ def test_feddyn_of_the_authors_ends_where_the_gradients_weighted_by_rows_vanish(
     assert np.linalg.norm(sum(gradients) / 3) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_penalty_that_is_not_squared_stalls():
     """PFLlib's variant, for which neither mean of the gradients vanishes."""
     clients, gradients = converged("pfllib", alpha=1.0)

@@ -299,8 +299,7 @@ def killed_between(place, following, command):
 KILLED = {  # head: its options, and the files before and after each phase in which it is killed
     "linear": (["--ridge", "1"], ["03-head0", "04-total", "05-head"]),
     "random-features": (["--width", "512", "--ridge", "1"], ["03-head0", "04-total", "05-head"]),
-    "softmax": (["--rounds", "2"], ["03-head0", "04-total", "05-head", "04-total-2", "05-head-2",
-                                    "04-total-3", "05-head-3"]),
+    "softmax": (["--rounds", "1"], ["03-head0", "04-total", "05-head", "04-total-2", "05-head-2"]),
     "deepafl": (["--layers", "1", "--width", "128"], ["03-head0", "04-total", "05-head",
                 "04-total-2", "05-head-2", "04-total-3", "05-head-3"]),
 }  # fmt: skip

@@ -308,7 +308,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(images, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "size"),
-    [("efficientnet_lite0", 64), ("resnet50", 32), ("timm:vit_tiny_patch16_224", 224)],
+    [("efficientnet_lite0", 64), ("timm:vit_tiny_patch16_224", 224)],
 )
 def test_other_networks_are_frozen_and_agree_with_plain_pytorch(images, tmp_path, backbone, size):
     random = {"weights": "random", "image_size": size}
@@ -446,8 +446,8 @@ def test_threads_mean_the_same_for_every_engine(images, tmp_path, engine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
-def test_a_run_a_study_and_slurm_scripts_take_the_engine_that_is_named(tmp_path, cli, engine):
+def test_a_run_a_study_and_slurm_scripts_take_the_engine_that_is_named(tmp_path, cli):
+    engine = "torch"  # which auto does not take
     images = write_imagefolder(tmp_path / "images", per_class=7, size=40)
     given = ["--backbone", "resnet18", "--weights", "random", "--image-size", SIZE, "--clients", 2,
              "--data", f"imagefolder:{images}", "--ridge", 1, "--engine", engine]  # fmt: skip

@@ -22,14 +22,15 @@ from afltool.sources.backbones.preprocessing import Preprocessing
 pytestmark = pytest.mark.slow
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
-KILLS = 8
+KILLS = 6
+PART = 1 if "AFLTOOL_MILLION" in os.environ else 5
 ENGINES = ["torch", "onnxruntime"]  # OpenVINO is given images as ONNX Runtime is
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     return write_imagefolder(
-        tmp_path_factory.mktemp("images"), per_class=400, size=16, splits=("train",)
+        tmp_path_factory.mktemp("images"), per_class=300, size=16, splits=("train",)
     )
 
 
@@ -108,7 +109,7 @@ def test_whole_sharded_and_resumed_after_many_kills_have_one_digest(
     assert int(left) > 0
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, killed, engine=engine)
-    assert re.search(r"(256|512|768|1024) of 1200 images are done", caplog.text)
+    assert re.search(r"(256|512|768) of 900 images are done", caplog.text)
     digests = {afltool.verify(path)["digest"] for path in (whole, merged, killed)}
     assert len(digests) == 1
 
@@ -225,15 +226,17 @@ except KeyboardInterrupt:
 
 
 def test_a_million_images_start_within_10_seconds_and_2_gb(tmp_path):
-    """Seconds of the processor, so that other work does not count; 5 on a quiet machine."""
+    """Seconds of the processor, so that other work does not count; 5 on a quiet machine. Without
+    AFLTOOL_MILLION a fifth of the images, 2 of the seconds and half of the memory are PyTorch's."""
     memory = Path("/dev/shm")
     place = (memory if memory.is_dir() else tmp_path) / f"afltool-million-{os.getpid()}"
     try:
-        linked_images(place, 1000, 1000)
+        linked_images(place, 1000, 1000 // PART)
         seconds, peak = map(
             float, script(STARTED, f"imagefolder:{place}", tmp_path / "a.h5").split()
         )
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    assert seconds < 10
-    assert peak < 2048
+    print(f"{seconds} s, {peak} MB")
+    assert seconds < 2 + 8 / PART
+    assert peak < 1024 + 1024 / PART

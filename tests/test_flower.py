@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 AGREED = {
-    "deepafl, all must stay": {**DEEPAFL, **ALL, "layers": 2, "tested": True},
+    "deepafl, all must stay": {**DEEPAFL, **ALL, "layers": 1, "tested": True},
     "deepafl, two must stay": {**DEEPAFL, "protection": "masked", "threshold": 2, "tested": True},
     "deepafl plain": DEEPAFL,
     "softmax, all must stay": {**SOFTMAX, **ALL},

@@ -87,10 +87,9 @@ def stages(tmp_path_factory):
     head = afltool.solve(total, at / "head.h5")
     many = [train] * 4
     images = write_imagefolder(at / "images", per_class=200, size=16)
-    backbone = [
-        "--backbone", "resnet18", "--weights", "random", "--image-size", 64, "--batch-size", 32,
-        "--data", f"imagefolder:{images}",
-    ]  # fmt: skip
+    # Frozen, since PyTorch takes 3 s to start; it is killed in test_extract_scale.py.
+    net = afltool.backbone("resnet18", at / "net.afl", weights="random", image_size=64)
+    backbone = ["--backbone", net, "--batch-size", 32, "--data", f"imagefolder:{images}"]
     dealt = ["--partition", clients, "--head", "linear"]
     return {
         "extract": Stage(lambda f: ["extract", *backbone, "-o", f / "f.h5"], "f.h5", eager=True),

@@ -149,7 +149,7 @@ def test_what_needs_pytorch_says_what_to_install(road, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("end", ["onnx", "safetensors"])
+@pytest.mark.parametrize("end", ["onnx", pytest.param("safetensors", marks=pytest.mark.slow)])
 def test_heads_that_are_affine_are_exported_to_the_same_bytes(road, tmp_path, end):
     """Linear, softmax and lda; what has a graph of PyTorch alone says so."""
     others = {"softmax": {}, "discriminant": {"rule": "lda"}, "random-features": {"width": 8}}

@@ -254,6 +254,7 @@ def test_one_digest_for_any_batch_size_and_number_of_threads(images, staged, tmp
     assert afltool.info(other)["provenance"]["batch_size"] == 16
 
 
+@pytest.mark.slow
 def test_merged_shards_are_the_whole(images, staged, tmp_path):
     for i in range(3):
         extract(images, tmp_path / "shards" / f"{i}.h5", shard=f"{i}/3")

@@ -330,7 +330,10 @@ def test_no_text_lies_on_another_or_beyond_the_edge(
         assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
-@pytest.mark.parametrize("noun", ["roc", "compared", "cells", "study", "study by bytes"])
+@pytest.mark.parametrize(
+    "noun",
+    [pytest.param("roc", marks=pytest.mark.slow), "compared", "cells", "study", "study by bytes"],
+)
 def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
     assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0
     (figure,) = figures

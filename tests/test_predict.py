@@ -236,6 +236,7 @@ def test_images_get_the_scores_of_their_stored_features(photos, tmp_path):
     assert sum(right) / len(right) == afltool.evaluate(head, test)["top1"] < 1
 
 
+@pytest.mark.slow
 def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypatch):
     folder = copied(photos, tmp_path)
     (folder / "line" / "readme.txt").write_text("passed over")

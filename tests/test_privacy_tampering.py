@@ -18,7 +18,7 @@ import afltool
 from afltool.errors import AflError
 from afltool.files import hdf5
 
-TRIES = int(os.environ.get("AFLTOOL_TRIES", "300"))  # 1,000 in docs/reliability.md
+TRIES = int(os.environ.get("AFLTOOL_TRIES", "100"))  # 1,000 in docs/reliability.md
 
 
 class Campaign:

@@ -66,7 +66,7 @@ def test_what_a_site_gives_is_the_same_for_every_shell():
     assert [x for x in lines if not re.fullmatch(r"(afltool|cd|python) [\w ./,-]+", x)] == []
 
 
-# consortium is followed in test_portable.py, and by packaging/try_builds.py.
+# consortium is followed in test_portable.py.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cluster", "researcher"])
 def test_a_tutorial_can_be_followed(name, tmp_path):
