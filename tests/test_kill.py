@@ -86,7 +86,7 @@ def stages(tmp_path_factory):
     total = afltool.aggregate([stats], at / "total.h5")
     head = afltool.solve(total, at / "head.h5")
     many = [train] * 4
-    images = write_imagefolder(at / "images", per_class=200, size=16)
+    images = write_imagefolder(at / "images", per_class=130, size=16)
     # Frozen, since PyTorch takes 3 s to start; it is killed in test_extract_scale.py.
     net = afltool.backbone("resnet18", at / "net.afl", weights="random", image_size=64)
     backbone = ["--backbone", net, "--batch-size", 32, "--data", f"imagefolder:{images}"]
@@ -233,8 +233,8 @@ def test_an_extraction_asked_to_stop_goes_on_later(stages, tmp_path, cli):
     assert "run the same command to go on" in said
     assert [p.name for p in folder.iterdir()] == ["f.h5.partial"]
     again = stage.finish(folder, cli)
-    done = int(again.split("extract: ")[1].split(" of 600 images are done, going on from there")[0])
-    assert 0 < done < 600
+    done = int(again.split("extract: ")[1].split(" of 390 images are done, going on from there")[0])
+    assert 0 < done < 390
     assert stage.digest(folder) == stage.undisturbed(folder, cli)
 
 
