@@ -27,7 +27,7 @@ test: $(VENV)/.dev
 LONGEST := $(patsubst %,tests/%.py,test_flower test_kill test_slurm_real test_extract_scale faults/test_campaign test_courier_places \
 	test_examples test_engines test_site test_plugins test_portable test_tracking test_export_onnx test_tutorials test_study_processes \
 	test_cores test_courier test_privacy_tampering test_backbones)
-SLOW := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/test_*.py tests/faults/test_*.py))
+SLOW := $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell find tests -name "test_*.py")))
 
 test-slow: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(SLOW)

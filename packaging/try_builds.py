@@ -98,12 +98,12 @@ def tried(which: str, dist: Path, folder: Path) -> Iterator[str]:
         assert size <= most, f"expected at most {most} MB"
         if extra:
             yield extracted(bin_folder, work)
-    os.environ["PIP_COMPILE"] = "0"
+    os.environ["PIP_COMPILE"] = "0"  # from here on it is only used
     bin_folder, seconds = environment(place, f"{wheel}[{extras}]")
     size, used = megabytes(place), follow("researcher", bin_folder, followed)
     there = modules(bin_folder)
     assert there >= {n.removeprefix("afltool/") for n in files_of(wheel)}
-    yield f"{name}[{extras}]: installed {size:.0f} MB in {seconds:.0f} s"
+    yield f"{name}[{extras}]: installed {size:.0f} MB without .pyc in {seconds:.0f} s"
     yield f"{name}: the tutorial {used:.0f} s"
     if which in MOST:  # of the other one only its own files: PyTorch is installed once
         bin_folder, seconds = environment(folder / f"{name}-sdist", str(source))

@@ -59,7 +59,7 @@ def test_a_session_makes_the_head_of_the_pooled_rows(tmp_path, features, how):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", [3, 10])
+@pytest.mark.parametrize("layers", [3, 20])
 def test_a_later_head_brings_only_new_arrays(tmp_path, features, layers):
     """Of each array in the place there is one copy, and a site fetches what it has not."""
     apart = Apart(tmp_path, features, head="deepafl", layers=layers, width=16)

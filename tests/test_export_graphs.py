@@ -133,6 +133,7 @@ HEADS = {
     "nearest mean": ("discriminant", {"rule": "nearest-mean"}),
     "lda": ("discriminant", {"rule": "lda"}),
     "fed3r": ("discriminant", {"rule": "fed3r"}),
+    "fedcgs": ("discriminant", {"rule": "fedcgs"}),
     "naive Bayes": ("discriminant", {"rule": "naive-bayes"}),
     "qda": ("discriminant", {"rule": "qda"}),
 }  # fmt: skip

@@ -130,7 +130,7 @@ def test_an_image_that_one_size_cannot_have_is_left_out_of_that_one(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["torch", "openvino"])
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime", "openvino"])
 def test_shards_of_several_sizes_in_each_engine_with_views(images, tmp_path, monkeypatch, engine):
     pytest.importorskip(engine)
     monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))  # of graphs, too
