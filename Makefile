@@ -9,6 +9,11 @@ BIN := $(VENV)/bin
 # Compiled modules are kept: the tests start hundreds of processes, each of which would compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
+# $(call install,environment,what): uv takes a fifth of pip's time. Where it cannot be had or fails, as with an index that only pip's
+# settings name, pip does it.
+install = { $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --quiet --python $(1)/bin/python $(2); } \
+	|| $(1)/bin/python -m pip install --quiet $(2)
+
 .PHONY: demo study test test-slow flower lint site dist bench clean
 
 demo: $(VENV)/.demo
@@ -43,7 +48,8 @@ site: $(VENV)/.dev
 
 # Flower in an environment of its own, since it pins an older typer; for a slow test.
 flower: | $(BIN)/python
-	$(PYTHON) -m venv $(VENV)/flower && $(VENV)/flower/bin/pip install --quiet ./integrations/flower
+	$(PYTHON) -m venv $(VENV)/flower
+	$(call install,$(VENV)/flower,./integrations/flower)
 
 # Both distributions, each in an empty environment, with the researcher's tutorial.
 dist: $(VENV)/.dev
@@ -64,10 +70,10 @@ $(BIN)/python:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "Installing PyTorch and the rest into $(VENV) (about 2 minutes, 6 GB) …"
-	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	$(call install,$(VENV),-e '.[demo]')
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing PyTorch, the tests' tools and the rest into $(VENV) (about 2 minutes, 6 GB) …"
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(call install,$(VENV),-e '.[dev]')
 	@touch $@

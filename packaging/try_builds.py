@@ -49,11 +49,20 @@ def megabytes(path: Path) -> float:
     return sum(f.lstat().st_size for f in files if f.is_file()) / 1e6
 
 
-def environment(folder: Path, what: str) -> tuple[Path, float]:
-    """A new environment with one distribution; the folder of its commands, and the seconds."""
+def environment(folder: Path, what: str, compiled: bool = False) -> tuple[Path, float]:
+    """A new environment with one distribution; the folder of its commands, and the seconds.
+
+    By uv where it lies beside this Python, else by pip; with all .pyc where sizes are measured.
+    """
     begun = time.perf_counter()
     venv.create(folder, with_pip=True)
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", what)
+    python, uv = folder / "bin" / "python", Path(sys.executable).with_name("uv")
+    by_uv = [uv, "pip", "install", "--quiet", "--python", python]
+    if compiled:
+        by_uv.append("--compile-bytecode")
+    if not uv.exists() or subprocess.run([*by_uv, what]).returncode:
+        compile_or_not = "--compile" if compiled else "--no-compile"
+        run(python, "-m", "pip", "install", "--quiet", compile_or_not, what)
     return folder / "bin", time.perf_counter() - begun
 
 
@@ -90,28 +99,24 @@ def tried(which: str, dist: Path, folder: Path) -> Iterator[str]:
     work.mkdir()
     followed.mkdir()
     for extra, most in MOST.get(which, {}).items():
-        os.environ["PIP_COMPILE"] = "1"  # where files are measured, all are made
         at = folder / f"plain{extra}"
-        bin_folder, seconds = environment(at, f"{wheel}{extra}") if extra else begun(at, work)
+        bin_folder, seconds = (
+            environment(at, f"{wheel}{extra}", compiled=True) if extra else begun(at, work)
+        )
         size = megabytes(bin_folder.parent)
         yield f"{name}{extra}: installed {size:.0f} MB in {seconds:.0f} s"
         assert size <= most, f"expected at most {most} MB"
         if extra:
             yield extracted(bin_folder, work)
-    os.environ["PIP_COMPILE"] = "0"  # from here on it is only used
     bin_folder, seconds = environment(place, f"{wheel}[{extras}]")
     size, used = megabytes(place), follow("researcher", bin_folder, followed)
     there = modules(bin_folder)
     assert there >= {n.removeprefix("afltool/") for n in files_of(wheel)}
     yield f"{name}[{extras}]: installed {size:.0f} MB without .pyc in {seconds:.0f} s"
     yield f"{name}: the tutorial {used:.0f} s"
-    if which in MOST:  # of the other one only its own files: PyTorch is installed once
-        bin_folder, seconds = environment(folder / f"{name}-sdist", str(source))
-        run(bin_folder / "afltool", "--version", stdout=subprocess.DEVNULL)
-        yield f"{name}: the sdist, built and installed in an empty environment in {seconds:.0f} s"
-    else:
-        pip = [bin_folder / "python", "-m", "pip", "install", "--quiet", "--no-deps"]
-        run(*pip, "--force-reinstall", source)
+    bin_folder, seconds = environment(folder / f"{name}-sdist", str(source))
+    run(bin_folder / "afltool", "--version", stdout=subprocess.DEVNULL)
+    yield f"{name}: the sdist, built and installed in an empty environment in {seconds:.0f} s"
     assert modules(bin_folder) == there, "the sdist has other files than the wheel"
 
 
