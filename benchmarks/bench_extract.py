@@ -1,7 +1,7 @@
 """extract with every engine beside the plain loop (DataLoader, fp32, contiguous, batch 256).
 
 python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--weights default] [--rounds 5]
-    [--engines torch,onnxruntime,openvino,bf16] [--picture 32x32|500x375] [--kind jpg|png]
+    [--engines torch,onnxruntime,openvino,bf16,cuda,cuda-bf16] [--picture 32x32|500x375] [--kind jpg|png]
     [--parts] [--views] [--lie] [--sizes 96,128] [--deviation DATA]
                                              resnet18 224 512, every engine that is installed
 
@@ -48,10 +48,12 @@ from afltool.sources.images import open_dataset
 from afltool.stages import extract as stage
 
 ENGINES: dict[str, dict[str, str]] = {
-    "torch": {"engine": "torch"},
+    "torch": {"engine": "torch", "device": "cpu"},
     "onnxruntime": {"engine": "onnxruntime"},
     "openvino": {"engine": "openvino"},
     "bf16": {"engine": "openvino", "precision": "bf16"},
+    "cuda": {"engine": "torch", "device": "cuda"},
+    "cuda-bf16": {"engine": "torch", "device": "cuda", "precision": "bf16"},
 }
 
 
@@ -289,7 +291,9 @@ def lie(a: argparse.Namespace, folder: Path) -> None:
 
 def installed(engine: str) -> bool:
     name = ENGINES[engine]["engine"]
-    return name == "torch" or is_installed(name)
+    if name == "torch":
+        return ENGINES[engine]["device"] == "cpu" or torch.cuda.is_available()
+    return is_installed(name)
 
 
 def compare(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
