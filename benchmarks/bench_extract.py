@@ -1,8 +1,9 @@
 """extract with every engine beside the plain loop (DataLoader, fp32, contiguous, batch 256).
 
 python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--weights default] [--rounds 5]
-    [--engines torch,onnxruntime,openvino,bf16,cuda,cuda-bf16] [--picture 32x32|500x375] [--kind jpg|png]
-    [--parts] [--views] [--lie] [--sizes 96,128] [--deviation DATA]
+    [--engines torch,onnxruntime,openvino,bf16,cuda,cuda-bf16]
+    [--picture 32x32|500x375] [--kind jpg|png] [--parts] [--views] [--lie]
+    [--sizes 96,128] [--deviation DATA]
                                              resnet18 224 512, every engine that is installed
 
 The rounds alternate. With --parts decoding, resizing and the network alone, all together, and what

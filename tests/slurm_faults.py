@@ -163,7 +163,7 @@ def disturb(cluster: Cluster, run: Path, faults: Faults, wanted: int, patience: 
             faults.one()
             time.sleep(faults.draw.uniform(0, 0.4))
         else:
-            time.sleep(0.1)
+            time.sleep(0.5)
         if cluster.of_jobs() or not cluster.answers():
             alone = time.monotonic()
             continue

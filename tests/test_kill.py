@@ -119,7 +119,7 @@ def unfinished(folder):
 
 def wait_for_an_unfinished_file(process, folder):
     while process.poll() is None and not unfinished(folder):
-        time.sleep(0.0005)
+        time.sleep(0.002)
 
 
 def kill_while_it_writes(process, folder):

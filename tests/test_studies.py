@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import calls, forget_stop, installed
+from conftest import calls, forget_stop
 
 import afltool
 from afltool import progress, study
@@ -840,17 +840,6 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
     assert status(folder.root)["state"] == "done"
     for descriptor in (began, ready, done, end):
         os.close(descriptor)
-
-
-@pytest.mark.slow
-def test_four_processes_share_a_study(described, tmp_path):
-    path = described()
-    many = [installed("study", path, "-o", tmp_path / "S", wait=False) for _ in range(4)]
-    for one in many:
-        _, said = one.communicate(timeout=300)
-        assert one.returncode == 0, said
-        assert "failed" not in said
-    assert status(tmp_path / "S")["state"] == "done"
 
 
 def test_a_study_that_is_too_large_says_so_before_it_starts(described, tmp_path):

@@ -24,7 +24,8 @@ TLS = (
     "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost "
     "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout tls.key -out tls.crt"
 )
-SETTINGS = {  # nothing is fetched or reported, and a node starts its app at once
+# Unless the surroundings say otherwise: nothing is fetched or reported, and apps start at once.
+SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
@@ -47,7 +48,7 @@ class Loopback:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.processes, self.port = folder.absolute(), processes, free_port()
         self.programs = programs
-        self.env = {**os.environ, **SETTINGS, "FLWR_HOME": str(self.folder / "flwr-home")}
+        self.env = {**SETTINGS, **os.environ, "FLWR_HOME": str(self.folder / "flwr-home")}
         self.env["PATH"] = f"{programs}:{self.env['PATH']}"  # the SuperLink starts flwr-serverapp
         self.run("openssl", *TLS.split())
         (self.folder / "flwr-home").mkdir(exist_ok=True)
