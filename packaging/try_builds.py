@@ -55,7 +55,7 @@ def environment(folder: Path, what: str, compiled: bool = False) -> tuple[Path, 
     By uv where it lies beside this Python, else by pip; with all .pyc where sizes are measured.
     """
     begun = time.perf_counter()
-    venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=True, symlinks=True)
     python, uv = folder / "bin" / "python", Path(sys.executable).with_name("uv")
     by_uv = [uv, "pip", "install", "--quiet", "--python", python]
     if compiled:
@@ -130,7 +130,7 @@ def begun(place: Path, work: Path) -> tuple[Path, float]:
     for name, rows in (("train", 1438), ("test", 359)):
         y = np.arange(rows) % 10
         np.savez(work / f"{name}.npz", x=rng.normal(size=(rows, 64)) + np.eye(10, 64)[y], y=y)
-    venv.create(place, with_pip=True)
+    venv.create(place, with_pip=True, symlinks=True)
     return place / "bin", shell(first_block(), place / "bin", work)
 
 
