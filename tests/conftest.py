@@ -97,6 +97,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture
+def signals_are_heard():
+    """A shell that starts jobs in the background has them ignore SIGINT, which is inherited."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="session")
 def road(tmp_path_factory) -> Road:
     """600 training rows of 8 features and 4 classes, dealt to 6 clients, solved."""

@@ -225,7 +225,7 @@ def test_features_of_training_mode_on_a_few_images(tmp_path):
     few = ["--clients", 2, "--rounds", 2, "--image-size", 64]
     script = ROOT / "examples" / "training_mode.py"
     command = [sys.executable, script, tmp_path, "-o", tmp_path / "out", *few, "--drop-last"]
-    printed = run(*command, "--partitions", "dirichlet-pfl 0.01")
+    printed = run(*command, "--partitions", "iid", "dirichlet-pfl 0.01")
     assert "largest difference of features 0.0" in printed
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     kinds = {"pretrained", "even", "own"}
@@ -233,7 +233,7 @@ def test_features_of_training_mode_on_a_few_images(tmp_path):
     assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
     made = {name for name in found if name.startswith("FedAvg, ordinary")}
     ends = {name.removeprefix("FedAvg, ordinary features, ") for name in made}
-    assert ends == {"dirichlet-pfl 0.01, drop-last, 2 rounds"}
+    assert ends == {f"{p}, drop-last, 2 rounds" for p in ("iid", "dirichlet-pfl 0.01")}
 
 
 @pytest.mark.slow

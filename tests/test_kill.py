@@ -201,14 +201,6 @@ def test_killed_at_random_moments(name, stages, tmp_path, cli):
     assert met > 0 or name not in WRITE_LONG, "the premise: some were interrupted while they wrote"
 
 
-@pytest.fixture
-def signals_are_heard():
-    """A shell that starts jobs in the background has them ignore SIGINT, which is inherited."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt(stage, folder, number):
     """Start a stage and send it a signal once it is writing: (exit code, what it said).
 
