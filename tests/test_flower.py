@@ -40,7 +40,7 @@ AGREED = {
     "linear, signed": PROTECTIONS["signed"],
     "linear, noise": PROTECTIONS["noise"],
 }
-ROUNDS = "deepafl, all must stay"
+ROUNDS = "deepafl, two must stay"  # with the most kinds of letters
 
 
 def loopback():
