@@ -34,6 +34,7 @@ class Remedy(Enum):
     FEWER_BITS_OF_ROWS = auto()
     FEWER_BITS_OF_SUMS = auto()
     OTHER_ROWS = auto()
+    ONE_CLASS_LIST = auto()
     OTHER_LAW = auto()
     RIDGE = auto()
     LARGER_RIDGE = auto()

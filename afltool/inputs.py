@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
+from unicodedata import normalize
 
 from . import machine
 from .errors import CorruptFileError, InputError, UsageError
@@ -30,6 +31,7 @@ from .errors import CorruptFileError, InputError, UsageError
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of such a file
 MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, TOML
 MOST_LINES = 1_000_000  # paths on stdin
+AROUND = " \t\r\n"  # what is no part of a name that has a line of its own
 LONGEST_LINE = 1 << 16  # characters of such a path
 MOST_NAMES = 10_000  # in a folder, which a path that is missing is compared with
 TIMEOUT = 20  # seconds without an answer after which a download counts as failed
@@ -78,6 +80,23 @@ def meant(path: str | Path, otherwise: str = "check the path") -> str:
     """What a message about a path where nothing is says in the end: `nearest`, if there is one."""
     near = nearest(Path(path))
     return otherwise if near is None else f"did you mean {near}?"
+
+
+def spelled(base: str | Path, path: str) -> str:
+    """``path`` below ``base`` as the disk spells it, where its accents are composed otherwise.
+
+    The same path where it is there, or nothing is.
+    """
+    if os.path.lexists(os.path.join(base, path)):
+        return path
+    found = "/" if path.startswith("/") else ""
+    for part in path.strip("/").split("/"):
+        forms = (part, normalize("NFC", part), normalize("NFD", part))
+        places = (os.path.join(found, form) for form in forms)
+        found = next((p for p in places if os.path.lexists(os.path.join(base, p))), "")
+        if not found:
+            return path
+    return found
 
 
 def nearest(path: Path) -> Path | None:
@@ -301,8 +320,8 @@ def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
             return
         if len(line) > LONGEST_LINE:
             raise InputError(f"line {number + 1} of stdin: expected a path, found {line[:60]!r}…")
-        if line.strip():
-            yield line.strip()
+        if path := line.strip(AROUND):
+            yield path
     raise InputError(f"stdin: expected at most {most:,} lines, one path per line; found more")
 
 

@@ -386,7 +386,7 @@ def test_the_fingerprint_of_a_folder_knows_names_sizes_and_times(tmp_path):
 def test_given_classes_fix_the_order_and_allow_a_gap(tmp_path):
     root = write_imagefolder(tmp_path, ("cat", "dog"), per_class=2)
     file = tmp_path / "classes.txt"
-    file.write_text("dog\nemu\n\ncat\n")
+    file.write_text("dog\r\nemu \ncat\n\n")
     classes = read_classes(file)
     dataset = open_dataset(f"imagefolder:{root}", "train", classes=classes)
     assert dataset.classes == ("dog", "emu", "cat")

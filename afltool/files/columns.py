@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import keys_once, meant, open_regular, read_bytes
 from ..progress import log
-from ..values.names import ROW_IDS
+from ..values.names import ROW_IDS, composed
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 
 SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read
+
+#: What Python, NumPy and pandas write for a label that is missing.
+NO_LABELS = {"-1", "-1.0", "nan", "NaN", "None", "NaT", "<NA>"}
 
 Column = list[str | None]  # None for an empty cell
 Columns = dict[str, Column]
@@ -67,6 +70,29 @@ def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     return readers[suffix](table, names)
 
 
+def check_labels(where: str | Path, labels: Mapping[str, int]) -> None:
+    """Refuse labels that mean that there is none, and name classes that look alike.
+
+    ``labels``: how many rows have each label of a table or an archive without a class list. With
+    one the labels are what it says.
+
+    Raises `InvalidDataError`: a label is among `NO_LABELS`, or blank.
+    """
+    if none := sorted(label for label in labels if label in NO_LABELS or not label.strip()):
+        raise InvalidDataError(
+            f"{where}: {sum(labels[label] for label in none)} of {sum(labels.values())} rows have "
+            f"the label {' or '.join(map(repr, none))}, which usually means that a row has none. "
+            "Leave these rows out; if it is a class, name all classes with --classes FILE"
+        )
+    alike: dict[str, list[str]] = {}
+    for label in sorted(labels):
+        alike.setdefault(composed(label).strip().casefold(), []).append(label)
+    for several in alike.values():
+        if len(several) > 1:
+            rows = " and ".join(f"{label!r} ({labels[label]} rows)" for label in several)
+            log.warning("%s: classes look alike but are classes apart: %s", where, rows)
+
+
 def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
     """The values of what an option gives as TABLE:COLUMN, one for each of the row ids (n,).
 
@@ -100,7 +126,6 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
 
 def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
     """The one column of a table, other than ``name``, that holds every row id."""
-    wanted = set(ids.tolist())
     header, _ = _read(table, ())
     rows = {}
     for other in header:
@@ -108,7 +133,7 @@ def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
             continue
         with suppress(InvalidDataError):  # a column of lists holds no row ids
             column = read_columns(table, (other,))[other]
-            if wanted <= {_as_id(cell) for cell in column if cell}:
+            if len(_places(column, ids)) == len(ids):
                 rows[other] = column
     if len(rows) != 1:
         all_of_them = " and ".join(map(repr, rows)) or "no other column"
@@ -122,16 +147,22 @@ def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
     return next(iter(rows.values()))
 
 
-def _as_id(cell: str) -> bytes:
-    return cell.encode("utf-8", "surrogatepass")
+def _places(rows: Column, ids: NDArray[np.bytes_]) -> dict[bytes, int]:
+    """The row of each of ``ids`` that is there, spelled alike or with accents in another form."""
+    at = {row.encode("utf-8", "surrogatepass"): i for i, row in enumerate(rows) if row}
+    wanted = dict.fromkeys(ids.tolist())
+    forms: dict[str, int] = {}
+    if not at.keys() >= wanted.keys():
+        forms = {composed(rows[i] or ""): i for row, i in at.items() if row not in wanted}
+    places = (at.get(one, forms.get(composed(one.decode(errors="replace")))) for one in wanted)
+    return {one: i for one, i in zip(wanted, places, strict=True) if i is not None}
 
 
 def _by_row(
     path: Path, rows: Column, values: Column, name: str, ids: NDArray[np.bytes_], others: bool
 ) -> list[str]:
     """The values of the rows ``ids``; ``others``: the table may have more rows than these."""
-    at = {_as_id(row): i for i, row in enumerate(rows) if row}
-    if len(at) < len(rows):
+    if None in rows or len({*rows}) < len(rows):
         counts = Counter(rows)
         row, times = counts.most_common(1)[0] if None not in counts else (None, counts[None])
         raise InvalidDataError(
@@ -140,16 +171,18 @@ def _by_row(
             if row is None
             else f"{path}: row {row!r} is given more than once ({times} times)"
         )
-    wanted = ids.tolist()
+    wanted, at = ids.tolist(), _places(rows, ids)
     places = [at[one] for one in wanted if one in at]
     missing = next((one for one in wanted if one not in at), None)
-    strangers = len(at) - len(places)
+    strangers = len(rows) - len(places)
     if missing is not None or (strangers and not others):
         example = "" if missing is None else f", such as {missing.decode(errors='replace')!r}"
         raise MismatchError(
             f"{path} must have each of the {len(wanted)} rows once; missing: "
             f"{len(wanted) - len(places)}{example}; not in the features: {strangers}"
         )
+    if strangers:
+        log.info("%s: %d rows are not among the %d asked for", path, strangers, len(wanted))
     picked = [values[i] for i in places]
     empty = [row for row, one in zip(wanted, picked, strict=False) if not one]
     if empty:

@@ -232,7 +232,7 @@ def check_alike(train: Path, test: Path) -> None:
     if where := difference(ours, theirs, f"in {train}", f"in {test}"):
         raise MismatchError(
             f"the test features {test} do not fit {train}: {where}; extract both with the same "
-            "backbone and options"
+            "backbone, options and --classes FILE"
         )
 
 

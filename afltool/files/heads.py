@@ -207,7 +207,7 @@ def check_bound(
     if where := difference(ours, theirs, f"in {head}", f"in {path}"):
         raise MismatchError(
             f"{path} does not fit the head {head}: {where}; extract its rows with the backbone, "
-            "options and classes of the head"
+            "options and classes (--classes FILE) of the head"
         )
 
 

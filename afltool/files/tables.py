@@ -33,12 +33,21 @@ def quoted(cell: Any) -> Any:
     return f"'{cell}"
 
 
+class _Lines(io.StringIO):
+    """Where `csv.writer` puts its rows: it quotes a carriage return only if that ends a line."""
+
+    ENDS = "\r\n"
+
+    def write(self, row: str) -> int:
+        return super().write(row.removesuffix(self.ENDS) + "\n")
+
+
 def csv_lines(rows: Iterable[Sequence[Any]], formulas: str = KEEP) -> str:
     """Rows as lines of CSV; ``formulas`` as `CsvOptions` has it."""
     if formulas != KEEP:
         rows = ([quoted(cell) for cell in row] for row in rows)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    text = _Lines(newline="")
+    csv.writer(text, lineterminator=text.ENDS).writerows(rows)
     return text.getvalue()
 
 
@@ -46,8 +55,9 @@ def csv_of_frame(frame: Any, formulas: str = KEEP, **how: Any) -> str:
     """A table of pandas as CSV; ``how`` goes to its `to_csv`."""
     if formulas != KEEP:
         frame = frame.rename(index=quoted, columns=quoted).map(quoted)
-    text: str = frame.to_csv(**how)
-    return text
+    text = _Lines(newline="")
+    frame.to_csv(text, lineterminator=text.ENDS, **how)
+    return text.getvalue()
 
 
 def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
@@ -96,25 +106,19 @@ def _column(values: Sequence[Any]) -> list[Any]:
     return [float(one) if real and one is not None else one for one in given]
 
 
-def write_columns(
-    columns: Mapping[str, Any], path: Path, overwrite: bool, formulas: str, quote_all: bool
-) -> Path:
-    """Columns of equal lengths as CSV, parquet or JSON; ``quote_all``: every cell of CSV."""
+def write_columns(columns: Mapping[str, Any], path: Path, overwrite: bool, formulas: str) -> Path:
+    """Columns of equal lengths as CSV, parquet or JSON."""
     import pandas as pd
 
     frame = pd.DataFrame(columns)
     if path.suffix == ".json":
         return write_text(frame.to_json(orient="records"), path, overwrite)
-    quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
-    return _write_frame(frame, path, overwrite, formulas, quoting)
+    return _write_frame(frame, path, overwrite, formulas)
 
 
-def _write_frame(
-    frame: Any, path: Path, overwrite: bool, formulas: str, quoting: int = csv.QUOTE_MINIMAL
-) -> Path:
+def _write_frame(frame: Any, path: Path, overwrite: bool, formulas: str) -> Path:
     if path.suffix != ".parquet":
-        text = csv_of_frame(frame, formulas, index=False, quoting=quoting)
-        return write_text(text, path, overwrite)
+        return write_text(csv_of_frame(frame, formulas, index=False), path, overwrite)
     try:
         return write_bytes(frame.to_parquet(index=False), path, overwrite)
     except ImportError:

@@ -257,6 +257,7 @@ SAID = {
     Remedy.FEWER_BITS_OF_ROWS: ": extract with fewer --fraction-bits",
     Remedy.FEWER_BITS_OF_SUMS: ": extract the features with fewer --fraction-bits",
     Remedy.OTHER_ROWS: "; give each file once, or --allow-repeats if you mean it",
+    Remedy.ONE_CLASS_LIST: ". Give extract or import of all sites one list, --classes FILE",
     Remedy.OTHER_LAW: ", or a --gamma > 0 in the head; or use --law sum",
     Remedy.RIDGE: ". Give a ridge (--ridge 1, or --ridge auto to choose it by generalised "
     "cross-validation), or --min-norm for the minimum-norm solution",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .. import cores
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
+from ..files.columns import check_labels
 from ..files.feature_writer import writing_features
 from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import load_solved_head
@@ -22,7 +23,7 @@ from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
 from ..values.arrays import file_sha256
-from ..values.names import places_of_numbers
+from ..values.names import check_text, composed, places_of_numbers
 from ..values.text import difference
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
@@ -194,11 +195,13 @@ def _with_classes(
         bad = np.flatnonzero((y < 0) | (y >= end))
         labels = y
     elif y.dtype.kind in "US":
-        different, at = np.unique(y, return_inverse=True)
+        different, at, rows = np.unique(y, return_inverse=True, return_counts=True)
         texts = _texts(path, different, "labels")
+        if not classes:
+            check_labels(path, dict(zip(texts, rows.tolist(), strict=True)))
         names = tuple(classes) if classes else tuple(sorted(set(texts)))
-        index = {name: i for i, name in enumerate(names)}
-        labels = np.array([index.get(name, -1) for name in texts])[at]
+        index = {form: i for of in (composed, str) for i, form in enumerate(map(of, names))}
+        labels = np.array([index.get(one, index.get(composed(one), -1)) for one in texts])[at]
         bad = np.flatnonzero(labels < 0)
     else:
         raise InvalidDataError(f"{path}: labels are integers or names; found type {y.dtype}")
@@ -246,8 +249,10 @@ def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes
             f"{path}: row ids must differ; {n - len(set(texts))} repeat another. Name the column "
             "that holds them by --row-ids"
         )
-    if any("\n" in text or not text for text in texts):
-        raise InvalidDataError(f"{path}: row ids are one line each and not empty")
+    if any("\n" in text or "\0" in text or not text for text in texts):
+        raise InvalidDataError(f"{path}: row ids are one line each, without NUL and not empty")
+    for text in texts:
+        check_text("row id", text)
     return np.array([text.encode() for text in texts])
 
 

@@ -122,16 +122,13 @@ def export(path: Path, table: Path, *, overwrite: bool = False, formulas: str = 
 def _write_table(path: Path, p: Partition, table: Path, overwrite: bool, formulas: str) -> Path:
     if table.suffix not in (".csv", ".parquet", ".json"):
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
-    rows = _row_texts(path, p)
     columns = {
-        "row": rows,
+        "row": _row_texts(path, p),
         "client": [p.names[k] for k in p.client.tolist()],
         "label": p.effective_labels,
         "held_out": p.held_out[p.client],
     }
-    # Python's csv module leaves a lone carriage return without quotes, which would end the row.
-    returns = any("\r" in text for text in {*p.names, *rows})
-    return write_columns(columns, table, overwrite, formulas, quote_all=returns)
+    return write_columns(columns, table, overwrite, formulas)
 
 
 def _row_texts(path: Path, p: Partition) -> list[str]:

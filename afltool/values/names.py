@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Self
+from unicodedata import normalize
 from urllib.parse import quote
 
 from ..errors import InvalidDataError
@@ -17,6 +18,7 @@ from ..errors import InvalidDataError
 KEY, PUBLIC, ROUNDS = ".key", ".pub", ".rounds"  # a member's keys, and the folder of its rounds
 #: What a column or an array with the ids of rows is called; the first of these that is there.
 ROW_IDS = ("row_ids", "row_id", "row", "path")
+WHOLE = "0|-?[1-9][0-9]*"  # a whole number as Python writes it; 01 is a name
 DEVICES = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"  # on Windows no file can have such a name
 LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
 
@@ -34,6 +36,11 @@ def check_text(what: str, text: str) -> None:
         ) from None
 
 
+def composed(text: str) -> str:
+    """A text with composed letters (NFC), as most systems write names; a Mac decomposes them."""
+    return normalize("NFC", text)
+
+
 def check_name(name: str) -> None:
     """Refuse with `InvalidDataError` a client name that no file can hold, or an empty one."""
     check_text("client name", name)
@@ -42,10 +49,13 @@ def check_name(name: str) -> None:
 
 
 def check_apart(names: Iterable[str], where: str) -> None:
-    """Refuse with `InvalidDataError` names that differ by capitals alone: one file on a disk."""
+    """Refuse with `InvalidDataError` names that differ by capitals alone: one file on a disk.
+
+    Nor may composed letters be all that differs.
+    """
     known: dict[str, str] = {}
     for name in sorted(names):
-        other = known.setdefault(name.casefold(), name)
+        other = known.setdefault(composed(name).casefold(), name)
         if other != name:
             raise InvalidDataError(
                 f"{where}: the clients {other!r} and {name!r} would have one file where the disk "

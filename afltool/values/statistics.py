@@ -266,7 +266,8 @@ class Sum:
         if where:
             raise MismatchError(
                 f"these statistics do not belong to the others: {where}; "
-                "make them again with the same backbone, options, classes and head"
+                "make them again with the same backbone, options, classes and head",
+                remedy=Remedy.ONE_CLASS_LIST if where.startswith("classes") else None,
             )
         for name in self._arrays.keys() | other.arrays.keys():
             a, b = self._arrays.get(name), other.arrays.get(name)

@@ -12,10 +12,11 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,14 @@ from ... import inputs
 from ...doors import Registry, located
 from ...errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError
 from ...options.features import EmbeddingsOptions
+from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
 MOST_FEATURES = 1 << 20  # of a row
+SHOWN = 40  # of the columns that are left out
 MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
 # What the readers raise when the bytes of a file are not what its name says. A RuntimeError is an
 # encrypted member of a .npz, or brackets nested too deeply.
@@ -72,10 +75,13 @@ class Keys:
         names: Sequence[str],
         read: Callable[[str], Array],
         labels: Sequence[str] = ("y",),
-    ) -> tuple[Array | None, Array | None]:
-        """Labels and row ids as ``read`` gives them by name; None for what is not there.
+        features: Collection[str] = (),
+        why: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """The fields of `Embeddings` that say what the ``names`` in a file are.
 
-        ``labels``: their usual names.
+        ``read`` gives labels and row ids by name. ``labels``: their usual names; ``features``:
+        those of the features; ``why`` others are none.
         """
         y = self.y or next((o for o in labels if o in names), None)
         if self.row_ids is not None and self.row_ids not in names:
@@ -84,14 +90,18 @@ class Keys:
             )
         usual = (name for name in ROW_IDS if name in names and name not in (self.x, self.y))
         ids = self.row_ids or next(usual, None)
-        return (None if y is None else read(y)), (None if ids is None else read(ids))
+        used = {y, ids, *features}
+        found, row_ids = (None if one is None else read(one) for one in (y, ids))
+        left = {one: why.get(one, "") for one in names if one not in used}
+        return {"labels": found, "row_ids": row_ids, "ids_of": ids, "left": left}
 
 
 @dataclass(frozen=True)
 class Embeddings:
     """What is in a file: ``blocks()`` gives ``x`` (n, d) in consecutive blocks of rows.
 
-    ``made``: space and classes, which only a feature file has.
+    ``made``: space and classes, which only a feature file has. ``ids_of``: what the row ids are
+    called; ``left``: what is not read, and why.
     """
 
     shape: tuple[int, ...]
@@ -100,6 +110,15 @@ class Embeddings:
     labels: Array | None = None
     row_ids: Array | None = None
     made: Mapping[str, Any] | None = None
+    ids_of: str | None = None
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self) -> str:
+        """What is features, what is left out, and what the row ids are."""
+        left = [f"{name} ({why})" if why else name for name, why in self.left.items()]
+        more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
+        out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
+        return f"{self.shape[-1]} features{out}; row ids: {self.ids_of or 'row/N'}"
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else 0
@@ -212,6 +231,8 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
         embeddings = reader(path, keys)
+    if embeddings.made is None and embeddings.shape:
+        log.info("%s: %s", path, embeddings.told())
 
     def blocks() -> Iterator[Array]:
         with readable(path):  # an error between two of them names the file

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,22 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidDataError, UsageError
+from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS
-from . import MOST_FEATURES, Embeddings, Keys, check_label_bytes, rows_of_block
+from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, rows_of_block
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
+#: How columns of ids are called, or of row numbers that pandas has written.
+_IDS = r"(?i:(.*[\W_])?ids?|index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|.*[a-z]I[dD]s?"
 
 
 def open_parquet(path: Path, keys: Keys) -> Embeddings:
-    """Features are a column of lists, or else every column of numbers, in their order."""
+    """Features are a column of lists, or else every column of numbers, in their order.
+
+    The index that pandas wrote and columns that are named like ids are none.
+    """
     try:
         import pyarrow
     except ImportError as error:
@@ -27,20 +35,34 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
     try:
         with _parquet_file(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-            columns = _feature_columns(path, schema, pyarrow, keys)
-        y, row_ids = keys.columns(path, schema.names, partial(_column, path, schema), _LABELS)
+            if twice := [name for name, n in Counter(schema.names).items() if n > 1]:
+                raise InvalidDataError(
+                    f"{path} has several columns named {', '.join(twice)}; rename them"
+                )
+            why = _no_features(schema, pyarrow)
+            columns = _feature_columns(path, schema, pyarrow, keys, why)
+        read = partial(_column, path, schema)
+        found = keys.columns(path, schema.names, read, _LABELS, columns, why)
         with _parquet_file(path) as file:
             first = next(file.iter_batches(1, columns=columns), None)
+            whole = [name for name in columns if pyarrow.types.is_integer(schema.field(name).type)]
+            some = next(file.iter_batches(rows_of_block(8 * len(whole)), columns=whole), None)
     except pyarrow.ArrowException as error:
         raise ValueError(str(error)) from error
     width = 0 if first is None else _matrix(path, first, None).shape[1]
+    alike = [name for name in whole if some and len(some[name].unique()) == len(some) > 1]
+    if alike:
+        log.warning(
+            f"{path}: whole numbers that differ from row to row are features; if they are ids, name "
+            f"them by --row-ids, or leave them out of the table: {', '.join(alike[:SHOWN])}"
+        )
 
     def blocks() -> Iterator[Array]:
         with _parquet_file(path) as file:
             for batch in file.iter_batches(rows_of_block(8 * width), columns=columns):
                 yield _matrix(path, batch, width)
 
-    return Embeddings((rows, width), np.dtype("f8"), blocks, y, row_ids)
+    return Embeddings((rows, width), np.dtype("f8"), blocks, **found)
 
 
 def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
@@ -51,7 +73,24 @@ def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
     )
 
 
-def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[str]:
+def _no_features(schema: Any, pyarrow: Any) -> dict[str, str]:
+    """The columns that are never a feature of their own, and why."""
+    index = (schema.pandas_metadata or {}).get("index_columns", ())
+    why = {}
+    for field in schema:
+        if field.name in index:
+            why[field.name] = "index of pandas"
+        elif re.fullmatch(_IDS, field.name):
+            why[field.name] = "named like an id"
+        elif not (pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type)):
+            kind = re.split(r"[<\[(]", str(field.type))[0]
+            why[field.name] = "text" if kind.endswith("string") else kind
+    return why
+
+
+def _feature_columns(
+    path: Path, schema: Any, pyarrow: Any, keys: Keys, why: Mapping[str, str]
+) -> list[str]:
     x = keys.x or "x"
     if not {keys.x, keys.y} - {None} <= set(schema.names):
         raise keys.lacking(path, schema.names)
@@ -61,12 +100,8 @@ def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[
         raise InvalidDataError(
             f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
         )
-    numbers = [
-        field.name
-        for field in schema
-        if (pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type))
-        and field.name not in (*_LABELS, *ROW_IDS, keys.y, keys.row_ids)
-    ]
+    others = {*why, *_LABELS, *ROW_IDS, keys.y, keys.row_ids}
+    numbers = [name for name in schema.names if name not in others]
     if not numbers:
         raise InvalidDataError(
             f"{path} has the columns {', '.join(schema.names)}; expected a column x of lists, or "

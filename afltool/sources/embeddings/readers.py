@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -21,6 +22,7 @@ from ...errors import InvalidDataError, UsageError
 from ...files.features import open_features
 from ...math.gram import real
 from ...values.arrays import Array
+from ...values.names import WHOLE
 from . import MOST_FILE_ROWS, Embeddings, Keys, check_label_bytes, readable, slices
 
 MOST_COLUMNS = 512 << 20  # bytes of an x in Fortran's order inside a .npz, which is read whole
@@ -116,7 +118,7 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
     key = keys.features(path, names)
     with member(key) as (_, header):
         pass
-    y, row_ids = keys.columns(path, names, column)
+    found = keys.columns(path, names, column, features=[key])
     columns = header.order == "F" and len(header.shape) == 2
     if columns and header.size > MOST_COLUMNS:
         raise ValueError(
@@ -129,7 +131,7 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
             yield from [header.whole(file)] if columns else header.rows(file)
             file.read(1)  # the end: the archive's checksum is compared
 
-    return Embeddings(header.shape, header.dtype, blocks, y, row_ids)
+    return Embeddings(header.shape, header.dtype, blocks, **found)
 
 
 # ---------------------------------------------------------------- other files
@@ -155,7 +157,7 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
             if x.get_dtype() == "BF16":
                 raise InvalidDataError(f"{path}: {key} is in bf16; save it as float32 or float16")
             dtype = x[:1].dtype if len(shape) == 2 and shape[0] else np.dtype("f4")
-            y, row_ids = keys.columns(path, names, column)
+            found = keys.columns(path, names, column, features=[key])
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
@@ -165,7 +167,7 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
             for part in slices(shape[0], shape[1] * dtype.itemsize):
                 yield rows[part]
 
-    return Embeddings(shape, dtype, blocks, y, row_ids)
+    return Embeddings(shape, dtype, blocks, **found)
 
 
 def open_feature_file(path: Path, keys: Keys) -> Embeddings:
@@ -184,9 +186,12 @@ def open_feature_file(path: Path, keys: Keys) -> Embeddings:
 
 
 def read_labels(path: Path) -> Array:
-    """Labels from a .npy file, or a text file with one a line (numbers if all are).
+    """Labels from a .npy file, or a text file: line i, from 0, is the label of row i.
 
-    Raises `InputError`, `CorruptFileError`, `InvalidDataError`: missing, unreadable, or too large.
+    Lines are numbers if all are, written as Python writes them: ``01`` is a name.
+
+    Raises `InputError`, `CorruptFileError`, `InvalidDataError`: missing, unreadable, too large, or
+    with an empty line.
     """
     if path.suffix == ".npy":
         with readable(path), path.open("rb") as file:
@@ -194,7 +199,7 @@ def read_labels(path: Path) -> Array:
             check_label_bytes(path, "labels", header.size)
             return header.whole(file)
     number, rows = _numbered(path)
-    whole = all(re.fullmatch("-?[0-9]{1,18}", label) for label in number)
+    whole = all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in number)
     width = 8 if whole else 4 * max(map(len, number), default=0)
     check_label_bytes(path, "labels", len(rows) * width)
     values = np.array([int(label) for label in number] if whole else list(number))
@@ -205,15 +210,20 @@ def _numbered(path: Path) -> tuple[dict[str, int], array[int]]:
     """Every label with a number, and the number of each row: four bytes a row."""
     number: dict[str, int] = {}
     rows = array("I")
-    with readable(path), io.TextIOWrapper(inputs.open_regular(path), "utf-8-sig") as file:
+    source = partial(io.TextIOWrapper, encoding="utf-8-sig", newline="\n")
+    with readable(path), source(inputs.open_regular(path)) as file:
         while line := file.readline(LONGEST + 2):
-            label = line.strip()
+            label = line.strip(inputs.AROUND)
+            if not label:
+                raise InvalidDataError(
+                    f"{path}: line {len(rows) + 1} is empty; expected one label per line, line i "
+                    "for row i. Fill it in, or leave that row out of the features and the labels"
+                )
             if len(label) > LONGEST or len(rows) >= MOST_FILE_ROWS or len(number) > MOST_NAMES:
                 raise InvalidDataError(
                     f"{path}: expected one label per line, of at most {LONGEST} characters, at "
                     f"most {MOST_FILE_ROWS:,} in all and {MOST_NAMES:,} different ones; found more "
                     f"in line {len(rows) + 1}: {label[:40]!r}"
                 )
-            if label:
-                rows.append(number.setdefault(label, len(number)))
+            rows.append(number.setdefault(label, len(number)))
     return number, rows

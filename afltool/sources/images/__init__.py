@@ -15,6 +15,7 @@ from ... import inputs
 from ...errors import InvalidDataError, UsageError
 from ...options.datasets import DATASETS, named
 from ...values.arrays import file_state
+from ...values.names import composed
 from .base import SPLITS, DatasetRequest, ImageDataset
 
 MOST_CLASSES = 1_000_000  # in a class list
@@ -87,10 +88,18 @@ def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
 def read_classes(path: Path) -> tuple[str, ...]:
     """Class names from a text file, one a line, in the order that labels count.
 
-    Raises `InputError`: the file cannot be read; `UsageError`: no name, or one twice.
+    Spaces and tabs around a name are not part of it.
+
+    Raises `InputError`: the file cannot be read, or a line above the last name is empty;
+    `UsageError`: no name, or one twice.
     """
-    lines = inputs.read_text(path, "the class names").splitlines()
-    names = [line.strip() for line in lines if line.strip()]
+    lines = inputs.read_text(path, "the class names").rstrip().split("\n")
+    names = [line.strip(inputs.AROUND) for line in lines]
+    if "" in names and any(names):
+        raise InvalidDataError(
+            f"{path}: line {names.index('') + 1} is empty; expected one class name per line. "
+            "Labels count the lines: fill it in, or delete it if no class is meant"
+        )
     if len(names) > MOST_CLASSES:
         raise InvalidDataError(
             f"{path} names {len(names):,} classes; the most is {MOST_CLASSES:,}."
@@ -100,8 +109,8 @@ def read_classes(path: Path) -> tuple[str, ...]:
 
 def _checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(classes)
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if not names or twice:
+    twice = [name for name, times in Counter(map(composed, names)).items() if times > 1]
+    if not any(names) or twice:
         why = f"{', '.join(twice)} twice" if twice else "none"
         raise UsageError(f"the list of classes must name each class once; found {why}.")
     return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, UsageError
+from ...files.columns import NO_LABELS, check_labels
+from ...progress import log
 from ...values import names
 from .files import default_data_root
 
@@ -182,14 +185,21 @@ def make_dataset(
             f"found {numbers.min()} to {numbers.max()}."
         )
     if request.classes is not None:
-        number = {label: i for i, label in enumerate(request.classes)}
-        if unknown := [label for label in classes if label not in number]:
+        number = {names.composed(label): i for i, label in enumerate(request.classes)}
+        own = list(map(names.composed, classes))
+        if unknown := [label for label in own if label not in number]:
             raise InvalidDataError(
                 f"{name}: {len(unknown)} class(es) are not in the given list of {len(number)}: "
                 f"{shorten(unknown)}. Add them to the list, or remove them from the data."
             )
-        numbers = np.array([number[label] for label in classes], dtype=np.int64)[numbers]
+        numbers = np.array([number[label] for label in own], dtype=np.int64)[numbers]
         classes = request.classes
+    elif len(there := {*np.unique(numbers).tolist()}) < len(classes):
+        empty = [label for i, label in enumerate(classes) if i not in there]
+        log.warning(
+            f"{name}: the split {split} has no rows of {len(empty)} of {len(classes)} classes: "
+            f"{shorten(empty)}"
+        )
     if len(classes) < 2:
         raise InvalidDataError(
             f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "
@@ -212,12 +222,22 @@ def make_unlabelled(
     return ImageDataset(request.spec, request.split, (), row_ids, None, sha, pictures, places)
 
 
-def class_names(labels: Iterable[str]) -> list[str]:
-    """The classes of such labels: as numbers if all are whole numbers, else by their bytes."""
-    names = set(labels)
-    if all(re.fullmatch(r"0|-?[1-9][0-9]*", label, re.ASCII) for label in names):
-        return sorted(names, key=int)
-    return sorted(names, key=lambda label: label.encode())
+def class_names(
+    request: DatasetRequest, labels: Iterable[str], elsewhere: Iterable[str] = ()
+) -> list[str]:
+    """The classes of such labels: as numbers if all are whole numbers, else by their bytes.
+
+    ``elsewhere``: labels of the other split, which has the same classes.
+
+    Raises `InvalidDataError`: as `check_labels`, unless the request names the classes.
+    """
+    rows = Counter(labels)
+    if request.classes is None:
+        check_labels(request.spec, rows)
+    every = {*rows} | ({*elsewhere} - NO_LABELS)
+    if all(re.fullmatch(names.WHOLE, label, re.ASCII) for label in every):
+        return sorted(every, key=int)
+    return sorted(every, key=lambda label: label.encode("utf-8", "surrogatepass"))
 
 
 def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:

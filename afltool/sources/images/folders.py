@@ -17,14 +17,14 @@ from .pixels import FilePictures
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
 DICOM = (".dcm", ".dicom")
 #: Folders that are splits by other names, rather than classes.
-_LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval"}
+LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval"}
 
 #: relative POSIX path, size in bytes, modification time in ns
 Listed = tuple[bytes, int, int]
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
-    """``folder/SPLIT/CLASS/…/file``: the classes are the folders, sorted by their bytes.
+    """``folder/SPLIT/CLASS/…/file``: the classes are the folders of both splits, by their bytes.
 
     A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
     of them for training.
@@ -44,9 +44,17 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             root, prefix = _whole(request), ""
     if request.unlabelled:
         return from_files(request, list_images(root, prefix, ending), folder)
-    classes = _subfolders(root, request.spec)
-    listings = [list_images(root / label, f"{prefix}{label}/", ending) for label in classes]
-    empty = [label for label, files in zip(classes, listings, strict=True) if not files]
+    own = _subfolders(root, request.spec)
+    other = [folder / split for split in SPLITS if prefix and split != request.split]
+    there = {name for one in other if _has_folders(one) for name in _subfolders(one, request.spec)}
+    classes = own if request.classes else sorted({*own, *there}, key=os.fsencode)
+    listings = [
+        list_images(root / label, f"{prefix}{label}/", ending) if label in own else []
+        for label in classes
+    ]
+    empty = [
+        label for label, files in zip(classes, listings, strict=True) if not files and label in own
+    ]
     if empty and request.classes is None:
         raise InvalidDataError(
             f"{root}: {len(empty)} of {len(classes)} class folders hold no images: "
@@ -76,7 +84,7 @@ def _whole(request: DatasetRequest) -> Path:
             f"are training images, none for {request.split}; extract them all and cut the feature "
             "file with afltool split"
         )
-    named = [n for n in _subfolders(Path(request.path), request.spec) if n.lower() in _LIKE_SPLITS]
+    named = [n for n in _subfolders(Path(request.path), request.spec) if n.lower() in LIKE_SPLITS]
     if named and request.classes is None:
         raise InvalidDataError(
             f"{request.spec}: {request.path} holds the folders {shorten(named)}, which are named "

@@ -134,11 +134,12 @@ def _add_folder(folder: Path, images: NamedImages) -> None:
 
 def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
     cells = read_columns(table, (column,))[column]
-    base = os.fsencode(data_root or table.parent)
+    folder = data_root or table.parent
     for row, cell in enumerate(cells):
         if not cell or "\0" in cell:
             raise InvalidDataError(f"{table}: row {row + 1} below the header has no {column}")
-        _add_file(base, cell.encode("utf-8", "surrogateescape"), images)
+        name = inputs.spelled(folder, cell).encode("utf-8", "surrogateescape")
+        _add_file(os.fsencode(folder), name, images)
     if not cells:
         raise InvalidDataError(f"{table}: expected rows, found none below the header")
 

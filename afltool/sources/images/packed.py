@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptFileError, InputError, InvalidDataError
 from ...options.datasets import matching
+from ...progress import log
 from .base import (
     SPLITS,
     CorruptImageError,
@@ -26,6 +28,7 @@ from .base import (
     make_unlabelled,
     shorten,
 )
+from .folders import LIKE_SPLITS
 from .pixels import decode
 
 if TYPE_CHECKING:
@@ -62,23 +65,54 @@ def packed_files(request: DatasetRequest, ending: str) -> list[Path]:
     """The files of the split, sorted: those below a folder, at any depth, or those of a pattern.
 
     The split is a word of a file's name, as in ``train-00003.tar``, or its folder, ``test/3.tar``;
-    where no file has one, all are for training. `InvalidDataError`: no file of the split, or two of
-    one name, with which row ids begin.
+    where no file has one, all are for training. Files of no split, or that end otherwise, are
+    counted and named. `InvalidDataError`: no file of the split, two of one name, with which row ids
+    begin, one of both splits, or splits that are called otherwise.
     """
-    folder = Path(request.path)
-    paths = sorted(folder.rglob(f"*{ending}")) if folder.is_dir() else matching(request.path)
-    splits = [{p.parent.name, *re.findall("[a-z]+", p.stem.lower())} & {*SPLITS} for p in paths]
-    whole = request.split == "train" and not any(splits)
-    chosen = [p for p, words in zip(paths, splits, strict=True) if whole or request.split in words]
+    splits, rest = _by_split(request, ending)
+    chosen = splits[request.split]
     if not chosen:
+        paths = {p.name for files in splits.values() for p in files}
         raise InvalidDataError(
             f"{request.spec}: expected {ending} files of the split {request.split}, found none "
-            f"among {len(paths)} ({shorten([p.name for p in paths])}). A name says train or test; "
-            "where none does, all are for training"
+            f"among {len(paths) + len(rest)} ({shorten(sorted({*paths, *rest}))}). A name says "
+            "train or test; where none does, all are for training"
         )
     if twice := [name for name, n in Counter(p.stem for p in chosen).items() if n > 1]:
         raise InvalidDataError(f"{request.spec}: several files have one name: {shorten(twice)}.")
+    if rest:
+        log.warning(
+            f"{request.spec}: left out {len(rest)} files that are no {ending} files of a split: "
+            f"{shorten(rest)}"
+        )
     return chosen
+
+
+def _by_split(request: DatasetRequest, ending: str) -> tuple[dict[str, list[Path]], list[str]]:
+    """The files of each split, and the names of those that are of none."""
+    folder, rest = Path(request.path), list[str]()
+    if folder.is_dir():
+        below = [p for p in sorted(folder.rglob("[!.]*")) if not p.is_dir()]
+        paths = [p for p in below if p.suffix == ending]
+        rest = [p.name for p in below if p.suffix != ending]
+    else:
+        paths = matching(request.path)
+    words = ({p.parent.name.lower(), *re.findall("[a-z]+", p.stem.lower())} for p in paths)
+    called = [(p, one & LIKE_SPLITS) for p, one in zip(paths, words, strict=True)]
+    of = {split: [p for p, one in called if split in one] for split in SPLITS}
+    if not any(of.values()):  # not cut
+        if len({frozenset(one) for _, one in called}) > 1:
+            raise InvalidDataError(
+                f"{request.spec}: files are named like splits: "
+                f"{shorten([p.name for p, one in called if one])}; say {' and '.join(SPLITS)}, or "
+                "name those that you mean with a pattern"
+            )
+        return {**of, "train": paths}, rest
+    if both := [p.name for p, one in called if {*SPLITS} <= one]:
+        raise InvalidDataError(
+            f"{request.spec}: files are named like both splits: {shorten(both)}; rename them"
+        )
+    return of, rest + [p.name for p, one in called if not one & {*SPLITS}]
 
 
 def from_files(
@@ -102,7 +136,20 @@ def from_files(
     if request.unlabelled:
         return make_unlabelled(request, ids, source, pictures)
     labels = [row[3] for row in rows]
-    classes = classes or class_names(labels)
+    classes = classes or class_names(request, labels, _labels_elsewhere(request, files, rows_of))
     number = {label: i for i, label in enumerate(classes)}
     numbers = np.array([number[label] for label in labels], np.int64)
     return make_dataset(request, classes, ids, numbers, source, pictures)
+
+
+def _labels_elsewhere(
+    request: DatasetRequest, files: Sequence[Path], rows_of: Callable[[Path], Iterable[Row]]
+) -> set[str]:
+    """The labels of the other split, of which classes are, too; none where they are given."""
+    if request.classes is not None:
+        return set()
+    others, _ = _by_split(request, files[0].suffix)
+    paths = (p for split, paths in others.items() if split != request.split for p in paths)
+    with suppress(InvalidDataError):  # rows without labels have no classes
+        return {label for path in paths for _, label, *_ in rows_of(path)}
+    return set()

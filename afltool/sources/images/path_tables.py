@@ -9,7 +9,10 @@ from pathlib import Path, PurePosixPath
 
 from ...errors import InputError, InvalidDataError
 from ...files.columns import Columns, read_columns
-from .base import DatasetRequest, ImageDataset, class_names, shorten
+from ...inputs import spelled
+from ...progress import log
+from ...values.names import composed
+from .base import SPLITS, DatasetRequest, ImageDataset, class_names, shorten
 from .folders import Listed, from_files, from_listings
 
 
@@ -17,9 +20,11 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """The images that ``table`` names in its columns ``path`` and ``label``, or in those asked for.
 
     Paths are relative to the given data root, by default the folder of the table, with slashes.
-    They are the row ids, and rows are sorted by their bytes. A column ``split`` says which rows are
-    ``train`` and which ``test``; without it every row is a training row. The classes are all labels
-    of the table, whatever the split: as numbers if all are whole numbers, else by their bytes.
+    They are the row ids, as the disk spells them (a Mac decomposes accents), and rows are sorted by
+    their bytes. A column ``split`` says which rows are ``train`` and which ``test``, in capitals or
+    not; other rows are left out, counted and named. Without it every row is a training row. The
+    classes are all labels of the table, whatever the split: as numbers if all are whole numbers,
+    else by their bytes.
     Other columns, such as one of clients (see `partition`), are not read, and without labels not
     ``label`` either.
 
@@ -39,7 +44,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         files = [_stat(base, paths[i], table) for i in chosen]
         return from_files(request, files, base)
     labels = _filled(table, label, columns[label])
-    classes = class_names(labels)
+    classes = class_names(request, labels)
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
     for i in chosen:
@@ -64,19 +69,23 @@ def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
                 f"(train, test) to tell which are for {split}."
             )
         return list(range(len(next(iter(columns.values())))))
-    chosen = [i for i, cell in enumerate(columns["split"]) if cell == split]
+    cells = [(cell or "(empty)").strip() for cell in columns["split"]]
+    chosen = [i for i, cell in enumerate(cells) if cell.lower() == split]
+    counts = {cell: f"{cell} ({n} rows)" for cell, n in sorted(Counter(cells).items())}
     if not chosen:
-        splits = Counter("(empty)" if cell is None else cell for cell in columns["split"])
-        counts = [f"{cell} ({n} rows)" for cell, n in sorted(splits.items())]
-        raise InvalidDataError(
-            f"{table}: no row has {split!r} in its column split; found {shorten(counts)}."
+        found = shorten([*counts.values()])
+        raise InvalidDataError(f"{table}: no row has {split!r} in its column split; found {found}.")
+    if others := [text for cell, text in counts.items() if cell.lower() not in SPLITS]:
+        log.warning(
+            f"{table}: left out rows whose split is neither {' nor '.join(SPLITS)}: "
+            f"{shorten(others)}"
         )
     return chosen
 
 
 def _check_paths(table: Path, paths: Sequence[str]) -> None:
     """Row ids must be unique and the same on every machine."""
-    twice = [path for path, times in Counter(paths).items() if times > 1]
+    twice = [path for path, times in Counter(map(composed, paths)).items() if times > 1]
     absolute = [path for path in paths if PurePosixPath(path).is_absolute()]
     broken = [path for path in paths if "\n" in path or "\0" in path]
     for odd, what in (
@@ -89,7 +98,7 @@ def _check_paths(table: Path, paths: Sequence[str]) -> None:
 
 
 def _stat(base: Path, path: str, table: Path) -> Listed:
-    where = os.path.join(base, path)
+    where = os.path.join(base, path := spelled(base, path))
     try:
         stat = os.stat(where)
     except OSError as error:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ... import inputs
 from ...errors import CorruptFileError, InvalidDataError
+from ...progress import log
 from .base import DatasetRequest, ImageDataset, shorten
 from .folders import DICOM, EXTENSIONS
 from .packed import Row, from_files, packed_files
 from .pixels import MOST_BYTES
 
 MOST_LABEL = 1 << 20  # bytes of a .cls or .json member
-_MEMBER = re.compile(r"(?:\./)?((?:.*/)?[^./]+)(\.[^/]+)")  # KEY.ENDING, as WebDataset cuts names
+_MEMBER = re.compile(r"(?:\./)?((?:.*/)?[^./][^/]*)(\.[^./]+)")  # KEY.ENDING
 #: What tarfile raises on damaged headers.
 _DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, ArithmeticError, RecursionError)
 
@@ -24,14 +26,26 @@ _DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, ArithmeticError, Rec
 def open_rows(request: DatasetRequest) -> ImageDataset:
     """The samples of .tar files in their order; headers and labels alone are read.
 
-    A sample is what members of one name before the first dot are: ``KEY.jpg`` and ``KEY.cls``, a
-    number or a name, or ``KEY.json`` with a label. Row ids are SHARD/KEY.
+    A sample is what members of one name are: ``KEY.jpg`` and ``KEY.cls``, a number or a name, or
+    ``KEY.json`` with a label. KEY may have dots; of a sample KEY that has an image, ``KEY.seg.png``
+    without a label is another field. Members that are no image and no label are left out, counted
+    and named. Row ids are SHARD/KEY.
 
     Raises `CorruptFileError`: a damaged tar file; `InvalidDataError`: samples without label, with a
-    label and no image, or with two images.
+    label and no image, or with two; links.
     """
-    shards = packed_files(request, ".tar")
-    return from_files(request, shards, lambda shard: _rows(shard, request), _bytes)
+    shards, others = packed_files(request, ".tar"), dict[Path, list[str]]()
+    dataset = from_files(
+        request, shards, lambda shard: _rows(shard, request, others.setdefault(shard, [])), _bytes
+    )
+    left = Counter(_field(name) for shard in shards for name in others[shard])
+    if left:
+        fields = shorten([f"{field} ({n})" for field, n in left.most_common()])
+        log.warning(
+            f"{request.spec}: left out {left.total()} members that are no image and no label: "
+            f"{fields}"
+        )
+    return dataset
 
 
 def _bytes(shard: Path, offset: int, size: int) -> bytes:
@@ -42,25 +56,48 @@ def _bytes(shard: Path, offset: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _rows(shard: Path, request: DatasetRequest) -> Iterator[Row]:
-    images: dict[str, tuple[int, int]] = {}
-    labels: dict[str, str] = {}
+def _rows(shard: Path, request: DatasetRequest, others: list[str]) -> Iterator[Row]:
+    """The samples of a shard; ``others`` gets the names of the members that are left out."""
+    images: dict[str, tuple[str, int, int]] = {}
+    labels: dict[str, dict[str, str]] = {}  # what each ending of a key says, if it is asked
     for key, ending, member in _members(shard):
         if ending in EXTENSIONS + DICOM:
             if key in images:
                 raise InvalidDataError(f"{shard}: the sample {key} has two images, expected one")
-            images[key] = member.offset_data, member.size
-        elif ending not in (".cls", ".json") or request.unlabelled:
-            continue
-        elif text := _label(shard, member, request.label_column):
-            labels[key] = text if ending == ".cls" else labels.get(key, text)
+            images[key] = member.name, member.offset_data, member.size
+        elif ending not in (".cls", ".json"):
+            others.append(member.name)
+        elif ending in labels.setdefault(key, {}):
+            raise InvalidDataError(f"{shard}: the sample {key} has two {ending}, expected one")
+        else:
+            asked = not request.unlabelled
+            labels[key][ending] = _label(shard, member, request.label_column) if asked else ""
+    texts = {key: said.get(".cls") or said.get(".json", "") for key, said in labels.items()}
+    for key in sorted(images.keys() ^ labels.keys()):
+        is_field = (sample := _sample(key)) != key and sample in images
+        if is_field and key in images:
+            others.append(images.pop(key)[0])
+        elif key in labels and (is_field or not texts[key]):
+            others += [key + ending for ending in labels.pop(key)]
     lacking = [f"{key} (no image)" for key in labels if key not in images]
     if not request.unlabelled:
-        lacking += [f"{key} (no label in .cls or .json)" for key in images if key not in labels]
+        lacking += [f"{key} (no label in .cls or .json)" for key in images if not texts.get(key)]
     if lacking:
         raise InvalidDataError(f"{shard}: {len(lacking)} samples are not whole: {shorten(lacking)}")
-    for key, place in images.items():
-        yield key, labels.get(key, ""), *place
+    for key, (_, offset, size) in images.items():
+        yield key, texts.get(key, ""), offset, size
+
+
+def _sample(key: str) -> str:
+    """The sample of which ``key`` may be a field: WebDataset cuts names at their first dot."""
+    folder, slash, name = key.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def _field(member: str) -> str:
+    """What follows the first dot of a member's name; the name where it has none."""
+    name = member.rpartition("/")[2]
+    return name[name.find(".") :] if "." in name else name
 
 
 def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
@@ -71,8 +108,16 @@ def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
                 tar.members.clear()  # type: ignore[attr-defined] # else all headers are kept
                 if member.size < 0:
                     raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
-                if member.isreg() and (match := _MEMBER.fullmatch(member.name)):
+                if member.issym() or member.islnk():
+                    raise InvalidDataError(
+                        f"{shard}: {member.name} is a link to {member.linkname}; pack the files "
+                        "themselves (tar --dereference --hard-dereference)"
+                    )
+                match = _MEMBER.fullmatch(member.name)
+                if match is not None and member.isreg():
                     yield match[1], match[2].lower(), member
+                elif not member.isdir():
+                    yield member.name, "", member
             file.seek(tar.offset)
             if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
                 raise tarfile.ReadError(f"expected a header at byte {tar.offset:,}")

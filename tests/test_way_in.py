@@ -1,0 +1,525 @@
+"""On the way in nothing is skipped, guessed or dropped without being counted and named."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import unicodedata
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import afltool
+from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files.columns import read_columns, values_by_row
+from afltool.files.features import open_features
+from afltool.files.tables import csv_lines, csv_of_frame
+from afltool.sources.images import open_dataset, read_classes
+from afltool.sources.images.from_paths import read_named
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+NFC, NFD = (unicodedata.normalize(form, "Käse") for form in ("NFC", "NFD"))
+
+
+@pytest.fixture(autouse=True)
+def told(caplog):
+    caplog.set_level("INFO", logger="afltool")
+    return caplog
+
+
+def png(value=0):
+    place = io.BytesIO()
+    Image.new("L", (4, 4), value).save(place, "PNG")
+    return place.getvalue()
+
+
+def tar(path, members):
+    """Members of (name, bytes) in their order, names perhaps twice."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as file:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            file.addfile(info, io.BytesIO(data))
+    return path
+
+
+def pictures(folder, names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(png())
+
+
+# ---------------------------------------------------------------- WebDataset
+
+
+def samples(*keys, label="cls"):
+    return [
+        part
+        for i, key in enumerate(keys)
+        for part in ((f"{key}.png", png()), (f"{key}.{label}", b"%d" % (i % 2)))
+    ]
+
+
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_names_of_samples_may_have_dots(tmp_path, told, unlabelled):
+    keys = ["a", "img.v2.07", "d.e/img.v2.08", "d.e/b"]
+    tar(tmp_path / "s.tar", samples(*keys))
+    found = open_dataset(f"webdataset:{tmp_path}", "train", unlabelled=unlabelled)
+    assert found.row_ids.tolist() == [f"s/{key}".encode() for key in keys]
+    assert "left out" not in told.text
+    if not unlabelled:
+        assert found.labels.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_members_that_are_no_sample_are_counted_and_named(tmp_path, told, unlabelled):
+    more = [("a.seg.png", png()), ("b.seg.png", png()), ("a.txt", b"x"), ("README", b"x"),
+            ("a.meta.json", b"{}"), ("stats.json", b"{}"), ("._a.png", b"x")]  # fmt: skip
+    for i in range(2):
+        tar(tmp_path / f"s{i}.tar", [*samples("a", "b"), *more])
+    found = open_dataset(f"webdataset:{tmp_path}", "train", unlabelled=unlabelled)
+    assert len(found) == 4
+    assert "left out 14 members that are no image and no label: .seg.png (4)" in told.text
+    assert "and 1 more" in told.text
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("c.png", png()), ("c.cls", b"0"), ("c.cls", b"1")], r"sample c has two \.cls"),
+        ([("c.png", png()), ("c.png", png()), ("c.cls", b"1")], "sample c has two images"),
+        ([("c.v1.png", png())], r"1 samples are not whole: c\.v1 \(no label"),
+        ([("c.v1.cls", b"1")], r"1 samples are not whole: c\.v1 \(no image"),
+        ([("c.png", png()), ("c.cls", b" \n")], r"c \(no label"),
+    ],
+)
+def test_samples_that_are_not_whole_are_refused(tmp_path, members, message):
+    tar(tmp_path / "s.tar", [*samples("a", "b"), *members])
+    with pytest.raises(InvalidDataError, match=message):
+        open_dataset(f"webdataset:{tmp_path}", "train")
+
+
+def test_links_in_tar_files_are_refused(tmp_path):
+    path = tar(tmp_path / "s.tar", samples("a", "b"))
+    with tarfile.open(path, "a") as file:
+        link = tarfile.TarInfo("c.png")
+        link.type, link.linkname = tarfile.LNKTYPE, "a.png"
+        file.addfile(link)
+    with pytest.raises(InvalidDataError, match=r"c\.png is a link to a\.png"):
+        open_dataset(f"webdataset:{path}", "train")
+
+
+def test_files_of_no_split_are_counted_and_named(tmp_path, told):
+    for name in ("train-0.tar", "val-0.tar", "Test/0.tar"):
+        tar(tmp_path / name, samples("a", "b"))
+    (tmp_path / "train-1.tar.gz").write_bytes(b"")
+    for split in ("train", "test"):
+        assert len(open_dataset(f"webdataset:{tmp_path}", split)) == 2
+    said = "left out 2 files that are no .tar files of a split: train-1.tar.gz, val-0.tar"
+    assert told.text.count(said) == 2
+    tar(tmp_path / "train" / "test-1.tar", samples("a", "b"))
+    with pytest.raises(InvalidDataError, match=r"named like both splits: test-1\.tar"):
+        open_dataset(f"webdataset:{tmp_path}", "train")
+
+
+def test_packed_files_that_are_named_like_other_splits_are_no_training_files(tmp_path):
+    for name in ("training-0.tar", "validation-0.tar"):
+        tar(tmp_path / name, samples("a", "b"))
+    with pytest.raises(InvalidDataError, match=r"like splits: training-0\.tar, validation-0\.tar"):
+        open_dataset(f"webdataset:{tmp_path}", "train")
+    assert len(open_dataset(f"webdataset:{tmp_path}/training-*.tar", "train")) == 2
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.tgz").write_bytes(b"")
+    with pytest.raises(InvalidDataError, match=r"found none among 1 \(a\.tgz\)"):
+        open_dataset(f"webdataset:{tmp_path / 'sub'}", "train")
+
+
+# ---------------------------------------------------------------- labels that mean none
+
+NO_LABELS = ["-1", "nan", "None", "<NA>", " "]
+
+
+def of_each_kind(at, labels):
+    """The same labels as a table, in tar files, and in parquet."""
+    pictures(at, [f"{i}.png" for i in range(len(labels))])
+    rows = pd.DataFrame({"path": [f"{i}.png" for i in range(len(labels))], "label": labels})
+    rows.to_csv(at / "t.csv", index=False)
+    rows.to_json(at / "t.json", orient="records")
+    rows.to_parquet(at / "t.parquet")
+    tar(at / "tar" / "s.tar", [
+        (f"{i}.{end}", data)
+        for i, label in enumerate(labels)
+        for end, data in (("png", png()), ("json", json.dumps({"label": label}).encode()))
+    ])  # fmt: skip
+    (at / "hf").mkdir()
+    parquet.write_table(pa.table({"image": [png()] * len(labels), "label": labels}),
+                        at / "hf" / "s.parquet")  # fmt: skip
+    tables = (f"table:{at / name}" for name in ("t.csv", "t.json", "t.parquet"))
+    return [*tables, f"webdataset:{at / 'tar'}", f"parquet:{at / 'hf'}"]
+
+
+@pytest.mark.parametrize("none", NO_LABELS)
+def test_labels_that_mean_none_are_refused_unless_they_are_listed(tmp_path, none):
+    for spec in of_each_kind(tmp_path, ["a", none, "b", none]):
+        with pytest.raises(InvalidDataError, match=f"2 of 4 rows have the label '{none}'"):
+            open_dataset(spec, "train")
+        found = open_dataset(spec, "train", classes=("b", none, "a"))
+        assert sorted(found.labels.tolist()) == [0, 1, 1, 2]
+        assert len(open_dataset(spec, "train", unlabelled=True)) == 4
+    np.savez(tmp_path / "x.npz", x=np.eye(4), y=np.array(["a", none, "b", none]))
+    pd.DataFrame({"f": np.arange(4.0), "y": ["a", none, "b", none]}).to_parquet(
+        tmp_path / "x.parquet"
+    )
+    for name in ("x.npz", "x.parquet"):
+        with pytest.raises(InvalidDataError, match=f"2 of 4 rows have the label '{none}'"):
+            afltool.import_embeddings(tmp_path / name, tmp_path / "x.h5")
+        afltool.import_embeddings(
+            tmp_path / name, tmp_path / f"{name}.h5", classes=("b", none, "a")
+        )
+
+
+def test_texts_that_only_look_like_something_else_are_classes(tmp_path, told):
+    for spec in of_each_kind(tmp_path, ["NA", "01", "1", "cat", "Cat", "cat ", NFC, NFD]):
+        assert len(open_dataset(spec, "train").classes) == 8
+        assert "classes look alike but are classes apart: 'Cat' (1 rows) and 'cat' (1" in told.text
+        assert f"{NFD!r} (1 rows) and {NFC!r} (1 rows)" in told.text
+        told.clear()
+        merged = open_dataset(spec, "train", classes=("NA", "01", "1", "cat", "Cat", "cat ", NFC))
+        assert np.bincount(merged.labels).tolist() == [1, 1, 1, 1, 1, 1, 2]
+    with pytest.raises(UsageError, match="twice"):
+        open_dataset(spec, "train", classes=(NFC, NFD))
+
+
+def test_the_column_of_splits_is_read_in_any_case_and_others_are_counted(tmp_path, told):
+    splits = ["train", "Train ", "val", "test", "TEST", ""]
+    pictures(tmp_path, [f"{i}.png" for i in range(6)])
+    rows = {"path": [f"{i}.png" for i in range(6)], "label": list("ababab")}
+    pd.DataFrame({**rows, "split": splits}).to_csv(tmp_path / "t.csv", index=False)
+    for split in ("train", "test"):
+        assert len(open_dataset(f"table:{tmp_path / 't.csv'}", split)) == 2
+    said = "left out rows whose split is neither train nor test: (empty) (1 rows), val (1 rows)"
+    assert told.text.count(said) == 2
+
+
+# ---------------------------------------------------------------- composed and decomposed letters
+
+
+def test_names_are_found_whatever_form_a_table_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    on_disk = [f"{NFC}/{NFD} 1.png", f"{NFC}/{NFD} 2.png", f"{NFD}3.png", f"{NFC}4.png"]
+    pictures(tmp_path, on_disk)
+    for form in ("NFC", "NFD"):
+        paths = [unicodedata.normalize(form, name) for name in on_disk]
+        rows = {"path": paths, "label": ["a", "b"] * 2, "site": ["x", "y", "z", "w"]}
+        pd.DataFrame(rows).to_csv("t.csv", index=False)
+        found = open_dataset("table:t.csv", "train")
+        assert {i.decode() for i in found.row_ids} == set(on_disk)
+        assert all(found.load(i).size == (4, 4) for i in range(4))
+        sites = dict(zip(on_disk, rows["site"], strict=True))
+        expected = [sites[i.decode()] for i in found.row_ids]
+        pd.DataFrame({"path": paths, "site": rows["site"]}).to_json("s.json", orient="records")
+        assert values_by_row(tmp_path / "s.json", "site", found.row_ids) == expected
+        (images,) = read_named(["t.csv"], io.StringIO())
+        assert [images.load(i).size for i in range(4)] == [(4, 4)] * 4
+        absolute = [str(tmp_path / path) for path in paths]
+        pd.DataFrame({"path": absolute}).to_csv("abs.csv", index=False)
+        (images,) = read_named(["abs.csv"], io.StringIO())
+        assert not images.absent
+    pd.DataFrame({"path": [NFC, NFD], "label": ["a", "b"]}).to_csv("two.csv", index=False)
+    with pytest.raises(InvalidDataError, match="1 paths are named more than once"):
+        open_dataset("table:two.csv", "train")
+
+
+def test_a_table_that_has_both_forms_keeps_them_apart(tmp_path, told):
+    ids = np.array([NFC.encode(), NFD.encode()])
+    pd.DataFrame({"row": [NFD, NFC], "n": ["d", "c"]}).to_csv(tmp_path / "t.csv", index=False)
+    assert values_by_row(tmp_path / "t.csv", "n", ids) == ["c", "d"]
+    pd.DataFrame({"path": [NFD, NFC, "more"], "n": list("dcm")}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    assert values_by_row(tmp_path / "t.csv", "n", ids) == ["c", "d"]
+    assert "1 rows are not among the 2 asked for" in told.text
+    pd.DataFrame({"row": [NFD, NFD], "n": ["d", "c"]}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InvalidDataError, match="more than once"):
+        values_by_row(tmp_path / "t.csv", "n", ids)
+
+
+def test_classes_are_found_whatever_form_the_list_has(tmp_path):
+    pictures(tmp_path / "d", [f"{NFD}/1.png", "fox/1.png"])
+    found = open_dataset(f"imagefolder:{tmp_path / 'd'}", "train", classes=("fox", NFC))
+    assert (found.classes, sorted(found.labels.tolist())) == (("fox", NFC), [0, 1])
+    np.savez(tmp_path / "x.npz", x=np.eye(3), y=np.array([NFD, "fox", NFC]))
+    path = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5", classes=("fox", NFC))
+    with open_features(path) as rows:
+        assert rows.labels.tolist() == [1, 0, 1]
+    path = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "own.h5")
+    with open_features(path) as rows:
+        assert rows.labels.tolist() == [0, 2, 1]
+
+
+# ---------------------------------------------------------------- classes of both splits
+
+
+def splits_of_each_kind(at):
+    """Data sets whose test rows lack the class hare and have the class mole."""
+    names = {"train": ["fox", "hare"], "test": ["fox", "mole"]}
+    for split, classes in names.items():
+        pictures(at / "folder" / split, [f"{name}/{i}.png" for name in classes for i in range(2)])
+        rows = [(f"{i}.{end}", data) for i, name in enumerate(classes * 2)
+                for end, data in (("png", png()), ("cls", name.encode()))]  # fmt: skip
+        tar(at / "tar" / f"{split}.tar", rows)
+        (at / "hf").mkdir(exist_ok=True)
+        content = {"image": [png()] * 4, "label": classes * 2}
+        parquet.write_table(pa.table(content), at / "hf" / f"{split}.parquet")
+    return [f"imagefolder:{at / 'folder'}", f"webdataset:{at / 'tar'}", f"parquet:{at / 'hf'}"]
+
+
+def test_a_class_that_one_split_lacks_is_named_and_is_a_class_of_both(tmp_path, told):
+    for spec in splits_of_each_kind(tmp_path):
+        for split, lacks, counts in (("train", "mole", [2, 2, 0]), ("test", "hare", [2, 0, 2])):
+            told.clear()
+            found = open_dataset(spec, split)
+            assert found.classes == ("fox", "hare", "mole")
+            assert np.bincount(found.labels, minlength=3).tolist() == counts
+            assert f"the split {split} has no rows of 1 of 3 classes: {lacks}" in told.text
+        told.clear()
+        assert len(open_dataset(spec, "test", classes=("mole", "hare", "fox", "owl"))) == 4
+        assert not told.text, "a list says that it may have more"
+
+
+def test_the_other_split_of_packed_files_may_be_without_labels(tmp_path):
+    tar(tmp_path / "train.tar", samples("a", "b"))
+    tar(tmp_path / "test.tar", [("a.png", png())])
+    assert open_dataset(f"webdataset:{tmp_path}", "train").classes == ("0", "1")
+    tar(tmp_path / "test.tar", [("a.png", png()), ("a.cls", b"-1")])
+    assert open_dataset(f"webdataset:{tmp_path}", "train").classes == ("0", "1")
+
+
+# ---------------------------------------------------------------- texts
+
+
+def test_a_label_has_the_line_of_its_row(tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(4))
+
+    def labels(text):
+        (tmp_path / "y.txt").write_bytes(text.encode())
+        path = afltool.import_embeddings(
+            tmp_path / "x.npy", tmp_path / "x.h5", labels=tmp_path / "y.txt", overwrite=True
+        )
+        with open_features(path) as rows:
+            return [rows.classes[i] for i in rows.labels]
+
+    assert labels("a\nb\na\nb") == labels("\ufeffa\r\nb \r\n\ta\r\nb\r\n") == ["a", "b", "a", "b"]
+    assert labels("a\x85b\nc\u2028d\na\x85b\ne\rf\n") == ["a\x85b", "c\u2028d", "a\x85b", "e\rf"]
+    assert labels("01\n1\n01\n2\n") == ["01", "1", "01", "2"], "no number is guessed"
+    assert labels("0\n1\n2\n1\n") == ["0", "1", "2", "1"]
+    for text, line in (("a\n\nb\na\nb\n", 2), ("\na\nb\na\nb\n", 1), ("s\na\nb\na\n\n", 5),
+                       ("a\nb\n \t\nb\n", 3)):  # fmt: skip
+        with pytest.raises(InvalidDataError, match=rf"y\.txt: line {line} is empty"):
+            labels(text)
+
+
+def test_a_class_has_the_line_of_its_number(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_bytes("\ufeffa b\r\n\tc\u2028d \r\ne\x85f\x0cg\r\n\r\n".encode())
+    assert read_classes(path) == ("a b", "c\u2028d", "e\x85f\x0cg")
+    for text, line in (("a\n\nb\n", 2), ("\na\nb\n", 1), ("a\n \t\nb", 2)):
+        path.write_text(text)
+        with pytest.raises(InvalidDataError, match=rf"c\.txt: line {line} is empty"):
+            read_classes(path)
+    path.write_text(" \n\n")
+    with pytest.raises(UsageError, match="found none"):
+        read_classes(path)
+
+
+ODD = [
+    "cat\rbig",
+    "cat\nbig",
+    "cat\r\n",
+    "\ra",
+    "tab\there",
+    "a\x1b[31m",
+    "a\x85b",
+    "a\u2028b",
+    'a"b',
+    "a,b",
+]
+
+
+def test_csv_keeps_every_text(tmp_path):
+    """pandas and Python's own reader get the cells that were written, a row each."""
+    for text in (csv_lines([["n", "m"], *([one, "x"] for one in ODD)]),
+                 csv_of_frame(pd.DataFrame({"n": ODD, "m": "x"}), index=False)):  # fmt: skip
+        (tmp_path / "t.csv").write_bytes(text.encode())
+        assert read_columns(tmp_path / "t.csv", ["n"])["n"] == ODD
+        assert pd.read_csv(tmp_path / "t.csv").n.tolist() == ODD
+        assert text.startswith("n,m\n")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_predictions_keep_every_class_name(tmp_path, cli, ending):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % len(ODD)
+    ids = np.array([f"row\r{i}" for i in range(60)])
+    x = rng.normal(size=(60, len(ODD))) + 9 * np.eye(len(ODD))[y]
+    np.savez(tmp_path / "x.npz", x=x, y=np.array(ODD)[y], row_ids=ids)
+    rows = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
+    total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", client="a\rb", sum=True)
+    head = afltool.solve(total, tmp_path / "head.h5")
+    out = tmp_path / f"p.{ending}"
+    assert cli("predict", head, rows, "-o", out).exit_code == 0
+    table = (
+        pd.read_csv(out) if ending == "csv" else
+        pd.read_parquet(out) if ending == "parquet" else pd.read_json(out, lines=True)
+    )  # fmt: skip
+    assert table.predicted.tolist() == np.array(ODD)[y].tolist()
+    assert table.iloc[:, 0].tolist() == ids.tolist()
+    assert cli("evaluate", head, rows, "--confusion", tmp_path / "c.csv").exit_code == 0
+    assert len(pd.read_csv(tmp_path / "c.csv")) == len(ODD)
+
+
+# ---------------------------------------------------------------- columns of tables of features
+
+
+def frame(**more):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"a": rng.normal(size=20), "b": rng.normal(size=20),
+                         "y": np.arange(20) % 2, **more})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index(range(3, 23), name="patient"),
+        pd.Index(np.arange(20) * 2),
+        pd.Index([f"p{i}" for i in range(20)]),
+        pd.Index(np.arange(20) / 2, name="age"),
+        pd.MultiIndex.from_arrays([np.arange(20), np.arange(20) % 3], names=["site", None]),
+        pd.date_range("2026-01-01", periods=20),
+        pd.RangeIndex(20, 40),
+    ],
+)
+def test_an_index_of_pandas_is_no_feature(tmp_path, told, index):
+    frame().set_index(index).to_parquet(tmp_path / "t.parquet")
+    path = afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+    assert afltool.info(path)["dim"] == 2
+    names = [
+        name for name in parquet.read_schema(tmp_path / "t.parquet").names if name not in "aby"
+    ]
+    for name in names:
+        assert f"{name} (index of pandas)" in told.text
+    assert "t.parquet: 2 features" in told.text
+
+
+@pytest.mark.parametrize(
+    "name", ["id", "ID", "patient_id", "PatientID", "patientId", "Subject ID", "scan-id", "index",
+             "Unnamed: 0", "level_0", "__index_level_0__"]
+)  # fmt: skip
+def test_a_column_named_like_an_id_is_left_out(tmp_path, told, name):
+    table = frame(**{name: np.arange(20) + 4711})
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    path = afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+    assert afltool.info(path)["dim"] == 2
+    assert f"2 features; left out: {name} (named like an id); row ids: row/N" in told.text
+    path = afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "i.h5", row_ids=name)
+    with open_features(path) as rows:
+        assert rows.row_ids[0] == b"4711"
+    assert f"2 features; row ids: {name}" in told.text
+
+
+@pytest.mark.parametrize("name", ["acid", "humid", "amino_acid", "indexed", "width", "grid"])
+def test_a_column_whose_name_ends_like_it_is_a_feature(tmp_path, told, name):
+    frame(**{name: np.arange(20.0)}).to_parquet(tmp_path / "t.parquet", index=False)
+    path = afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+    assert afltool.info(path)["dim"] == 3
+    assert "ids, name" not in told.text
+
+
+def test_whole_numbers_that_differ_in_every_row_are_said(tmp_path, told):
+    table = frame(mrn=np.arange(20) + 11, age=np.arange(20) % 7)
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    path = afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+    assert afltool.info(path)["dim"] == 4
+    assert (
+        "if they are ids, name them by --row-ids, or leave them out of the table: mrn" in told.text
+    )
+
+
+def test_columns_that_are_no_numbers_are_named_with_their_kind(tmp_path, told):
+    more = {
+        "sex": ["m", "f"] * 10,
+        "ward": pd.Categorical(["x", "y"] * 10),
+        "day": pd.date_range("2026-01-01", periods=20),
+        "smoker": [True, False] * 10,
+        "label": np.arange(20),
+        "path": np.arange(20),
+        "row": np.arange(20),
+    }
+    frame(**more).to_parquet(tmp_path / "t.parquet", index=False)
+    afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+    assert (
+        "2 features; left out: sex (text), ward (dictionary), day (timestamp), smoker (bool), "
+        "label, path; row ids: row"
+    ) in told.text
+    told.clear()
+    parquet.write_table(
+        pa.table({"x": [[1.0], [2.0]], "age": [3, 4], "y": [0, 1]}), tmp_path / "l.parquet"
+    )
+    afltool.import_embeddings(tmp_path / "l.parquet", tmp_path / "l.h5")
+    assert "1 features; left out: age; row ids: row/N" in told.text
+    np.savez(tmp_path / "z.npz", x=np.eye(2), y=[0, 1], z=[1, 2])
+    afltool.import_embeddings(tmp_path / "z.npz", tmp_path / "z.h5")
+    assert "2 features; left out: z; row ids: row/N" in told.text
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    columns = [pa.array([1.0, 2.0]), pa.array([3.0, 4.0]), pa.array([0, 1])]
+    parquet.write_table(pa.Table.from_arrays(columns, ["a", "a", "y"]), tmp_path / "t.parquet")
+    with pytest.raises(InvalidDataError, match="several columns named a"):
+        afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["a", "a\0b"], "without NUL"),
+        (["a", "a\nb"], "one line each"),
+        (["a", ""], "not empty"),
+        (["a", "\ud800"], "not Unicode text"),
+    ],
+)
+def test_row_ids_that_no_file_can_hold(tmp_path, ids, message):
+    np.savez(tmp_path / "x.npz", x=np.eye(2), y=[0, 1], row_ids=np.array(ids))
+    with pytest.raises(InvalidDataError, match=message):
+        afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
+
+
+# ---------------------------------------------------------------- sites with other classes
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (["1", "10", "2"], ["1", "2", "10"], "the same names in another order"),
+        (["a", "b"], ["a", "b", "c"], "only in these: c"),
+        (["a", "b"], ["a", "c"], "only in these: c; only in the others: b"),
+    ],
+)
+def test_sites_with_other_classes_are_told_of_the_list(tmp_path, cli, ours, theirs, said):
+    for seed, (name, classes) in enumerate((("north", ours), ("south", theirs))):
+        x = np.random.default_rng(seed).normal(size=(20, 3))
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.array(classes)[np.arange(20) % 2])
+        rows = afltool.import_embeddings(
+            tmp_path / f"{name}.npz", tmp_path / f"{name}.h5", classes=classes
+        )
+        afltool.local_stats(rows, "linear", tmp_path / "sums", client=name)
+    done = cli("aggregate", tmp_path / "sums", "-o", tmp_path / "t.h5")
+    assert done.exit_code == MismatchError.exit_code
+    assert f"({said})" in done.stderr
+    assert "Give extract or import of all sites one list, --classes FILE" in done.stderr
