@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import isfinite
 from typing import Any
@@ -90,12 +90,12 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
                 return where
         return ""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        help_ = _how_classes_differ(a, b, of_a, of_b) if path == "classes" else ""
+        how = _how_classes_differ(a, b) if path == "classes" else ""
         if len(a) != len(b):
-            return f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}{help_}"
+            return f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}{how}"
         return next(
             (
-                d + help_
+                d + how
                 for i, (x, y) in enumerate(zip(a, b, strict=True))
                 if (d := difference(x, y, of_a, of_b, f"{path}[{i}]"))
             ),
@@ -108,15 +108,11 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
     return "" if a == b else f"{path} is {b!r} {of_b}, {a!r} {of_a}"
 
 
-def _how_classes_differ(a: Sequence[Any], b: Sequence[Any], of_a: str, of_b: str) -> str:
-    """Which names of classes only one list has."""
-    only = [
-        f"only {where}: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
-        for one, other, where in ((b, a, of_b), (a, b, of_a))
-        if (names := sorted({*map(str, one)} - {*map(str, other)}))
-    ]
-    how = "; ".join(only) or "the same names in another order"
-    return f" ({how})"
+def _how_classes_differ(a: Iterable[str], b: Iterable[str]) -> str:
+    """Which names only one of two lists of classes has."""
+    odd = sorted({*map(str, a)} ^ {*map(str, b)})
+    more = ", …" * (len(odd) > 9)
+    return f" (only one has {', '.join(odd[:9])}{more})" if odd else " (the same in another order)"
 
 
 def _digests_last(key: str) -> tuple[bool, str]:

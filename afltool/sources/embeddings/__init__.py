@@ -113,13 +113,6 @@ class Embeddings:
     ids_of: str | None = None
     left: Mapping[str, str] = field(default_factory=dict)
 
-    def told(self) -> str:
-        """What is features, what is left out, and what the row ids are."""
-        left = [f"{name} ({why})" if why else name for name, why in self.left.items()]
-        more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
-        out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
-        return f"{self.shape[-1]} features{out}; row ids: {self.ids_of or 'row/N'}"
-
     def __len__(self) -> int:
         return self.shape[0] if self.shape else 0
 
@@ -231,8 +224,12 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
         embeddings = reader(path, keys)
-    if embeddings.made is None and embeddings.shape:
-        log.info("%s: %s", path, embeddings.told())
+    left = [f"{name} ({why})" if why else name for name, why in embeddings.left.items()]
+    if left or embeddings.ids_of or path.suffix == ".parquet":
+        more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
+        out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
+        ids = embeddings.ids_of or "row/N"
+        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}")
 
     def blocks() -> Iterator[Array]:
         with readable(path):  # an error between two of them names the file

@@ -19,6 +19,7 @@ from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, rows_of
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
+FIRST = 1000  # rows in which each value of an id is another one
 #: How columns of ids are called, or of row numbers that pandas has written.
 _IDS = r"(?i:(.*[\W_])?ids?|index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|.*[a-z]I[dD]s?"
 
@@ -44,17 +45,16 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
         read = partial(_column, path, schema)
         found = keys.columns(path, schema.names, read, _LABELS, columns, why)
         with _parquet_file(path) as file:
-            first = next(file.iter_batches(1, columns=columns), None)
-            whole = [name for name in columns if pyarrow.types.is_integer(schema.field(name).type)]
-            some = next(file.iter_batches(rows_of_block(8 * len(whole)), columns=whole), None)
+            some = 1 if pyarrow.types.is_nested(schema.field(columns[0]).type) else FIRST
+            first = next(file.iter_batches(some, columns=columns), None)
     except pyarrow.ArrowException as error:
         raise ValueError(str(error)) from error
-    width = 0 if first is None else _matrix(path, first, None).shape[1]
-    alike = [name for name in whole if some and len(some[name].unique()) == len(some) > 1]
-    if alike:
+    width = 0 if first is None else _matrix(path, first.slice(0, 1), None).shape[1]
+    parts = () if first is None else zip(columns, first.columns, strict=True)
+    if alike := [c for c, v in parts if "int" in str(v.type) and len(v.unique()) == len(v) > 1]:
         log.warning(
-            f"{path}: whole numbers that differ from row to row are features; if they are ids, name "
-            f"them by --row-ids, or leave them out of the table: {', '.join(alike[:SHOWN])}"
+            f"{path}: each row has another whole number, as ids do, in the features "
+            f"{', '.join(alike[:SHOWN])}; name ids by --row-ids, or leave them out of the table"
         )
 
     def blocks() -> Iterator[Array]:

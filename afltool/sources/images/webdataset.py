@@ -19,6 +19,7 @@ from .pixels import MOST_BYTES
 
 MOST_LABEL = 1 << 20  # bytes of a .cls or .json member
 _MEMBER = re.compile(r"(?:\./)?((?:.*/)?[^./][^/]*)(\.[^./]+)")  # KEY.ENDING
+_FIELD = re.compile(r"\.[^/]*$")  # of the sample before it: WebDataset cuts names at the first dot
 #: What tarfile raises on damaged headers.
 _DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, ArithmeticError, RecursionError)
 
@@ -32,18 +33,18 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     and named. Row ids are SHARD/KEY.
 
     Raises `CorruptFileError`: a damaged tar file; `InvalidDataError`: samples without label, with a
-    label and no image, or with two; links.
+    label and no image, or with two.
     """
     shards, others = packed_files(request, ".tar"), dict[Path, list[str]]()
     dataset = from_files(
         request, shards, lambda shard: _rows(shard, request, others.setdefault(shard, [])), _bytes
     )
-    left = Counter(_field(name) for shard in shards for name in others[shard])
-    if left:
-        fields = shorten([f"{field} ({n})" for field, n in left.most_common()])
+    names = (name for shard in shards for name in others[shard])
+    if left := Counter((_FIELD.search(name) or [name])[0] for name in names):
+        kinds = shorten([f"{ending} ({n})" for ending, n in left.most_common()])
         log.warning(
             f"{request.spec}: left out {left.total()} members that are no image and no label: "
-            f"{fields}"
+            f"{kinds}"
         )
     return dataset
 
@@ -58,46 +59,33 @@ def _bytes(shard: Path, offset: int, size: int) -> bytes:
 
 def _rows(shard: Path, request: DatasetRequest, others: list[str]) -> Iterator[Row]:
     """The samples of a shard; ``others`` gets the names of the members that are left out."""
-    images: dict[str, tuple[str, int, int]] = {}
-    labels: dict[str, dict[str, str]] = {}  # what each ending of a key says, if it is asked
+    samples: dict[str, dict[str, tuple[str, str, int, int]]] = {}
     for key, ending, member in _members(shard):
-        if ending in EXTENSIONS + DICOM:
-            if key in images:
-                raise InvalidDataError(f"{shard}: the sample {key} has two images, expected one")
-            images[key] = member.name, member.offset_data, member.size
-        elif ending not in (".cls", ".json"):
+        kind = "images" if ending in EXTENSIONS + DICOM else ending
+        if kind not in ("images", ".cls", ".json"):
             others.append(member.name)
-        elif ending in labels.setdefault(key, {}):
-            raise InvalidDataError(f"{shard}: the sample {key} has two {ending}, expected one")
+            continue
+        if kind in samples.setdefault(key, {}):
+            raise InvalidDataError(f"{shard}: the sample {key} has two {kind}, expected one")
+        read = kind != "images" and not request.unlabelled
+        text = _label(shard, member, request.label_column) if read else ""
+        samples[key][kind] = text, member.name, member.offset_data, member.size
+    lacking = []
+    for key in sorted(samples, key=lambda key: samples[key].get("images", ("", "", 0))[2]):
+        parts, of = samples[key], _FIELD.sub("", key)
+        text = "".join([parts[kind][0] for kind in (".cls", ".json") if kind in parts][:1])
+        is_field = of != key and "images" in samples.get(of, ())
+        bare = request.unlabelled and (len(parts) > 1 or not is_field)
+        if "images" in parts and (text or bare):
+            yield key, text, *parts["images"][2:]
+        elif is_field or ("images" not in parts and not text):
+            others += [name for _, name, *_ in parts.values()]
         else:
-            asked = not request.unlabelled
-            labels[key][ending] = _label(shard, member, request.label_column) if asked else ""
-    texts = {key: said.get(".cls") or said.get(".json", "") for key, said in labels.items()}
-    for key in sorted(images.keys() ^ labels.keys()):
-        is_field = (sample := _sample(key)) != key and sample in images
-        if is_field and key in images:
-            others.append(images.pop(key)[0])
-        elif key in labels and (is_field or not texts[key]):
-            others += [key + ending for ending in labels.pop(key)]
-    lacking = [f"{key} (no image)" for key in labels if key not in images]
-    if not request.unlabelled:
-        lacking += [f"{key} (no label in .cls or .json)" for key in images if not texts.get(key)]
+            lacking.append(
+                f"{key} (no {'label in .cls or .json' if 'images' in parts else 'image'})"
+            )
     if lacking:
         raise InvalidDataError(f"{shard}: {len(lacking)} samples are not whole: {shorten(lacking)}")
-    for key, (_, offset, size) in images.items():
-        yield key, texts.get(key, ""), offset, size
-
-
-def _sample(key: str) -> str:
-    """The sample of which ``key`` may be a field: WebDataset cuts names at their first dot."""
-    folder, slash, name = key.rpartition("/")
-    return folder + slash + name.partition(".")[0]
-
-
-def _field(member: str) -> str:
-    """What follows the first dot of a member's name; the name where it has none."""
-    name = member.rpartition("/")[2]
-    return name[name.find(".") :] if "." in name else name
 
 
 def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
@@ -108,11 +96,6 @@ def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
                 tar.members.clear()  # type: ignore[attr-defined] # else all headers are kept
                 if member.size < 0:
                     raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
-                if member.issym() or member.islnk():
-                    raise InvalidDataError(
-                        f"{shard}: {member.name} is a link to {member.linkname}; pack the files "
-                        "themselves (tar --dereference --hard-dereference)"
-                    )
                 match = _MEMBER.fullmatch(member.name)
                 if match is not None and member.isreg():
                     yield match[1], match[2].lower(), member
