@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import row_sets, same, statistics_of, total
 
-from afltool.errors import MismatchError, NumericalError
+from afltool.errors import InvalidDataError, MismatchError, NumericalError
+from afltool.files.features import features_digest
+from afltool.partitions import rows_digest
+from afltool.values.arrays import Digest
 from afltool.values.names import Phase
 from afltool.values.statistics import Client, ClientId, Statistics, Sum
 from afltool.values.text import difference
@@ -170,3 +173,63 @@ def test_difference_names_the_first_field_with_both_values():
     assert difference({"a": [1, 2]}, {"a": [1, 3]}, "in A", "in B") == "a[1] is 3 in B, 2 in A"
     assert difference({"a": 1}, {"a": 1}, "in A", "in B") == ""
     assert "2 entries in B, 1 in A" in difference({"a": [1]}, {"a": [1, 2]}, "in A", "in B")
+
+
+def numbers(array):
+    return Statistics(Phase("gram"), {"a": np.asarray(array)}, np.array([1]))
+
+
+@pytest.mark.parametrize("kind", ["i1", "u4", ">i4", "<i8", "f2", ">f4", "f8"])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,), (0, 3)])
+def test_equal_numbers_have_one_digest_in_every_type_that_holds_them(kind, shape):
+    array = np.full(shape, 3)
+    plain = np.int64 if np.dtype(kind).kind in "iu" else np.float64
+    digest = numbers(array.astype(kind)).digest()
+    assert digest == numbers(array.astype(plain)).digest()
+    others = {numbers(np.full(s, 3, plain)).digest() for s in {(), (1,), (1, 1), (0,)} - {shape}}
+    assert digest not in others
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([True]),
+        np.array([1 + 2j]),
+        np.array([], complex),
+        np.array([2**64 - 1], "u8"),
+        np.array([1], "m8[s]"),
+        np.array([0], "M8[s]"),
+        np.array([1], object),
+        np.array(["1"]),
+        np.array([b"1"]),
+        np.array([(1, 2)], "i4,i4"),
+    ],
+    ids=lambda a: str(a.dtype),
+)
+def test_what_is_no_number_of_a_canonical_type_has_no_digest(array):
+    kind = "<i8" if array.dtype.kind in "um" else "<f8"
+    for work in (
+        numbers(array).digest,
+        lambda: numbers(array) + numbers(array),
+        lambda: Digest().array("a", array, kind),
+    ):
+        with pytest.raises(InvalidDataError, match="of type"):
+            work()
+
+
+def test_digests_of_rows_tell_ids_apart_and_no_bytes_of_objects():
+    X, ids = np.ones((2, 1), np.float32), np.array([b"a", b"b"])
+    assert features_digest(X, None, ids) == features_digest(X.astype(">f4"), None, ids)
+    for wrong in (X.astype(object), X.astype(complex), X.astype(str)):
+        with pytest.raises(InvalidDataError, match="of type"):
+            features_digest(wrong, None, ids)
+    for two in ([b"a\nb", b"c"], [b"a", b"b\nc"]):
+        with pytest.raises(InvalidDataError, match="several lines"):
+            features_digest(X, None, np.array(two))
+        with pytest.raises(InvalidDataError, match="several lines"):
+            rows_digest(np.array(two), np.array([0, 1]))
+
+
+def test_a_name_cannot_say_what_a_type_and_a_size_do():
+    with pytest.raises(InvalidDataError, match="spaces"):
+        replace(one(), arrays={"a <i8 1\n": np.array([1])}).digest()

@@ -44,7 +44,7 @@ def features_digest(data: Any, labels: Labels | None, row_ids: NDArray[Any]) -> 
 def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> str:
     if labels is not None:
         digest.array("labels", labels, "<i8")
-    return digest.text("row_ids", b"\n".join(row_ids.tolist())).hex()
+    return digest.lines("row_ids", row_ids).hex()
 
 
 def meaning(header: Mapping[str, Any]) -> dict[str, Any]:

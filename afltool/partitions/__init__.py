@@ -78,7 +78,7 @@ class Partition(Assignment):
         return rows_digest(self.row_ids, self.labels)
 
     def digest(self) -> str:
-        digest = Digest().text("row_ids", b"\n".join(self.row_ids.tolist()))
+        digest = Digest().lines("row_ids", self.row_ids)
         digest.array("labels", self.labels, "<i8")
         digest.array("effective_labels", self.effective_labels, "<i8")
         digest.array("client", self.client, "<i4").json("names", list(self.names))
@@ -87,8 +87,7 @@ class Partition(Assignment):
 
 def rows_digest(sorted_ids: NDArray[np.bytes_], labels: I64) -> str:
     """SHA-256 of row ids in byte order and their labels: which rows, whatever the backbone."""
-    ids = b"\n".join(sorted_ids.tolist())
-    return Digest().text("row_ids", ids).array("labels", labels, "<i8").hex()
+    return Digest().lines("row_ids", sorted_ids).array("labels", labels, "<i8").hex()
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,9 +90,22 @@ class Digest:
 
     def text(self, name: str, value: str | bytes) -> Digest:
         data = value.encode() if isinstance(value, str) else value
-        self._sha.update(f"{name} utf8 {len(data)}\n".encode())
+        self._begin(name, "utf8", str(len(data)))
         self._sha.update(data)
         return self
+
+    def lines(self, name: str, values: NDArray[np.bytes_]) -> Digest:
+        """Texts (n,), one a line; `InvalidDataError` for one of several lines."""
+        data = b"\n".join(values.tolist())
+        if data.count(b"\n") >= max(len(values), 1):
+            raise InvalidDataError(f"one of the {name} has several lines: rename it")
+        return self.text(name, data)
+
+    def _begin(self, name: str, kind: str, size: str) -> None:
+        """What precedes an item's bytes. A name with spaces could say what a kind and a size do."""
+        if name.split() != [name]:
+            raise InvalidDataError(f"the name {name!r} is empty or has spaces: rename it")
+        self._sha.update(f"{name} {kind} {size}\n".encode())
 
     def json(self, name: str, value: Any) -> Digest:
         return self.text(name, canonical_json(value))
@@ -112,11 +125,16 @@ class Digest:
     def passing(
         self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
     ) -> Iterator[NDArray[Any]]:
-        """The blocks of `blocks` one by one, each fed to the digest on its way."""
-        self._sha.update(f"{name} {dtype} {','.join(map(str, shape))}\n".encode())
+        """The blocks of `blocks` one by one, each fed to the digest on its way.
+
+        Raises `InvalidDataError` for numbers of which ``dtype`` does not hold each.
+        """
+        kind = np.dtype(dtype).newbyteorder("<")
+        self._begin(name, kind.str, ",".join(map(str, shape)))
         for part in parts:
-            for piece in _pieces(part):
-                self._sha.update(np.ascontiguousarray(piece, dtype=dtype).data)
+            _check_held(part.dtype, kind)
+            for piece in _pieces(np.atleast_1d(part)):
+                self._sha.update(np.ascontiguousarray(piece, dtype=kind).data)
             yield part
 
     def hex(self) -> str:
@@ -131,8 +149,22 @@ def _pieces(part: NDArray[Any], numbers: int = 1 << 20) -> Iterable[NDArray[Any]
 
 
 def array_kind(value: NDArray[Any]) -> str:
-    """Canonical type of an additive array: '<i8' for integers, '<f8' for reals."""
-    return "<i8" if np.issubdtype(value.dtype, np.integer) else "<f8"
+    """Canonical type of an additive array: '<i8' for integers, '<f8' for reals.
+
+    Raises `InvalidDataError` for an array that is of neither: booleans, complex numbers, uint64.
+    """
+    kind = "<i8" if value.dtype.kind in "iu" else "<f8"
+    _check_held(value.dtype, np.dtype(kind))
+    return kind
+
+
+def _check_held(given: np.dtype[Any], kind: np.dtype[Any]) -> None:
+    """Refuse a type that is none of numbers, or some of whose numbers ``kind`` cannot hold."""
+    if given.kind not in "iuf" or not np.can_cast(given, kind):
+        raise InvalidDataError(
+            f"an array of type {given} is not of numbers that {kind.name} holds: make it one of "
+            "int64 or float64"
+        )
 
 
 def narrowest(value: NDArray[Any]) -> str:
