@@ -25,7 +25,9 @@ from .options.features import NumberFormat
 from .options.shared import advised
 from .sources.embeddings import imported_space
 from .values.bins import PROBABILITIES, SCORES
+from .values.names import ordered_columns
 from .values.statistics import Context, Statistics
+from .values.text import COLUMNS
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -91,7 +93,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     Attributes:
         classes_: the labels, sorted, (C,).
         n_features_in_: d.
-        feature_names_in_: the names of the columns, where X had names.
+        feature_names_in_: the names of the columns, where X had names. Sums and head have the
+            columns in the order of their names, so that columns in another order add up.
         head_: the solved head.
         statistics_: the sums of heads of one round, else None.
         report_: what solving found: ridge, rank, rounds.
@@ -169,13 +172,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     @advised()
     def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
         mine, theirs = self._held(), other._held()
-        for name, what in (("classes_", "classes"), ("feature_names_in_", "features")):
-            ours, others = (np.asarray(getattr(one, name, None)) for one in (self, other))
-            if not np.array_equal(ours, others):
-                raise MismatchError(
-                    f"the estimators have different {what}: {ours} and {others}; fit both on the "
-                    "same columns, with partial_fit(…, classes=all)"
-                )
+        if not np.array_equal(self.classes_, other.classes_):
+            raise MismatchError(
+                f"the estimators have different classes: {self.classes_} and {other.classes_}; "
+                "fit both with partial_fit(…, classes=all)"
+            )
         both = type(self)(**self.get_params())
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
@@ -239,7 +240,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _context(self, head: Head) -> Context:
         bits = self._bits()
         kind = "float32" if bits is None else "int16"
-        space = imported_space("import", self.n_features_in_, kind, bits)
+        names = self._ordered()
+        space = imported_space("import", self.n_features_in_, kind, bits, names and names[1])
         return Context(space, tuple(str(name) for name in self.classes_), binding(head))
 
     def _blocks(self, X: NDArray[Any], codes: NDArray[np.int64]) -> Iterator[Block]:
@@ -249,11 +251,17 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     @advised()
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
-        bits = self._bits()
+        bits, names = self._bits(), self._ordered()
         if bits is None:
             check_float32(X, first)  # as feature files hold them
-            return X
-        return FixedPoint(encode(X, bits, first), bits)
+            return X if names is None else X[:, names[0]]
+        values = encode(X, bits, first)
+        return FixedPoint(values if names is None else values[:, names[0]], bits)
+
+    def _ordered(self) -> tuple[list[int], list[str]] | None:
+        """The places and names of columns that have names, in the order of feature files."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else ordered_columns(list(names))
 
     def _bits(self) -> int | None:
         """``fraction_bits`` as a whole number in its range; `UsageError` for another one."""
@@ -359,8 +367,10 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         made_by = recipe(
             "fit", {"params": _plain(self.get_params())}, {"head": self.head_.digest()}
         )
+        names = getattr(self, "feature_names_in_", None)
+        more: dict[str, Any] = {} if names is None else {COLUMNS: list(names)}  # in the order of X
         return save_head(
-            Path(path), self.head_, made_by, context, report=self.report_, label_type=kind
+            Path(path), self.head_, made_by, context, report=self.report_, label_type=kind, **more
         )
 
     @classmethod
@@ -381,6 +391,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         )
         with damage_as_error(Path(path)):
             loaded.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
+            if (columns := header["space"].get(COLUMNS)) is not None:
+                names = header["provenance"].get(COLUMNS, columns)
+                if ordered_columns(names)[1] != columns:
+                    raise ValueError(f"the columns are {names} and {columns}")
+                loaded.feature_names_in_ = np.array(names, object)
         loaded.n_features_in_, loaded.statistics_ = int(header["dim"]), None
         return loaded._solved(head, file.report)
 

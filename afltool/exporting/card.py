@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..files.own_files import figure_label
-from ..values.text import in_markdown
+from ..values.text import COLUMNS, in_markdown
 
 TO_FILL_IN = (
     ("Intended use", "For which decisions, by whom, on which pictures or features?"),
@@ -17,7 +17,7 @@ TO_FILL_IN = (
     ),
     ("Who answers for it", "Name, address, date of this card."),
 )
-MANY = 50  # classes whose names and accuracies are listed
+MANY = 50  # classes or columns whose names and accuracies are listed
 
 
 def card(
@@ -52,14 +52,13 @@ def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
     given = metadata["input"]
     prepared = [f"{k} {v}" for k, v in (space["preprocessing"] or {}).items() if k != "fingerprint"]
     chosen = {k: v for k, v in head["options"].items() if v not in (None, False, "")}
-    names = metadata["classes"]
-    more = f" … ({len(names)} in all)" if len(names) > MANY else ""
     facts = {
         "Head": head["name"],
         "Digest of the head": head["digest"],
         "Options of the head": ", ".join(f"{k} {v}" for k, v in chosen.items()) or "none",
-        "Classes": ", ".join(map(str, names[:MANY])) + more,
+        "Classes": _listed(metadata["classes"]),
         "Input": f"{given['name']}, {given['type']}, {' × '.join(map(str, given['shape']))}",
+        **({"Columns": _listed(space[COLUMNS])} if COLUMNS in space else {}),
         "Rounding of features": metadata["rounding"],
         "Backbone": space["backbone"],
         "Digest of its weights": space["weights"] or "not known: features were imported",
@@ -68,6 +67,10 @@ def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
     outputs = {f"Output {name}": what for name, what in metadata["outputs"].items()}
     return facts | outputs
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MANY]) + f" … ({len(names)} in all)" * (len(names) > MANY)
 
 
 def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:

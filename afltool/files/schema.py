@@ -19,6 +19,7 @@ from typing import Any
 from .. import __version__
 from ..doors import USED
 from ..errors import CorruptFileError
+from ..values.text import COLUMNS
 
 VERSION = 1
 # HDF5 1.8: its object headers have checksums (those of 1.6 have none). Readers can open a file
@@ -159,11 +160,17 @@ at_least_one = described("a whole number from 1 on", lambda v: whole(v) and v >=
 bits = described("a number of bits from 0 to 15", lambda v: whole(v) and v <= 15)
 number_format = described("int16 or float32", lambda v: isinstance(v, str) and v in FEATURE_TYPES)
 
-SPACE = {"dim": at_least_one, "dtype": number_format, "fraction_bits": (bits, None)}
+SPACE = {
+    "dim": at_least_one,
+    "dtype": number_format,
+    "fraction_bits": (bits, None),
+    COLUMNS: (different_texts, ABSENT),
+}
 ADDABLE_SPACE = {  # of statistics and heads, which may be made of other rows than feature files
     "dim": (at_least_one, ABSENT),
     "dtype": (number_format, ABSENT),
     "fraction_bits": (bits, None, ABSENT),
+    COLUMNS: (different_texts, ABSENT),
 }
 COMMON = {
     "digest": str,

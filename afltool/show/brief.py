@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..files.own_files import figure_text
+from ..values.text import COLUMNS
 from .tables import facts_table, print_facts
 from .terminal import on_stdout, print_words
 
@@ -36,7 +37,7 @@ def _features(facts: Facts) -> dict[str, str]:
         "rows": f"{facts['rows']:,} of {facts['dim']:,} features",
         "classes": _names(facts["classes"]),
         **({"data": made_of} if made_of else {}),
-        "backbone": _space(facts["space"]),
+        **_space(facts["space"]),
     }
 
 
@@ -64,7 +65,7 @@ def _statistics(facts: Facts) -> dict[str, str]:
         "classes": _names(context["classes"]),
         "clients": _names(facts["client_names"]),
         "head": f"{context['head']['name']}, phase {facts['phase']}",
-        "backbone": _space(context["space"]),
+        **_space(context["space"]),
         **({"γ": f"{', '.join(gammas[:FEW])} in the sums of some clients"} if gammas else {}),
         **_counted(facts.get("evaluations", ())),
         **{name: facts[name] for name in ("privacy", "reveals") if name in facts},
@@ -102,7 +103,7 @@ def _head(facts: Facts) -> dict[str, str]:
         **({"clients": f"{clients:,}"} if clients else {}),
         **({"classes": _names(facts["classes"])} if trained else {}),
         **_ridge(facts),
-        **({"backbone": _space(facts["space"])} if facts["space"] else {}),
+        **(_space(facts["space"]) if facts["space"] else {}),
     }
 
 
@@ -135,13 +136,15 @@ def _names(names: Sequence[str]) -> str:
     return f"{len(names):,}: {listed}" if names else "none"
 
 
-def _space(space: Facts) -> str:
-    """The network, the node and the number format of features."""
+def _space(space: Facts) -> dict[str, str]:
+    """The network, the node and the number format of features, and their names."""
     bits = space.get("fraction_bits")
     numbers = space.get("dtype", "any number format")
     numbers += "" if bits is None else f" with {bits} fraction bits"
     scaled = f"scaled by {space['scaling'][:12]}" if space.get("scaling") else None
-    return ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers, scaled)))
+    made = ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers, scaled)))
+    named = {COLUMNS: _names(space[COLUMNS])} if COLUMNS in space else {}
+    return {"backbone": made, **named}
 
 
 _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {

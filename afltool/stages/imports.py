@@ -24,7 +24,7 @@ from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_emb
 from ..sources.embeddings.readers import read_labels
 from ..values.arrays import file_sha256
 from ..values.names import check_text, composed, places_of_numbers
-from ..values.text import difference
+from ..values.text import COLUMNS, difference
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -44,6 +44,7 @@ def import_embeddings(
 
     .npz and .safetensors files have the arrays x and y. .parquet files have a column y, and a
     column x of lists or one column for each feature. The options ``x`` and ``y`` give other names.
+    Columns have names, which are in the space: features come in the order of these, at every site.
     A feature file keeps its space and its classes. ``scale``: a file of `scaling`, by which rows
     are scaled; the space records it, and what becomes of values that are ``missing``. ``labels``
     names a file of labels for files without y; .npy files never have one. Features are read in
@@ -58,7 +59,8 @@ def import_embeddings(
     x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
-    space = space_of(x, o.backbone, o.dtype, o.bits) | _scaled_space(scaling, o)
+    space = space_of(x, o.backbone, o.dtype, o.bits)
+    space |= _scaled_space(scaling, space.get(COLUMNS), o)
     made_by = _recipe(path, o, {"space": space, "classes": list(names)})
     if up_to_date(out, made_by, overwrite):
         return out
@@ -97,13 +99,17 @@ def _scaling(path: Path, x: Embeddings, o: ImportOptions) -> ScalingHead:
     return head
 
 
-def _scaled_space(scaling: ScalingHead | None, o: ImportOptions) -> dict[str, Any]:
-    """What the feature space says of a scaling."""
+def _scaled_space(
+    scaling: ScalingHead | None, columns: list[str] | None, o: ImportOptions
+) -> dict[str, Any]:
+    """What the feature space says of a scaling; ``columns``: of the rows that are scaled."""
     if scaling is None:
         return {}
-    more = len(scaling.holes()) if o.missing == "indicator" else 0
-    named = {} if o.missing == "refuse" else {"missing": o.missing}
-    return {"dim": (scaling.dim or 0) + more, "scaling": scaling.digest(), **named}
+    more = scaling.holes() if o.missing == "indicator" else []
+    named: dict[str, Any] = {} if o.missing == "refuse" else {"missing": o.missing}
+    if columns is not None:
+        named[COLUMNS] = [*columns, *(f"{columns[j]} is missing" for j in more)]
+    return {"dim": (scaling.dim or 0) + len(more), "scaling": scaling.digest(), **named}
 
 
 def _what_is_left(scaling: ScalingHead, bits: int | None) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Self
+from itertools import pairwise
+from typing import Any, Self
 from unicodedata import normalize
 from urllib.parse import quote
 
@@ -39,6 +40,31 @@ def check_text(what: str, text: str) -> None:
 def composed(text: str) -> str:
     """A text with composed letters (NFC), as most systems write names; a Mac decomposes them."""
     return normalize("NFC", text)
+
+
+def ordered_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """The places of named features in the order that all sites have, and the names in that order.
+
+    By their text in Unicode's composed form, in which numbers count by their value.
+
+    >>> ordered_columns(["f10", "f9", "age"])
+    ([2, 1, 0], ['age', 'f9', 'f10'])
+    """
+
+    def key(name: str) -> tuple[list[Any], str]:
+        parts: list[Any] = re.split("([0-9]+)", name)
+        parts[1::2] = [(len(digits), digits) for digits in (p.lstrip("0") for p in parts[1::2])]
+        return parts, name
+
+    all_composed = [composed(name) for name in names]
+    order = sorted(range(len(names)), key=lambda j: key(all_composed[j]))
+    in_order = [all_composed[j] for j in order]
+    for one, after in pairwise(in_order):
+        if one == after:
+            raise InvalidDataError(f"two columns are called {one!r}: rename one of them")
+    for name in in_order:
+        check_text("column", name)
+    return order, in_order
 
 
 def check_name(name: str) -> None:

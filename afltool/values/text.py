@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any
 
 from ..errors import NumericalError, UsageError
+
+COLUMNS = "columns"  # where a feature space has the names of its features
+CLASSES = "classes"  # and a header those of its classes
+SHOWN = 5  # names that a message lists
 
 
 def json_text(value: Any, **style: Any) -> str:
@@ -78,21 +82,24 @@ def _toml(value: Any) -> str:
 def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
     """The first field in which two JSON values differ, with both values; '' if they are equal.
 
-    ``of_a``, ``of_b``: words that say where the values stand. Digests are looked at last.
+    ``of_a``, ``of_b``: words that say where the values stand. Digests are looked at last, names of
+    columns first. Of lists of names it says which ones are in one of them only.
 
     >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}}, "in a.h5", "in b.h5")
     'space.dim is 4 in b.h5, 3 in a.h5'
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted(a.keys() | b.keys(), key=_digests_last):
+        for key in sorted(a.keys() | b.keys(), key=_telling_first):
             where = difference(a.get(key), b.get(key), of_a, of_b, f"{path}.{key}" if path else key)
             if where:
                 return where
         return ""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        how = _how_classes_differ(a, b) if path == "classes" else ""
-        if len(a) != len(b):
-            return f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}{how}"
+        only = [*_only(b, a, of_b), *_only(a, b, of_a)]
+        if len(a) != len(b) or (only and path.endswith((COLUMNS, CLASSES))):
+            lengths = f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}"
+            return ": ".join([lengths, *filter(None, ["; ".join(only)])])
+        how = " (the same in another order)" if path.endswith(CLASSES) else ""
         return next(
             (
                 d + how
@@ -101,6 +108,12 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
             ),
             "",
         )
+    if path.endswith(COLUMNS) and None in (a, b) and a != b:
+        named, bare = (of_b, of_a) if a is None else (of_a, of_b)
+        return (
+            f"{path} are named {named} and not {bare}, where features count by their place: import "
+            "the table of the latter again, or give both without names (.npz, or a column of lists)"
+        )
     if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{" and a != b:
         with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
             if where := difference(json.loads(a), json.loads(b), of_a, of_b, path):
@@ -108,16 +121,18 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
     return "" if a == b else f"{path} is {b!r} {of_b}, {a!r} {of_a}"
 
 
-def _how_classes_differ(a: Iterable[str], b: Iterable[str]) -> str:
-    """Which names only one of two lists of classes has."""
-    odd = sorted({*map(str, a)} ^ {*map(str, b)})
-    more = ", …" * (len(odd) > 9)
-    return f" (only one has {', '.join(odd[:9])}{more})" if odd else " (the same in another order)"
+def _telling_first(key: str) -> tuple[bool, bool, str]:
+    """A digest says that something differs, the fields beside it say what; names say it best."""
+    return "digest" in key or "sha256" in key, key != COLUMNS, key
 
 
-def _digests_last(key: str) -> tuple[bool, str]:
-    """A digest says that something differs, the fields beside it say what."""
-    return "digest" in key or "sha256" in key, key
+def _only(here: Sequence[Any], there: Sequence[Any], of_here: str) -> Iterator[str]:
+    """Which texts are in one list and not in the other, as far as there are any."""
+    if all(isinstance(one, str) for one in (*here, *there)):
+        more = sorted(set(here) - set(there))
+        if more:
+            rest = f" and {len(more) - SHOWN} more" * (len(more) > SHOWN)
+            yield f"{', '.join(map(repr, more[:SHOWN]))}{rest} only {of_here}"
 
 
 def shown(text: object) -> str:

@@ -23,11 +23,12 @@ import numpy as np
 
 from ... import inputs
 from ...doors import Registry, located
-from ...errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError
+from ...errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError, naming
 from ...options.features import EmbeddingsOptions
 from ...progress import log
 from ...values.arrays import Array
-from ...values.names import ROW_IDS
+from ...values.names import ROW_IDS, ordered_columns
+from ...values.text import COLUMNS
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
@@ -101,7 +102,8 @@ class Embeddings:
     """What is in a file: ``blocks()`` gives ``x`` (n, d) in consecutive blocks of rows.
 
     ``made``: space and classes, which only a feature file has. ``ids_of``: what the row ids are
-    called; ``left``: what is not read, and why.
+    called; ``left``: what is not read, and why. ``columns``: the names of the features (d,), where
+    the file has them; `open_embeddings` brings them into one order.
     """
 
     shape: tuple[int, ...]
@@ -112,6 +114,7 @@ class Embeddings:
     made: Mapping[str, Any] | None = None
     ids_of: str | None = None
     left: Mapping[str, str] = field(default_factory=dict)
+    columns: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else 0
@@ -174,10 +177,14 @@ READERS: Registry[str] = Registry(
 )
 
 
-def imported_space(backbone: str, dim: int, dtype: str, bits: int | None) -> dict[str, Any]:
-    """The feature space of embeddings made elsewhere: only their maker's name is known of it."""
+def imported_space(
+    backbone: str, dim: int, dtype: str, bits: int | None, columns: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The feature space of embeddings made elsewhere: their maker's name is known of it, and the
+    names of their ``columns``, in `ordered_columns`, where they come from a table."""
     unknown = dict.fromkeys(("weights", "node", "preprocessing", "precision"))
-    return {"backbone": backbone, **unknown, "dim": dim, "dtype": dtype, "fraction_bits": bits}
+    known = {"backbone": backbone, **unknown, "dim": dim, "dtype": dtype, "fraction_bits": bits}
+    return known if columns is None else {**known, COLUMNS: list(columns)}
 
 
 def space_of(
@@ -185,7 +192,7 @@ def space_of(
 ) -> dict[str, Any]:
     """The feature space of embeddings: of a feature file its own, in this number format."""
     if x.made is None:
-        return imported_space(backbone, x.shape[1], dtype, bits)
+        return imported_space(backbone, x.shape[1], dtype, bits, x.columns)
     if backbone not in (EmbeddingsOptions().backbone, x.made["space"]["backbone"]):
         raise UsageError(
             f"--backbone {backbone} is for features made elsewhere; those of a feature file keep "
@@ -211,7 +218,8 @@ def check_rows(path: Path, x: Embeddings) -> None:
 def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     """The embeddings in ``path``, whatever its format; features are not read yet.
 
-    ``keys``: what its features and labels are called.
+    ``keys``: what its features and labels are called. Features that have names come in the order of
+    these, `ordered_columns`, whatever it is in the file.
 
     Raises `UsageError`: another suffix, or a package that is missing; `InputError`,
     `CorruptFileError`, `InvalidDataError`: missing, unreadable, or without x.
@@ -230,9 +238,14 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
         out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
         ids = embeddings.ids_of or "row/N"
         log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}")
+    columns = embeddings.columns
+    if columns is not None:
+        with naming(path):
+            order, columns = ordered_columns(columns)
 
     def blocks() -> Iterator[Array]:
         with readable(path):  # an error between two of them names the file
-            yield from embeddings.blocks()
+            for block in embeddings.blocks():
+                yield block if columns is None else block[:, order]
 
-    return replace(embeddings, blocks=blocks)
+    return replace(embeddings, blocks=blocks, columns=columns)

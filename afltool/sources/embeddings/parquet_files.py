@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InvalidDataError, UsageError
+from ...errors import InvalidDataError, UsageError, naming
 from ...progress import log
 from ...values.arrays import Array
-from ...values.names import ROW_IDS
+from ...values.names import ROW_IDS, ordered_columns
 from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, rows_of_block
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
@@ -25,7 +25,7 @@ _IDS = r"(?i:(.*[\W_])?ids?|index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|.
 
 
 def open_parquet(path: Path, keys: Keys) -> Embeddings:
-    """Features are a column of lists, or else every column of numbers, in their order.
+    """Features are a column of lists, or else every column of numbers, which then have names.
 
     The index that pandas wrote and columns that are named like ids are none.
     """
@@ -36,10 +36,8 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
     try:
         with _parquet_file(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-            if twice := [name for name, n in Counter(schema.names).items() if n > 1]:
-                raise InvalidDataError(
-                    f"{path} has several columns named {', '.join(twice)}; rename them"
-                )
+            with naming(path):
+                ordered_columns(schema.names)  # no two are alike
             why = _no_features(schema, pyarrow)
             columns = _feature_columns(path, schema, pyarrow, keys, why)
         read = partial(_column, path, schema)
@@ -62,7 +60,8 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
             for batch in file.iter_batches(rows_of_block(8 * width), columns=columns):
                 yield _matrix(path, batch, width)
 
-    return Embeddings((rows, width), np.dtype("f8"), blocks, **found)
+    named = None if pyarrow.types.is_nested(schema.field(columns[0]).type) else columns
+    return Embeddings((rows, width), np.dtype("f8"), blocks, **found, columns=named)
 
 
 def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
