@@ -98,6 +98,7 @@ def import_embeddings(
     *,
     dtype: str = ...,
     fraction_bits: int = ...,
+    allow_constant: bool = ...,
     x: str | None = ...,
     y: str | None = ...,
     row_ids: str | None = ...,
@@ -139,6 +140,7 @@ def convert(
     *,
     dtype: str = ...,
     fraction_bits: int = ...,
+    allow_constant: bool = ...,
     threads: int | None = ...,
     overwrite: bool = ...,
 ) -> Path: ...

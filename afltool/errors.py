@@ -21,7 +21,7 @@ found (with numbers and the path) and what to try, in one short paragraph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 
@@ -31,6 +31,7 @@ class Remedy(Enum):
 
     FRACTION_BITS = auto()  # of the number that the error has
     REALS = auto()
+    ROUNDED = auto()
     FEWER_BITS_OF_ROWS = auto()
     FEWER_BITS_OF_SUMS = auto()
     OTHER_ROWS = auto()
@@ -50,9 +51,15 @@ class AflError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *args: object, remedy: Remedy | None = None, number: int = 0) -> None:
+    def __init__(
+        self,
+        *args: object,
+        remedy: Remedy | None = None,
+        number: int = 0,
+        feature: int | None = None,
+    ) -> None:
         super().__init__(*args)
-        self.remedy, self.number = remedy, number
+        self.remedy, self.number, self.feature = remedy, number, feature
 
 
 class UsageError(AflError):
@@ -120,10 +127,19 @@ class StoppedError(AflError):
 
 
 @contextmanager
-def naming(path: object, kind: type[AflError] = InvalidDataError) -> Iterator[None]:
-    """Inside, the message of an error of this kind begins with the path of the file."""
+def naming(
+    path: object,
+    kind: type[AflError] = InvalidDataError,
+    columns: Sequence[str] | None = None,
+) -> Iterator[None]:
+    """Inside, the message of an error of this kind begins with the path of the file.
+
+    And with the name of the feature that it is about, where features have names, ``columns``.
+    """
     try:
         yield
     except kind as error:
-        error.args = (f"{path}: {error}", *error.args[1:])
+        named = columns is not None and error.feature is not None
+        column = f"column {columns[error.feature]!r}, " if named else ""  # type: ignore[index]
+        error.args = (f"{path}: {column}{error}", *error.args[1:])
         raise

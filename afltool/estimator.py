@@ -19,8 +19,9 @@ from .heads.base import Block, Head, binding
 from .heads.calibrated.head import CalibratedHead
 from .heads.checks import probabilities
 from .math import softmax as sm
-from .math.gram import FixedPoint, Rows, check_float32, encode
+from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
+from .math.rounding import Rounding
 from .options.features import NumberFormat
 from .options.shared import advised
 from .sources.embeddings import imported_space
@@ -86,7 +87,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             'auto' a head that has no ridge, or none that is chosen so, keeps to its own.
         intercept: add a constant feature, where the head knows that option.
         fraction_bits: round features to int16 with so many fraction bits, 0 to 15, as feature
-            files hold them; None: use them as they are.
+            files hold them; None: use them as they are. `fit` refuses bits that make a column
+            constant which varies.
         options: further options of the head by name, such as ``{"width": 1024}``; not ``ridge``
             and ``intercept``, which are parameters.
 
@@ -127,6 +129,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         X, y = self._checked(X, y, reset=True)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self._refuse_one_class()
+        self._refuse_lost(X)
         head, report = self._unsolved(), dict[str, Any]()
         while head.phase() is not None:
             total = self._gather(head, X, codes)
@@ -257,6 +260,15 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             return X if names is None else X[:, names[0]]
         values = encode(X, bits, first)
         return FixedPoint(values if names is None else values[:, names[0]], bits)
+
+    def _refuse_lost(self, X: NDArray[Any]) -> None:
+        """Refuse to round a column that varies to a single value."""
+        if (bits := self._bits()) is not None:
+            found = Rounding(X.shape[1])
+            for start in range(0, len(X), BLOCK):
+                x = X[start : start + BLOCK]
+                found.add(x, real(FixedPoint(encode(x, bits, start), bits)))
+            found.check(getattr(self, "feature_names_in_", None))
 
     def _ordered(self) -> tuple[list[int], list[str]] | None:
         """The places and names of columns that have names, in the order of feature files."""

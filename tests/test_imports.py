@@ -263,7 +263,7 @@ def halves(p):
     ("name", "write", "error", "message"),
     [
         ("a.parquet", ragged, InvalidDataError, "expected lists of 2 numbers in x, found lengths"),
-        ("b.parquet", empty_cell, InvalidDataError, r"b\.parquet: row 1, feature 0 is nan"),
+        ("b.parquet", empty_cell, InvalidDataError, "column 'a', row 1, feature 0 is nan"),
         ("c.parquet", no_label, InvalidDataError, r"c\.parquet: row \d+ has no y \(1 of \d+"),
         ("d.parquet", lambda p: p.write_bytes(b"PAR1"), CorruptFileError, "cannot be read as"),
         ("e.safetensors", lambda p: p.write_bytes(b"\xff" * 99), CorruptFileError, "cannot be"),

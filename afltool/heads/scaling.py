@@ -92,7 +92,8 @@ class ScalingHead(Head):
             raise InvalidDataError(
                 f"row {first_row + row}, feature {column} is missing (NaN), as {int(lacks.sum())} "
                 "values here: --missing mean puts the mean of all sites there, --missing indicator "
-                "also adds a column"
+                "also adds a column",
+                feature=int(column),
             )
         rows = (np.where(lacks, known["mean"], x) - known["centre"]) / known["spread"]
         return np.hstack([rows, lacks[:, self.holes()]]) if missing == "indicator" else rows

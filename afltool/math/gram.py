@@ -87,6 +87,7 @@ def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np
             f"{'; no number of fraction bits holds it' if fit is None else ''}",
             remedy=Remedy.REALS if fit is None else Remedy.FRACTION_BITS,
             number=fit or 0,
+            feature=int(column),
         )
     values: NDArray[np.int16] = scaled.astype(np.int16)
     return values
@@ -108,7 +109,8 @@ def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
         raise InvalidDataError(
             f"row {first_row + row}, feature {column} is {x[row, column]}: features must be "
             f"finite; {int((~good).sum())} of {x.size} values here are not; check the images and "
-            "the model that made them"
+            "the model that made them",
+            feature=int(column),
         )
 
 
@@ -124,7 +126,8 @@ def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
         row, column = beyond[0]
         raise InvalidDataError(
             f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range of "
-            f"float32, ±{np.finfo(np.float32).max:.6g}: scale the features"
+            f"float32, ±{np.finfo(np.float32).max:.6g}: scale the features",
+            feature=int(column),
         )
 
 

@@ -35,7 +35,8 @@ def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
         raise InvalidDataError(
             f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range "
             f"±{LIMIT / 2.0**bits:.6g} of sums in units of 2^-{bits}: correct the value, or let "
-            "all sites take fewer unit bits"
+            "all sites take fewer unit bits",
+            feature=int(column),
         )
     return q
 

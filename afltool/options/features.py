@@ -54,7 +54,15 @@ class NumberFormat(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(ThreadOptions, NumberFormat):
+class RoundedFormat(NumberFormat):
+    """How rows from outside are stored."""
+
+    _constant = "take features that vary and of which rounding leaves a single value"
+    allow_constant: bool = option(False, _constant, in_result=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(ThreadOptions, RoundedFormat):
     """Options of `convert`."""
 
 
@@ -89,7 +97,7 @@ class EmbeddingsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(ThreadOptions, EmbeddingsOptions, NumberFormat):
+class ImportOptions(ThreadOptions, EmbeddingsOptions, RoundedFormat):
     """Options of `import`."""
 
     ONLY: ClassVar = {"y": {"unlabelled": False}}

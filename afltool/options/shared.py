@@ -253,7 +253,10 @@ def check_formulas(formulas: str, writes_csv: bool) -> None:
 SAID = {
     Remedy.FRACTION_BITS: "; --fraction-bits {} would hold it (later rows were not read yet and "
     "may need fewer), or use --dtype float32",
-    Remedy.REALS: ": use --dtype float32, or scale the features (afltool scale)",
+    Remedy.REALS: ": use --dtype float32, or scale the features at all sites (afltool scale, "
+    "then import --scale)",
+    Remedy.ROUNDED: ": use --dtype float32 or more --fraction-bits, or scale the features at all "
+    "sites (afltool scale, then import --scale); --allow-constant takes them as they are",
     Remedy.FEWER_BITS_OF_ROWS: ": extract with fewer --fraction-bits",
     Remedy.FEWER_BITS_OF_SUMS: ": extract the features with fewer --fraction-bits",
     Remedy.OTHER_ROWS: "; give each file once, or --allow-repeats if you mean it",

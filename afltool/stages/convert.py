@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import cores
-from ..errors import UsageError, naming
+from ..errors import UsageError
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
 from ..files.hdf5 import recipe, up_to_date
 from ..math.gram import real
 from ..options.features import ConvertOptions
 from ..options.shared import advised, on_cores
+from ._rounded import write_rounded
 
 
 @on_cores
@@ -31,7 +31,8 @@ def convert(
     from a direct extraction.
 
     Fewer bits make smaller statistics; docs/decisions/frontier.md has what that costs. Raises
-    `InvalidDataError`, with row and column, for a value that does not fit; then no file is written.
+    `InvalidDataError`, with row and column, for a value that does not fit, and where rounding makes
+    a feature constant that varies (unless ``allow_constant``); then no file is written.
     """
     with open_features(features, labelled=False) as rows:
         if out.exists() and out.samefile(features):
@@ -45,8 +46,7 @@ def convert(
         was = {"converted": rows.header["provenance"]}
         header = rows.derived(made_by, was, space, converted_from=before)
         with writing_features(out, space, expect_rows=len(rows)) as writer:
-            stored = naming(features)(lambda one: writer.stored(one[0], real(one[1])))
-            values = cores.each(stored, rows.blocks(), lambda one: 24 * len(one[1]) * rows.dim)
-            writer.fill("convert", len(rows), values)
+            write_rounded("convert", features, writer, space, len(rows), rows.blocks,
+                          lambda _, X: real(X), allowed=options.allow_constant)  # fmt: skip
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.columns import check_labels
 from ..files.feature_writer import writing_features
@@ -22,9 +21,10 @@ from ..options.shared import advised, on_cores
 from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
-from ..values.arrays import file_sha256
+from ..values.arrays import F64, file_sha256
 from ..values.names import check_text, composed, places_of_numbers
 from ..values.text import COLUMNS, difference
+from ._rounded import write_rounded
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -54,6 +54,10 @@ def import_embeddings(
     name, size and number format can be added up. Row ids are the array or column that the option
     ``row_ids`` names, else the first of `ROW_IDS` that is there, else 'row/N'. With ``unlabelled``
     labels need not be there and are not read into the feature file, whose rows can be predicted.
+
+    It says from which feature rounding takes most. Raises `InvalidDataError` where it makes a
+    feature constant that varies, unless ``allow_constant`` or ``unlabelled``: of few rows to
+    predict a feature may vary by less than a head sees.
     """
     path, o = embeddings, options
     x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
@@ -73,18 +77,18 @@ def import_embeddings(
         "classes": list(names),
         "source": {"data": path.name, "input": made_by["inputs"]["embeddings"], **left},
     }
+
+    def scaled(first: int, rows: NDArray[Any]) -> F64:
+        wide = np.asarray(rows, dtype=np.float64)
+        return wide if scaling is None else scaling.scaled(wide, o.missing, first)
+
+    constant = left["scaling"]["constant"] if left else ()
     with writing_features(out, space, expect_rows=len(x)) as writer:
-
-        def stored(part: tuple[int, NDArray[Any]]) -> NDArray[Any]:
-            first, wide = part[0], np.asarray(part[1], dtype=np.float64)
-            with naming(path):
-                scaled = wide if scaling is None else scaling.scaled(wide, o.missing, first)
-                return writer.stored(first, scaled)
-
-        writer.fill("import", len(x), cores.each(stored, _parts(x), lambda p: 24 * p[1].size))
+        write_rounded("import", path, writer, space, len(x), lambda: _parts(x), scaled, constant,
+                      o.allow_constant or o.unlabelled)  # fmt: skip
         writer.finish(y, ids, header)
     for rows in left.values():
-        _say(rows)
+        _say(rows, space.get(COLUMNS))
     return out
 
 
@@ -119,11 +123,15 @@ def _what_is_left(scaling: ScalingHead, bits: int | None) -> dict[str, Any]:
     return {"resolution": steps, "constant": known["constant"].nonzero()[0].tolist()}
 
 
-def _say(facts: dict[str, Any]) -> None:
+def _say(facts: dict[str, Any], columns: list[str] | None) -> None:
     """The same in words."""
     if same := facts["constant"]:
-        log.warning("import: features that are constant: %s", _listed(same))
-    if each := [f"{j}: {one:.3g}" for j, one in enumerate(facts["resolution"] or ())]:
+        log.warning(
+            "import: features that are constant: %s",
+            _listed([columns[j] if columns else j for j in same]),
+        )
+    steps = enumerate(facts["resolution"] or ())
+    if each := [f"{columns[j] if columns else j}: {one:.3g}" for j, one in steps]:
         log.info("import: the smallest step that is left of each feature: %s", _listed(each))
 
 

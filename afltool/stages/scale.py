@@ -17,12 +17,14 @@ from ..files.hdf5 import recipe, up_to_date
 from ..files.outputs import make_folder
 from ..heads.base import Block, binding
 from ..heads.scaling import ScalingHead, ScalingOptions
+from ..math.rounding import Rounding
 from ..options.features import ScaleOptions
 from ..options.shared import advised, on_cores
 from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..values.arrays import Digest, file_sha256
 from ..values.names import check_name, file_of_name
 from ..values.statistics import Client, ClientId, Context
+from ..values.text import COLUMNS
 from ._protection import protection_of
 
 ROWS = ("rows",)  # labels are not looked at: all rows are of one class
@@ -59,8 +61,14 @@ def scale(
         content = Digest().json("masked", [source, head.name]).hex() if o.mask else ""
         protection.check_new(name, content)
         client = {ClientId(name): Client(len(x), source=source)}
-        with naming(rows):
-            sums, _ = head.gather(_blocks(x), client)
+        found, columns = Rounding(space["dim"]), space.get(COLUMNS)
+        with naming(rows, columns=columns):
+            sums, _ = head.gather(_blocks(x, o.unit_bits, found), client)
+        if found.lost.any():
+            raise InvalidDataError(
+                f"{rows}: units of 2^-{o.unit_bits} make {int(found.lost.sum())} features constant "
+                f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
+            )
         sums = replace(sums, context=Context(space, ROWS, binding(head)))
         make_folder(out)
         protection.save(path, sums, made_by, None, content)
@@ -68,6 +76,10 @@ def scale(
     return path
 
 
-def _blocks(x: Embeddings) -> Iterator[Block]:
+def _blocks(x: Embeddings, bits: int, found: Rounding) -> Iterator[Block]:
+    """The rows; ``found`` measures what is lost where they are summed as multiples of 2^-bits."""
     for block in x.blocks():
-        yield np.asarray(block, dtype=np.float64), np.zeros(len(block), dtype=np.int64)
+        wide = np.asarray(block, dtype=np.float64)
+        known = np.where(np.isfinite(wide), wide, 0.0)  # the others are missing, or refused
+        found.add(known, np.rint(known * 2.0**bits) * 2.0**-bits)
+        yield wide, np.zeros(len(block), dtype=np.int64)
