@@ -17,10 +17,10 @@ from .files.heads import load_head, save_head
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
 from .heads.calibrated.head import CalibratedHead
-from .heads.checks import probabilities
-from .math import softmax as sm
+from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
+from .math.metrics.decision import decided
 from .math.rounding import Rounding
 from .options.features import NumberFormat
 from .options.shared import advised
@@ -326,16 +326,14 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return np.concatenate(parts)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the highest score, (n,)."""
-        places = self._scores(X).argmax(axis=1)
-        best: NDArray[Any] = self.classes_[places]
+        """The class with the highest score, (n,); the first one of equal scores."""
+        best: NDArray[Any] = self.classes_[decided(self._scores(X))]
         return best
 
     @available_if(_with_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
-        shares, _ = sm.softmax_in_place(self._scores(X))
-        return shares
+        return reported_scores(self.head_, self._scores(X))
 
     def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
         """Make probabilities of the scores, by rows that were not fitted; `predict_proba` has them.
@@ -350,9 +348,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
         for rows, codes in self._blocks(X, self._codes(y)):
             scores = head.scores(rows)
-            counting.count(counts, scores, probabilities(head, scores), codes, bins)
-        edges = np.array(bins.edges)
-        self.head_ = CalibratedHead.of(head, counts[counting.SCORES], edges, method)
+            counting.count(counts, scores, reported_scores(head, scores), codes, bins)
+        edges, names = np.array(bins.edges), [str(name) for name in self.classes_]
+        self.head_ = CalibratedHead.of(head, names, counts[counting.SCORES], edges, method)
         return self
 
     # ------------------------------------------------------------ files

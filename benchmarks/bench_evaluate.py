@@ -48,7 +48,7 @@ def counting_beside_scoring(head: Path, features: Path) -> None:
 
         def count() -> None:
             for S, y in zip(blocks, labels, strict=True):
-                counting.count(into, S, None, y, SCORES)
+                counting.count(into, S, S, y, SCORES)
 
         def floor() -> None:
             for S, at in zip(blocks, cells, strict=True):

@@ -23,21 +23,28 @@ from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_solved_head
 from afltool.heads.calibrated.head import CalibratedHead
-from afltool.heads.checks import probabilities
+from afltool.heads.checks import reported_scores
 from afltool.math import calibration as cal
 from afltool.math.metrics import counting
+from afltool.math.metrics import from_counts as fc
 from afltool.values.bins import SCORES
 
 METHODS = ("platt", "temperature", "isotonic")
 EDGES = np.array(SCORES.edges)
+NAMES = list("0123456789")
 MIDDLES = (EDGES[:-1] + EDGES[1:]) / 2
 
 
 def counted(S, y):
     """The scores (C, 2, B) of rows, in bins."""
     found = {k: np.zeros(s, int) for k, s in counting.shapes(S.shape[1], SCORES).items()}
-    counting.count(found, S, None, y, SCORES)
+    counting.count(found, S, S, y, SCORES)
     return found[counting.SCORES]
+
+
+def error_of(head):
+    """The calibration error of a head, its scores taken as if they were probabilities."""
+    return fc.ece(head.confidence, head.edges)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +108,7 @@ def test_isotonic_has_the_levels_of_scikit_learn_and_rises_between_them(pairs):
 
 def test_one_temperature_changes_no_prediction(digits):
     found, S, y = digits
-    head = CalibratedHead.of(found.head_, counted(S, y), EDGES, "temperature")
+    head = CalibratedHead.of(found.head_, NAMES, counted(S, y), EDGES, "temperature")
     np.testing.assert_array_equal(head.of_values(S).argmax(axis=1), S.argmax(axis=1))
 
 
@@ -109,8 +116,8 @@ def test_one_temperature_changes_no_prediction(digits):
 def test_the_calibration_error_falls_on_rows_that_were_not_counted(digits, method):
     found, S, y = digits
     half = np.arange(len(y)) % 2 == 0
-    head = CalibratedHead.of(found.head_, counted(S[half], y[half]), EDGES, method)
-    after = probabilities(head, head.of_values(S[~half]))
+    head = CalibratedHead.of(found.head_, NAMES, counted(S[half], y[half]), EDGES, method)
+    after = reported_scores(head, head.of_values(S[~half]))
     np.testing.assert_allclose(after.sum(axis=1), 1)
     bins = np.minimum((after.max(axis=1) * 15).astype(int), 14)
     gap = after.max(axis=1) - (after.argmax(axis=1) == y[~half])
@@ -132,7 +139,9 @@ def test_law_coverage_over_200_splits(digits, per_class, wanted):
     cells = np.ceil(S[np.arange(len(y)), y] * SCORES.per).astype(int)
     for _ in range(splits):
         first = rng.permutation(len(y)) < len(y) // 2
-        head = CalibratedHead.of(found.head_, counted(S[first], y[first]), EDGES, "temperature")
+        head = CalibratedHead.of(
+            found.head_, NAMES, counted(S[first], y[first]), EDGES, "temperature"
+        )
         kept = head.kept(S[~first], wanted, per_class)[np.arange((~first).sum()), y[~first]]
         groups = [y == c for c in range(10)] if per_class else [y >= 0]
         of = groups[int(rng.integers(len(groups)))]
@@ -169,7 +178,7 @@ def test_predict_gives_probabilities_sets_and_abstains(road, at, tmp_path, cli):
     table, head = pd.read_csv(out), load_solved_head(at / "platt.h5").head
     with open_features(road.test) as rows:
         V, labels, names = head.values(rows.rows(0, len(rows))), rows.labels, rows.classes
-    P = probabilities(head, head.of_values(V))
+    P = reported_scores(head, head.of_values(V))
     np.testing.assert_allclose(table[[f"score:{c}" for c in names]], P, rtol=1e-12)
     sure = P.max(axis=1) >= 0.8
     assert table["predicted"].isna().tolist() == (~sure).tolist()
@@ -206,7 +215,7 @@ def test_onnx_has_the_probabilities(road, at, tmp_path, name, request):
     session = onnxruntime.InferenceSession(path)
     names = [one.name for one in session.get_outputs()]
     found = session.run(None, {"features": (X.values / 2**X.bits).astype(np.float32)})
-    wanted = probabilities(head, head.scores(X))
+    wanted = reported_scores(head, head.scores(X))
     np.testing.assert_allclose(found[names.index("probabilities")], wanted, rtol=1e-9)
 
 
@@ -214,8 +223,12 @@ def test_onnx_has_the_probabilities(road, at, tmp_path, name, request):
 def test_counts_before_and_after_have_an_error_each(road, at, tmp_path, cli):
     """One round counts both heads: the table and the pictures of reliability and coverage."""
     total = afltool.counts(road.head, road.test, tmp_path / "c", beside=[at / "platt.h5"])
-    before, after = afltool.info(total)["evaluations"]
-    assert before["metrics"]["ece"]["least"] > after["metrics"]["ece"]["most"]
+    before, after = map(error_of, afltool.read_counts(total).heads)
+    assert before.least > after.most
+    wanted = {"least": after.least, "most": after.most}
+    told = [one["metrics"].get("ece") for one in afltool.info(total)["evaluations"]]
+    assert told[0] is None
+    assert {name: told[1][name] for name in wanted} == pytest.approx(wanted)
     for noun, more in (("reliability", ["--number", 1]), ("coverage", [])):
         out = tmp_path / f"{noun}.svg"
         assert cli("plot", noun, total, *more, "-o", out).exit_code == 0
@@ -250,8 +263,8 @@ def test_rules_of_discriminants_are_calibrated_by_held_out_clients(tmp_path, rul
     )
     calibrated = afltool.calibrate(head, counts, tmp_path / "calibrated.h5")
     both = afltool.counts(head, test, tmp_path / "both", client="test", beside=[calibrated])
-    before, after = (one["metrics"]["ece"] for one in afltool.info(both)["evaluations"])
-    assert after["most"] < before["least"]
+    before, after = map(error_of, afltool.read_counts(both).heads)
+    assert after.most < before.least
 
 
 def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):

@@ -46,7 +46,7 @@ def test_a_run_says_its_steps_files_rounds_and_figures(road, tmp_path, cli):
     summary = json.loads((out / "summary.json").read_text())
     [done], [metrics], [first] = of(found, "run_done"), of(found, "metrics"), of(found, "round")
     assert done["summary"] == summary
-    assert metrics["figures"] == {k: summary[k] for k in ("top1", "top5", "n")}
+    assert metrics["figures"] == {k: summary[k] for k in ("top1", "n")}
     assert first["round"] == 1
     assert first["figures"].items() <= summary["rounds"][0].items()
     # The same folder again, with another option: it is appended, and says how it ended.

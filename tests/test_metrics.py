@@ -26,7 +26,7 @@ def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):
     if ties:
         raw = np.round(raw)
     scores = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True) if probabilities else raw
-    return Scored.of(scores, y, scores if probabilities else None)
+    return Scored.of(raw, scores, y)
 
 
 def weights(rows, seed=1):
@@ -34,11 +34,8 @@ def weights(rows, seed=1):
 
 
 def their_auc(rows, w):
-    margins = rows.scores
-    if rows.classes == 2:
-        margins = np.stack([margins[:, k] - margins[:, 1 - k] for k in (0, 1)], axis=1)
     each = [
-        theirs.roc_auc_score(rows.y == k, margins[:, k], sample_weight=w)
+        theirs.roc_auc_score(rows.y == k, rows.scores[:, k], sample_weight=w)
         for k in range(rows.classes)
     ]
     return np.mean(each) if rows.positive is None else each[rows.positive]
@@ -106,7 +103,7 @@ def test_a_weight_of_two_is_a_row_twice_and_of_zero_a_row_left_out(name, seed):
     rows = scored(n=40, seed=seed)
     w = weights(rows, seed)
     again = np.repeat(np.arange(40), w.astype(int))
-    pooled = Scored.of(rows.scores[again], rows.y[again], rows.scores[again])
+    pooled = Scored.of(rows.scores[again], rows.scores[again], rows.y[again])
     ours = FIGURES[name].of(rows, w)
     assert ours == pytest.approx(FIGURES[name].of(pooled, np.ones(len(again))), nan_ok=True)
 
@@ -116,10 +113,10 @@ def test_ece_of_a_calibrated_and_of_a_boastful_head():
     p = np.full((n, 2), [0.7, 0.3])
     y = (np.arange(n) % 10 >= 7).astype(np.int64)  # 70 % are of class 0
     w = np.ones(n)
-    assert ece(Scored.of(p, y, p), w) == pytest.approx(0, abs=1e-12)
+    assert ece(Scored.of(p, p, y), w) == pytest.approx(0, abs=1e-12)
     sure = np.full((n, 2), [1.0, 0.0])
-    assert ece(Scored.of(sure, y, sure), w) == pytest.approx(0.3)
-    bins = reliability(Scored.of(p, y, p), w)
+    assert ece(Scored.of(sure, sure, y), w) == pytest.approx(0.3)
+    bins = reliability(Scored.of(p, p, y), w)
     assert bins["weight"].sum() == n
     assert bins["accuracy"][10] == pytest.approx(0.7)
 
@@ -160,7 +157,8 @@ def test_groups_are_drawn_whole_and_their_intervals_are_wider():
     groups = np.repeat(np.arange(20), 20)
     right = groups % 2 == 0  # a patient's rows are all right or all wrong
     y = np.zeros(400, np.int64)
-    rows = Scored.of(np.eye(2)[np.where(right, 0, 1)], y)
+    one = np.eye(2)[np.where(right, 0, 1)]
+    rows = Scored.of(one, one, y)
     figures = {"accuracy": lambda w: FIGURES["accuracy"].of(rows, w)}
     for w in resampled(400, 5, 3, groups):
         assert all(len(set(w[groups == g])) == 1 for g in range(20))
@@ -216,16 +214,16 @@ def test_a_paired_bootstrap_has_the_deviation_of_rows_and_of_seeds():
 def test_rows_that_arrive_in_blocks_are_joined():
     rows = scored(n=50)
     parts = [
-        Scored.of(rows.scores[part], rows.y[part], rows.scores[part])
+        Scored.of(rows.scores[part], rows.scores[part], rows.y[part])
         for part in (slice(0, 20), slice(20, 50))
     ]
     joined = Scored.joined(parts)
     for name in FIGURES:
         assert FIGURES[name].of(joined, np.ones(50)) == FIGURES[name].of(rows, np.ones(50))
-    lean = Scored.joined([Scored.of(rows.scores, rows.y, keep_scores=False)])
+    lean = Scored.joined([Scored.of(rows.scores, rows.scores, rows.y, keep_scores=False)])
     assert lean.scores is None
     with pytest.raises(ValueError, match="without keeping"):
-        lean.margins  # noqa: B018
+        lean.ranked  # noqa: B018
 
 
 def test_names_of_figures():

@@ -11,8 +11,16 @@ import numpy as np
 
 from ..errors import CorruptFileError, UsageError
 from ..heads import make_options
-from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
+from ..heads.evaluation import (
+    GROUP_TALLIES,
+    GROUPS,
+    PAIRS,
+    EvaluationOptions,
+    of_head,
+    shapes_of,
+)
 from ..math.metrics import counting
+from ..math.metrics.figures import Tally
 from ..values.arrays import F64, I64
 from ..values.names import COUNTS
 from ..values.statistics import Statistics
@@ -30,14 +38,17 @@ class HeadCounts:
     bin also what lies beyond. ``scores`` int64 (C, 2, B): of each class the scores of other rows
     and of its own ones. ``confidence`` int64 (2, B): highest scores of wrong rows and of right
     ones. ``probabilities``: whether scores are probabilities. ``groups`` int64 (G, C, C): a
-    confusion matrix for each group, of −1 where it is held back.
+    confusion matrix for each group, of −1 where it is held back. Of 1,000 classes or more
+    ``confusion`` is None, and ``groups`` int64 (G, 3, C): rows of each class that are predicted
+    right, that are its own, and that are predicted as it, as ``tally`` has them of all rows.
     """
 
     name: str
     digest: str
     probabilities: bool
     edges: F64
-    confusion: I64
+    tally: Tally
+    confusion: I64 | None
     ranks: I64
     scores: I64
     confidence: I64
@@ -46,7 +57,14 @@ class HeadCounts:
     @property
     def right(self) -> int:
         """How many rows are predicted right."""
-        return int(self.confusion.trace())
+        return int(self.tally.right.sum())
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """That of each group."""
+        few = self.confusion is not None
+        groups = () if self.groups is None else self.groups
+        return [Tally.of(one) if few else Tally(*one) for one in groups]
 
     @property
     def at_ends(self) -> float:
@@ -106,7 +124,8 @@ def read_counts(path: Path) -> Counts:
 
 
 def _check_shapes(path: Path, s: Statistics, options: EvaluationOptions) -> None:
-    wanted = shapes_of(options, len(s.context.classes))
+    many = of_head(counting.TALLIES, 0) in s.arrays  # older files have matrices of any size
+    wanted = shapes_of(options, len(s.context.classes), many)
     shapes = {name: a.shape for name, a in s.arrays.items()}
     if where := difference(wanted, shapes, "expected", f"in {path}"):
         raise CorruptFileError(f"{path} is damaged: its arrays are not those of its heads: {where}")
@@ -114,17 +133,21 @@ def _check_shapes(path: Path, s: Statistics, options: EvaluationOptions) -> None
 
 def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCounts:
     entry, bins = options.described[number], options.bins[number]
-    named = (counting.CONFUSION, counting.TOP, counting.SCORES, counting.CONFIDENCE)
-    confusion, ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
-    groups = s.arrays.get(of_head(GROUPS, number))
+    named = (counting.TOP, counting.SCORES, counting.CONFIDENCE)
+    ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
+    many = of_head(counting.TALLIES, number) in s.arrays
+    table = s.arrays[of_head(counting.TALLIES if many else counting.CONFUSION, number)]
+    groups = s.arrays.get(of_head(GROUP_TALLIES if many else GROUPS, number))
     if groups is not None and not s.context.noise:
-        groups = _held_back(groups, options.min_group)
+        own = groups[:, 1] if many else groups.sum(axis=2)
+        groups = _held_back(groups, own.sum(axis=1), options.min_group)
     return HeadCounts(
         entry["name"],
         entry["digest"],
         entry["probabilities"],
         np.array(bins.edges),
-        confusion,
+        Tally(*table) if many else Tally.of(table),
+        None if many else table,
         ranks,
         scores,
         confidence,
@@ -132,10 +155,10 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
     )
 
 
-def _held_back(groups: I64, least: int) -> I64:
-    """The matrices of groups, −1 in those of few rows, and in the next smallest ones until two are
-    held back that have ``least`` rows: all rows less the groups that are shown would tell one."""
-    sizes = groups.sum(axis=(1, 2))
+def _held_back(groups: I64, sizes: I64, least: int) -> I64:
+    """What is counted of groups of these sizes, −1 in those of few rows, and in the next smallest
+    ones until two are held back that have ``least`` rows: all rows less the groups that are shown
+    would tell one."""
     order = np.argsort(sizes, kind="stable")[(sizes == 0).sum() :]
     hidden = int((sizes[order] < least).sum())
     while hidden and (hidden < 2 or sizes[order[:hidden]].sum() < least) and hidden < len(order):

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import AflError, CorruptFileError, OutputExistsError
 from ..inputs import MOST_TEXT, distinct_files, parsed_json, read_bytes
+from ..math.metrics.counting import CELLS
 from .outputs import check_output, kind_of_file, writer_errors
 from .schema import mismatch, size, whole
 
@@ -36,7 +37,8 @@ def round_figures(value: Any) -> bool:
 
 OF_ONE_CLASS = ("sensitivity", "specificity")
 SHARE = (size, None)  # null: the rows do not determine it
-CONFUSION = {"head": {"name": str}, "per_class": dict, "confusion": [[whole]]}
+CONFUSION = {"head": {"name": str}, "n": whole, "per_class": dict, "confusion": [[whole]]}
+OF_MANY = {**CONFUSION, "confusion": {name: [whole] for name in CELLS}}
 BINS = dict.fromkeys(("weight", "confidence", "accuracy"), shares)
 CURVE = {name: [SHARE] for name in ("false_positive", "true_positive")}
 ROUNDS = {"top1": size, "n": whole, "rounds": [round_figures]}
@@ -142,11 +144,15 @@ def _lines(data: bytes) -> list[list[str]]:
 
 
 def is_confusion(data: bytes) -> bool:
-    """Whether a CSV is a confusion matrix: class names beside and above, and whole numbers."""
+    """Whether a CSV is a confusion matrix: class names beside and above, and whole numbers; or the
+    cells of one."""
     header, *rows = _lines(data) or [[]]
     names = [row[0] for row in rows if row]
     cells = [cell for row in rows for cell in row[1:]]
-    return header == ["true", *names] and all(cell.isdecimal() for cell in cells)
+    if header == list(CELLS):
+        cells = [cell for row in rows for cell in row[2:]]
+    whole = all(cell.isdecimal() for cell in cells)
+    return header in (["true", *names], list(CELLS)) and whole
 
 
 def is_rounds(data: bytes) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..math.metrics.counting import CELLS
 from ..options.shared import KEEP
 from ..values.text import json_text
 from .atomic import write_bytes, write_text
@@ -128,7 +129,15 @@ def _write_frame(frame: Any, path: Path, overwrite: bool, formulas: str) -> Path
 def write_confusion(
     metrics: dict[str, Any], path: Path, overwrite: bool = False, formulas: str = KEEP
 ) -> Path:
-    """The confusion matrix as CSV with class names: rows true, columns predicted."""
-    names = list(metrics["per_class"])
-    rows = ([name, *row] for name, row in zip(names, metrics["confusion"], strict=True))
-    return write_text(csv_lines([["true", *names], *rows], formulas), path, overwrite)
+    """The confusion matrix as CSV with class names: rows true, columns predicted.
+
+    Of 1,000 classes or more a line for each cell that is not 0: true, predicted, rows.
+    """
+    names, confusion = list(metrics["per_class"]), metrics["confusion"]
+    if isinstance(confusion, dict):
+        cells = zip(*(confusion[name] for name in CELLS), strict=True)
+        lines = [list(CELLS), *([names[k], names[p], n] for k, p, n in cells)]
+    else:
+        rows = ([name, *row] for name, row in zip(names, confusion, strict=True))
+        lines = [["true", *names], *rows]
+    return write_text(csv_lines(lines, formulas), path, overwrite)

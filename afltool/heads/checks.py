@@ -57,14 +57,14 @@ def check_total(head: Head, total: Statistics) -> None:
             )
 
 
-def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """softmax of scores (n, C), row by row; None for a head whose scores are not log-probabilities.
+def reported_scores(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The scores (n, C) that users see and figures rank: softmax of log-probabilities, row by row.
 
-    Least-squares scores estimate the one-hot labels: only their order counts. They can lie outside
-    0 to 1, and their sum need not be 1.
+    Other scores are reported as they are. Least-squares scores estimate the one-hot labels: only
+    their order counts. They can lie outside 0 to 1, and their sum need not be 1.
     """
     if not head.log_probabilities:
-        return None
+        return scores
     from ..math.softmax import softmax_in_place
 
     return softmax_in_place(scores.copy())[0]

@@ -145,11 +145,14 @@ def scored_rows(s: Statistics) -> Iterator[str]:
     for name, counts in sorted(s.arrays.items()):
         yield from _negative(name, counts)
     for kind, (shape, adds_up) in _SCORED.items():
-        wanted = tuple(len(s.class_counts) if n is None else n for n in shape)
+        C = len(s.class_counts)
+        wanted = tuple(C if n is None else n for n in shape)
         for name, counts in sorted(s.arrays.items()):
-            M = s.arrays.get(f"confusion-{name.rpartition('-')[2]}", np.zeros(0))
-            alike = counts.size and _alike(wanted, counts) and _alike((len(s.class_counts),) * 2, M)
-            if name.startswith(kind) and alike and not np.all(adds_up(counts, M, s.class_counts)):
+            of, _, number = name.rpartition("-")
+            M = s.arrays.get(f"confusion-{number}", s.arrays.get(f"tallies-{number}", np.zeros(0)))
+            alike = of == kind and counts.size and _alike(wanted, counts)
+            alike = alike and M.shape in ((C, C), (3, C))
+            if alike and not np.all(adds_up(counts, M, s.class_counts)):
                 yield (
                     f"the counts of {name!r} do not add up to the rows of each class, or not to "
                     "the confusion matrix"
@@ -161,16 +164,30 @@ def _alike(shape: tuple[int, ...], a: NDArray[np.generic]) -> bool:
     return len(shape) == a.ndim and all(n in (0, m) for n, m in zip(shape, a.shape, strict=True))
 
 
+def _right(M: NDArray[np.generic]) -> Any:
+    """The rows that are predicted right, by a confusion matrix (C, C) or a tally (3, C)."""
+    return M.trace() if len(M) == M.shape[1] else M[0].sum()
+
+
+def _tallies(a: Any, n: NDArray[np.int64]) -> Any:
+    """Whether tallies (…, 3, C) are those of rows, n of each class or fewer."""
+    right, own, predicted = np.moveaxis(a, -2, 0)
+    added = own.sum(axis=-1) == predicted.sum(axis=-1)
+    return added & (np.minimum(own, predicted) >= right).all(axis=-1) & (own <= n).all(axis=-1)
+
+
 # Shapes, with None for the number of classes and 0 for any number, and what has to be equal.
 _SCORED: dict[str, tuple[tuple[int | None, ...], Any]] = {
     "confusion": ((None, None), lambda a, M, n: a.sum(axis=1) == n),
-    "ranks": ((0,), lambda a, M, n: a[0] == M.trace() and a.sum() <= M.sum()),
+    "tallies": ((3, None), lambda a, M, n: _tallies(a, n) & (a[1] == n).all()),
+    "ranks": ((0,), lambda a, M, n: a[0] == _right(M) and a.sum() <= n.sum()),
     "scores": (
         (None, 2, 0),
         lambda a, M, n: (a[:, 1].sum(axis=1) == n) & (a.sum(axis=(1, 2)) == n.sum()),
     ),
-    "confidence": ((2, 0), lambda a, M, n: a[1].sum() == M.trace() and a.sum() == n.sum()),
+    "confidence": ((2, 0), lambda a, M, n: a[1].sum() == _right(M) and a.sum() == n.sum()),
     "groups": ((0, None, None), lambda a, M, n: a.sum(axis=0) == M),
+    "group-tallies": ((0, 3, None), lambda a, M, n: _tallies(a, n).all() & (a.sum(axis=0) == M)),
 }
 
 

@@ -3,7 +3,8 @@
 It is a head only in that sites gather for it, and `local-stats`, rosters, masks and `aggregate`
 treat it as one; it is never solved. One row changes, for each head, one cell of ``confusion`` and
 of ``confidence``, at most one of ``ranks``, C of ``scores`` (one for each class), and one of
-``groups``; of each pair of heads one of ``pairs``.
+``groups``; of each pair of heads one of ``pairs``. Of many classes it changes up to three cells of
+``tallies`` and ``group-tallies``, which are in the place of the matrices.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, UsageError
-from ..math.gram import Rows
+from ..errors import UsageError
+from ..math.gram import Rows, pieces
 from ..math.metrics import counting
+from ..math.metrics.decision import SCORES_AT_ONCE
 from ..memory import NOTHING, Carried
 from ..options import option
 from ..options.evaluation import LEAST
@@ -27,11 +29,11 @@ from ..values.arrays import I64, Array, canonical_json
 from ..values.bins import Bins, parse_bins, usual_bins
 from ..values.names import COUNTS, Phase
 from .base import Block, Gathered, Head, Shape
-from .checks import probabilities
+from .checks import reported_scores
 from .holding import HoldingHead, description
 from .options import HeadOptions
 
-GROUPS, PAIRS = "groups", "pairs"
+GROUPS, GROUP_TALLIES, PAIRS = "groups", "group-tallies", "pairs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +80,17 @@ def of_head(name: str, number: int) -> str:
     return f"{name}-{number}"
 
 
-def shapes_of(options: EvaluationOptions, classes: int) -> dict[str, tuple[int, ...]]:
-    """The arrays of a round; their names end in the number of the head, from 0."""
+def shapes_of(
+    options: EvaluationOptions, classes: int, many: bool | None = None
+) -> dict[str, tuple[int, ...]]:
+    """The arrays of a round, see `counting.shapes`; their names end in the number of the head."""
     shapes: dict[str, tuple[int, ...]] = {}
     heads = len(options.bins)
     for number, bins in enumerate(options.bins):
-        own = counting.shapes(classes, bins)
+        own = counting.shapes(classes, bins, many)
         if options.groups:
-            own[GROUPS] = (len(options.groups), classes, classes)
+            name = GROUP_TALLIES if counting.TALLIES in own else GROUPS
+            own[name] = (len(options.groups), *next(iter(own.values())))
         shapes |= {of_head(name, number): shape for name, shape in own.items()}
     return {**shapes, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else shapes
 
@@ -94,13 +99,13 @@ def changes_of_counts(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, fl
     """By how much one row changes each array, as a Euclidean norm.
 
     A row is in one cell of an array; in ``scores`` (C, 2, B) in one of each class, in ``pairs``
-    (P, 2, 2) in one of each pair of heads.
+    (P, 2, 2) in one of each pair of heads, in ``tallies`` (3, C) and ``group-tallies`` (G, 3, C) in
+    up to three.
     """
-    several = (counting.SCORES, PAIRS)
-    return [
-        (name, float(shape[0]) ** 0.5 if name.startswith(several) else 1.0)
-        for name, shape in sorted(shapes.items())
-    ]
+    several = {counting.SCORES: 0, PAIRS: 0, counting.TALLIES: 0, GROUP_TALLIES: 1}
+    axes = {name: several.get(name.rpartition("-")[0] or name) for name in shapes}
+    cells = {name: 1 if k is None else shapes[name][k] for name, k in axes.items()}
+    return [(name, float(cells[name]) ** 0.5) for name in sorted(shapes)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +151,7 @@ class Evaluation(HoldingHead):
         sums: dict[str, Array] = {
             name: np.zeros(shape, np.int64) for name, (shape, _) in self.shapes(None).items()
         }
-        for X, labels in blocks:
+        for X, labels in pieces(blocks, max(1, SCORES_AT_ONCE // self._bound()[1])):
             group, y = np.divmod(labels, self._bound()[1])
             self._count(X, y, group, sums)
         return sums, NOTHING
@@ -157,12 +162,12 @@ class Evaluation(HoldingHead):
         for number, (head, bins) in enumerate(zip(self.heads, self.options.bins, strict=True)):
             S = head.scores(X)
             mine = {k: sums[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
-            if not np.isfinite(S.sum()):
-                raise InvalidDataError(f"the {head.name} head gives scores that are not finite")
-            predicted = counting.count(mine, S, probabilities(head, S), y, bins)
+            predicted = counting.count(mine, S, reported_scores(head, S), y, bins)
             right.append(predicted == y)
             if self.options.groups:
-                np.add.at(sums[of_head(GROUPS, number)], (group, y, predicted), 1)
+                many = counting.TALLIES in mine
+                table = sums[of_head(GROUP_TALLIES if many else GROUPS, number)]
+                counting.add_rows(table, y, predicted, many, group)
         for pair, (first, second) in enumerate(combinations(right, 2)):
             np.add.at(sums[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
 

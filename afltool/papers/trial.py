@@ -36,6 +36,7 @@ from .hypertext import check_page, command, html_table, picture, text, write_pag
 OF_SESSION = {"session": str, "members": [str], "rounds": [{"phase": str, "sent": dict}]}
 MOST_BYTES = 64 << 20  # of a summary
 MANY = 30  # classes whose confusion is drawn
+LISTED = 1000  # classes whose figures are on the page
 
 Found = dict[str, Any]
 
@@ -172,8 +173,8 @@ def _figures(every: Sequence[Found]) -> Iterator[str]:
         f"{n}: {one['head']['name']} {one['head']['digest'][:8]}" for n, one in enumerate(every)
     ]
     lines = [
-        _line(figure_label(name, figure), *(figure_text(one["metrics"][name]) for one in every))
-        for name, figure in every[0]["metrics"].items()
+        _line(figure_label(name, figure), *(figure_text(one["metrics"].get(name)) for one in every))
+        for name, figure in {k: v for one in every for k, v in one["metrics"].items()}.items()
     ]
     caption = (
         "in brackets 95 % intervals; ± at most: from bins of scores, with the bound on the error"
@@ -197,11 +198,13 @@ def _figures(every: Sequence[Found]) -> Iterator[str]:
 
 def _classes(one: Found, head: str) -> str:
     names = list(next(iter(one["classes"].values())))
+    every = list(one["classes"].items())
     lines = [
         _line(c, f"{figures['rows']:,}", *(figure_text(figures[name]) for name in names[1:]))
-        for c, figures in one["classes"].items()
+        for c, figures in every[:LISTED]
     ]
-    return f"<h2>By class</h2>{html_table(('class', *names), lines, f'head {head}')}"
+    more = f"; {LISTED} of {len(every)} classes, afltool table has all" * (len(every) > LISTED)
+    return f"<h2>By class</h2>{html_table(('class', *names), lines, f'head {head}{more}')}"
 
 
 def _groups(one: Found, head: str) -> Iterator[str]:
@@ -217,13 +220,14 @@ def _groups(one: Found, head: str) -> Iterator[str]:
 
 
 def _pictures(one: Found, head: str) -> Iterator[str]:
-    bins, ece = one["reliability"], one["metrics"]["ece"]
-    note = f"expected calibration error {figure_text(ece)}"
     with tempfile.TemporaryDirectory() as scratch, distinct_files():
-        at = plot_reliability(bins, Path(scratch) / "r.svg", f"head {head}", note)
-        yield picture(
-            f"Head {head}: how often it is right, by how sure it says it is", at.read_bytes()
-        )
+        if "reliability" in one:
+            note = f"expected calibration error {figure_text(one['metrics']['ece'])}"
+            at = Path(scratch) / "r.svg"
+            plot_reliability(one["reliability"], at, f"head {head}", note)
+            yield picture(
+                f"Head {head}: how often it is right, by how sure it says it is", at.read_bytes()
+            )
         if len(one["classes"]) <= MANY:
             confusion, names = np.array(one["confusion"]), list(one["classes"])
             at = plot_confusion(confusion, names, Path(scratch) / "c.svg", f"head {head}")

@@ -25,6 +25,7 @@ from ..files.schema import EVALUATION, MADE_OF, versions
 from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
+from ..math.metrics.counting import TOPS
 from ..memory import Cache
 from ..options import flag, refuse_unused
 from ..progress import event, heard, log
@@ -225,9 +226,7 @@ class _Run:
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         total = read_header(self.folder.total(1), "statistics")
         facts = {
-            "top1": metrics["top1"],
-            "top5": metrics["top5"],
-            "n": metrics["n"],
+            **{name: metrics[name] for name in (*TOPS, "n") if name in metrics},
             **({"train_top1": metrics["train"]["top1"]} if "train" in metrics else {}),
             **last_separability(metrics),
             "clients": len(total["clients"]["names"]),

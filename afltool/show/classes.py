@@ -102,12 +102,13 @@ def plot_confusion(
     title: str,
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
+    note: str = "",
 ) -> Path:
     """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
 
     The colour scale is the square root of the share, so that rare mistakes show; cells carry the
-    counts up to 20 classes. Raises `InvalidDataError` for arrays of the wrong shape or with
-    negative counts, and as `figure` does.
+    counts up to 20 classes. ``note`` stands below the title in place of the accuracy. Raises
+    `InvalidDataError` for arrays of the wrong shape or with negative counts, and as `figure` does.
     """
     confusion = checked_counts(confusion, class_names, "confusion")
     if confusion.shape[0] != confusion.shape[1]:
@@ -119,7 +120,7 @@ def plot_confusion(
 
         side = _give_size(drawn, class_names, size)
         hits = np.trace(confusion) / max(int(rows.sum()), 1)
-        heading(drawn, title, f"top-1 {hits:.2%} of {rows.sum():,} rows")
+        heading(drawn, title, note or f"top-1 {hits:.2%} of {rows.sum():,} rows")
         axes = drawn.add_subplot()
         norm = PowerNorm(0.5, 0, 1)
         image = axes.imshow(share, cmap=pale_to_dark(), norm=norm, interpolation="nearest")

@@ -22,6 +22,7 @@ from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_wo
 
 Round = dict[str, Any]
 ROWS = 25  # of a table of rounds that a person sees; CSV and JSON have them all
+MOST_CLASSES = 200  # that are shown; --json has all of them
 MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
 SHOWN = 12  # entries of a long list that are shown; --json has all of them
 
@@ -81,19 +82,21 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     """Accuracies of an evaluation, per class, and for few classes the confusion matrix."""
     console = on_stdout()
     console.print(
-        f"top-1 [bold]{metrics['top1']:.2%}[/bold]   top-5 {metrics['top5']:.2%}   "
-        f"rows {metrics['n']}"
+        f"top-1 [bold]{metrics['top1']:.2%}[/bold]   "
+        + (f"top-5 {metrics['top5']:.2%}   " if "top5" in metrics else "")
+        + f"rows {metrics['n']}"
     )
     classes = list(metrics["per_class"])
     few = len(classes) <= 12
     rows = []
-    for i, (name, share) in enumerate(metrics["per_class"].items()):
+    for i, (name, share) in enumerate(list(metrics["per_class"].items())[:MOST_CLASSES]):
         counts = metrics["confusion"][i] if few else []
         label = f"{i} {name}" if str(i) != name else name
         rows.append((label, "–" if share is None else f"{share:.2%}", *counts))
     title = "true class (row) predicted as (column)" if few else None
     headings = ["class", "accuracy", *map(str, range(len(classes) if few else 0))]
-    console.print(_figures(title, headings, rows))
+    note = f"{len(rows)} of {len(classes)} classes; --json has them all"
+    console.print(_figures(title, headings, rows, note if len(rows) < len(classes) else ""))
     if "metrics" in metrics:
         console.print(_figures_table(metrics["metrics"]))
     if "separability" in metrics:
@@ -102,8 +105,10 @@ def print_metrics(metrics: dict[str, Any]) -> None:
         console.print(_parts_table(metrics["by"], metrics["metrics"]))
     if "against" in metrics:
         console.print(
-            "rows that only this head has right {only_this}, only the other {only_other}; "
-            "McNemar's p-value {p_value:.3g}".format(**metrics["against"]),
+            "rows predicted differently {predicted_differently}; right by this head alone "
+            "{only_this}, by the other alone {only_other}; McNemar's p-value {p_value:.3g}".format(
+                **metrics["against"]
+            ),
             highlight=False,
         )
     if "rounds" in metrics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..files.counts import Counts, HeadCounts
 from ..heads.evaluation import of_head
 from ..math.metrics import from_counts as fc
 from ..math.metrics.counting import TOP, Metrics
-from ..math.metrics.figures import f1_scores, nulls, shares
+from ..math.metrics.figures import drawn, f1_scores, nulls, shares
 from ..math.metrics.intervals import mcnemar_of
 
 Figure = dict[str, Any]
@@ -22,7 +22,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_GROUPS = ("accuracy", "balanced-accuracy", "f1")
 
 
-def evaluations(counts: Counts) -> list[dict[str, Any]]:
+def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each head what `evaluate` writes, from counts alone.
 
     A figure of ``metrics`` is ``exact``, or a ``bound``: it lies between ``least`` and ``most``,
@@ -31,7 +31,7 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
     of rows alone, with the standard deviation ``sd`` that the noise gives them. ``classes`` has
     figures of each class, ``quantiles`` those of the highest score, ``at_ends`` the share of rows
     with the score of their own class in a bin at an end, ``others`` McNemar's test with
-    each other head of the round.
+    each other head of the round. ``positive``: classes whose ROC curves are there in any case.
     """
     if counts.rows <= 0:
         raise InvalidDataError(
@@ -42,15 +42,15 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
             "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
             "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
             "clients": len(counts.statistics.clients),
-            **(_noisy(counts, number) if counts.noise else _of(counts, number)),
+            **(_noisy(counts, number) if counts.noise else _of(counts, number, positive)),
         }
         for number, head in enumerate(counts.heads)
     ]
 
 
-def evaluation(counts: Counts, number: int) -> dict[str, Any]:
+def evaluation(counts: Counts, number: int, positive: Sequence[str] = ()) -> dict[str, Any]:
     """The evaluation of one head; `UsageError` where there are fewer."""
-    summary = evaluations(counts)
+    summary = evaluations(counts, positive)
     if number >= len(summary):
         raise UsageError(
             f"{counts.path} counts {len(summary)} heads, from 0 on; found --number {number}"
@@ -58,19 +58,23 @@ def evaluation(counts: Counts, number: int) -> dict[str, Any]:
     return summary[number]
 
 
-def _of(counts: Counts, number: int) -> dict[str, Any]:
-    head, tops = counts.heads[number], np.cumsum(counts.heads[number].ranks)
+def _of(counts: Counts, number: int, positive: Sequence[str]) -> dict[str, Any]:
+    head, names = counts.heads[number], counts.classes
+    tops = np.cumsum(head.ranks)[: len(names) - 1].tolist()
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
-    wanted = zip(counts.classes, head.scores, nulls(one.value for one in areas), strict=True)
+    sizes = np.array([one.value for one in areas])
+    told = drawn(sizes, [k for k, name in enumerate(names) if name in positive])
+    rocs = zip(told, nulls(sizes[told]), strict=True)
     return {
-        **Metrics(head.confusion, int(head.ranks[:5].sum())).as_dict(counts.classes),
+        **Metrics(head.tally, int(head.ranks[:5].sum())).as_dict(names),
+        **_matrix(head),
         "metrics": dict(_metrics(head, areas, precisions)),
-        "top": {str(k): hits / counts.rows for k, hits in enumerate(tops.tolist(), 1)},
+        "top": {str(k): hits / counts.rows for k, hits in enumerate(tops, 1)},
         "classes": _classes(counts, head, areas, precisions),
         "quantiles": _quantiles(head),
         "at_ends": head.at_ends,
-        "reliability": _reliability(head),
-        "roc": {name: {**fc.roc(*cells), "auc": area} for name, cells, area in wanted},
+        **({"reliability": _reliability(head)} if head.probabilities else {}),
+        "roc": {names[k]: {**fc.roc(*head.scores[k]), "auc": area} for k, area in rocs},
         **_groups(counts, head),
         **_against(counts, number),
     }
@@ -90,24 +94,30 @@ def _noisy(counts: Counts, number: int) -> dict[str, Any]:
         name: {"value": h / n, "sd": s * (cells + (h / n) ** 2 * C) ** 0.5 / n, "is": NOISY}
         for name, (h, cells) in hits.items()
     }
-    facts = {"top1": head.right / n, "n": n, "confusion": head.confusion.tolist()}
+    facts = {"top1": head.right / n, "n": n, **_matrix(head)}
     return {**facts, "metrics": figures, "classes": {}}
+
+
+def _matrix(head: HeadCounts) -> dict[str, Any]:
+    """The confusion matrix, where it was counted."""
+    return {} if head.confusion is None else {"confusion": head.confusion.tolist()}
 
 
 def _metrics(
     head: HeadCounts, areas: list[fc.Range], precisions: list[fc.Range]
 ) -> Iterator[tuple[str, Figure]]:
     """Every figure of a head by name."""
-    n = int(head.confusion.sum())
-    for name, value in fc.exact(head.confusion).items():
+    n = int(head.tally.own.sum())
+    for name, value in fc.exact(head.tally).items():
         yield name, _share(head.right, n) if name == "accuracy" else _exact(value)
     for k in (3, 5):
-        if k < len(head.confusion):
+        if k < len(head.scores):
             yield f"top-{k}", _share(int(head.ranks[:k].sum()), n)
     yield "auc", {**_bound(fc.mean(areas)), "average": "macro"}
     yield "average-precision", {**_bound(fc.mean(precisions)), "average": "macro"}
-    yield "ece", _bound(fc.ece(head.confidence, head.edges))
-    yield "brier", _bound(fc.brier(head.scores, head.edges))
+    if head.probabilities:  # of other scores they would be no errors of probabilities
+        yield "ece", _bound(fc.ece(head.confidence, head.edges))
+        yield "brier", _bound(fc.brier(head.scores, head.edges))
 
 
 def _exact(*values: float) -> Figure:
@@ -129,9 +139,8 @@ def _classes(
     counts: Counts, head: HeadCounts, areas: list[fc.Range], precisions: list[fc.Range]
 ) -> dict[str, dict[str, Any]]:
     """Rows and figures of each class by its name."""
-    M = head.confusion
-    right, rows, predicted = (a.tolist() for a in (np.diag(M), M.sum(axis=1), M.sum(axis=0)))
-    f1 = f1_scores(M)
+    of, f1 = head.tally, f1_scores(head.tally)
+    right, rows, predicted = (a.tolist() for a in (of.right, of.own, of.predicted))
     return {
         name: {
             "rows": rows[c],
@@ -165,9 +174,9 @@ def _groups(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     if head.groups is None:
         return {}
     by_group = {}
-    for name, confusion in zip(counts.groups, head.groups, strict=True):
-        n = int(confusion.sum())
-        figures = fc.exact(confusion) if n > 0 else {}
+    for name, tally in zip(counts.groups, head.tallies, strict=True):
+        n = int(tally.own.sum())
+        figures = fc.exact(tally) if n > 0 else {}
         values = nulls(figures.get(one, float("nan")) for one in OF_GROUPS)
         by_group[name] = {"n": None if n < 0 else n, **dict(zip(OF_GROUPS, values, strict=True))}
     return {"by": by_group}

@@ -47,10 +47,7 @@ def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
     The last metrics are those of the head itself.
     """
     last = list(counted)[-1]
-    return {
-        name: {"top1": metrics.top1, "top5": metrics.top5, "kept": name == last}
-        for name, metrics in counted.items()
-    }
+    return {name: {**metrics.tops, "kept": name == last} for name, metrics in counted.items()}
 
 
 def after_each_round(

@@ -43,11 +43,22 @@ def calibrate(
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
     made_by = recipe("calibrate", {"method": options.method}, inputs)
     if not up_to_date(out, made_by, overwrite):
-        made = CalibratedHead.of(solved, of_head.scores, of_head.edges, options.method)
-        report = {**header["report"], "calibrated_by": options.method, "calibrated_on": read.rows}
+        method = options.method
+        made = CalibratedHead.of(solved, read.classes, of_head.scores, of_head.edges, method)
+        report = {**header["report"], "calibrated_by": method, "calibrated_on": read.rows}
         space = Context(header["space"], tuple(header["classes"]))
         save_head(out, made, made_by, space, report=report)
-        log.info("calibrate: %s by %d rows; %s", options.method, read.rows, made.serves.format(out))
+        log.info("calibrate: %s by %d rows; %s", method, read.rows, made.serves.format(out))
+        if method != "temperature":
+            rows = of_head.scores[:, 1].sum(axis=1)
+            log.warning(
+                "calibrate: predicted classes can change: %s fits a map to each of %d classes, "
+                "of %s to %d rows. Of the %d counted rows %s predicted %d right (%.2f %%). Count "
+                "what changes: afltool evaluate %s TEST.h5 --against %s. The method temperature "
+                "changes no class",
+                method, len(rows), read.classes[rows.argmin()], rows.min(), read.rows, head,
+                of_head.right, 100 * of_head.right / read.rows, out, head,
+            )  # fmt: skip
     return out
 
 

@@ -20,9 +20,10 @@ from ..files.hdf5 import read_header, recipe
 from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
 from ..files.tables import check_table, write_records
 from ..heads.base import LAST, Head
-from ..heads.checks import probabilities
+from ..heads.checks import reported_scores
 from ..math.gram import Rows
-from ..math.metrics.counting import Metrics, score_metrics
+from ..math.metrics.counting import TOPS, Metrics, confusion_entry, score_metrics
+from ..math.metrics.decision import cut
 from ..math.metrics.figures import FIGURES, Scored, by_part, curves, summary
 from ..memory import NO_CACHE, Cache
 from ..options.evaluation import EvaluateOptions
@@ -51,6 +52,9 @@ def evaluate(
     cache: Cache = NO_CACHE,
 ) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
+
+    ``top5`` is left out where there are five classes or fewer. From 1,000 classes on ``confusion``
+    has the cells that are not 0: numbers of the ``true`` and ``predicted`` class, and ``rows``.
 
     The features must come from the same backbone, preprocessing and number format as those that
     the head was solved from, with the same classes. ``each_round`` adds ``rounds``: the rounds of
@@ -98,11 +102,14 @@ def evaluate(
         if o.against is not None:
             from ..math.metrics.intervals import mcnemar
 
-            report["against"] = {"path": str(o.against), **mcnemar(*(one.right for one in scored))}
+            ours, theirs = scored
+            differ = int((ours.predicted != theirs.predicted).sum())
+            tested = mcnemar(ours.right, theirs.right)
+            report["against"] = {"path": str(o.against), "predicted_differently": differ, **tested}
         wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
         write_records(wrong, o.errors, overwrite, o.formulas, WRONG)
-    figures = {k: report[k] for k in ("top1", "top5", "n") if k in report}
+    figures = {k: report[k] for k in (*TOPS, "n") if k in report}
     event("metrics", head=head, features=features, figures=figures)
     return report
 
@@ -272,11 +279,12 @@ def _wrong(scored: Scored, rows: Features) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of rows: what is counted after each round, and the last scores if they are kept, with
-    those of another head if there is one."""
+    """A block of rows: what is counted after each round, the classes predicted in the end, and the
+    last scores if they are kept, with those of another head if there is one."""
 
     X: Rows
     y: I64
+    predicted: I64
     counted: dict[str, Metrics]
     scored: list[Scored]
 
@@ -292,6 +300,7 @@ class _Pass:
     names: Sequence[str]  # of figures
     other: Head | None = None  # it is compared with
     counted: dict[str, Metrics] = field(default_factory=dict)  # of every round
+    predicted: list[I64] = field(default_factory=list)
     apart: dict[str, Separability] = field(default_factory=dict)  # scatters, layer by layer
     parts: list[list[Scored]] = field(default_factory=list)
 
@@ -300,8 +309,10 @@ class _Pass:
         self.score()
         header, apart = self.file.header, self.apart.items()
         measured = [{"features": name, "width": one.width, **one.figures()} for name, one in apart]
+        classes, y = self.rows.classes, self.rows.labels
         report = {
-            **list(self.counted.values())[-1].as_dict(self.rows.classes),
+            **list(self.counted.values())[-1].as_dict(classes),
+            "confusion": confusion_entry(y, np.concatenate(self.predicted), len(classes)),
             "head": {
                 "path": str(self.path),
                 "digest": header["digest"],
@@ -322,12 +333,14 @@ class _Pass:
         """Count and keep what is asked for, block by block."""
         with progress.task("evaluate", len(self.rows), "rows") as task:
             room = self.file.head.room
-            for counted in cores.each(self._block, self.rows.blocks(), lambda b: room(len(b[1]))):
+            blocks = cut(self.rows.blocks(), len(self.rows.classes))
+            for counted in cores.each(self._block, blocks, lambda b: room(len(b[1]))):
                 progress.stop_point()
                 for name, one in counted.counted.items():
                     self.counted[name] = self.counted[name] + one if name in self.counted else one
                 if self.options.separability:
                     self._set_apart(counted.X, counted.y)
+                self.predicted.append(counted.predicted)
                 self.parts.append(counted.scored)
                 task.advance(len(counted.X))
 
@@ -336,15 +349,16 @@ class _Pass:
         (start, X), head, o = given, self.file.head, self.options
         y, S, counted = self.rows.labels[start : start + len(X)], None, {}
         for part, S in head.round_scores(X) if o.each_round else [(LAST, head.scores(X))]:
-            counted[self.file.phase_of(part)] = score_metrics(S, y)
+            counted[self.file.phase_of(part)], predicted = score_metrics(S, y)
         if S is None:
             raise not_solved(head, self.path)
         scored = []
         if self.names or o.against is not None or o.errors is not None:
-            scored.append(Scored.of(S, y, probabilities(head, S), "auc" in self.names))
+            scored.append(Scored.of(S, reported_scores(head, S), y, "auc" in self.names))
         if self.other is not None:
-            scored.append(Scored.of(self.other.scores(X), y, None, False))
-        return _Block(X, y, counted, scored)
+            theirs = self.other.scores(X)
+            scored.append(Scored.of(theirs, theirs, y, keep_scores=False))
+        return _Block(X, y, predicted, counted, scored)
 
     def _set_apart(self, X: Rows, y: NDArray[np.int64]) -> None:
         """Add the features that the head makes of these rows to the scatters of their layers."""

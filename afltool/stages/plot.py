@@ -12,18 +12,30 @@ from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files.counts import holds_counts, read_counts
 from ..files.heads import load_head
-from ..files.own_files import BINS, CONFUSION, CURVE, ROUNDS, SHARE, check_evaluation, check_lengths
+from ..files.own_files import (
+    BINS,
+    CONFUSION,
+    CURVE,
+    OF_MANY,
+    ROUNDS,
+    SHARE,
+    check_evaluation,
+    check_lengths,
+)
 from ..files.partitions import load_partition
 from ..files.schema import SUMMARY, mismatch
 from ..math.calibration import accuracy_by_coverage
+from ..math.metrics.counting import CELLS
+from ..math.metrics.figures import MANY
 from ..options.evaluation import RocOptions, SizeOptions, TotalOptions
 from ..partitions import Partition, summary
 from ..show import classes, curves
 from ..show.lines import Name
 from ..show.picture import check_picture
+from ..values.arrays import I64
 from ._counted import evaluation
 
-MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
+MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 10 million cells
 
 
 def partition_picture(
@@ -72,11 +84,32 @@ def confusion_picture(
     """The confusion matrix of an evaluation's JSON file."""
     check_picture(out, options)
     metrics = _metrics(path, options.number)
-    title = f"{metrics['head']['name']} head"
-    confusion = np.array(metrics["confusion"], dtype=np.int64)
-    return classes.plot_confusion(
-        confusion, list(metrics["per_class"]), out, title, overwrite, options
-    )
+    if "confusion" not in metrics:
+        raise UsageError(
+            f"{path} counts {len(metrics['per_class'])} classes, and no confusion matrix of so "
+            "many: draw what afltool evaluate … -o writes, which has its cells"
+        )
+    names = list(metrics["per_class"])
+    true, predicted, rows = _cells(path, metrics["confusion"], len(names))
+    each = -(-len(names) // MANY)  # neighbouring classes that are drawn as one
+    confusion = np.zeros((-(-len(names) // each),) * 2, np.int64)
+    np.add.at(confusion, (true // each, predicted // each), rows)
+    title = f"{metrics['head']['name']} head" + f", {each} classes in a line" * (each > 1)
+    hits = rows[true == predicted].sum() / max(rows.sum(), 1)
+    note = f"top-1 {hits:.2%} of {rows.sum():,} rows"
+    return classes.plot_confusion(confusion, names[::each], out, title, overwrite, options, note)
+
+
+def _cells(path: Path, confusion: Any, classes: int) -> tuple[I64, I64, I64]:
+    """The true class, the predicted one and the rows of each cell that is not 0."""
+    if isinstance(confusion, dict):
+        true, predicted, rows = (np.array(confusion[name], np.int64) for name in CELLS)
+        if max(true.max(initial=0), predicted.max(initial=0)) >= classes:
+            raise CorruptFileError(f"{path} has a cell of a class beyond its {classes} classes")
+        return true, predicted, rows
+    matrix = np.array(confusion, dtype=np.int64)
+    true, predicted = matrix.nonzero()
+    return true, predicted, matrix[true, predicted]
 
 
 def reliability_picture(
@@ -102,7 +135,7 @@ def roc_picture(
     classes without one the second, else every class.
     """
     check_picture(out, options)
-    metrics = _metrics(path, options.number)
+    metrics = _metrics(path, options.number, options.positive)
     every = _entry(metrics, path, "roc", "auc", dict)
     for one in every.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
@@ -134,7 +167,7 @@ def coverage_picture(
 
 
 def _who(facts: dict[str, Any]) -> str:
-    return f"{facts['head']['name']} head, {sum(map(sum, facts['confusion'])):,} rows"
+    return f"{facts['head']['name']} head, {facts['n']:,} rows"
 
 
 def _against(names: Sequence[str], classes: Sequence[str]) -> str:
@@ -150,6 +183,11 @@ def _entry(
     facts: dict[str, Any], path: Path, name: str, metric: str, pattern: Any
 ) -> dict[str, Any]:
     """An entry that evaluate writes for a metric."""
+    if name not in facts and "total" in facts:
+        raise UsageError(
+            f"{path} has no {name}: scores of a {facts['head']['name']} head are no probabilities. "
+            "Make some with afltool calibrate, and count the rows of that head"
+        )
     if name not in facts:
         raise UsageError(
             f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
@@ -158,17 +196,18 @@ def _entry(
     return dict(facts[name])
 
 
-def _metrics(path: Path, number: int) -> dict[str, Any]:
+def _metrics(path: Path, number: int, positive: Sequence[str] = ()) -> dict[str, Any]:
     """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
     if holds_counts(path):
-        return evaluation(read_counts(path), number)
+        return evaluation(read_counts(path), number, positive)
     if number:
         raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
     metrics = _json(path, f"write it with afltool evaluate … -o {path}")
-    check_evaluation(path, metrics, CONFUSION)
-    check_lengths(
-        path, "confusion", [metrics["per_class"], *metrics["confusion"], metrics["confusion"]]
-    )
+    many = isinstance(metrics.get("confusion"), dict)
+    check_evaluation(path, metrics, OF_MANY if many else CONFUSION)
+    found = metrics["confusion"]
+    lists = [found[name] for name in CELLS] if many else [metrics["per_class"], *found, found]
+    check_lengths(path, "confusion", lists)
     return metrics
 
 

@@ -8,21 +8,24 @@ odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NumericalError, UsageError
+from ...errors import InvalidDataError, NumericalError, UsageError
 from ...math import calibration as cal
 from ...math.gram import Rows
 from ...values.arrays import F64, I64, canonical_json
 from ...values.bins import ONE
 from ..base import Head, state
-from ..checks import probabilities
+from ..checks import reported_scores
 from ..holding import HoldingHead, description
 from .options import CalibratedOptions
+
+SHOWN = 20  # classes that a message names
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +53,21 @@ class CalibratedHead(HoldingHead):
         return self.heads[0]
 
     @classmethod
-    def of(cls, inner: Head, scores: I64, edges: F64, method: str) -> Self:
-        """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`."""
+    def of(cls, inner: Head, classes: Sequence[str], scores: I64, edges: F64, method: str) -> Self:
+        """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`.
+
+        ``classes``: their names. A map of each class needs rows of each: without any it would learn
+        from the others' rows alone that the class never comes.
+        """
+        absent = [name for name, own in zip(classes, scores[:, 1], strict=True) if not own.any()]
+        if absent and method != "temperature":
+            more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
+            raise InvalidDataError(
+                f"Rows of {len(absent)} of {len(classes)} classes were not counted: "
+                f"{', '.join(absent[:SHOWN])}{more}. The method {method} fits a map to each class, "
+                "so these would no longer be predicted. Count rows of every class, or choose the "
+                "method temperature"
+            )
         if inner.shared_part and method != "temperature":
             raise UsageError(
                 f"all scores of a row have a part in common in {inner.name} heads of this rule, so "
@@ -69,9 +85,7 @@ class CalibratedHead(HoldingHead):
 
     def values(self, X: Rows) -> F64:
         """The head's probabilities, or else its scores, of rows X: (n, C)."""
-        S = self.inner.scores(X)
-        P = probabilities(self.inner, S)
-        return S if P is None else P
+        return reported_scores(self.inner, self.inner.scores(X))
 
     def of_values(self, V: F64) -> F64:
         """The scores (n, C) of `values`."""

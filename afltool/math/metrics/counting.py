@@ -1,8 +1,9 @@
 """Scored rows as counts: integers that add up over blocks, sites and rounds.
 
-Where counts leave a site, scores are in fixed point, round(s · 2^32). So the last bits of a score,
-which depend on the library and on the block that a row is in, change no count, unless a score lies
-within them of the middle between two fixed-point numbers and of an edge.
+The predicted class and the place of the row's own are those of `decision`. What is put into bins is
+in fixed point, round(s · 2^32). So the last bits of a score, which depend on the library and on the
+block that a row is in, change no count, unless two scores of a row are equal up to them, or a score
+lies within them of the middle between two fixed-point numbers and of an edge.
 """
 
 from __future__ import annotations
@@ -12,123 +13,128 @@ from typing import Any
 
 import numpy as np
 
-from ...values.arrays import F64, I64
+from ...values.arrays import F64, I64, Array
 from ...values.bins import ONE, Bins
-from .figures import nulls, sensitivities
+from .decision import decided, places
+from .figures import MANY, Tally, nulls, sensitivities
 
 AT_ONCE = 2**16  # scores that are counted together, in the same memory, within a cache
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10
 CONFUSION, TOP, SCORES, CONFIDENCE = "confusion", "ranks", "scores", "confidence"
+TALLIES = "tallies"  # in place of the confusion matrix of many classes
+CELLS = ("true", "predicted", "rows")  # of such a matrix in JSON and CSV
+TOPS = ("top1", "top5")
 Counted = dict[str, I64]
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Counts over scored rows: ``confusion`` int64 (C, C), rows are true classes, columns the
-    predicted ones; ``top5_hits`` rows whose class is among the five highest scores."""
+    """Counts over scored rows: their ``tally``, and ``top5_hits`` rows whose class is among the
+    five highest scores."""
 
-    confusion: I64
+    tally: Tally
     top5_hits: int
 
     @property
     def n(self) -> int:
-        return int(self.confusion.sum())
+        return int(self.tally.own.sum())
 
     @property
-    def top1(self) -> float:
-        """Share of rows whose own class has the highest score (the first of equal scores)."""
-        return float(np.trace(self.confusion) / self.n)
+    def tops(self) -> dict[str, float]:
+        """Shares of rows whose own class has the highest score, and one of the five highest.
 
-    @property
-    def top5(self) -> float:
-        """Share of rows whose class is among the five highest (1 with five classes or fewer)."""
-        return self.top5_hits / self.n
+        Of five classes or fewer the second one would be 1 for any scores: it is left out.
+        """
+        hits = {"top1": int(self.tally.right.sum()), "top5": self.top5_hits}
+        few = len(self.tally.own) <= 5
+        return {name: hits[name] / self.n for name in (TOPS[:1] if few else TOPS)}
 
     def __add__(self, other: Metrics) -> Metrics:
-        return Metrics(self.confusion + other.confusion, self.top5_hits + other.top5_hits)
+        return Metrics(self.tally + other.tally, self.top5_hits + other.top5_hits)
 
     def as_dict(self, classes: tuple[str, ...]) -> dict[str, Any]:
         """JSON: fractions, counts, per-class accuracy by name (null without rows)."""
-        return {
-            "top1": self.top1,
-            "top5": self.top5,
-            "n": self.n,
-            "per_class": dict(zip(classes, nulls(sensitivities(self.confusion)), strict=True)),
-            "confusion": self.confusion.tolist(),
-        }
+        each = nulls(sensitivities(self.tally))
+        return {**self.tops, "n": self.n, "per_class": dict(zip(classes, each, strict=True))}
 
 
-def score_metrics(scores: F64, y: I64) -> Metrics:
-    """Metrics of one block: scores (n, C) against labels (n,).
+def score_metrics(S: F64, y: I64) -> tuple[Metrics, I64]:
+    """Metrics of one block, scores S (n, C) against labels (n,), and the predicted classes.
 
-    >>> score_metrics(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1])).top1
-    0.5
+    >>> score_metrics(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1]))[0].tops
+    {'top1': 0.5}
     """
-    confusion = np.zeros((scores.shape[1],) * 2, dtype=np.int64)
-    predicted, places = _ranked(scores, y)
-    confusion += _counts(y * len(confusion) + predicted, confusion)
-    return Metrics(confusion, int((places < 5).sum()))
+    predicted = decided(S)
+    hits = int((places(S, y, predicted) < 5).sum())
+    return Metrics(Tally.counted(y, predicted, S.shape[1]), hits), predicted
 
 
-def shapes(classes: int, bins: Bins) -> dict[str, tuple[int, ...]]:
+def confusion_entry(y: I64, predicted: I64, classes: int) -> list[list[int]] | dict[str, list[int]]:
+    """The confusion matrix for JSON, rows are true classes; of `MANY` classes the cells that are
+    not 0: numbers of the ``true`` and the ``predicted`` class, and the ``rows``."""
+    cells = y * classes + predicted
+    if classes < MANY:
+        matrix: list[list[int]] = _counts(cells, np.empty((classes, classes))).tolist()
+        return matrix
+    used, rows = np.unique(cells, return_counts=True)
+    columns = (*np.divmod(used, classes), rows)
+    return {name: a.tolist() for name, a in zip(CELLS, columns, strict=True)}
+
+
+def shapes(classes: int, bins: Bins, many: bool | None = None) -> dict[str, tuple[int, ...]]:
     """The arrays that `count` adds to, by name.
 
-    ``confusion`` (C, C): rows by own class and predicted one. ``ranks`` (min(C, 10),): rows by the
-    place of their own class among the scores. ``scores`` (C, 2, B): for each class rows by the bin
-    of its score; 1 has the rows of the class, 0 all others. ``confidence`` (2, B): rows by the bin
-    of their highest score; 1 has those that are predicted right.
+    ``confusion`` (C, C): rows by own class and predicted one; of `MANY` classes ``tallies`` (3, C)
+    in its place, a `Tally`. ``ranks`` (min(C, 10),): rows by the place of their own class among the
+    scores. ``scores`` (C, 2, B): for each class rows by the bin of its score; 1 has the rows of the
+    class, 0 all others. ``confidence`` (2, B): rows by the bin of their highest score; 1 has those
+    that are predicted right. ``many``: where that is decided already.
     """
+    many = classes >= MANY if many is None else many
     return {
-        CONFUSION: (classes, classes),
+        **({TALLIES: (3, classes)} if many else {CONFUSION: (classes, classes)}),
         TOP: (min(classes, RANKS),),
         SCORES: (classes, 2, bins.count),
         CONFIDENCE: (2, bins.count),
     }
 
 
-def count(into: Counted, S: F64, P: F64 | None, y: I64, bins: Bins) -> I64:
+def count(into: Counted, S: F64, reported: F64, y: I64, bins: Bins) -> I64:
     """Add rows with scores S (n, C) and labels y (n,); returns the predicted classes (n,).
 
-    ``P``: the probabilities (n, C) that are put into bins in place of the scores, if there are any.
+    ``reported``: the scores (n, C) that are put into bins.
     """
     (n, classes), B = S.shape, bins.count
     step = min(n, max(1, AT_ONCE // classes)) or 1
     memory = np.empty((step, classes)), np.empty((step, classes), dtype=np.int64)
-    predicted, places, confidence = np.empty((3, n), dtype=np.int64)
+    predicted = decided(S)
+    at, confidence = places(S, y, predicted), np.empty(n, dtype=np.int64)
     for start in range(0, n, step):
         part = slice(start, start + step)
-        labels, rows = y[part], np.arange(len(y[part]))
+        labels, rows, mine = y[part], np.arange(len(y[part])), predicted[part]
         fixed, cells = (one[: len(rows)] for one in memory)
-        _in_fixed_point(S[part], fixed)
-        mine, places[part] = _ranked(fixed, labels)
-        if P is not None:
-            _in_fixed_point(P[part], fixed)
+        np.rint(np.multiply(reported[part], ONE, out=fixed), out=fixed)
         _cells(fixed, bins, cells)
-        predicted[part], confidence[part] = mine, cells[rows, mine] - mine * (2 * B)
+        confidence[part] = cells[rows, mine] - mine * (2 * B)
         cells[rows, labels] += B
         np.add.at(into[SCORES].reshape(-1), cells.reshape(-1), 1)
-    into[CONFUSION] += _counts(y * classes + predicted, into[CONFUSION])
-    into[TOP] += np.bincount(places, minlength=classes)[: len(into[TOP])]
+    many = TALLIES in into
+    add_rows(into[TALLIES if many else CONFUSION], y, predicted, many)
+    into[TOP] += np.bincount(at, minlength=classes)[: len(into[TOP])]
     into[CONFIDENCE] += _counts((predicted == y) * B + confidence, into[CONFIDENCE])
     return predicted
 
 
-def _in_fixed_point(scores: F64, out: F64) -> None:
-    np.multiply(scores, ONE, out=out)
-    np.rint(out, out=out)
-
-
-def _ranked(scores: F64, y: I64) -> tuple[I64, I64]:
-    """The predicted class of each row and the place of its own class, from 0 on; both (n,).
-
-    Equal scores rank in class order, as in argmax: only earlier equal scores rank higher.
-    """
-    predicted, places = scores.argmax(axis=1), np.zeros(len(y), dtype=np.int64)
-    wrong = np.flatnonzero(predicted != y)
-    others, own = scores[wrong], scores[wrong, y[wrong]][:, None]
-    earlier = np.arange(scores.shape[1]) < y[wrong, None]
-    places[wrong] = ((others > own) | ((others == own) & earlier)).sum(axis=1)
-    return predicted, places
+def add_rows(table: I64, y: I64, predicted: I64, many: bool, group: I64 | int = 0) -> None:
+    """Add rows to a confusion matrix (C, C), or to a tally (3, C) if there are ``many`` classes;
+    ``table`` has one, or one for each group."""
+    C = table.shape[-1]
+    cells = (group * C + y) * C + predicted
+    if many:
+        first = group * (3 * C)
+        right = (first + y)[y == predicted]
+        cells = np.concatenate([right, first + C + y, first + 2 * C + predicted])
+    table += _counts(cells, table)
 
 
 def _cells(fixed: F64, bins: Bins, out: I64) -> None:
@@ -141,7 +147,7 @@ def _cells(fixed: F64, bins: Bins, out: I64) -> None:
     np.add(fixed, firsts, out=out, casting="unsafe")
 
 
-def _counts(cells: I64, like: I64) -> I64:
+def _counts(cells: I64, like: Array) -> I64:
     """How often each cell of an array occurs among numbers of cells."""
     counts: I64 = np.bincount(cells, minlength=like.size).reshape(like.shape)
     return counts

@@ -8,7 +8,7 @@ do not determine is NaN, in JSON null.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from math import isfinite
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...values.arrays import F64, I64, Array
+from .decision import decided
 
 Weights = F64  # of rows
 Of = Callable[["Scored", Weights], float]  # of rows, weighted
@@ -24,12 +25,37 @@ BINS = 15  # of the expected calibration error
 
 
 @dataclass(frozen=True)
+class Tally:
+    """What a confusion matrix says of each class, (C,): rows that are predicted ``right``, rows of
+    its ``own``, and rows ``predicted`` as it. Figures of classes need no more."""
+
+    right: Array
+    own: Array
+    predicted: Array
+
+    @classmethod
+    def of(cls, confusion: Array) -> Tally:
+        """That of a matrix (C, C), rows are true classes."""
+        return cls(confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0))
+
+    @classmethod
+    def counted(cls, y: I64, predicted: I64, classes: int, w: Weights | None = None) -> Tally:
+        """That of rows of classes y that are predicted as ``predicted``; ``w``: their weights."""
+        hit = y == predicted
+        parts = (y[hit], None if w is None else w[hit]), (y, w), (predicted, w)
+        return cls(*(np.bincount(one, of, classes) for one, of in parts))
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True)
 class Scored:
     """Rows that a head scored: ``y`` and ``predicted`` int64 (n,).
 
-    ``own`` and ``confidence`` float64 (n,): the probabilities of the row's own and of its predicted
-    class, scores where the head defines no probabilities. ``scores`` float64 (n, C): None if no
-    requested figure needs them. ``positive``: the class that figures of one class are of.
+    ``scores`` float64 (n, C) as `heads.checks.reported_scores` has them: None if no requested
+    figure needs them. ``own`` and ``confidence`` float64 (n,): those of the row's own and of its
+    predicted class. ``positive``: the class that figures of one class are of.
     """
 
     y: I64
@@ -41,15 +67,12 @@ class Scored:
     positive: int | None = None
 
     @classmethod
-    def of(
-        cls, scores: F64, y: I64, probabilities: F64 | None = None, keep_scores: bool = True
-    ) -> Scored:
-        """Rows with scores (n, C); the first of equal highest scores is predicted."""
-        rows, predicted = np.arange(len(y)), scores.argmax(axis=1)
-        rated = scores if probabilities is None else probabilities
-        own, confidence = rated[rows, y], rated[rows, predicted]
-        kept = scores if keep_scores else None
-        return cls(y, predicted, own, confidence, scores.shape[1], kept)
+    def of(cls, S: F64, reported: F64, y: I64, keep_scores: bool = True) -> Scored:
+        """Rows with scores S (n, C), which decide, and the ``reported`` ones, which are rated."""
+        rows, predicted = np.arange(len(y)), decided(S)
+        own, confidence = reported[rows, y], reported[rows, predicted]
+        kept = reported if keep_scores else None
+        return cls(y, predicted, own, confidence, S.shape[1], kept)
 
     @classmethod
     def joined(cls, parts: Sequence[Scored]) -> Scored:
@@ -65,36 +88,25 @@ class Scored:
         """Whether the prediction of each row is right, bool (n,)."""
         return np.equal(self.y, self.predicted)
 
-    def confusion(self, w: Weights) -> F64:
-        """Weight of the rows of each true class (row) and predicted class (column), (C, C)."""
-        cells = self.y * self.classes + self.predicted
-        matrix = np.bincount(cells, w, minlength=self.classes**2).astype(np.float64)
-        return matrix.reshape(self.classes, self.classes)
-
-    @cached_property
-    def margins(self) -> F64:
-        """The margins that rank rows by each class, (C, n): scores; of two classes the
-        difference."""
-        if self.scores is None:
-            raise ValueError("the rows were scored without keeping their scores")
-        if self.classes == 2:
-            margin = self.scores[:, 1] - self.scores[:, 0]
-            return np.stack([-margin, margin])
-        return np.ascontiguousarray(self.scores.T)
+    def tally(self, w: Weights) -> Tally:
+        """Weight of the rows of each class."""
+        return Tally.counted(self.y, self.predicted, self.classes, w)
 
     @cached_property
     def ranked(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """For each class the rows from the lowest margin on, and where equal margins begin."""
+        """For each class the rows from its lowest score on, and where equal scores begin."""
+        if self.scores is None:
+            raise ValueError("the rows were scored without keeping their scores")
         orders = []
-        for margin in self.margins:
-            order = np.argsort(margin, kind="stable")
-            ordered = margin[order]
+        for scores in self.scores.T:
+            order = np.argsort(scores, kind="stable")
+            ordered = scores[order]
             starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
             orders.append((order, starts))
         return orders
 
-    def by_margin(self, k: int, w: Weights) -> tuple[F64, F64]:
-        """Weight at each margin of class k, the lowest first: of other rows and of its own."""
+    def by_score(self, k: int, w: Weights) -> tuple[F64, F64]:
+        """Weight at each score of class k, the lowest first: of other rows and of its own."""
         order, starts = self.ranked[k]
         own, weight = self.y[order] == k, w[order]
         others, mine = np.where(own, 0, weight), np.where(own, weight, 0)
@@ -119,22 +131,21 @@ def nulls(values: Iterable[float]) -> list[float | None]:
     return [float(value) if isfinite(value) else None for value in values]
 
 
-def sensitivities(confusion: Array) -> F64:
+def sensitivities(of: Tally) -> F64:
     """TP / (TP + FN) of each class, (C,): the recall."""
-    return shares(np.diag(confusion), confusion.sum(axis=1))
+    return shares(of.right, of.own)
 
 
-def specificities(confusion: F64) -> F64:
+def specificities(of: Tally) -> F64:
     """TN / (TN + FP) of each class, (C,): the recall of all other classes together."""
-    others = confusion.sum() - confusion.sum(axis=1)
-    false_positive = confusion.sum(axis=0) - np.diag(confusion)
-    return shares(others - false_positive, others)
+    others = of.own.sum() - of.own
+    return shares(others - (of.predicted - of.right), others)
 
 
-def f1_scores(confusion: Array) -> F64:
+def f1_scores(of: Tally) -> F64:
     """2 TP / (2 TP + FP + FN) of each class, (C,); NaN for a class that has no rows and is never
     predicted."""
-    return shares(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
+    return shares(2 * of.right, of.predicted + of.own)
 
 
 def accuracy(rows: Scored, w: Weights) -> float:
@@ -142,9 +153,9 @@ def accuracy(rows: Scored, w: Weights) -> float:
     return float(w[rows.right].sum() / w.sum()) if w.any() else float("nan")
 
 
-def counted(each: Callable[[F64], F64]) -> Callable[[Scored, Weights], F64]:
-    """A figure of each class that the confusion matrix gives."""
-    return lambda rows, w: each(rows.confusion(w))
+def counted(each: Callable[[Tally], F64]) -> Callable[[Scored, Weights], F64]:
+    """A figure of each class that its tally gives."""
+    return lambda rows, w: each(rows.tally(w))
 
 
 def of_positive(each: Callable[[Scored, Weights], F64]) -> Of:
@@ -165,12 +176,12 @@ def of_mean(each: Callable[[Scored, Weights], F64]) -> Of:
 def areas(rows: Scored, w: Weights) -> F64:
     """Area under the ROC curve of each class against the rest, (C,).
 
-    The chance that a row of the class has a larger margin than one of the rest; equal margins
+    The chance that a row of the class has a higher score of it than one of the rest; equal scores
     count half (Mann and Whitney's U). NaN for a class with no rows or with all rows.
     """
     found = np.full(rows.classes, np.nan)
     for k in range(rows.classes):
-        outside, inside = rows.by_margin(k, w)
+        outside, inside = rows.by_score(k, w)
         if pairs := inside.sum() * outside.sum():
             found[k] = (inside * (np.cumsum(outside) - outside / 2)).sum() / pairs
     return found
@@ -208,12 +219,14 @@ def ece(rows: Scored, w: Weights) -> float:
 
 
 POINTS = 200  # of a drawn ROC curve
+MANY = 1000  # classes from which on nothing has an entry for each pair of them
+CURVES = 100  # of so many classes
 
 
 def curve(others: Array, own: Array) -> tuple[F64, F64]:
-    """The ROC curve of a class against the rest, from the weights at rising margins.
+    """The ROC curve of a class against the rest, from the weights at rising scores.
 
-    Shares of the others and of its own rows above each margin, from (0, 0) on; empty where there
+    Shares of the others and of its own rows above each score, from (0, 0) on; empty where there
     are no rows of one of both.
     """
     if not own.sum() or not others.sum():
@@ -224,7 +237,7 @@ def curve(others: Array, own: Array) -> tuple[F64, F64]:
 
 def roc(rows: Scored, k: int) -> dict[str, list[float]]:
     """The ROC curve of class k against the rest: at most `POINTS` of its points, ends included."""
-    false, true = curve(*rows.by_margin(k, np.ones(len(rows.y))))
+    false, true = curve(*rows.by_score(k, np.ones(len(rows.y))))
     n = len(true)
     at = np.unique(np.linspace(0, n - 1, min(POINTS, n)).round().astype(int))
     return {"false_positive": false[at].tolist(), "true_positive": true[at].tolist()}
@@ -288,6 +301,14 @@ def by_part(
     return by_name
 
 
+def drawn(areas: F64, wanted: Iterable[int] = ()) -> list[int]:
+    """The classes whose ROC curves are told: all; of `MANY` those ``wanted``, and the `CURVES` with
+    the smallest areas."""
+    if len(areas) < MANY:
+        return list(range(len(areas)))
+    return sorted({*wanted, *np.argsort(areas, kind="stable")[:CURVES].tolist()})
+
+
 def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
     """The data of pictures: bins of confidence for ece, ROC curves of the classes for auc."""
     found: dict[str, Any] = {}
@@ -295,6 +316,8 @@ def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[s
         bins = reliability(rows, np.ones(len(rows.y)))
         found["reliability"] = {name: nulls(values) for name, values in bins.items()}
     if "auc" in names:
-        every = zip(classes, nulls(areas(rows, np.ones(len(rows.y)))), strict=True)
-        found["roc"] = {name: {**roc(rows, k), "auc": area} for k, (name, area) in enumerate(every)}
+        found_areas = areas(rows, np.ones(len(rows.y)))
+        told = drawn(found_areas, [] if rows.positive is None else [rows.positive])
+        every = zip(told, nulls(found_areas[told]), strict=True)
+        found["roc"] = {classes[k]: {**roc(rows, k), "auc": area} for k, area in every}
     return found

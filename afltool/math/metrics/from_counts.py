@@ -12,7 +12,7 @@ import numpy as np
 
 from ...values.arrays import F64, I64, Array
 from ...values.bins import PARTS
-from .figures import curve, f1_scores, known_mean, sensitivities, shares, specificities
+from .figures import Tally, curve, f1_scores, known_mean, sensitivities, shares, specificities
 
 Z = 1.959963984540054  # of a 95 % interval
 
@@ -51,42 +51,42 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 # ---------------------------------------------------------------- from the confusion matrix
 
 
-def precisions(confusion: Array) -> F64:
+def precisions(of: Tally) -> F64:
     """TP / (TP + FP) of each class, (C,)."""
-    return shares(np.diag(confusion), confusion.sum(axis=0))
+    return shares(of.right, of.predicted)
 
 
-def kappa(confusion: I64) -> float:
+def kappa(of: Tally) -> float:
     """Cohen's kappa, (p_o − p_e) / (1 − p_e)."""
-    n, right, chance = _sums(confusion)
+    n, right, chance = _sums(of)
     return float((n * right - chance) / (n * n - chance)) if n * n != chance else float("nan")
 
 
-def matthews(confusion: I64) -> float:
+def matthews(of: Tally) -> float:
     """Matthews' correlation coefficient of C classes (Gorodkin 2004); 0 where it is 0/0."""
-    n, right, chance = _sums(confusion)
-    true, predicted = (sum(int(x) ** 2 for x in confusion.sum(axis=axis)) for axis in (1, 0))
+    n, right, chance = _sums(of)
+    true, predicted = (sum(int(x) ** 2 for x in one) for one in (of.own, of.predicted))
     under = (n * n - true) * (n * n - predicted)
     return float((n * right - chance) / under**0.5) if under > 0 else 0.0
 
 
-def _sums(confusion: I64) -> tuple[int, int, int]:
+def _sums(of: Tally) -> tuple[int, int, int]:
     """Rows, right ones, and Σ_c (rows of c) (predictions of c), as whole numbers of any size."""
-    of, predicted = confusion.sum(axis=1).tolist(), confusion.sum(axis=0).tolist()
-    return sum(of), int(confusion.trace()), sum(a * b for a, b in zip(of, predicted, strict=True))
+    own, predicted = of.own.tolist(), of.predicted.tolist()
+    chance = sum(a * b for a, b in zip(own, predicted, strict=True))
+    return sum(own), int(of.right.sum()), chance
 
 
-def exact(confusion: I64) -> dict[str, float]:
+def exact(of: Tally) -> dict[str, float]:
     """Figures that the confusion matrix determines, by name; those of classes are means."""
-    real = confusion.astype(np.float64)
     return {
-        "accuracy": float(confusion.trace() / confusion.sum()),
-        "balanced-accuracy": known_mean(sensitivities(real)),
-        "macro-precision": known_mean(precisions(real)),
-        "macro-specificity": known_mean(specificities(real)),
-        "f1": known_mean(f1_scores(real)),
-        "kappa": kappa(confusion),
-        "mcc": matthews(confusion),
+        "accuracy": float(of.right.sum() / of.own.sum()),
+        "balanced-accuracy": known_mean(sensitivities(of)),
+        "macro-precision": known_mean(precisions(of)),
+        "macro-specificity": known_mean(specificities(of)),
+        "f1": known_mean(f1_scores(of)),
+        "kappa": kappa(of),
+        "mcc": matthews(of),
     }
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import progress
 from ...errors import InvalidDataError, MismatchError, UsageError
@@ -21,11 +20,12 @@ from ...files.row_tables import Value
 from ...files.schema import made_with
 from ...heads.base import Head
 from ...heads.calibrated.head import CalibratedHead
-from ...heads.checks import probabilities
+from ...heads.checks import reported_scores
 from ...math.gram import FixedPoint, Rows, encode
+from ...math.metrics.decision import best, cut
 from ...options.evaluation import PredictOptions
 from ...options.features import NetworkOptions
-from ...values.arrays import F32, F64
+from ...values.arrays import F32, F64, I64
 from ...values.text import difference, json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
@@ -73,7 +73,7 @@ class Scored:
     """Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes
     if they are asked for, and all scores."""
 
-    order: NDArray[np.intp]
+    order: I64
     best: F64
     sets: list[list[str]]
     every: F64  # (n, 0) where they are not asked for
@@ -87,9 +87,9 @@ class Scorer:
 
     def __init__(self, head: Head, classes: Sequence[str], o: PredictOptions) -> None:
         self.head, self.classes, self.scores = head, list(classes), o.scores
-        self.options, self.least = o, o.min_confidence or 0.0
-        self.top = min(o.top, len(classes))
-        if self.least and not head.log_probabilities:
+        self.options, self.top = o, min(o.top, len(classes))
+        self.least = -np.inf if o.min_confidence is None else o.min_confidence
+        if o.min_confidence is not None and not head.log_probabilities:
             raise UsageError(_NO_PROBABILITIES.format("--min-confidence", head.name))
         if o.coverage is not None and not isinstance(head, CalibratedHead):
             raise UsageError(_NO_PROBABILITIES.format("--coverage", head.name))
@@ -123,13 +123,9 @@ class Scorer:
             S, sets = self.head.of_values(V), self._sets(self.head, V)
         else:
             S = self.head.scores(block.X)
-        P = probabilities(self.head, S)
-        P = S if P is None else P
-        order = S.argmax(axis=1)[:, None]
-        if self.top > 1:
-            order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
-        best = np.take_along_axis(P, order, axis=1)
-        return block, Scored(order, best, sets, P if self.scores else P[:, :0])
+        order, R = best(S, self.top), reported_scores(self.head, S)
+        values = np.take_along_axis(R, order, axis=1)
+        return block, Scored(order, values, sets, R if self.scores else R[:, :0])
 
     def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Value]]:
         """A list of cells for each item of a block, in the order of `columns`."""
@@ -149,7 +145,7 @@ class Scorer:
 
     def _cells(self, scored: Scored) -> Iterator[list[Any]]:
         order, best = scored.order, scored.best
-        predicted = order[best[:, 0] >= self.least, 0] if self.least else order[:, 0]
+        predicted = order[best[:, 0] >= self.least, 0]
         self.counts += np.bincount(predicted, minlength=len(self.classes))
         rows = zip(order.tolist(), best.tolist(), scored.sets, scored.every.tolist(), strict=True)
         for places, values, *more in rows:
@@ -180,7 +176,7 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
     def blocks(at: int) -> Iterator[ItemBlock]:
         # Read from the start: at the end, the digest of all rows is compared.
         with open_features(path, labelled=False) as rows:
-            for start, X in rows.blocks():
+            for start, X in cut(rows.blocks(), len(header["classes"])):
                 if start >= at:
                     ids = rows.row_ids[start : start + len(X)].tolist()
                     yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
