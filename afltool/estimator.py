@@ -327,13 +327,15 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
-        best: NDArray[Any] = self.classes_[decided(self._scores(X))]
+        places = decided(self._scores(X))
+        best: NDArray[Any] = self.classes_[places]
         return best
 
     @available_if(_with_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
-        return reported_scores(self.head_, self._scores(X))
+        scores = self._scores(X)
+        return reported_scores(self.head_, scores)
 
     def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
         """Make probabilities of the scores, by rows that were not fitted; `predict_proba` has them.

@@ -104,7 +104,9 @@ def references(R, y, predicted, probable):
         "macro-sensitivity": theirs.recall_score(y, predicted, **macro),
         "macro-specificity": np.mean(of_others),
         "auc": np.mean([theirs.roc_auc_score(y == k, R[:, k]) for k in known]),
-        "average-precision": np.mean([theirs.average_precision_score(y == k, R[:, k]) for k in known]),
+        "average-precision": np.mean(
+            [theirs.average_precision_score(y == k, R[:, k]) for k in known]
+        ),
         "macro-precision": theirs.precision_score(y, predicted, **macro),
         "kappa": theirs.cohen_kappa_score(y, predicted),
         "mcc": theirs.matthews_corrcoef(y, predicted),

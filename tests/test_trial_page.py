@@ -54,7 +54,8 @@ def test_the_page_has_what_its_readers_need(road, trial, page):
         "protection signed", afltool.info(trial / "total.h5")["digest"],
     ):  # fmt: skip
         assert words in told, words
-    assert page.count("data:image/svg+xml") == 2
+    assert page.count("data:image/svg+xml") == 1, "no reliability: its scores are no probabilities"
+    assert "calibration error" not in told
 
 
 def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):

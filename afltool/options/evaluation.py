@@ -81,7 +81,8 @@ class CalibrateOptions(Options):
 
     _method = (
         "the map from a score to a probability: a line in the logit for each class, one line for "
-        "all classes, or a line through bins that rises"
+        "all classes (temperature), or a line through bins that rises; the maps of each class can "
+        "change predicted classes"
     )
     method: str = option(CALIBRATIONS[0], _method, choices=CALIBRATIONS)
 
