@@ -610,7 +610,7 @@ def test_many_classes_are_drawn_and_listed(many, tmp_path, cli):
 def test_tallies_that_no_rows_can_have_are_refused(many, tmp_path):
     s = load_statistics(many / "trial" / "counts.h5")
     for name, cell in (("tallies-0", (0, 3)), ("tallies-0", (1, 3)), ("tallies-0", (2, 3)),
-                       ("group-tallies-0", (1, 2, 3))):  # fmt: skip
+                       ("groups-0", (1, 2, 3))):  # fmt: skip
         path = tmp_path / f"{name}-{cell[-2]}.h5"
         wrong = changed(s, name, cell, 10**6)
         save_statistics(path, wrong, {"stage": "x", "options": {}, "inputs": {}})

@@ -11,14 +11,7 @@ import numpy as np
 
 from ..errors import CorruptFileError, UsageError
 from ..heads import make_options
-from ..heads.evaluation import (
-    GROUP_TALLIES,
-    GROUPS,
-    PAIRS,
-    EvaluationOptions,
-    of_head,
-    shapes_of,
-)
+from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
 from ..math.metrics import counting
 from ..math.metrics.figures import Tally
 from ..values.arrays import F64, I64
@@ -137,7 +130,7 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
     ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
     many = of_head(counting.TALLIES, number) in s.arrays
     table = s.arrays[of_head(counting.TALLIES if many else counting.CONFUSION, number)]
-    groups = s.arrays.get(of_head(GROUP_TALLIES if many else GROUPS, number))
+    groups = s.arrays.get(of_head(GROUPS, number))
     if groups is not None and not s.context.noise:
         own = groups[:, 1] if many else groups.sum(axis=2)
         groups = _held_back(groups, own.sum(axis=1), options.min_group)

@@ -169,25 +169,27 @@ def _right(M: NDArray[np.generic]) -> Any:
     return M.trace() if len(M) == M.shape[1] else M[0].sum()
 
 
-def _tallies(a: Any, n: NDArray[np.int64]) -> Any:
-    """Whether tallies (…, 3, C) are those of rows, n of each class or fewer."""
+def _tallies(a: Any) -> bool:
+    """Whether tallies (…, 3, C) can be those of rows."""
     right, own, predicted = np.moveaxis(a, -2, 0)
-    added = own.sum(axis=-1) == predicted.sum(axis=-1)
-    return added & (np.minimum(own, predicted) >= right).all(axis=-1) & (own <= n).all(axis=-1)
+    equal = own.sum(axis=-1) == predicted.sum(axis=-1)
+    return bool(equal.all() and (np.minimum(own, predicted) >= right).all())
 
 
 # Shapes, with None for the number of classes and 0 for any number, and what has to be equal.
 _SCORED: dict[str, tuple[tuple[int | None, ...], Any]] = {
     "confusion": ((None, None), lambda a, M, n: a.sum(axis=1) == n),
-    "tallies": ((3, None), lambda a, M, n: _tallies(a, n) & (a[1] == n).all()),
+    "tallies": ((3, None), lambda a, M, n: _tallies(a) and a[1] == n),
     "ranks": ((0,), lambda a, M, n: a[0] == _right(M) and a.sum() <= n.sum()),
     "scores": (
         (None, 2, 0),
         lambda a, M, n: (a[:, 1].sum(axis=1) == n) & (a.sum(axis=(1, 2)) == n.sum()),
     ),
     "confidence": ((2, 0), lambda a, M, n: a[1].sum() == _right(M) and a.sum() == n.sum()),
-    "groups": ((0, None, None), lambda a, M, n: a.sum(axis=0) == M),
-    "group-tallies": ((0, 3, None), lambda a, M, n: _tallies(a, n).all() & (a.sum(axis=0) == M)),
+    "groups": (
+        (0, 0, None),
+        lambda a, M, n: (len(M) == len(n) or _tallies(a)) and np.array_equal(a.sum(axis=0), M),
+    ),
 }
 
 

@@ -3,8 +3,8 @@
 It is a head only in that sites gather for it, and `local-stats`, rosters, masks and `aggregate`
 treat it as one; it is never solved. One row changes, for each head, one cell of ``confusion`` and
 of ``confidence``, at most one of ``ranks``, C of ``scores`` (one for each class), and one of
-``groups``; of each pair of heads one of ``pairs``. Of many classes it changes up to three cells of
-``tallies`` and ``group-tallies``, which are in the place of the matrices.
+``groups``; of each pair of heads one of ``pairs``. Of many classes there are tallies in place of
+matrices, and it changes up to three cells of each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .checks import reported_scores
 from .holding import HoldingHead, description
 from .options import HeadOptions
 
-GROUPS, GROUP_TALLIES, PAIRS = "groups", "group-tallies", "pairs"
+GROUPS, PAIRS = "groups", "pairs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +89,7 @@ def shapes_of(
     for number, bins in enumerate(options.bins):
         own = counting.shapes(classes, bins, many)
         if options.groups:
-            name = GROUP_TALLIES if counting.TALLIES in own else GROUPS
-            own[name] = (len(options.groups), *next(iter(own.values())))
+            own[GROUPS] = (len(options.groups), *next(iter(own.values())))
         shapes |= {of_head(name, number): shape for name, shape in own.items()}
     return {**shapes, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else shapes
 
@@ -99,13 +98,13 @@ def changes_of_counts(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, fl
     """By how much one row changes each array, as a Euclidean norm.
 
     A row is in one cell of an array; in ``scores`` (C, 2, B) in one of each class, in ``pairs``
-    (P, 2, 2) in one of each pair of heads, in ``tallies`` (3, C) and ``group-tallies`` (G, 3, C) in
-    up to three.
+    (P, 2, 2) in one of each pair of heads, in tallies (3, C) or (G, 3, C) in up to three.
     """
-    several = {counting.SCORES: 0, PAIRS: 0, counting.TALLIES: 0, GROUP_TALLIES: 1}
-    axes = {name: several.get(name.rpartition("-")[0] or name) for name in shapes}
-    cells = {name: 1 if k is None else shapes[name][k] for name, k in axes.items()}
-    return [(name, float(cells[name]) ** 0.5) for name in sorted(shapes)]
+    several = (counting.SCORES, counting.TALLIES, PAIRS)
+    cells = {name: shape[0] if name.startswith(several) else 1 for name, shape in shapes.items()}
+    of_groups = (name for name in shapes if name.startswith(GROUPS))
+    cells |= {name: 3 for name in of_groups if shapes[name][1] != shapes[name][2]}
+    return [(name, float(cells[name]) ** 0.5) for name in sorted(cells)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +164,7 @@ class Evaluation(HoldingHead):
             predicted = counting.count(mine, S, reported_scores(head, S), y, bins)
             right.append(predicted == y)
             if self.options.groups:
-                many = counting.TALLIES in mine
-                table = sums[of_head(GROUP_TALLIES if many else GROUPS, number)]
-                counting.add_rows(table, y, predicted, many, group)
+                counting.add_rows(sums[of_head(GROUPS, number)], y, predicted, group)
         for pair, (first, second) in enumerate(combinations(right, 2)):
             np.add.at(sums[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
 

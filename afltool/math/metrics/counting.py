@@ -118,19 +118,18 @@ def count(into: Counted, S: F64, reported: F64, y: I64, bins: Bins) -> I64:
         confidence[part] = cells[rows, mine] - mine * (2 * B)
         cells[rows, labels] += B
         np.add.at(into[SCORES].reshape(-1), cells.reshape(-1), 1)
-    many = TALLIES in into
-    add_rows(into[TALLIES if many else CONFUSION], y, predicted, many)
+    add_rows(into[TALLIES if TALLIES in into else CONFUSION], y, predicted)
     into[TOP] += np.bincount(at, minlength=classes)[: len(into[TOP])]
     into[CONFIDENCE] += _counts((predicted == y) * B + confidence, into[CONFIDENCE])
     return predicted
 
 
-def add_rows(table: I64, y: I64, predicted: I64, many: bool, group: I64 | int = 0) -> None:
-    """Add rows to a confusion matrix (C, C), or to a tally (3, C) if there are ``many`` classes;
-    ``table`` has one, or one for each group."""
-    C = table.shape[-1]
+def add_rows(table: I64, y: I64, predicted: I64, group: I64 | int = 0) -> None:
+    """Add rows to a confusion matrix (C, C), or to the tally (3, C) of many classes; ``table`` has
+    one, or one for each group."""
+    lines, C = table.shape[-2:]
     cells = (group * C + y) * C + predicted
-    if many:
+    if lines != C:
         first = group * (3 * C)
         right = (first + y)[y == predicted]
         cells = np.concatenate([right, first + C + y, first + 2 * C + predicted])
