@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afltool import partitions
-from afltool.errors import InvalidDataError, NumericalError, UsageError
+from afltool.errors import AflError, InvalidDataError, NumericalError, UsageError
 from afltool.keywords import by_keywords
 from afltool.options.partition import SCHEMES
 from afltool.partitions import dealing, mean_total_variation, summary
@@ -75,6 +75,53 @@ def test_disjoint_and_complete(case: tuple[np.ndarray, int, dict[str, Any]]) -> 
     assert 0 <= result.client.min() <= result.client.max() < options["clients"]
     counts = summary(result.client, result.effective_labels, options["clients"], n_classes).counts
     assert np.array_equal(counts.sum(axis=0), np.bincount(labels, minlength=n_classes))
+
+
+ANY_NUMBER = st.sampled_from([-1, 0, 1, 2, 3, 7, 10, 60, 5_000, 2**31 - 1, 2**31])
+ANY_ALPHA = st.sampled_from(
+    [math.nan, -math.inf, -1.0, 0.0, 1e-300, 1e-100, 1e-5, 1e-3, 0.01, 1.0, 1e100, 1e300, math.inf]
+)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_any_options_give_a_client_to_each_row_or_are_refused(data: st.DataObject) -> None:
+    n, n_classes = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 60))
+    labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n, max_size=n)))
+    scheme = data.draw(st.sampled_from(sorted(SCHEMES.data)))
+    needs, may = SCHEMES[scheme]
+    every: dict[str, st.SearchStrategy[Any]] = {
+        "clients": ANY_NUMBER,
+        "shards_per_client": ANY_NUMBER,
+        "min_size": ANY_NUMBER,
+        "alpha": ANY_ALPHA,
+        "balance_cap": st.booleans(),
+        "top_up": st.booleans(),
+    }
+    chosen = sorted((needs | {one for one in may if data.draw(st.booleans())}) & every.keys())
+    options = {name: data.draw(every[name]) for name in chosen}
+    options |= {"scheme": scheme, "seed": data.draw(st.integers(0, 2**32))}
+    if "table" in needs:
+        options |= {"table": "sites.csv", "column": "site"}
+        name = st.sampled_from(["0", "1", "10", "site A", "", None])
+        options["attribute"] = data.draw(st.lists(name, min_size=n, max_size=n))
+    try:
+        result = assign(row_ids(n), labels, n_classes, **options)
+    except AflError:
+        return
+    assert result.client.shape == (n,)
+    assert 0 <= result.client.min() <= result.client.max() < len(result.names)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("alpha", "seed"), [(1e-3, 51), (2e-3, 261), (1e-3, 0), (1e-2, 0)])
+def test_gammas_that_add_up_to_a_subnormal_number_deal_every_row(alpha: float, seed: int) -> None:
+    result = assign(
+        row_ids(1000), balanced(1000, 10), 10, scheme="dirichlet-pfl", clients=2, alpha=alpha,
+        min_size=0, seed=seed,
+    )  # fmt: skip
+    assert result.sizes().sum() == 1000
 
 
 @laws

@@ -70,6 +70,25 @@ def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_no_bar_of_partitions_side_by_side_is_cut(tmp_path: Path, monkeypatch, order) -> None:
+    tables = [np.full((20, 4), 15), np.diag([900, 300, 0, 0]), np.full((150, 4), 1)]
+    seen: list[tuple[float, float]] = []
+    save = Figure.savefig
+
+    def savefig(self: Figure, *args: Any, **how: Any) -> None:
+        self.canvas.draw()
+        panels = [a for a in self.axes if a.patches and not a.images]
+        seen.extend((a.dataLim.y1, a.get_ylim()[1]) for a in panels)
+        save(self, *args, **how)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    panels = [Panel(tables[i], names(4), f"{i}") for i in order]
+    plot_partitions(panels, tmp_path / "p.png")
+    assert [bar for bar, _ in seen] == [float(tables[i].sum(axis=1).max()) for i in order]
+    assert {end for _, end in seen} == {1.05 * 900}
+
+
 def test_partitions_side_by_side_have_the_width_that_is_asked_for(tmp_path: Path) -> None:
     panels = [Panel(counts(k, 10), names(10), f"{k} clients") for k in (10, 200)]
     path = plot_partitions(panels, tmp_path / "84.png", size=SizeOptions(width_mm=84.0))

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .. import memory
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options.partition import PartitionOptions
 from ..values.arrays import F64, I64
@@ -64,6 +65,11 @@ class SchemeOptions:
                 f"need {clients * least} rows, found {n}. Take fewer clients or a smaller min-size;"
                 " an empty client is harmless, its statistics are zero"
             )
+        memory.need(
+            (200 + 8 * n_classes) * clients + 24 * clients * (o.shards_per_client or 0),
+            f"{o.scheme}: a partition among {clients} clients",
+            "take fewer clients or a smaller shards-per-client",
+        )
         # Measured: a topped-up draw moves rows through lists and costs six times a plain one.
         work = (6 if o.top_up else 1) * (n + 4 * clients * n_classes)
         draws = min(max(_DRAW_WORK // max(work, 1), 2), _DRAWS)
@@ -254,7 +260,8 @@ def dirichlet_pfl(labels: I64, options: SchemeOptions) -> Dealt:
     n_c times the cumulative sum; everything again until the smallest client has ``min_size`` rows
     (there the option --shred, 10). The rows of a class start in canonical order, which is the
     order of the published program where row ids sort like the data set. Shares that are all
-    zero or not a number (tiny α) give the class to the last client, as 0/0 does there.
+    zero (tiny α) give the class to the last client, as 0/0 does there; those whose sum is below
+    2^-1022, which end the published program, are divided by that sum.
 
     ``top_up`` is DeepAFL's program (Tang et al., ICLR 2026): after each class the clients that
     share the smallest size are filled to ``min_size`` from the front of the largest one's rows.
@@ -306,11 +313,14 @@ def _legacy_class(
     """The shuffled rows of one class and how many of them each client gets: (n_c,) and (K,)."""
     shuffled = rows.copy()
     rng.shuffle(shuffled)
-    shares = rng.dirichlet(np.repeat(options.alpha, options.clients))
+    gammas = rng.standard_gamma(options.alpha, options.clients)
+    total = np.cumsum(gammas)[-1]  # one after the other, as `rng.dirichlet` adds them up
+    # It multiplies with the inverse, which is infinite below 2^-1022.
+    shares = gammas * (1 / total) if total >= np.finfo(np.float64).tiny else gammas
     shares = shares * (held < n / options.clients)
     total = shares.sum()
     cuts = np.zeros(options.clients, np.int64)
-    if total > 0:  # false for NaN too
+    if total > 0:
         cuts = (np.cumsum(shares / total) * rows.size).astype(np.int64)
     cuts[-1] = rows.size
     return shuffled, np.diff(cuts, prepend=0)

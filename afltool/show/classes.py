@@ -341,6 +341,7 @@ def plot_partitions(
         add_lines(drawn, max(title.count("\n") for title in titles))
         above: list[Axes] = []
         below: list[Axes] = []
+        top = max(1.05 * max(int(counts.sum(axis=1).max()) for counts in tables), 1)
         for i, (one, counts) in enumerate(zip(panels, tables, strict=True)):
             counts, order = client_order(counts)
             cells = drawn.add_subplot(grid[0, i])
@@ -348,7 +349,7 @@ def plot_partitions(
             image = coloured(cells, binned(counts)[0], counts.shape, norm)
             sizes = drawn.add_subplot(grid[1, i], sharey=below[0] if below else None)
             _client_sizes(sizes, counts.sum(axis=1), 3)
-            sizes.set(xlim=(-0.5, len(counts) - 0.5), ylim=(0, None))
+            sizes.set(xlim=(-0.5, len(counts) - 0.5), ylim=(0, top))
             _thousands(sizes.xaxis, 3)
             cells.set_title(titles[i])
             sizes.set_xlabel(order.split(" in ")[0])
