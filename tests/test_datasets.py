@@ -468,6 +468,61 @@ def test_tiny_imagenet_in_its_own_layout(tmp_path):
     assert test.load(0).size == (64, 64)
 
 
+def sort_val(folder: Path, below: str) -> None:
+    """As the usual scripts do: val/WNID/images/NAME, or val/WNID/NAME."""
+    for line in (folder / "val" / "val_annotations.txt").read_text().splitlines():
+        name, wnid = line.split("\t")[:2]
+        place = folder / "val" / wnid / below
+        place.mkdir(parents=True, exist_ok=True)
+        (folder / "val" / "images" / name).rename(place / name)
+
+
+@pytest.mark.parametrize("below", ["images", "."])
+@pytest.mark.parametrize("lost", [(), ("val_annotations.txt", "images")])
+def test_a_tiny_imagenet_whose_val_was_sorted_has_the_same_rows(tmp_path, below, lost):
+    folder = write_tiny_imagenet(tmp_path, n_classes=3, per_class=4)
+    splits = ("train", "test")
+    given = [open_dataset("tiny-imagenet", one, data_root=tmp_path) for one in splits]
+    pictures = [[np.asarray(one.load(i)) for i in range(len(one))] for one in given]
+    sort_val(folder, below)
+    for images in folder.glob("train/*/images") if below == "." else ():
+        for path in images.iterdir():
+            path.rename(images.parent / path.name)
+    for name in lost:
+        (folder / "val" / name).unlink() if "." in name else (folder / "val" / name).rmdir()
+    for split, before, seen in zip(splits, given, pictures, strict=True):
+        found = open_dataset("tiny-imagenet", split, data_root=tmp_path)
+        assert found.labels.tolist() == before.labels.tolist()
+        assert found.classes == before.classes
+        assert all(np.array_equal(found.load(i), one) for i, one in enumerate(seen))
+        if split == "test":
+            assert found.row_ids.tolist() == before.row_ids.tolist()
+            assert Path(found.describe(0)).is_file()
+
+
+def test_a_val_that_was_sorted_by_halves_is_refused(tmp_path):
+    folder = write_tiny_imagenet(tmp_path)
+    first, second = sorted(p.name for p in (folder / "train").iterdir())[:2]
+    shutil.copytree(folder / "val" / "images", tmp_path / "kept")
+
+    def refused(match):
+        with pytest.raises(InvalidDataError, match=match):
+            open_dataset("tiny-imagenet", "test", data_root=tmp_path)
+
+    sort_val(folder, "images")
+    shutil.copy(tmp_path / "kept" / "val_0.JPEG", folder / "val" / "images")
+    refused("found both, 1 images there and 3 folders")
+    (folder / "val" / "images" / "val_0.JPEG").unlink()
+    (folder / "val" / "n00000000").mkdir()
+    refused("n00000000 are not in wnids.txt")
+    (folder / "val" / "n00000000").rmdir()
+    shutil.copy(tmp_path / "kept" / "val_0.JPEG", folder / "val" / second)
+    refused(rf"val_0\.JPEG is also (val/)?{first}")
+    (folder / "val" / second / "val_0.JPEG").unlink()
+    (folder / "val" / first / "images" / "val_0.JPEG").unlink()
+    refused(r"1 names are either an image without a line .*val_0\.JPEG")
+
+
 def test_a_damaged_tiny_imagenet_is_named(tmp_path):
     (tmp_path / "tiny-imagenet-200").mkdir()
     with pytest.raises(InputError, match=f"Unpack tiny-imagenet-200.zip into {tmp_path}"):
@@ -534,6 +589,25 @@ RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
 GREY = np.repeat(RAMP[..., None], 3, axis=2)
 
 
+def test_files_of_a_folder_that_are_not_read_are_counted_and_named(tmp_path, caplog):
+    folder = tmp_path / "images"
+    for place in ("train/a/x.PNG", "train/a/deep/er/y.Jpeg", "train/b/z.png", "train/loose.jpg"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(folder / place)
+    (folder / "train/b/linked").symlink_to(folder / "train/a/deep")
+    for other in ("train/a/Thumbs.db", "train/b/notes.txt", "train/b/.hidden.png"):
+        (folder / other).write_bytes(b"")
+    with caplog.at_level("INFO", logger="afltool"):
+        rows = open_dataset(f"imagefolder:{folder}", "train").row_ids.tolist()
+    assert rows == [b"train/a/deep/er/y.Jpeg", b"train/a/x.PNG", b"train/b/linked/er/y.Jpeg",
+                    b"train/b/z.png"]  # fmt: skip
+    names = "train/a/Thumbs.db, train/b/.hidden.png, train/b/notes.txt"
+    assert f"3 files are no images by their names: {names}" in caplog.text
+    assert "1 images are left out, because they lie in no folder of a class" in caplog.text
+    assert [r.levelname for r in caplog.records] == ["INFO", "WARNING"]
+
+
+@pytest.mark.filterwarnings("ignore:its transparency is left out:UserWarning")
 def test_grey_palette_alpha_and_cmyk_become_rgb():
     grey = Image.fromarray(RAMP)
     palette = grey.convert("P")
@@ -594,7 +668,11 @@ def test_orientation_is_not_applied_and_pages_are_not_guessed():
     picture = Image.fromarray(np.repeat(GREY[:, :8], 1, axis=0))
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90°
-    assert decode(encoded(picture, "JPEG", exif=exif), "turned.jpg").size == (8, 16)
+    for form in ("JPEG", "PNG", "WEBP"):
+        with pytest.warns(UserWarning, match="its EXIF orientation is not applied"):
+            assert decode(encoded(picture, form, exif=exif), "turned").size == (8, 16)
+    turned = decode(encoded(picture, "TIFF", tiffinfo={0x0112: 6}), "turned.tif")
+    assert turned.size == (16, 8), "a TIFF's own, as Pillow has it"
     frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
     data = encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:])
     with pytest.raises(CorruptImageError, match=r"two\.tif: it has 2 pages, expected one"):

@@ -61,6 +61,15 @@ def dicom(pixels, syntax=ExplicitVRLittleEndian, **tags) -> bytes:
     return out.getvalue()
 
 
+def without(data: bytes, *names: str) -> bytes:
+    """A DICOM file that lacks some of its tags."""
+    file, out = pydicom.dcmread(io.BytesIO(data)), io.BytesIO()
+    for name in names:
+        delattr(file, name)
+    file.save_as(out)
+    return out.getvalue()
+
+
 def shown(pixels, **tags) -> list[int]:
     image = decode(dicom(np.array(pixels), **tags), "x.dcm")
     assert image.mode == "RGB"
@@ -96,6 +105,44 @@ def test_windows_follow_the_formulas_of_the_standard(function):
     np.testing.assert_array_equal(dark, 255 - expected)
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16])
+@pytest.mark.parametrize("kind", ["MONOCHROME1", "MONOCHROME2"])
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 700}])
+def test_a_negative_slope_shows_the_picture_that_a_positive_one_shows(dtype, kind, window):
+    """PS3.3 C.11.1.1.2 sets the slope no bound: value = slope · stored + intercept."""
+    values = np.random.default_rng(0).integers(0, 4096, (7, 9))
+    low = 0 if dtype == np.uint16 else -2048
+    tags = {"BitsStored": 12, "HighBit": 11, "PhotometricInterpretation": kind, **window}
+    positive = shown((values + low).astype(dtype), RescaleSlope=1, RescaleIntercept=-low, **tags)
+    stored = (4095 - values + low).astype(dtype)
+    negative = shown(stored, RescaleSlope=-1, RescaleIntercept=4095 + low, **tags)
+    assert negative == positive
+    y = (values - 999.5) / 699 + 0.5 if window else values / 4095
+    expected = np.rint(255 * np.clip(y, 0, 1)).ravel()
+    np.testing.assert_array_equal(positive, 255 - expected if kind == "MONOCHROME1" else expected)
+
+
+def test_what_an_enhanced_file_says_of_its_frame_counts():
+    def item(**tags):
+        one = pydicom.Dataset()
+        for name, value in tags.items():
+            setattr(one, name, value)
+        return one
+
+    values = np.arange(0, 1200, 7, dtype=np.uint16)[None]
+    scale = item(RescaleSlope=2, RescaleIntercept=-1024, RescaleType="HU")
+    window = item(WindowCenter=40, WindowWidth=400)
+    shared = item(PixelValueTransformationSequence=[scale])
+    frame = item(FrameVOILUTSequence=[window])
+    plain = shown(values, RescaleSlope=2, RescaleIntercept=-1024, WindowCenter=40, WindowWidth=400)
+    assert plain == shown(
+        values,
+        NumberOfFrames=1,
+        SharedFunctionalGroupsSequence=[shared],
+        PerFrameFunctionalGroupsSequence=[frame],
+    )
+
+
 def test_a_table_of_values_of_interest_is_applied():
     item = pydicom.Dataset()
     item.LUTDescriptor = [4, 10, 8]
@@ -123,7 +170,17 @@ SCAN = dicom(GREY)
         (dicom(GREY, JPEGLosslessSV1), "no decoder for its compression, JPEG Lossless.*pylibjpeg"),
         (dicom(GREY, DeflatedExplicitVRLittleEndian), "deflated"),
         (dicom(GREY, Rows=60_000, Columns=60_000), "more than the limit"),
-        (dicom(GREY, RescaleSlope=0, RescaleIntercept=5), "from 5.0 to 5.0; is its rescale slope"),
+        (dicom(GREY, RescaleSlope=0, RescaleIntercept=5), "its rescale slope is 0.* intercept 5"),
+        (
+            dicom(GREY, RescaleSlope=2, RescaleIntercept=5).replace(b"DS\4\x002.0 ", b"DS\4\0nan "),
+            "its rescale slope is nan",
+        ),
+        (dicom(GREY, RescaleSlope=2), "rescale slope and intercept.*one is absent"),
+        (dicom(GREY, WindowCenter=2), "window centre and width, one is absent"),
+        (dicom(GREY, WindowCenter=2, WindowWidth=0), "(?i)window width"),
+        (dicom(GREY, HighBit=13, BitsStored=12), "its high bit is 13, of 12 bits stored"),
+        (without(dicom(GREY), "PixelData"), "no pixels of whole numbers; it is 'CT Image Storage'"),
+        (without(dicom(GREY), "PixelData", "Rows", "SOPClassUID"), "no pixels of whole numbers"),
         (dicom(GREY, PhotometricInterpretation="PALETTE COLOR"), "PALETTE COLOR with 16 bits"),
         (dicom(GREY)[:-70], "."),
         (dicom(GREY)[:300], "."),

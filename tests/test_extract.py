@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import remembered as stores
 from afltool.sources.extraction.network import batches
 from afltool.sources.extraction.request import Asked, in_store
+from afltool.sources.images import pixels
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
@@ -164,6 +166,65 @@ def test_a_corrupt_image_is_named_or_left_out_and_counted(tmp_path):
     assert np.abs(kept.astype(int) - np.delete(whole, lost, 0)).max() <= 1
     skipped = afltool.info(tmp_path / "b.h5")["source"]["skipped"]
     assert [s["row"] for s in skipped] == ["train/line/0002.png"]
+
+
+def test_rows_that_are_done_serve_with_skip_corrupt_and_without(tmp_path, watched):
+    """A stop at a damaged picture, in a file of the user and in the store."""
+    images = write_imagefolder(tmp_path / "images", per_class=10, splits=("train",))
+    out, bad = tmp_path / "a.h5", images / "train" / "line" / "0009.png"
+    bad.write_bytes(b"")
+    whole = afltool.info(extract(images, tmp_path / "whole.h5", skip_corrupt=True))["digest"]
+    for where in ({}, {"store": tmp_path / "store"}):
+        out.unlink(missing_ok=True)
+        with pytest.raises(CorruptImageError, match=r"line/0009\.png"):
+            extract(images, out, **where)
+        extract(images, out, skip_corrupt=True, **where)
+        assert watched.begun[-1] == ("extract", 30, 16)
+        assert afltool.info(out)["digest"] == whole
+        with pytest.raises(OutputExistsError, match="skip_corrupt"):
+            extract(images, out, **where)
+
+
+def test_an_image_that_was_left_out_is_not_left_out_without_a_word(tmp_path, watched, monkeypatch):
+    images = write_imagefolder(tmp_path / "images", per_class=10, splits=("train",))
+    whole = afltool.info(extract(images, tmp_path / "whole.h5"))["digest"]
+    out, decode, lost = tmp_path / "a.h5", pixels.decode, "circle/0003.png"
+
+    def denied(data, where):
+        if lost and where.endswith(lost):
+            raise CorruptImageError(where, "no permission to read it")
+        return decode(data, where)
+
+    monkeypatch.setattr(pixels, "decode", denied)
+    with watched.stopped_at(16):
+        extract(images, out, skip_corrupt=True)
+    with pytest.raises(CorruptImageError, match=lost):
+        extract(images, out)
+    lost = ""
+    extract(images, out)
+    assert afltool.info(out)["digest"] == whole
+
+
+def test_a_file_from_which_nothing_was_left_out_is_kept_with_skip_corrupt(images, tmp_path):
+    out = extract(images, tmp_path / "a.h5")
+    before = out.stat().st_mtime_ns
+    assert extract(images, out, skip_corrupt=True).stat().st_mtime_ns == before
+    other = extract(images, tmp_path / "b.h5", skip_corrupt=True)
+    before = other.stat().st_mtime_ns
+    assert extract(images, other).stat().st_mtime_ns == before
+
+
+def test_shards_may_differ_in_what_they_tolerate(tmp_path):
+    images = write_imagefolder(tmp_path / "images", per_class=4, splits=("train",))
+    (images / "train" / "line" / "0000.png").write_bytes(b"")
+    parts = [
+        extract(images, tmp_path / f"{i}.h5", shard=f"{i}/2", skip_corrupt=i == bad)
+        for i, bad in ((0, 0), (1, 0))
+    ]
+    whole = afltool.merge(parts, tmp_path / "merged.h5")
+    again = extract(images, tmp_path / "whole.h5", skip_corrupt=True)
+    assert afltool.info(whole)["recipe"] == afltool.info(again)["recipe"]
+    assert afltool.info(whole)["digest"] == afltool.info(again)["digest"]
 
 
 def test_a_stop_among_corrupt_images_loses_and_doubles_nothing(tmp_path, watched):
@@ -512,3 +573,49 @@ def test_a_picture_that_only_becomes_a_bomb_when_resized_is_refused(tmp_path):
         extract(images, tmp_path / "a.h5", image_size=64)
     path = extract(images, tmp_path / "b.h5", image_size=64, skip_corrupt=True)
     assert len(afltool.info(path)["source"]["skipped"]) == 1
+
+
+def photographs(folder):
+    """Pictures with damaged EXIF, with an orientation, with a transparent pixel, and plain ones."""
+    rng = np.random.default_rng(0)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    # a directory that promises 200 entries and ends after the first
+    damaged = b"Exif\0\0II*\0\x08\0\0\0" + b"\xc8\0" + b"\x0f\x01\x02\0\xff\0\0\0\xf0\xff\0\0"
+    for i in range(12):
+        place = folder / "train" / "ab"[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8))
+        if i < 6:
+            how = ({"exif": damaged}, {"exif": turned}, {})[i // 2]
+            picture.save(place / f"{i}.jpg", **how)
+            continue
+        picture.putalpha(255)
+        if i > 8:
+            picture.putpixel((0, 0), (1, 2, 3, 4))
+        picture.save(place / f"{i}.png")
+    return folder
+
+
+def test_remarks_of_readers_are_counted_and_named_by_the_tool(tmp_path, cli, caplog, recwarn):
+    images = photographs(tmp_path / "images")
+    expected = {
+        r"2 images, such as .*[ab]/[01]\.jpg: Tag data larger than file",
+        r"2 images, such as .*[ab]/[01]\.jpg: Corrupt EXIF data",
+        r"2 images, such as .*[ab]/[23]\.jpg: its EXIF orientation is not applied",
+        r"3 images, such as .*[ab]/(9|10|11)\.png: its transparency is left out",
+    }
+    with caplog.at_level("INFO", logger="afltool"):
+        extract(images, tmp_path / "a.h5", workers=2, skip_corrupt=True)
+    lines = [one for one in caplog.messages if one.startswith("extract: ") and "such as" in one]
+    assert len(lines) == len(expected)
+    assert all(any(re.search(one, line) for line in lines) for one in expected)
+    for quiet in ([], ["-q"]):
+        done = cli(
+            *quiet, "extract", "--backbone", "resnet18", "--weights", "random", "--image-size", 32,
+            "--data", f"imagefolder:{images}", "--engine", "torch", "-o", tmp_path / f"{quiet}.h5",
+        )  # fmt: skip
+        assert done.exit_code == 0, done.stderr
+        assert done.stderr.count("such as") == len(expected) * (not quiet)
+        assert "UserWarning" not in done.stderr
+    assert not recwarn.list

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -180,6 +181,11 @@ def test_paths_that_are_not_utf8_are_read_and_written(road, tmp_path):
 # --- the streams ----------------------------------------------------------------------------------
 
 
+def q(path):
+    """A path as the shell takes it, whatever the folder of temporary files is called."""
+    return shlex.quote(str(path))
+
+
 def shell(line, **options):
     script = f'set -o pipefail; PATH="{COMMAND.parent}:$PATH"; {line}'
     return subprocess.run(
@@ -205,12 +211,12 @@ def test_a_terminal_that_knows_ascii_only(evil, variables):
 @pytest.mark.slow
 def test_closed_streams(road, tmp_path):
     for close in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        done = shell(f"afltool aggregate {road.stats} -o {tmp_path}/t.h5 --overwrite {close}")
+        done = shell(f"afltool aggregate {q(road.stats)} -o t.h5 --overwrite {close}", cwd=tmp_path)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), (close, done.stderr)
         assert afltool.verify(tmp_path / "t.h5")["intact"], "nothing was printed into the file"
-        done = shell(f"afltool info {tmp_path}/no.h5 {close}")
+        done = shell(f"afltool info no.h5 {close}", cwd=tmp_path)
         assert (done.returncode, "Traceback" in done.stderr) == (3, False), close
-    done = shell(f"afltool aggregate - -o {tmp_path}/u.h5 <&-")
+    done = shell("afltool aggregate - -o u.h5 <&-", cwd=tmp_path)
     assert (done.returncode, "no statistics" in done.stderr) == (2, True)
 
 
@@ -219,21 +225,22 @@ def test_closed_streams(road, tmp_path):
 ])  # fmt: skip
 def test_a_reader_that_leaves(road, args, reader):
     """True ends before anything is written; head takes one line."""
-    line = args.format(head=road.head, stats=road.stats)
+    line = args.format(head=q(road.head), stats=q(road.stats))
     done = shell(f"afltool {line} | {reader}")
     assert done.returncode in (0, 141)
     assert done.stderr == ""
 
 
 def test_a_reader_of_messages_that_leaves_stops_no_work(road, tmp_path):
-    done = shell(f"afltool solve {road.total} -o {tmp_path}/h.h5 2>&1 >{tmp_path}/out | true")
+    line = f"afltool solve {q(road.total)} -o {q(tmp_path / 'h.h5')} 2>&1 >out | true"
+    done = shell(line, cwd=tmp_path)
     assert done.returncode in (0, 141)
     assert (tmp_path / "out").read_text() == f"{tmp_path}/h.h5\n"
     assert afltool.verify(tmp_path / "h.h5")["intact"]
 
 
 def test_a_full_disk_behind_stdout(road):
-    done = shell(f"afltool info {road.head} > /dev/full")
+    done = shell(f"afltool info {q(road.head)} > /dev/full")
     assert done.returncode == 3
     assert "No space left" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -291,6 +291,8 @@ def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) ->
 def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
     """Whether ``path`` exists, is intact and was made by an equal recipe.
 
+    What was only to be tolerated does not matter where nothing had to be.
+
     Raises `OutputExistsError` for any other existing file, unless ``overwrite``.
     """
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
@@ -298,6 +300,8 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
         return False
     header = usable(path)
     made_by = _filled(header, wanted)
+    if not (header.get("source") or {}).get("skipped"):
+        made_by, wanted = strict(made_by), strict(wanted)
     if canonical_json(made_by) == canonical_json(wanted):
         event("file_kept", path=path, kind=header["kind"])
         return True
@@ -305,6 +309,13 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
         f"{path} exists and was made differently: {_what_differs(made_by, wanted)}; "
         "choose another -o, or use --overwrite"
     )
+
+
+def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of the same file if nothing may be left out of it."""
+    options = made_by["options"]
+    tolerant = {"skip_corrupt": False} if "skip_corrupt" in options else {}
+    return {**made_by, "options": {**options, **tolerant}}
 
 
 def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:

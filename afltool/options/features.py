@@ -227,7 +227,10 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         path_in=frozen_in,
         common=True,
     )
-    _data = "the images"
+    _data = (
+        "the images, RGB as they are stored: EXIF orientation is not applied, transparency is left "
+        "out, as in torchvision"
+    )
     data: str = option(
         "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
     )
@@ -274,7 +277,8 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
     store: Path | None = option(
         None, _store, unset="$AFLTOOL_STORE, else ./afl-store", in_result=False
     )
-    skip_corrupt: bool = option(False, "leave out images that cannot be read, and count them")
+    _skip_corrupt = "leave out images that cannot be read, and count them; what is done is kept"
+    skip_corrupt: bool = option(False, _skip_corrupt)
     _unlabelled = (
         "without labels, for predict: folders of images at any depth, tables without label"
     )

@@ -16,7 +16,7 @@ from ..errors import InvalidDataError, UsageError
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
-from ..files.hdf5 import up_to_date
+from ..files.hdf5 import strict, up_to_date
 from ..files.schema import made_with, provenance
 from ..options.features import ExtractOptions
 from ..options.shared import advised, on_cores
@@ -25,6 +25,7 @@ from ..sources.extraction.engines import load_network
 from ..sources.extraction.network import Batch, Network, OneDecoding
 from ..sources.extraction.request import Asked, in_store, is_kept
 from ..sources.extraction.space import space_of
+from ..sources.images.heard import Heard
 from ..values.arrays import Digest
 
 if TYPE_CHECKING:
@@ -97,11 +98,13 @@ def _extract(every: Sequence[tuple[Asked, Path, dict[str, Any]]]) -> None:
         raise UsageError(
             f"--shard {request.given.shard}: {n} images make at most {n} shards with an image each"
         )
-    pictures, jobs = OneDecoding(dataset), []
+    heard, jobs = Heard(), []
+    pictures = OneDecoding(heard.of(dataset))
     for one, path, made_by in every:
         network = load_network(one.given, one.preprocessing(), one.frozen)
         jobs.append(_Job(one, dataset, indices, network, pictures, made_by).run(path))
-    side_by_side(jobs, len(indices) * len(jobs))
+    with heard.listening("extract"):
+        side_by_side(jobs, len(indices) * len(jobs))
 
 
 def side_by_side(jobs: Iterable[Generator[int]], images: int) -> None:
@@ -155,11 +158,18 @@ class _Job:
         After each step how many images are done; the first time before any is asked for.
         """
         a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
-        key = f"{how} with the recipe {Digest().json('recipe', self.made_by).hex()}"
+        key = f"{how} with the recipe {Digest().json('recipe', strict(self.made_by)).hex()}"
         with writing_features(path, space_of(self.network, a), key, n) as writer:
-            if writer.state is not None:
-                self.skipped = dict(writer.state["skipped"])
-                self.network.steps = list(writer.state.get("steps", []))
+            if (state := writer.state) is not None:
+                left_out = dict(state["skipped"])
+                if left_out and not a.skip_corrupt:
+                    for index in sorted(left_out):
+                        self.network.decode(self.dataset, index)  # ends as the first try would
+                    log.info("extract: images that were left out can be read now: from the start")
+                    writer.begin_again()
+                else:
+                    self.skipped = left_out
+                    self.network.steps = list(state.get("steps", []))
             at = writer.rows + len(self.skipped)
             if at:
                 log.info("extract: %d of %d images are done, going on from there", at, n)

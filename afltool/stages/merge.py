@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import MismatchError, UsageError
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
-from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, up_to_date
+from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, strict, up_to_date
 from ..files.listing import expand
 from ..files.schema import made_with
 from ..options.grammars import parse_part
@@ -34,6 +34,8 @@ def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path
     headers = _in_order(expand(shards, sys.stdin))
     first = next(iter(headers.values()))
     made_by = _whole(first["recipe"])
+    tolerant = any(one["recipe"]["options"].get("skip_corrupt") for one in headers.values())
+    made_by["options"] |= {"skip_corrupt": True} if tolerant else {}
     if up_to_date(out, made_by, overwrite):
         return out
     with ExitStack() as stack:
@@ -87,8 +89,9 @@ def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:
         if made_by["stage"] != "extract" or shard is None:
             raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
         part = parse_part(shard, "--shard")
-        first, wanted, count = reference = reference or (path, _whole(made_by), part.count)
-        where = difference(wanted, _whole(made_by), f"in {first}", f"in {path}")
+        whole = _whole(strict(made_by))
+        first, wanted, count = reference = reference or (path, whole, part.count)
+        where = difference(wanted, whole, f"in {first}", f"in {path}")
         if where or part.count != count:
             raise MismatchError(
                 f"{path} (shard {shard}) is not of the same extraction as {first}: "

@@ -27,6 +27,7 @@ from ..sources.extraction.scoring import (
     network_of,
 )
 from ..sources.images.from_paths import Named, NamedImages, read_named
+from ..sources.images.heard import Heard
 from ..values.arrays import Digest
 
 COMMIT_SECONDS = 5.0
@@ -68,10 +69,12 @@ def predict(
     solved, header = load_solved_head(head)
     parts = _named(named, o)
     scorer = Scorer(solved, header["classes"], o)
-    sources = _sources(parts, head, header, o)
+    heard = Heard()
+    sources = _sources(parts, head, header, o, heard)
     total = sum(source.size for source in sources)
     key = _key(header, scorer, sources, out, o.formulas)
-    with writing_rows(out, scorer.columns, key, overwrite, as_json, o.formulas) as writer:
+    table = writing_rows(out, scorer.columns, key, overwrite, as_json, o.formulas)
+    with heard.listening("predict"), table as writer:
         if writer.done:
             log.info("predict: %d of %d are done, going on from there", writer.done, total)
             scorer.resume(writer.state)
@@ -124,7 +127,7 @@ def _check_absent(parts: Sequence[Named]) -> None:
 
 
 def _sources(
-    parts: Sequence[Named], head: Path, header: dict[str, Any], o: PredictOptions
+    parts: Sequence[Named], head: Path, header: dict[str, Any], o: PredictOptions, heard: Heard
 ) -> list[ItemSource]:
     """Where rows come from, checked against the head; one network for all images."""
     files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}
@@ -135,7 +138,7 @@ def _sources(
         if isinstance(part, Path):
             sources.append(files[part])
         elif network is not None:
-            sources.append(image_source(part, network, header["space"], o.on_error == "row"))
+            sources.append(image_source(part, network, header["space"], o.on_error == "row", heard))
     return sources
 
 

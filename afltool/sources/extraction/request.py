@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from ...files.hdf5 import recipe
+from ...files.hdf5 import recipe, strict
 from ...options.datasets import DATASETS, check_dataset_name, named
 from ...options.features import ExtractOptions, store_folder
 from ...options.grammars import WHOLE, Part
@@ -188,7 +188,9 @@ def is_kept(request: Asked) -> bool:
 
 
 def _place(options: ExtractOptions, made_by: dict[str, Any]) -> Path:
-    digest = Digest().json("recipe", made_by).hex()[:16]
+    """One for both where images may be left out and where not: what is done serves both."""
     words = f"{options.backbone}-{Path(options.data).name}-{options.split}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
-    return store_folder(options) / f"{name}-{digest}.h5"
+    digests = (Digest().json("recipe", one).hex()[:16] for one in (made_by, strict(made_by)))
+    own, shared = (store_folder(options) / f"{name}-{digest}.h5" for digest in digests)
+    return own if own.exists() else shared  # up to 0.3 each had its own

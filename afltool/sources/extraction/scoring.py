@@ -27,8 +27,9 @@ from ...options.evaluation import PredictOptions
 from ...options.features import NetworkOptions
 from ...values.arrays import F32, F64, I64
 from ...values.text import difference, json_text
-from ..images.base import CorruptImageError
+from ..images.base import CorruptImageError, Pictures
 from ..images.from_paths import NamedImages
+from ..images.heard import Heard
 from .engines import load_network
 from .frozen import read_frozen
 from .network import Network
@@ -215,16 +216,16 @@ def network_of(
 
 
 def image_source(
-    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool
+    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool, heard: Heard
 ) -> ItemSource:
     """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
 
     Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
     """
-    bits = space["fraction_bits"]
+    bits, pictures = space["fraction_bits"], heard.of(images)
 
     def blocks(at: int) -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, at, skip)
+        every = _one_by_one(pictures, range(at, len(images)), network, skip)
         while part := list(islice(every, IMAGES)):
             names = [os.fsdecode(images.names[index]) for index, _ in part]
             why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
@@ -236,12 +237,11 @@ def image_source(
 
 
 def _one_by_one(
-    images: NamedImages, network: Network, at: int, skip: bool
+    pictures: Pictures, todo: range, network: Network, skip: bool
 ) -> Iterator[tuple[int, F32 | str]]:
-    """Each image from ``at`` on with its features (d,), or why it has none."""
-    todo = range(at, len(images))
+    """Each image of ``todo`` with its features (d,), or why it has none."""
     try:
-        for batch, x in network.features(lambda i: network.decode(images, i), todo, skip):
+        for batch, x in network.features(lambda i: network.decode(pictures, i), todo, skip):
             progress.stop_point()
             rows = iter(x)
             for index in batch.indices:

@@ -23,8 +23,9 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
 
     Stored grey values go through the rescale slope and intercept, then through the first window
     (centre, width, and its function), else the first table of values of interest; from that range,
-    or without them from the range of the bits stored, linearly to 0..255 and rounded (PS3.3,
-    C.11.1 and C.11.2). MONOCHROME1 is inverted. Colours are those of 8 bits.
+    or without them from the range of the bits stored, from its least value to the largest, linearly
+    to 0..255 and rounded (PS3.3, C.11.1 and C.11.2). MONOCHROME1 is inverted. What an enhanced
+    file says of its one frame counts, too. Colours are those of 8 bits.
 
     Raises `UsageError`: pydicom is not installed; anything else that pydicom raises, and
     `ValueError`: several frames, or what is not decoded here.
@@ -41,6 +42,9 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
     file = pydicom.dcmread(io.BytesIO(data))
     if (frames := int(file.get("NumberOfFrames") or 1)) > 1:
         raise ValueError(f"it has {frames} frames, expected one; save each as a file of its own")
+    if "PixelData" not in file:
+        what = file.get("SOPClassUID")
+        raise ValueError(f"it has no pixels of whole numbers; it is {what and what.name!r}")
     if not get_decoder(syntax := file.file_meta.TransferSyntaxUID).is_available:
         raise ValueError(
             f"no decoder for its compression, {syntax.name}, is installed: pip install "
@@ -61,17 +65,31 @@ def _grey(file: Any, pixels: Any) -> U8:
     """By a table of all values that the pixels can have, which is smaller than a picture."""
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
+    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
+        for name in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
+            for item in (one for group in file.get(groups) or () for one in group.get(name) or ()):
+                file.update(item)
+    slope, intercept = (file.get(f"Rescale{name}") for name in ("Slope", "Intercept"))
+    window = [file.get(f"Window{name}") is not None for name in ("Center", "Width")]
+    if (slope is None) != (intercept is None) or any(window) != all(window):
+        raise ValueError(
+            "of rescale slope and intercept, or window centre and width, one is absent"
+        )
+    if slope is not None and not (slope and np.isfinite([slope, intercept]).all()):
+        raise ValueError(f"its rescale slope is {slope} and its intercept {intercept}")
     if file.get("ModalityLUTSequence"):
         raise ValueError("a table of modality values is not applied; expected slope and intercept")
+    if file.get("HighBit") not in (None, file.BitsStored - 1):  # PS3.5, 8.1.1
+        raise ValueError(f"its high bit is {file.HighBit}, of {file.BitsStored} bits stored")
     bits, signed, info = file.BitsStored, file.PixelRepresentation, np.iinfo(pixels.dtype)
     ends = np.array([-signed << (bits - 1), (1 << (bits - signed)) - 1])
     low, high = apply_modality_lut(ends, file).tolist()
     shown = apply_modality_lut(np.arange(info.min, info.max + 1), file)
-    if file.get("VOILUTSequence") and file.get("WindowCenter") is None:
+    if not any(window):
+        low, high = min(low, high), max(low, high)  # of a window pydicom gives them as they are
+    if file.get("VOILUTSequence") and not any(window):
         low, high = 0, (1 << file.VOILUTSequence[0].LUTDescriptor[2]) - 1
         shown = np.rint(shown).astype(np.int64)  # places in that table
-    if not low < high:
-        raise ValueError(f"its values go from {low} to {high}; is its rescale slope above 0?")
     part = (apply_voi_lut(shown, file, prefer_lut=False) - low) / (high - low)
     grey = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
     inverted = file.PhotometricInterpretation == "MONOCHROME1"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from ...errors import InputError, InvalidDataError
+from ...progress import log
 from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, make_unlabelled, shorten
 from .pixels import FilePictures
 
@@ -30,7 +32,8 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     of them for training.
 
     Rows are sorted by the bytes of their relative POSIX path, so the order is the same everywhere.
-    Names that start with a dot and files that are no images by their extension are passed over.
+    Names that start with a dot, files that are no images by their extension, and files outside the
+    folders of classes are passed over, counted and named.
     With ``asked.classes``, which fixes the classes and their order, a class may lack its folder.
     Without labels these are all images below folder/SPLIT, at any depth, or below a folder that is
     not cut. For ``dicom:`` the files are those of `DICOM`, else of `EXTENSIONS`.
@@ -42,16 +45,21 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             root, prefix = folder, ""
         elif _has_folders(folder):
             root, prefix = _whole(request), ""
+    others: list[bytes] = []
     if request.unlabelled:
-        return from_files(request, list_images(root, prefix, ending), folder)
+        listed = list_images(root, prefix, ending, others)
+        tell_others(request.spec, others)
+        return from_files(request, listed, folder)
     own = _subfolders(root, request.spec)
     other = [folder / split for split in SPLITS if prefix and split != request.split]
     there = {name for one in other if _has_folders(one) for name in _subfolders(one, request.spec)}
     classes = own if request.classes else sorted({*own, *there}, key=os.fsencode)
     listings = [
-        list_images(root / label, f"{prefix}{label}/", ending) if label in own else []
+        list_images(root / label, f"{prefix}{label}/", ending, others) if label in own else []
         for label in classes
     ]
+    tell_others(request.spec, others)
+    _tell_outside(request.spec, root, ending)
     empty = [
         label for label, files in zip(classes, listings, strict=True) if not files and label in own
     ]
@@ -120,14 +128,36 @@ def _what_is_in(folder: Path) -> str:
     return f"{folder} holds {shorten(names)}" if names else f"{folder} is empty"
 
 
-def list_images(folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS) -> list[Listed]:
+def tell_others(what: object, others: Sequence[bytes]) -> None:
+    """Say which files `list_images` passed over."""
+    if others:
+        some = shorten([os.fsdecode(one) for one in sorted(others)])
+        log.info("%s: %d files are no images by their names: %s", what, len(others), some)
+
+
+def _tell_outside(name: str, root: Path, ending: tuple[str, ...]) -> None:
+    images = [one for one in os.listdir(root) if one.lower().endswith(ending)]
+    if outside := sorted(one for one in images if not (root / one).is_dir() and one[0] != "."):
+        log.warning(
+            "%s: %d images are left out, because they lie in no folder of a class in %s: %s",
+            name, len(outside), root, shorten(outside),
+        )  # fmt: skip
+
+
+def list_images(
+    folder: Path,
+    prefix: str,
+    ending: tuple[str, ...] = EXTENSIONS,
+    others: list[bytes] | None = None,
+) -> list[Listed]:
     """Every image file below ``folder``, unsorted, with ``prefix`` before its relative path.
 
-    Images are the files with such an ``ending``.
+    Images are the files with such an ``ending``; ``others`` gets the paths of all other files.
 
     Raises `InputError`: a folder or file cannot be listed.
     """
     files: list[Listed] = []
+    more = [] if others is None else others
     endings = tuple(map(os.fsencode, ending))  # a million names need not become texts first
     todo = [(os.fsencode(folder), os.fsencode(prefix), 0)]
     try:
@@ -137,12 +167,14 @@ def list_images(folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS)
                 for entry in entries:
                     name = entry.name
                     if name.startswith(b"."):
-                        continue
-                    if entry.is_dir():
+                        more.append(before + name)
+                    elif entry.is_dir():
                         todo.append((entry.path, before + name + b"/", links + entry.is_symlink()))
                     elif name.lower().endswith(endings):
                         stat = entry.stat()
                         files.append((before + name, stat.st_size, stat.st_mtime_ns))
+                    else:
+                        more.append(before + name)
             if links > 8:
                 where = os.fsdecode(path)
                 raise InputError(f"{where}: more than 8 symbolic links to folders in one path.")
@@ -153,13 +185,24 @@ def list_images(folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS)
 
 
 def from_listings(
-    request: DatasetRequest, classes: Sequence[str], listings: Iterable[list[Listed]], root: Path
+    request: DatasetRequest,
+    classes: Sequence[str],
+    listings: Iterable[list[Listed]],
+    root: Path,
+    places: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> ImageDataset:
-    """A data set of the listed files; ``listings`` has one list per class."""
+    """A data set of the listed files; ``listings`` has one list per class.
+
+    ``places``: the relative paths of those that lie elsewhere than their names say.
+    """
     rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     source, pictures = _pictures([file for file, _ in rows], root)
-    return make_dataset(request, classes, pictures.paths, labels, source, pictures)
+    ids = pictures.paths
+    if places:
+        there = np.array([places.get(one, one) for one in ids.tolist()], np.bytes_)
+        pictures = FilePictures(pictures.root, there)
+    return make_dataset(request, classes, ids, labels, source, pictures)
 
 
 def from_files(request: DatasetRequest, files: list[Listed], root: Path) -> ImageDataset:

@@ -16,7 +16,7 @@ from ...files.columns import SUFFIXES, read_columns
 from ...files.outputs import kind_of_file
 from ...files.schema import KINDS
 from .base import CorruptImageError
-from .folders import DICOM, EXTENSIONS, list_images
+from .folders import DICOM, EXTENSIONS, list_images, tell_others
 from .pixels import decode, read_bytes
 
 if TYPE_CHECKING:
@@ -122,7 +122,11 @@ def _is_ours(path: Path) -> bool:
 
 def _add_folder(folder: Path, images: NamedImages) -> None:
     prefix = os.path.join(folder, "")
-    files = sorted(list_images(folder, prefix) or list_images(folder, prefix, DICOM))
+    ending, others = EXTENSIONS, list[bytes]()
+    if not (files := sorted(list_images(folder, prefix, ending, others))):
+        ending, others = DICOM, []
+        files = sorted(list_images(folder, prefix, ending, others))
+    tell_others(folder, others if files else [])
     if not files:
         raise InvalidDataError(
             f"{folder} holds no images, at any depth: expected files that end in "

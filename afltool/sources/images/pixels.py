@@ -1,8 +1,10 @@
 """From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
 
-EXIF orientation is not applied (torchvision does not either, and published accuracies were
-measured so). Of several frames of a GIF the first one counts; a TIFF of several pages is refused,
-because nobody knows which of them is meant.
+EXIF orientation is not applied and transparency is left out, as torchvision's ImageFolder has it:
+published accuracies were measured so. A warning says so of a picture that has one. (The
+orientation of a TIFF is part of the format; Pillow applies it, in torchvision, too.) Of several
+frames of a GIF the first one counts; a TIFF of several pages is refused, because nobody knows which
+of them is meant.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import io
 import os
 import threading
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +38,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixels
 LARGE = 16_000_000  # pixels; larger pictures are decoded one at a time, so that memory is bounded
+_ORIENTATION = 0x0112  # the tag of EXIF
 _one_large = threading.Lock()
 
 
@@ -128,6 +132,7 @@ def decode(data: bytes, where: str) -> Image:
                 raise ValueError(f"it has {pages} pages, expected one; save each as a file")
             with _room(where, *image.size):
                 image.load()
+                _say_what_is_not_shown(image)
                 return to_rgb(image)
     except (CorruptImageError, UsageError):
         raise
@@ -140,6 +145,19 @@ def decode(data: bytes, where: str) -> Image:
     # Pillow's readers raise nearly every built-in exception on damaged bytes.
     except Exception as error:
         raise CorruptImageError(where, f"{error or type(error).__name__}") from error
+
+
+def _say_what_is_not_shown(image: Image) -> None:
+    """Warn of a picture that people see differently."""
+    turned = 1
+    with suppress(Exception):  # a damaged EXIF block, whose pixels are whole
+        turned = image.getexif().get(_ORIENTATION, 1)
+    if turned in range(2, 9) and image.format != "TIFF":
+        warnings.warn("its EXIF orientation is not applied, as in torchvision", stacklevel=2)
+    if image.has_transparency_data:
+        alpha = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
+        if np.asarray(alpha.getchannel("A")).min() < 255:
+            warnings.warn("its transparency is left out, as in torchvision", stacklevel=2)
 
 
 @contextmanager
