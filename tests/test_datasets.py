@@ -500,27 +500,26 @@ def test_a_tiny_imagenet_whose_val_was_sorted_has_the_same_rows(tmp_path, below,
             assert Path(found.describe(0)).is_file()
 
 
-def test_a_val_that_was_sorted_by_halves_is_refused(tmp_path):
+def test_of_a_sorted_val_each_image_is_expected_once_and_in_its_class(tmp_path):
     folder = write_tiny_imagenet(tmp_path)
     first, second = sorted(p.name for p in (folder / "train").iterdir())[:2]
     shutil.copytree(folder / "val" / "images", tmp_path / "kept")
-
-    def refused(match):
-        with pytest.raises(InvalidDataError, match=match):
-            open_dataset("tiny-imagenet", "test", data_root=tmp_path)
-
     sort_val(folder, "images")
-    shutil.copy(tmp_path / "kept" / "val_0.JPEG", folder / "val" / "images")
-    refused("found both, 1 images there and 3 folders")
-    (folder / "val" / "images" / "val_0.JPEG").unlink()
-    (folder / "val" / "n00000000").mkdir()
-    refused("n00000000 are not in wnids.txt")
-    (folder / "val" / "n00000000").rmdir()
-    shutil.copy(tmp_path / "kept" / "val_0.JPEG", folder / "val" / second)
-    refused(rf"val_0\.JPEG is also (val/)?{first}")
-    (folder / "val" / second / "val_0.JPEG").unlink()
-    (folder / "val" / first / "images" / "val_0.JPEG").unlink()
-    refused(r"1 names are either an image without a line .*val_0\.JPEG")
+    own, name = folder / "val" / first / "images" / "val_0.JPEG", "val_0.JPEG"
+    for other in (f"images/{name}", f"{second}/{name}", f"n00000000/{name}", "images/more.JPEG"):
+        place = folder / "val" / other
+        place.parent.mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "kept" / name, place)
+        with pytest.raises(InvalidDataError, match=r"sorted into classes; 1 are .*JPEG\. Unpack"):
+            open_dataset("tiny-imagenet", "test", data_root=tmp_path)
+        place.unlink()
+    expected = open_dataset("tiny-imagenet", "test", data_root=tmp_path).labels.tolist()
+    own.rename(folder / "val" / "images" / name)  # sorted by halves
+    found = open_dataset("tiny-imagenet", "test", data_root=tmp_path)
+    assert found.labels.tolist() == expected
+    (folder / "val" / "images" / name).unlink()
+    with pytest.raises(InvalidDataError, match=r"1 are .*: val_0\.JPEG"):
+        open_dataset("tiny-imagenet", "test", data_root=tmp_path)
 
 
 def test_a_damaged_tiny_imagenet_is_named(tmp_path):
@@ -537,7 +536,7 @@ def test_a_damaged_tiny_imagenet_is_named(tmp_path):
         with pytest.raises(InvalidDataError, match=message):
             open_dataset("tiny-imagenet", "test", data_root=tmp_path)
 
-    refused("".join(lines[1:]), "1 names are either.*val_0.JPEG")
+    refused("".join(lines[1:]), r"expected each image .* 1 are absent.*val_0\.JPEG")
     refused("".join(lines) + lines[0], "1 images are named twice")
     refused("".join(lines).replace("\t", " "), "a tab and a WordNet id")
     refused("".join(lines).replace("n90007919", "n12345678"), "n12345678 are not in wnids.txt")
@@ -603,7 +602,10 @@ def test_files_of_a_folder_that_are_not_read_are_counted_and_named(tmp_path, cap
                     b"train/b/z.png"]  # fmt: skip
     names = "train/a/Thumbs.db, train/b/.hidden.png, train/b/notes.txt"
     assert f"3 files are no images by their names: {names}" in caplog.text
-    assert "1 images are left out, because they lie in no folder of a class" in caplog.text
+    assert (
+        "1 images lie outside the folders of classes, and are left out: train/loose.jpg"
+        in caplog.text
+    )
     assert [r.levelname for r in caplog.records] == ["INFO", "WARNING"]
 
 

@@ -74,11 +74,6 @@ class FeatureWriter:
                 task.advance(len(values))
                 progress.stop_point()
 
-    def begin_again(self) -> None:
-        """Drop all rows."""
-        self.rows = 0
-        self._data.resize(0, axis=0)
-
     def commit(self, state: Any) -> None:
         """Make the rows so far survive a kill. The count follows the rows, in a second flush."""
         self._file.flush()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,11 +99,10 @@ def _extract(every: Sequence[tuple[Asked, Path, dict[str, Any]]]) -> None:
         raise UsageError(
             f"--shard {request.given.shard}: {n} images make at most {n} shards with an image each"
         )
-    heard, jobs = Heard(), []
-    pictures = OneDecoding(heard.of(dataset))
+    pictures, heard, jobs = OneDecoding(dataset), Heard(), []
     for one, path, made_by in every:
         network = load_network(one.given, one.preprocessing(), one.frozen)
-        jobs.append(_Job(one, dataset, indices, network, pictures, made_by).run(path))
+        jobs.append(_Job(one, dataset, indices, network, pictures, heard, made_by).run(path))
     with heard.listening("extract"):
         side_by_side(jobs, len(indices) * len(jobs))
 
@@ -149,6 +149,7 @@ class _Job:
     indices: range
     network: Network
     pictures: OneDecoding
+    heard: Heard
     made_by: dict[str, Any]
     skipped: dict[int, str] = field(default_factory=dict)
 
@@ -160,16 +161,12 @@ class _Job:
         a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
         key = f"{how} with the recipe {Digest().json('recipe', strict(self.made_by)).hex()}"
         with writing_features(path, space_of(self.network, a), key, n) as writer:
-            if (state := writer.state) is not None:
-                left_out = dict(state["skipped"])
-                if left_out and not a.skip_corrupt:
-                    for index in sorted(left_out):
-                        self.network.decode(self.dataset, index)  # ends as the first try would
-                    log.info("extract: images that were left out can be read now: from the start")
-                    writer.begin_again()
-                else:
-                    self.skipped = left_out
-                    self.network.steps = list(state.get("steps", []))
+            if writer.state is not None:
+                self.skipped = dict(writer.state["skipped"])
+                self.network.steps = list(writer.state.get("steps", []))
+            if self.skipped and not a.skip_corrupt:
+                why = self.skipped[min(self.skipped)]
+                raise InvalidDataError(f"{why} To try it again, remove {path}.partial.")
             at = writer.rows + len(self.skipped)
             if at:
                 log.info("extract: %d of %d images are done, going on from there", at, n)
@@ -219,7 +216,8 @@ class _Job:
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def decode(self, index: int) -> U8:
-        return self.pictures.decode(self.network, index)
+        decode = partial(self.pictures.decode, self.network)
+        return self.heard.decoded(index, decode, self.dataset.describe)
 
     def commit(self, writer: FeatureWriter) -> None:
         writer.commit({"skipped": list(self.skipped.items()), "steps": self.network.steps})

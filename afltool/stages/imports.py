@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, MismatchError, UsageError, naming
+from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.columns import check_labels
 from ..files.feature_writer import writing_features
 from ..files.hdf5 import recipe, up_to_date

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ...options.evaluation import PredictOptions
 from ...options.features import NetworkOptions
 from ...values.arrays import F32, F64, I64
 from ...values.text import difference, json_text
-from ..images.base import CorruptImageError, Pictures
+from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
 from ..images.heard import Heard
 from .engines import load_network
@@ -222,10 +223,10 @@ def image_source(
 
     Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
     """
-    bits, pictures = space["fraction_bits"], heard.of(images)
+    bits = space["fraction_bits"]
 
     def blocks(at: int) -> Iterator[ItemBlock]:
-        every = _one_by_one(pictures, range(at, len(images)), network, skip)
+        every = _one_by_one(images, network, at, skip, heard)
         while part := list(islice(every, IMAGES)):
             names = [os.fsdecode(images.names[index]) for index, _ in part]
             why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
@@ -237,11 +238,14 @@ def image_source(
 
 
 def _one_by_one(
-    pictures: Pictures, todo: range, network: Network, skip: bool
+    images: NamedImages, network: Network, at: int, skip: bool, heard: Heard
 ) -> Iterator[tuple[int, F32 | str]]:
-    """Each image of ``todo`` with its features (d,), or why it has none."""
+    """Each image from ``at`` on with its features (d,), or why it has none."""
+    todo, decode = range(at, len(images)), partial(network.decode, images)
     try:
-        for batch, x in network.features(lambda i: network.decode(pictures, i), todo, skip):
+        for batch, x in network.features(
+            lambda i: heard.decoded(i, decode, images.describe), todo, skip
+        ):
             progress.stop_point()
             rows = iter(x)
             for index in batch.indices:

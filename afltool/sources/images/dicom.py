@@ -72,9 +72,7 @@ def _grey(file: Any, pixels: Any) -> U8:
     slope, intercept = (file.get(f"Rescale{name}") for name in ("Slope", "Intercept"))
     window = [file.get(f"Window{name}") is not None for name in ("Center", "Width")]
     if (slope is None) != (intercept is None) or any(window) != all(window):
-        raise ValueError(
-            "of rescale slope and intercept, or window centre and width, one is absent"
-        )
+        raise ValueError("of rescale slope and intercept, or window centre and width, one lacks")
     if slope is not None and not (slope and np.isfinite([slope, intercept]).all()):
         raise ValueError(f"its rescale slope is {slope} and its intercept {intercept}")
     if file.get("ModalityLUTSequence"):
@@ -90,6 +88,8 @@ def _grey(file: Any, pixels: Any) -> U8:
     if file.get("VOILUTSequence") and not any(window):
         low, high = 0, (1 << file.VOILUTSequence[0].LUTDescriptor[2]) - 1
         shown = np.rint(shown).astype(np.int64)  # places in that table
+    if not low < high and not any(window):
+        raise ValueError(f"its values go from {low} to {high}")
     part = (apply_voi_lut(shown, file, prefer_lut=False) - low) / (high - low)
     grey = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
     inverted = file.PhotometricInterpretation == "MONOCHROME1"

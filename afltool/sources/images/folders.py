@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -45,27 +44,25 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             root, prefix = folder, ""
         elif _has_folders(folder):
             root, prefix = _whole(request), ""
-    others: list[bytes] = []
+    own = [] if request.unlabelled else _subfolders(root, request.spec)
+    listed = list_images(root, prefix, ending, request.spec)
     if request.unlabelled:
-        listed = list_images(root, prefix, ending, others)
-        tell_others(request.spec, others)
         return from_files(request, listed, folder)
-    own = _subfolders(root, request.spec)
     other = [folder / split for split in SPLITS if prefix and split != request.split]
     there = {name for one in other if _has_folders(one) for name in _subfolders(one, request.spec)}
     classes = own if request.classes else sorted({*own, *there}, key=os.fsencode)
-    listings = [
-        list_images(root / label, f"{prefix}{label}/", ending, others) if label in own else []
-        for label in classes
-    ]
-    tell_others(request.spec, others)
-    _tell_outside(request.spec, root, ending)
-    empty = [
-        label for label, files in zip(classes, listings, strict=True) if not files and label in own
-    ]
+    by_class: dict[str, list[Listed]] = {label: [] for label in ("", *classes)}
+    for file in listed:
+        below = file[0][len(prefix) :]
+        by_class[os.fsdecode(below.partition(b"/")[0]) if b"/" in below else ""].append(file)
+    if outside := [os.fsdecode(path) for path, _, _ in by_class.pop("")]:
+        what = f"{request.spec}: %d images lie outside the folders of classes, and are left out: %s"
+        log.warning(what, len(outside), shorten(sorted(outside)))
+    listings = list(by_class.values())
+    empty = [label for label in own if not by_class[label]]
     if empty and request.classes is None:
         raise InvalidDataError(
-            f"{root}: {len(empty)} of {len(classes)} class folders hold no images: "
+            f"{root}: {len(empty)} of {len(own)} class folders hold no images: "
             f"{shorten(empty)}. Images end in {' '.join(ending)}. Remove these folders, or "
             "name the classes with --classes FILE, which allows a class without images."
         )
@@ -128,36 +125,18 @@ def _what_is_in(folder: Path) -> str:
     return f"{folder} holds {shorten(names)}" if names else f"{folder} is empty"
 
 
-def tell_others(what: object, others: Sequence[bytes]) -> None:
-    """Say which files `list_images` passed over."""
-    if others:
-        some = shorten([os.fsdecode(one) for one in sorted(others)])
-        log.info("%s: %d files are no images by their names: %s", what, len(others), some)
-
-
-def _tell_outside(name: str, root: Path, ending: tuple[str, ...]) -> None:
-    images = [one for one in os.listdir(root) if one.lower().endswith(ending)]
-    if outside := sorted(one for one in images if not (root / one).is_dir() and one[0] != "."):
-        log.warning(
-            "%s: %d images are left out, because they lie in no folder of a class in %s: %s",
-            name, len(outside), root, shorten(outside),
-        )  # fmt: skip
-
-
 def list_images(
-    folder: Path,
-    prefix: str,
-    ending: tuple[str, ...] = EXTENSIONS,
-    others: list[bytes] | None = None,
+    folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS, tell: object = None
 ) -> list[Listed]:
     """Every image file below ``folder``, unsorted, with ``prefix`` before its relative path.
 
-    Images are the files with such an ``ending``; ``others`` gets the paths of all other files.
+    Images are the files with such an ``ending``. Beside images, others are counted and named to
+    people where ``tell`` says what they are files of.
 
     Raises `InputError`: a folder or file cannot be listed.
     """
     files: list[Listed] = []
-    more = [] if others is None else others
+    others: list[bytes] = []
     endings = tuple(map(os.fsencode, ending))  # a million names need not become texts first
     todo = [(os.fsencode(folder), os.fsencode(prefix), 0)]
     try:
@@ -167,42 +146,34 @@ def list_images(
                 for entry in entries:
                     name = entry.name
                     if name.startswith(b"."):
-                        more.append(before + name)
+                        others.append(before + name)
                     elif entry.is_dir():
                         todo.append((entry.path, before + name + b"/", links + entry.is_symlink()))
                     elif name.lower().endswith(endings):
                         stat = entry.stat()
                         files.append((before + name, stat.st_size, stat.st_mtime_ns))
                     else:
-                        more.append(before + name)
+                        others.append(before + name)
             if links > 8:
                 where = os.fsdecode(path)
                 raise InputError(f"{where}: more than 8 symbolic links to folders in one path.")
     except OSError as error:
         where = os.fsdecode(error.filename)
         raise InputError(f"cannot list {where}: {error.strerror or error}.") from error
+    if tell and files and others:
+        some = shorten([os.fsdecode(one) for one in sorted(others)])
+        log.info("%s: %d files are no images by their names: %s", tell, len(others), some)
     return files
 
 
 def from_listings(
-    request: DatasetRequest,
-    classes: Sequence[str],
-    listings: Iterable[list[Listed]],
-    root: Path,
-    places: Mapping[bytes, bytes] = MappingProxyType({}),
+    request: DatasetRequest, classes: Sequence[str], listings: Iterable[list[Listed]], root: Path
 ) -> ImageDataset:
-    """A data set of the listed files; ``listings`` has one list per class.
-
-    ``places``: the relative paths of those that lie elsewhere than their names say.
-    """
+    """A data set of the listed files; ``listings`` has one list per class."""
     rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     source, pictures = _pictures([file for file, _ in rows], root)
-    ids = pictures.paths
-    if places:
-        there = np.array([places.get(one, one) for one in ids.tolist()], np.bytes_)
-        pictures = FilePictures(pictures.root, there)
-    return make_dataset(request, classes, ids, labels, source, pictures)
+    return make_dataset(request, classes, pictures.paths, labels, source, pictures)
 
 
 def from_files(request: DatasetRequest, files: list[Listed], root: Path) -> ImageDataset:

@@ -16,7 +16,7 @@ from ...files.columns import SUFFIXES, read_columns
 from ...files.outputs import kind_of_file
 from ...files.schema import KINDS
 from .base import CorruptImageError
-from .folders import DICOM, EXTENSIONS, list_images, tell_others
+from .folders import DICOM, EXTENSIONS, list_images
 from .pixels import decode, read_bytes
 
 if TYPE_CHECKING:
@@ -122,11 +122,8 @@ def _is_ours(path: Path) -> bool:
 
 def _add_folder(folder: Path, images: NamedImages) -> None:
     prefix = os.path.join(folder, "")
-    ending, others = EXTENSIONS, list[bytes]()
-    if not (files := sorted(list_images(folder, prefix, ending, others))):
-        ending, others = DICOM, []
-        files = sorted(list_images(folder, prefix, ending, others))
-    tell_others(folder, others if files else [])
+    by_ending = (list_images(folder, prefix, one, folder) for one in (EXTENSIONS, DICOM))
+    files = sorted(next(filter(None, by_ending), []))
     if not files:
         raise InvalidDataError(
             f"{folder} holds no images, at any depth: expected files that end in "

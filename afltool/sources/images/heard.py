@@ -2,94 +2,76 @@
 
 from __future__ import annotations
 
-import logging
+import ctypes
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ...progress import log
+from ...values.arrays import U8
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from .base import Pictures
-
-MOST_TEXTS = 8  # different remarks that are told; a text may have numbers of its picture in it
+MOST_TEXTS = 8  # that are told; one may have numbers of its picture in it
 _READERS = r"(PIL|pydicom|afltool)(\.|$)"  # modules whose warnings are about the picture
 
 
-class Heard(logging.Handler):
-    """Remarks of readers: of each text the number of pictures, and the first of them.
+class Heard:
+    """Remarks of readers: of each text the number of pictures, and one of them.
 
     A warning belongs to the picture that its thread reads; in other threads nothing changes.
     """
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._now: dict[int, list[str]] = {}  # thread → what was said of its picture
+        self._now: dict[int, set[str]] = {}  # thread → what is said of its picture
         self._told: dict[str, tuple[int, str]] = {}
         self._adding = threading.Lock()
 
-    def of(self, pictures: Pictures) -> Pictures:
-        """The same pictures, whose remarks are heard inside `listening`."""
-        return _HeardPictures(pictures, self)
-
     @contextmanager
     def listening(self, stage: str) -> Iterator[None]:
-        """Inside, remarks are collected; at the end they are told, a line each."""
-        readers = [logging.getLogger(name) for name in ("PIL", "pydicom")]
+        """Inside, remarks are collected; at the end each is told in a line."""
+        tiff = _libtiff()
+        handler = tiff and tiff.TIFFSetErrorHandler(None)  # Pillow raises what it would print
         try:
             with warnings.catch_warnings():
-                self._show = warnings.showwarning
                 for category in (UserWarning, RuntimeWarning):
                     warnings.filterwarnings("always", "", category, _READERS)
-                warnings.showwarning = self._warned
-                for reader in readers:
-                    reader.addHandler(self)
+                self._show, warnings.showwarning = warnings.showwarning, self._warned
                 yield
         finally:
-            for reader in readers:
-                reader.removeHandler(self)
-            for text, (images, where) in self._told.items():
+            if tiff:
+                tiff.TIFFSetErrorHandler(ctypes.c_void_p(handler))
+            for text, (images, where) in list(self._told.items())[:MOST_TEXTS]:
                 log.info("%s: %d images, such as %s: %s", stage, images, where, text)
-            self._told.clear()
 
     def _warned(self, message: Warning | str, *more: Any, **named: Any) -> None:
-        said = self._now.get(threading.get_ident())
-        if said is None:
+        if (said := self._now.get(threading.get_ident())) is None:
             self._show(message, *more, **named)
         else:
-            said.append(str(message))
+            said.add(" ".join(str(message).split()))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._now.get(threading.get_ident(), []).append(record.getMessage())
-
-    def load(self, pictures: Pictures, i: int) -> Image:
-        me = threading.get_ident()
-        said = self._now[me] = []
+    def decoded(self, i: int, decode: Callable[[int], U8], describe: Callable[[int], str]) -> U8:
+        """``decode(i)``; of a picture that cannot be used, its error alone tells the reason."""
+        said = self._now[threading.get_ident()] = set()
         try:
-            picture = pictures.load(i)  # of one that cannot be used the error has the reason
+            pixels = decode(i)
         finally:
-            del self._now[me]
+            del self._now[threading.get_ident()]
         with self._adding:
-            for text in {" ".join(one.split()) for one in said}:
-                full = len(self._told) >= MOST_TEXTS and text not in self._told
-                text = "other remarks of its reader" if full else text
+            for text in said:
                 images, where = self._told.get(text, (0, ""))
-                self._told[text] = images + 1, where or pictures.describe(i)
-        return picture
+                self._told[text] = images + 1, where or describe(i)
+        return pixels
 
 
-@dataclass(frozen=True)
-class _HeardPictures:
-    pictures: Pictures
-    heard: Heard
+def _libtiff() -> Any:
+    """The library in Pillow's wheel, which prints errors by itself; None without one."""
+    import PIL
 
-    def load(self, i: int) -> Image:
-        return self.heard.load(self.pictures, i)
-
-    def describe(self, i: int) -> str:
-        return self.pictures.describe(i)
+    folder = Path(PIL.__file__).parent
+    found = [*folder.parent.glob("pillow.libs/libtiff*"), *folder.glob(".dylibs/libtiff*")]
+    tiff = ctypes.CDLL(str(found[0])) if found else None
+    if tiff:
+        tiff.TIFFSetErrorHandler.restype = ctypes.c_void_p
+    return tiff

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from ... import inputs
 from ...errors import CorruptFileError, InputError, InvalidDataError
 from .base import DatasetRequest, ImageDataset, shorten
 from .files import fetch, md5_of_file
 from .folders import Listed, from_listings, list_images
+from .pixels import FilePictures
 
 TINY_IMAGENET = "tiny-imagenet-200"
 TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -42,7 +46,9 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
             f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
         )
-    return from_listings(request, wnids, listings, folder, places)
+    rows = from_listings(request, wnids, listings, folder)
+    where = np.array([places.get(row, row) for row in rows.row_ids.tolist()], np.bytes_)
+    return replace(rows, pictures=FilePictures(os.fspath(folder), where))
 
 
 def _unpack_tiny_imagenet(root: Path) -> None:
@@ -81,65 +87,38 @@ def _lines(path: Path, root: Path) -> list[str]:
 def _val_listings(
     folder: Path, wnids: Sequence[str], places: dict[bytes, bytes]
 ) -> list[list[Listed]]:
-    """The images of val/ by class, as val_annotations.txt states, or as they were sorted.
+    """The images of val/ by class, as val_annotations.txt states: name, wnid, a box, by tabs.
 
-    Of sorted ones ``places`` gets where each lies; its name is that of the archive.
+    Where they were sorted, into val/WNID/, their names are those of the archive; ``places`` gets
+    where each lies, and the table may be absent.
     """
-    images, number = folder / "images", {wnid: i for i, wnid in enumerate(wnids)}
-    names = {one for one in os.listdir(folder) if one[0] != "."} if folder.is_dir() else set()
-    given = list_images(images, "val/images/") if images.is_dir() else []
-    classes = {one for one in names - {"images"} if (folder / one).is_dir()}
-    table = folder / "val_annotations.txt"
-    if given and classes:
-        raise InvalidDataError(
-            f"{folder}: expected {images}, or one folder for each class where val was sorted into "
-            f"classes; found both, {len(given)} images there and {len(classes)} folders "
-            f"({shorten(sorted(classes))}). Remove one of the two."
-        )
-    if strangers := sorted(classes - number.keys()):
-        raise InvalidDataError(f"{folder}: the folders {shorten(strangers)} are not in wnids.txt.")
-    wnid_of = {} if classes and not table.exists() else _annotations(table, number)
-    if not classes:
-        _check_names(folder, table, {file[0].rpartition(b"/")[2] for file in given}, wnid_of)
-    listings: list[list[Listed]] = [[] for _ in wnids]
-    for file in given:
-        listings[number[wnid_of[file[0].rpartition(b"/")[2]]]].append(file)
-    for wnid in classes:
-        for path, *state in list_images(folder / wnid, f"val/{wnid}/"):
-            name = path.rpartition(b"/")[2]
-            row = b"val/images/" + name
-            other = places.get(row, b"") or wnid_of.get(name, wnid).encode()
-            if other != wnid.encode():
-                raise InvalidDataError(
-                    f"{folder}: {os.fsdecode(path)} lies in the folder of its class, where val was "
-                    f"sorted into classes; {os.fsdecode(name)} is also {os.fsdecode(other)}."
-                )
-            places[row] = path
-            listings[number[wnid]].append((row, state[0], state[1]))
-    if classes and wnid_of:
-        _check_names(folder, table, {row.rpartition(b"/")[2] for row in places}, wnid_of)
-    return listings
-
-
-def _annotations(table: Path, number: Mapping[str, int]) -> dict[bytes, str]:
-    """The WordNet id of each name: lines of a name, the id, a box, by tabs."""
-    pairs = [line.split("\t")[:2] for line in _lines(table, table.parents[2]) if line]
+    table, files = folder / "val_annotations.txt", list_images(folder, "val/")
+    is_sorted = any(not path.startswith(b"val/images/") for path, _, _ in files)
+    lines = [] if is_sorted and not table.exists() else _lines(table, folder.parents[1])
+    pairs = [line.split("\t")[:2] for line in lines if line]
     if any(len(pair) < 2 for pair in pairs):
         raise InvalidDataError(f"{table}: expected lines of a file name, a tab and a WordNet id.")
     wnid_of = {os.fsencode(name): wnid for name, wnid in pairs}
     if len(wnid_of) != len(pairs):
         raise InvalidDataError(f"{table}: {len(pairs) - len(wnid_of)} images are named twice.")
-    if strangers := sorted(set(wnid_of.values()) - number.keys()):
+    if strangers := sorted(set(wnid_of.values()) - set(wnids)):
         raise InvalidDataError(f"{table}: {shorten(strangers)} are not in wnids.txt.")
-    return wnid_of
-
-
-def _check_names(
-    folder: Path, table: Path, names: Set[bytes], wnid_of: Mapping[bytes, str]
-) -> None:
-    if names != wnid_of.keys():
-        odd = sorted(os.fsdecode(name) for name in names ^ wnid_of.keys())
+    listings: dict[str | None, list[Listed]] = {wnid: [] for wnid in wnids}
+    odd = []
+    for path, size, changed in files:
+        top, name = path.split(b"/")[1], path.rpartition(b"/")[2]
+        wnid = wnid_of.get(name) if top == b"images" else os.fsdecode(top)
+        row = b"val/images/" + name
+        if wnid not in listings or row in places or (lines and wnid_of.get(name) != wnid):
+            odd.append(os.fsdecode(path))
+        else:
+            places[row] = path
+            listings[wnid].append((row, size, changed))
+    odd += sorted(os.fsdecode(n) for n in wnid_of if b"val/images/" + n not in places)
+    if odd:
         raise InvalidDataError(
-            f"{folder}: {len(odd)} names are either an image without a line in {table.name} or "
-            f"a line without an image: {shorten(odd)}. Unpack {TINY_IMAGENET}.zip again."
+            f"{folder}: expected each image of {table.name} once, in images/, or in the folder of "
+            f"its class where val was sorted into classes; {len(odd)} are absent, twice, elsewhere "
+            f"or not in the table: {shorten(odd)}. Unpack {TINY_IMAGENET}.zip again."
         )
+    return [listings[wnid] for wnid in wnids]
