@@ -522,3 +522,22 @@ def test_sites_with_other_classes_are_told_of_the_list(tmp_path, cli, ours, thei
     assert done.exit_code == MismatchError.exit_code
     assert said in done.stderr
     assert "Give extract or import of all sites one list, --classes FILE" in done.stderr
+
+
+def test_a_label_is_that_of_the_column_that_is_asked_for(tmp_path):
+    """Of a sample with .cls and .json: the first counts, unless a key of the second is given."""
+    members = []
+    for i in range(4):
+        both = json.dumps({"label": "x", "site": f"s{i // 2}"}).encode()
+        of_one = {"png": png(), "cls": b"%d" % (i % 2), "json": both}
+        members += [(f"{i}.{end}", data) for end, data in of_one.items()]
+    tar(tmp_path / "s.tar", members)
+    assert open_dataset(f"webdataset:{tmp_path}", "train").classes == ("0", "1")
+    found = open_dataset(f"webdataset:{tmp_path}", "train", label_column="site")
+    assert (found.classes, found.labels.tolist()) == (("s0", "s1"), [0, 0, 1, 1])
+
+
+def test_the_other_parquet_files_may_lack_the_column_of_labels(tmp_path):
+    for split, more in (("train", {"label": ["a", "b"]}), ("test", {})):
+        parquet.write_table(pa.table({"image": [png()] * 2, **more}), tmp_path / f"{split}.parquet")
+    assert open_dataset(f"parquet:{tmp_path}", "train").classes == ("a", "b")

@@ -43,8 +43,9 @@ def import_embeddings(
     """Write the rows of ``embeddings`` as a feature file.
 
     .npz and .safetensors files have the arrays x and y. .parquet files have a column y, and a
-    column x of lists or one column for each feature. The options ``x`` and ``y`` give other names.
-    Columns have names, which are in the space: features come in the order of these, at every site.
+    column x of lists or one column for each feature, which the index of pandas and columns named
+    like ids are not. The options ``x`` and ``y`` give other names. Columns have names, which are in
+    the space: features come in the order of these, at every site.
     A feature file keeps its space and its classes. ``scale``: a file of `scaling`, by which rows
     are scaled; the space records it, and what becomes of values that are ``missing``. ``labels``
     names a file of labels for files without y; .npy files never have one. Features are read in

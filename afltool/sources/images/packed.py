@@ -72,10 +72,10 @@ def packed_files(request: DatasetRequest, ending: str) -> list[Path]:
     splits, rest = _by_split(request, ending)
     chosen = splits[request.split]
     if not chosen:
-        paths = {p.name for files in splits.values() for p in files}
+        names = sorted({*rest, *(p.name for files in splits.values() for p in files)})
         raise InvalidDataError(
             f"{request.spec}: expected {ending} files of the split {request.split}, found none "
-            f"among {len(paths) + len(rest)} ({shorten(sorted({*paths, *rest}))}). A name says "
+            f"among {sum(map(len, splits.values())) + len(rest)} ({shorten(names)}). A name says "
             "train or test; where none does, all are for training"
         )
     if twice := [name for name, n in Counter(p.stem for p in chosen).items() if n > 1]:
@@ -136,20 +136,13 @@ def from_files(
     if request.unlabelled:
         return make_unlabelled(request, ids, source, pictures)
     labels = [row[3] for row in rows]
-    classes = classes or class_names(request, labels, _labels_elsewhere(request, files, rows_of))
+    if not classes:
+        elsewhere: set[str] = set()  # the classes are those of both splits
+        splits = {} if request.classes else _by_split(request, files[0].suffix)[0]
+        with suppress(InvalidDataError, KeyError):  # where the other split has no labels
+            for path in (p for split in splits.keys() - {request.split} for p in splits[split]):
+                elsewhere |= {row[1] for row in rows_of(path)}
+        classes = class_names(request, labels, elsewhere)
     number = {label: i for i, label in enumerate(classes)}
     numbers = np.array([number[label] for label in labels], np.int64)
     return make_dataset(request, classes, ids, numbers, source, pictures)
-
-
-def _labels_elsewhere(
-    request: DatasetRequest, files: Sequence[Path], rows_of: Callable[[Path], Iterable[Row]]
-) -> set[str]:
-    """The labels of the other split, of which classes are, too; none where they are given."""
-    if request.classes is not None:
-        return set()
-    others, _ = _by_split(request, files[0].suffix)
-    paths = (p for split, paths in others.items() if split != request.split for p in paths)
-    with suppress(InvalidDataError):  # rows without labels have no classes
-        return {label for path in paths for _, label, *_ in rows_of(path)}
-    return set()

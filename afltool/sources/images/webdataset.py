@@ -73,7 +73,8 @@ def _rows(shard: Path, request: DatasetRequest, others: list[str]) -> Iterator[R
     lacking = []
     for key in sorted(samples, key=lambda key: samples[key].get("images", ("", "", 0))[2]):
         parts, of = samples[key], _FIELD.sub("", key)
-        text = "".join([parts[kind][0] for kind in (".cls", ".json") if kind in parts][:1])
+        texts = (parts[kind][0] for kind in (".cls", ".json") if kind in parts)
+        text = next(filter(None, texts), "")
         is_field = of != key and "images" in samples.get(of, ())
         bare = request.unlabelled and (len(parts) > 1 or not is_field)
         if "images" in parts and (text or bare):
