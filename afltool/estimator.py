@@ -18,6 +18,7 @@ from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
 from .heads.calibrated.head import CalibratedHead
 from .heads.checks import reported_scores
+from .heads.steps import solved, statistics_of
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
 from .math.metrics.decision import decided
@@ -209,7 +210,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """The head one phase further and its report, of which ``before`` was that until then."""
         try:
             with advised():
-                after, done = head.absorb(total)
+                after, done = solved(head, total)
             return after, done.report(before)
         except AflError as error:
             raise ValueError(f"the head cannot be solved: {error}") from error
@@ -237,8 +238,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return chosen
 
     def _gather(self, head: Head, X: NDArray[Any], codes: NDArray[np.int64]) -> Statistics:
-        sums, _ = head.gather(self._blocks(X, codes))
-        return replace(sums, context=self._context(head))
+        return statistics_of(head, self._blocks(X, codes), {}, self._context(head))[0]
 
     def _context(self, head: Head) -> Context:
         bits = self._bits()

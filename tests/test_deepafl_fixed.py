@@ -9,6 +9,7 @@ from problems import dense, total
 from rounds_of_heads import absorb, report_of
 from rounds_under_masks import Round, digest
 from test_conditions import labelled
+from test_steps import check_specs
 from threadpoolctl import threadpool_limits
 
 import afltool
@@ -79,7 +80,7 @@ def test_totals_are_the_same_bits_for_every_partition_order_and_blocking(way):
     while head.phase() is not None:
         whole = head.gather([(X, y)])[0]
         assert whole.exact
-        assert head.shapes(BITS) == {k: (a.shape, "i") for k, a in whole.arrays.items()}
+        check_specs(head, whole, BITS)
         for clients in (2, 30):
             owner = rng.integers(0, clients, len(y))
             mine = [np.flatnonzero(owner == k) for k in rng.permutation(clients)]

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from conftest import embeddings, fill
 from damage import forge
-from problems import sums
-from rounds_of_heads import absorb
 from test_bad_input import INPUT, MISMATCH, refused
 
 import afltool
@@ -19,8 +17,7 @@ from afltool.errors import MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
-from afltool.heads import OPTIONS, make_head
-from afltool.math.gram import FixedPoint
+from afltool.heads import OPTIONS
 from afltool.memory import Cache, Room
 from afltool.options.statistics import LocalStatsOptions
 from afltool.stages.local_stats import local_stats
@@ -48,25 +45,6 @@ def rounds(name, road, at, options=None):
         after = afltool.solve(total, at / f"{number}.h5", head=head)
         yield head, total, after
         head = after
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("bits", [9, None])
-def test_shapes_are_those_of_the_statistics(name, bits):
-    """What a head says its phase gathers is what it gathers, in every phase."""
-    rng = np.random.default_rng(0)
-    values = rng.integers(-500, 500, (60, 8)).astype(np.int16)
-    X = values / np.float32(2**9) if bits is None else FixedPoint(values, bits)
-    y = np.arange(60) % 4
-    head, phases = make_head(name, OPTIONS_OF[name]).bind(8, 4), 0
-    space = {"dim": 8, "fraction_bits": bits}
-    while head.phase() is not None:
-        found = replace(sums(head, X, y), context=Context(space, tuple("abcd")))
-        said = head.shapes(bits)
-        assert said == {k: (a.shape, a.dtype.kind) for k, a in found.arrays.items()}
-        assert said.keys() == found.arrays.keys()
-        head, phases = absorb(head, found).bind(8, 4), phases + 1
-    assert phases == {"deepafl": 3, "safle": 2, "softmax": 3}.get(name, 1)
 
 
 def misfits(arrays):

@@ -158,7 +158,7 @@ def test_the_interface_has_fourteen_public_methods():
     }
     assert public == {
         "phase", "phases", "gather", "absorb", "scores", "round_scores", "round_features",
-        "bind", "shapes", "arrays", "restore", "digest", "affine", "room",
+        "bind", "array_specs", "arrays", "restore", "digest", "affine", "room",
     }  # fmt: skip
 
 

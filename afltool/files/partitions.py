@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,8 @@ from .features import Features
 from .schema import provenance
 
 if TYPE_CHECKING:
-    from ..heads.base import Block, Shape
+    from ..heads.base import Block
+    from ..values.statistics import ArraySpec
 
 BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
 FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
@@ -271,16 +271,16 @@ class _Dealt:
     rows_digest: str
 
 
-def tell_disk(out: Path, files: int, shapes: Iterable[Shape], header: Mapping[str, Any]) -> None:
+def tell_disk(out: Path, files: int, specs: Iterable[ArraySpec], header: Mapping[str, Any]) -> None:
     """Say how much disk ``files`` client files take, and refuse when there is less.
 
-    ``shapes``: of the arrays in each; ``header``: of the features, whose space each repeats.
+    ``specs``: of the arrays in each; ``header``: of the features, whose space each repeats.
     """
-    each = list(shapes)
+    each = list(specs)
     beside = FILE_BYTES + len(canonical_json(header))
-    size = files * (beside + sum(8 * prod(shape) for shape, _ in each))
+    size = files * (beside + sum(8 * spec.size for spec in each))
     # Integers are stored as narrow as their values allow, perhaps compressed; reals are not.
-    least = files * (hdf5.LEAST_BYTES + sum(8 * prod(s) for s, kind in each if kind == "f"))
+    least = files * (hdf5.LEAST_BYTES + sum(8 * spec.size for spec in each if not spec.exact))
     log.info(
         "local-stats: %d files of at most %s, %s in all, into %s",
         files,

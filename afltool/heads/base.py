@@ -6,7 +6,7 @@
     absorb(total) -> (Head, Round)    server side: a new head, one phase further, and the record
     scores(X) -> (n, C)        `round_scores`, `round_features`: after each round; `affine`: W and b
     room(rows) -> bytes        what a thread takes for so many rows
-    bind, shapes               what fits together
+    bind, array_specs          what fits together
     arrays, restore, digest    the state, as files hold it
 
 A head is a frozen value: options, the numbers of features and classes, and state. Before any data
@@ -27,11 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
-from ..math.gram import FixedPoint, Rows, check_labels, real
+from ..math.blas import length
+from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, real
 from ..memory import NOTHING, Carried
 from ..values.arrays import Array, Digest, array_kind
-from ..values.names import Phase
-from ..values.statistics import Client, ClientId, Statistics, Sum, mark
+from ..values.names import CROSS, GRAM, Phase
+from ..values.statistics import ArraySpec, Client, ClientId, Statistics, Sum, mark
 from .options import HeadOptions
 
 NOBODY = -1  # the class of a row that is refused, in a file that `export` writes
@@ -104,7 +105,6 @@ class Round:
 
 
 Block = tuple[Rows, NDArray[np.int64]]
-Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
 Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
 
@@ -307,16 +307,20 @@ class Head(ABC):
             raise UsageError("bind the head to a number of classes first: head.bind(dim, classes)")
         return self.dim, self.classes
 
-    def shapes(self, bits: int | None) -> dict[str, Shape]:
-        """Shape and kind ('i' or 'f') of each array that the current phase gathers, by name.
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        """What each array is that the current phase gathers, by name; the head is bound.
 
-        ``bits``: fraction bits of fixed-point features, None for float32. By default they are read
-        from the statistics of zero rows; a head whose statistics take long to make overrides this.
+        ``bits``: fraction bits of fixed-point features, None for float32. By default shapes and
+        kinds are read from the statistics of zero rows, and no bound of a row is known; a head that
+        overrides this says its bounds, without which no masks can hide its sums.
         """
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
         sums, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
-        return {name: (a.shape, number_kind(a)) for name, a in sums.arrays.items()}
+        return {
+            name: ArraySpec(a.shape, "int" if number_kind(a) == "i" else "real")
+            for name, a in sums.arrays.items()
+        }
 
     # ------------------------------------------------------------ state, as files hold it
 
@@ -406,6 +410,18 @@ def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Ar
     """The arrays ``name`` with {} = first, first + 1, …, as long as there are any."""
     names = map(name.format, count(first))
     return tuple(arrays[one] for one in takewhile(arrays.__contains__, names))
+
+
+def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
+    """What XᵀX, one triangle, and XᵀY (side, C) are, of features and one-hot labels.
+
+    ``exact``: of int16 features, and a constant one of at most 2^15.
+    """
+    gram, cross = (length(side),), (side, classes)
+    if not exact:
+        return {GRAM: ArraySpec(gram, "real"), CROSS: ArraySpec(cross, "real")}
+    squares = ArraySpec(gram, "int", LARGEST_ENTRY**2)
+    return {GRAM: squares, CROSS: ArraySpec(cross, "int", LARGEST_ENTRY)}
 
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..options import flag
 from ..values.statistics import Statistics
-from .base import Head, Shape, number_kind
+from .base import Head, number_kind
 
 H = TypeVar("H", bound=Head)
 
@@ -44,7 +44,8 @@ def check_total(head: Head, total: Statistics) -> None:
             f"the total is of phase {total.phase!r}; the head's next one is {head.phase()!r}"
         )
     total.check_finite()
-    wanted = head.shapes(total.context.space.get("fraction_bits"))
+    specs = head.array_specs(total.context.space.get("fraction_bits")).items()
+    wanted = {name: (spec.shape, "i" if spec.exact else "f") for name, spec in specs}
     shapes = {name: (a.shape, number_kind(a)) for name, a in total.arrays.items()}
     if all(kind == "f" for _, kind in shapes.values()):
         wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
@@ -70,7 +71,7 @@ def reported_scores(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float
     return softmax_in_place(scores.copy())[0]
 
 
-def _said(found: Shape | None) -> str:
+def _said(found: tuple[tuple[int, ...], str] | None) -> str:
     if found is None:
         return "absent"
     return f"{found[0]} of {'integers' if found[1] == 'i' else 'reals'}"

@@ -13,7 +13,7 @@ rows gets means of 0; its score is −∞.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -28,8 +28,8 @@ from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_m
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64, Array
 from ..values.names import CROSS, GRAM, Phase
-from ..values.statistics import Statistics
-from .base import Block, Found, Gathered, Head, add_up, state
+from ..values.statistics import ArraySpec, Statistics
+from .base import Block, Found, Gathered, Head, add_up, products, state
 from .least_squares import fraction_bits
 from .options import DiscriminantOptions
 
@@ -92,6 +92,18 @@ class DiscriminantHead(Head):
         if self.options.rule == "qda":
             sums[GRAMS] = np.stack([_gram(X, y == c) for c in range(classes)])
         return sums
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        rule, (d, classes) = self.options.rule, self._bound()
+        both = products(d, classes, bits is not None)
+        if rule in ("lda", "fedcgs", "fed3r"):
+            return both
+        squares = {"naive-bayes": (SQUARES, (d, classes)), "qda": (GRAMS, (classes, length(d)))}
+        specs = {CROSS: both[CROSS]}
+        if rule in squares:
+            name, shape = squares[rule]
+            specs[name] = replace(both[GRAM], shape=shape)
+        return specs
 
     # ------------------------------------------------------------ server side
 

@@ -28,7 +28,8 @@ from ..options.evaluation import LEAST
 from ..values.arrays import I64, Array, canonical_json
 from ..values.bins import Bins, parse_bins, usual_bins
 from ..values.names import COUNTS, Phase
-from .base import Block, Gathered, Head, Shape
+from ..values.statistics import ArraySpec
+from .base import Block, Gathered, Head
 from .checks import reported_scores
 from .holding import HoldingHead, description
 from .options import HeadOptions
@@ -141,14 +142,14 @@ class Evaluation(HoldingHead):
     def phase(self) -> Phase:
         return COUNTS
 
-    def shapes(self, bits: int | None) -> dict[str, Shape]:
-        """All arrays are of integers, whatever the rows are."""
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        """All arrays are counts, whatever the rows are."""
         of_arrays = shapes_of(self.options, self._bound()[1])
-        return {name: (shape, "i") for name, shape in of_arrays.items()}
+        return {name: ArraySpec(shape, "count", 1) for name, shape in of_arrays.items()}
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         sums: dict[str, Array] = {
-            name: np.zeros(shape, np.int64) for name, (shape, _) in self.shapes(None).items()
+            name: np.zeros(spec.shape, np.int64) for name, spec in self.array_specs(None).items()
         }
         for X, labels in pieces(blocks, max(1, SCORES_AT_ONCE // self._bound()[1])):
             group, y = np.divmod(labels, self._bound()[1])

@@ -20,8 +20,8 @@ from ..math.gram import Products, Rows, row_product
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64
 from ..values.names import CROSS, GRAM, PHASE, Phase
-from ..values.statistics import Statistics
-from .base import Block, Found, Gathered, Head, state
+from ..values.statistics import ArraySpec, Statistics
+from .base import Block, Found, Gathered, Head, products, state
 from .options import LinearOptions
 
 
@@ -46,6 +46,10 @@ class LinearHead(Head):
         memory.need(16 * dim * dim, f"the gram of {dim} features")  # a square and two triangles
         G, H = Products.over(blocks, classes, self.options.intercept)
         return {GRAM: G, CROSS: H}, NOTHING
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        dim, classes = self._bound()
+        return products(dim + self.options.intercept, classes, bits is not None)
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """(G + λI) W = H; raises `NumericalError` when G does not determine W."""

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from .. import cores
 from ..errors import UsageError
 from ..math import gram
-from ..math.blas import length
 from ..math.gram import FixedPoint, Rows, real, rows_as
 from ..memory import NOTHING, Carried, Kept
 from ..values.arrays import F64, Array
 from ..values.names import CROSS, GRAM, PHASE, Phase
-from ..values.statistics import Statistics
-from .base import LAST, Block, Found, Gathered, Head, Shape, add_up, state
+from ..values.statistics import ArraySpec, Statistics
+from .base import LAST, Block, Found, Gathered, Head, add_up, products, state
 from .least_squares import fit
 from .options import FIXED, RandomFeaturesOptions
 from .projections import Projections, Tabled, in_fixed_point, projection
@@ -89,7 +88,7 @@ class RandomFeaturesHead(Head):
             classes, intercept = self._bound()[1], self.options.intercept
             G, H = gram.Products.over(blocks, classes, intercept, self._features)
             return {GRAM: G, CROSS: H}, NOTHING
-        side = self.shapes(None)[CROSS][0][0]
+        side = self.array_specs(None)[CROSS].shape[0]
         what = f"products of {side} random features"  # a square and a triangle for each thread
         parts = cores.each(
             self._products, blocks, lambda b: 12 * side * side + self.room(len(b[1])), what
@@ -104,12 +103,11 @@ class RandomFeaturesHead(Head):
         phi = self.lift(X)
         return {GRAM: gram.real_gram(phi), CROSS: gram.real_cross(phi, y, self._bound()[1])}
 
-    def shapes(self, bits: int | None) -> dict[str, Shape]:
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """Those of `gather`; this draws no random numbers."""
         o, (dim, classes) = self.options, self._bound()
         side = o.width + o.with_linear * dim + o.intercept
-        kind = "i" if o.compute == FIXED else "f"
-        return {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
+        return products(side, classes, o.compute == FIXED)
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         W, report = fit(total, self.options, validation)
@@ -128,7 +126,7 @@ class RandomFeaturesHead(Head):
             yield LAST, self.lift(X)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        return {} if self.weights is None else {"weights": self.shapes(None)[CROSS][0]}
+        return {} if self.weights is None else {"weights": self.array_specs(None)[CROSS].shape}
 
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..memory import NOTHING, Carried
 from ..options.features import MethodOptions, UnitsOptions
 from ..values.arrays import F64, I64
 from ..values.names import Phase
-from ..values.statistics import Statistics
+from ..values.statistics import ArraySpec, Statistics
 from .base import Block, Found, Gathered, Head, add_up, state
 from .options import HeadOptions
 
@@ -52,6 +52,21 @@ class ScalingHead(Head):
         o = self.options
         sums = dict(add_up(scaling.sums(x, o.unit_bits, o.bins, i) for i, x in _parts(blocks)))
         return sums if self.tells else scaling.untold(sums), NOTHING
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        """Those of `math.scaling.sums`, whatever type the features have."""
+        dim, o = self._bound()[0], self.options
+        value = ArraySpec((dim,), "int", scaling.LIMIT)
+        specs = {
+            "counts": ArraySpec((dim,), "count", 1),
+            "sums": value,
+            "squares": replace(value, shape=(3, dim)),
+            "minimum": value,
+            "maximum": value,
+        }
+        if o.bins:
+            specs["histogram"] = ArraySpec((dim, scaling.width(o.bins)), "count", 1)
+        return specs
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         o, sums = self.options, dict(total.arrays)

@@ -74,7 +74,7 @@ class Protected(Protection):
         from .differential import noise_of  # and SciPy's special functions
 
         shared_by = None if offers is None else offers.roster
-        shapes = {name: shape for name, (shape, _) in bound.shapes(rows.bits).items()}
+        shapes = {name: spec.shape for name, spec in bound.array_specs(rows.bits).items()}
         noise = noise_of(budget, context, rows.header["space"], shared_by, shapes)
         shapes[masking.COUNTS] = (len(rows.classes),)
         facts = noise.facts({name: prod(shape) for name, shape in shapes.items()})

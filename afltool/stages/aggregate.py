@@ -6,17 +6,19 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import cores, progress
-from ..errors import AflError, InputError, MismatchError, UsageError, naming
+from ..errors import InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
 from ..files.listing import expand, files_of_clients
 from ..files.statistics import clients_of, load_statistics, save_statistics
+from ..heads.steps import total_of
 from ..memory import NO_CACHE, Cache
 from ..options.shared import advised, on_cores
 from ..options.statistics import NO_LEAVING, AggregateOptions
@@ -89,7 +91,7 @@ def aggregate(
             else:
                 from ._pairwise import pairwise_total  # and SciPy, which takes a while to load
 
-                total = pairwise_total(_parts(ours), o.allow_repeats)
+                total = pairwise_total((part for _, part in _parts(ours)), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)
     if o.roster is not None:
         members.tell_signed(paths, o, out, read_header(out, "statistics")["digest"], check)
@@ -237,24 +239,17 @@ def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], 
 
 
 def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Statistics:
-    items = [*plus, *minus]
-    total: Sum | None = None
-    for number, part in enumerate(_parts(items)):
-        with naming(items[number].path, AflError):
-            if total is None:
-                total = Sum(part, repeats)
-            else:
-                total = total.add(part) if number < len(plus) else total.subtract(part)
-    assert total is not None
-    return total.result()
+    parts = _parts([*plus, *minus])
+    return total_of(islice(parts, len(plus)), parts, repeats)
 
 
-def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
+def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
+    loaded = cores.each(
+        lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
+    )
     with progress.task("aggregate", len(items), "files") as task:
-        for part in cores.each(
-            lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
-        ):
-            yield part
+        for item, part in zip(items, loaded, strict=True):
+            yield item.path, part
             task.advance()
             progress.stop_point()
 

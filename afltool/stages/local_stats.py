@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..files.partitions import ClientRows, tell_disk
 from ..files.statistics import Protection, load_statistics, save_statistics, weigh_statistics
 from ..heads import HEADS
 from ..heads.base import Block, Head, binding, sums_of
+from ..heads.steps import statistics_of
 from ..machine import FOLDS
 from ..memory import NO_CACHE, Cache
 from ..options import flag, refuse_unused
@@ -34,7 +34,7 @@ from ..options.statistics import LocalStatsOptions
 from ..partitions import Assignment, chosen_clients, draw_clients
 from ..values.arrays import Digest
 from ..values.names import Phase, check_apart, file_of_name, file_of_number, numbered
-from ..values.statistics import Client, ClientId, Context, Statistics
+from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
 from ._protection import protection_of
 
 
@@ -205,7 +205,7 @@ class _Job:
         make_folder(out)
         self.warn_of_few_rows(todo)
         if len(todo) > 1:
-            tell_disk(out, len(todo), self.head.shapes(self.rows.bits).values(), self.rows.header)
+            tell_disk(out, len(todo), self.specs, self.rows.header)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
             for _ in self._written(todo, paths, contents):
                 task.advance()
@@ -235,8 +235,7 @@ class _Job:
         block = self.rows.block_rows()
         large = [k for k in todo if self.clients.sizes[k] > block]
         small = [k for k in todo if self.clients.sizes[k] <= block]
-        shapes = self.head.shapes(self.rows.bits).values()
-        size = sum(3 * 8 * prod(shape) for shape, _ in shapes)  # a square, and two triangles
+        size = sum(3 * 8 * spec.size for spec in self.specs)  # a square, and two triangles
         written = map(work, self.clients.each(large))
         sizes, room = self.clients.sizes, self.head.room
         at_once = cores.each(
@@ -283,7 +282,7 @@ class _Job:
         n = min(3, len(clients) // OF_CLIENTS)
         if not (n and self.partition):
             return
-        if sum(8 * prod(s) for s, _ in self.head.shapes(self.rows.bits).values()) > WEIGHED_BYTES:
+        if sum(8 * spec.size for spec in self.specs) > WEIGHED_BYTES:
             return
         by_rows = sorted(clients, key=self.clients.sizes.__getitem__)
         middles = [(2 * i + 1) * len(by_rows) // (2 * n) for i in range(n)]
@@ -311,6 +310,10 @@ class _Job:
     def context(self) -> Context:
         header = self.rows.header
         return Context(header["space"], tuple(header["classes"]), binding(self.head))
+
+    @cached_property
+    def specs(self) -> list[ArraySpec]:
+        return list(self.head.array_specs(self.rows.bits).values())
 
     @cached_property
     def gamma(self) -> float:
@@ -346,9 +349,10 @@ class _Job:
     def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
         rows, carried = self.protection.blocks(blocks), self.between.carried(self.task, part)
-        statistics, left = self.head.gather(rows, self.who(clients), carried)
+        who, context = self.who(clients), self.context
+        statistics, left = statistics_of(self.head, rows, who, context, carried)
         self.between.left(self.task, part, left)
-        return replace(statistics, context=self.context)
+        return statistics
 
     def sum_of(self, clients: Sequence[int]) -> Statistics:
         """Statistics of the pooled rows of some clients, streamed once."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..files.hdf5 import recipe, up_to_date
 from ..files.outputs import make_folder
 from ..heads.base import Block, binding
 from ..heads.scaling import ScalingHead, ScalingOptions
+from ..heads.steps import statistics_of
 from ..math.rounding import Rounding
 from ..options.features import ScaleOptions
 from ..options.shared import advised, on_cores
@@ -63,13 +63,13 @@ def scale(
         client = {ClientId(name): Client(len(x), source=source)}
         found, columns = Rounding(space["dim"]), space.get(COLUMNS)
         with naming(rows, columns=columns):
-            sums, _ = head.gather(_blocks(x, o.unit_bits, found), client)
+            context = Context(space, ROWS, binding(head))
+            sums, _ = statistics_of(head, _blocks(x, o.unit_bits, found), client, context)
         if found.lost.any():
             raise InvalidDataError(
                 f"{rows}: units of 2^-{o.unit_bits} make {int(found.lost.sum())} features constant "
                 f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
             )
-        sums = replace(sums, context=Context(space, ROWS, binding(head)))
         make_folder(out)
         protection.save(path, sums, made_by, None, content)
     protection.say_next([path])

@@ -17,6 +17,7 @@ from ..files.statistics import load_statistics
 from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks
 from ..heads.checks import check_total, with_options
+from ..heads.steps import solved
 from ..memory import NO_CACHE, Cache
 from ..options.shared import advised
 from ..options.statistics import SolveOptions
@@ -54,12 +55,12 @@ def solve(
         if up_to_date(out, task.made_by, overwrite):
             return out
         begun = time.perf_counter()
-        solved, done = task.start.absorb(task.total, task.held_out)
-    rounds = done.taking(time.perf_counter() - begun)
+        after, done = solved(task.start, task.total, task.held_out)
+        rounds = done.taking(time.perf_counter() - begun)
     report = rounds.report(task.before) | ({"ridge_by": "AdaSSP"} if task.of_noise else {})
     context, clients = task.total.context, len(task.total.clients)
-    save_head(out, solved, task.made_by, context, cache, report, clients=clients)
-    _say(solved, out)
+    save_head(out, after, task.made_by, context, cache, report, clients=clients)
+    _say(after, out)
     return out
 
 

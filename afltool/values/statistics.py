@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,32 @@ def same_source(
 MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
 #: Arrays of these names are no sums: the law by which they are joined.
 EXTREMES = {"minimum": np.minimum, "maximum": np.maximum}
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What an array of statistics is, whatever rows it is of: the head that gathers it says so.
+
+    Attributes:
+        shape: its shape.
+        kind: 'count' of rows, from 0 on; 'int', exact sums; both int64. 'real', float64.
+        per_row: no row adds more than this to an entry, in magnitude and in the array's units;
+            infinite where no bound is known. An array in `EXTREMES` stays within it.
+    """
+
+    shape: tuple[int, ...]
+    kind: Literal["count", "int", "real"]
+    per_row: float = math.inf
+
+    @property
+    def exact(self) -> bool:
+        """Whether it holds integers, so that sums do not depend on their order."""
+        return self.kind != "real"
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)

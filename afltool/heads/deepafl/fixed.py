@@ -38,11 +38,20 @@ from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
 from ..projections import Tabled, activated, in_fixed_point, projection
 from .learned import Learned
-from .network import ENERGY, OF_LABELS, PHI, RECONSTRUCTION, Labels, Layers, State, Sums
+from .network import (
+    ENERGY,
+    LARGEST_RESIDUAL,
+    OF_LABELS,
+    PHI,
+    RECONSTRUCTION,
+    Labels,
+    Layers,
+    State,
+    Sums,
+)
 from .options import BLOCK, CASCADE, DeepAFLOptions
 
 RESIDUAL_BITS = 20
-LARGEST_RESIDUAL = 2**24  # so that a row adds at most 2^39 to a sum, see `privacy.terms`
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)
 RIGHT_BITS = 22  # of U, whose columns have length 1
 
@@ -174,7 +183,7 @@ def exact_product(phi: Array, W: F64) -> tuple[F64, float]:
 class FixedSums(Sums):
     """Sums of int16 rows, int64; residuals have `RESIDUAL_BITS` fraction bits."""
 
-    kind = "i"
+    exact = True
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.bits, self._skips = options.fixed, not options.no_skip

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import ClassVar, Self
 
 from ... import cores
@@ -29,12 +28,12 @@ from ...math.gram import Rows
 from ...memory import NOTHING, Carried
 from ...values.arrays import F64, Array
 from ...values.names import Phase
-from ...values.statistics import Statistics
-from ..base import Block, Facts, Found, Gathered, Head, Round, Shape, add_up
+from ...values.statistics import ArraySpec, Statistics
+from ..base import Block, Facts, Found, Gathered, Head, Round, add_up
 from ..options import FIXED
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, MARKS, Learned, every_phase
-from .network import PHI, Layers, State, Sums, of_block, of_state, of_weights, shapes
+from .network import PHI, Layers, State, Sums, array_specs, of_block, of_state, of_weights
 from .options import WEIGHTS, DeepAFLOptions
 from .solving import advance, direct_mse, replayed
 
@@ -110,15 +109,15 @@ class DeepAFLHead(Head):
 
     def _each_room(self, rows: int) -> int:
         """Bytes for the sums of so many rows: a square and two triangles, and the rows."""
-        sums = self.shapes(None).values()
-        return self.room(rows) + 24 * sum(prod(shape) for shape, _ in sums)
+        specs = self.array_specs(None).values()
+        return self.room(rows) + 24 * sum(spec.size for spec in specs)
 
     def _columns(self, dim: int) -> int:
         phi, hidden = self.options.widths
         return dim + phi + hidden * (self.options.depth if self.phase() == JOINT else 1)
 
-    def shapes(self, bits: int | None) -> dict[str, Shape]:
-        return shapes(self.options, self.learned, self._bound()[1], self.sums.kind)
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        return array_specs(self.options, self.learned, self._bound()[1], self.sums.exact)
 
     # ------------------------------------------------------------ server side
 

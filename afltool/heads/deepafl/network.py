@@ -16,20 +16,31 @@ int16.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ...math.blas import length
-from ...math.gram import Rows, add_product, dim, product, real_cross, real_gram, rows_as
+from ...math.gram import (
+    LARGEST_ENTRY,
+    Rows,
+    add_product,
+    dim,
+    product,
+    real_cross,
+    real_gram,
+    rows_as,
+)
 from ...values.arrays import F64, Array, Digest, Once
 from ...values.names import CROSS, GRAM, Phase
-from ...values.statistics import Statistics
-from ..base import Shape
+from ...values.statistics import ArraySpec, Statistics
+from ..base import products
 from ..projections import Projection, Projections, activate
 from .learned import JOINT, MOVED, Learned
-from .options import ACTIVATED, RESIDUAL, WEIGHTS, DeepAFLOptions
+from .options import ACTIVATED, BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
+LARGEST_RESIDUAL = 2**24  # of fixed point, so that a row adds at most 2^39 to a sum
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)
 State = dict[str, Array]
@@ -154,7 +165,7 @@ class Sums:
     A number format of its own overrides all of it.
     """
 
-    kind = "f"  # or 'i', see `base.Shape`
+    exact = False  # whether they are integers
 
     def gram(self, rows: Array) -> Array:
         """rowsᵀ rows, one triangle."""
@@ -235,18 +246,27 @@ def of_block(
     return found
 
 
-def shapes(o: DeepAFLOptions, learned: Learned, classes: int, kind: str) -> dict[str, Shape]:
-    """Shapes of what the next phase gathers; this draws no random numbers."""
+def array_specs(
+    o: DeepAFLOptions, learned: Learned, classes: int, exact: bool
+) -> dict[str, ArraySpec]:
+    """What the next phase gathers; this draws no random numbers.
+
+    In a block rows are multiplied by residuals, unless there is no skip connection.
+    """
     phase, (phi, hidden) = learned.phase(o) or Phase(), o.widths
     if o.incremental and phase.kind == WEIGHTS and learned.blocks:
         U = learned.blocks[-1].U
         rank = hidden if U is None else U.shape[-1]
-        return {MOVED: ((phi, rank), kind), CROSS: ((rank, classes), kind)}
+        return {MOVED: ArraySpec((phi, rank), "real"), CROSS: ArraySpec((rank, classes), "real")}
     side = phi if phase.kind == WEIGHTS else hidden
     side = phi + o.depth * hidden if phase == JOINT else side
-    found: dict[str, Shape] = {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
+    found = products(side, classes, exact)
+    squares, block = found[GRAM], phase.kind == BLOCK
+    residual = ArraySpec((side, phi), squares.kind, LARGEST_ENTRY * LARGEST_RESIDUAL)
+    if block and not o.no_skip:
+        found[CROSS] = replace(residual, shape=(side, classes))
     if o.reconstruction and phase != JOINT:
-        found[RECONSTRUCTION] = (side, phi), kind
-        energy = (phi,) if kind == "i" else (1,)  # of fixed point, one number a feature
-        found |= {ENERGY: (energy, kind)} if phase.kind == WEIGHTS else {}
+        found[RECONSTRUCTION] = residual if block else replace(squares, shape=(side, phi))
+    if o.reconstruction and phase.kind == WEIGHTS:  # of fixed point, one number a feature
+        found[ENERGY] = replace(squares, shape=(phi,) if exact else (1,))
     return found

@@ -21,13 +21,25 @@ from numpy.typing import NDArray
 from ... import cores
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
+from ...math.counts import pair_count
 from ...math.gram import Rows, real
 from ...memory import NOTHING, Carried
 from ...progress import log
 from ...values.arrays import F64, Array
-from ...values.names import Phase
-from ...values.statistics import Statistics
-from ..base import LAST, Block, Found, Gathered, Head, Source, add_up, expect_shape, state
+from ...values.names import CROSS, Phase
+from ...values.statistics import ArraySpec, Statistics
+from ..base import (
+    LAST,
+    Block,
+    Found,
+    Gathered,
+    Head,
+    Source,
+    add_up,
+    expect_shape,
+    products,
+    state,
+)
 from . import thresholds as th
 from .counting import Collector
 from .cuts import FEDERATED, EvenSteps, WasRead
@@ -90,6 +102,20 @@ class SafleHead(Head):
         for counted in cores.each(collector.of, blocks, lambda b: sums + self.room(len(b[1]))):
             collector.add(counted)
         return collector.result(), NOTHING
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        o, (dim, classes) = self.options, self._bound()
+        if self.phase() == HISTOGRAM:
+            return {HISTOGRAM: ArraySpec((dim, len(cd.grid(bits))), "count", 1)}
+        experts, codes = o.experts_for(dim), o.size - 1
+        specs = {
+            "labels": ArraySpec((experts, o.size, classes), "count", 1),
+            "pairs": ArraySpec((pair_count(experts), codes, codes), "count", 1),
+        }
+        if not o.with_linear:
+            return specs
+        raw = products(dim, classes, bits is not None)
+        return {**specs, **raw, "sums": replace(raw[CROSS], shape=(experts, codes, dim))}
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""

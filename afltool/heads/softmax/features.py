@@ -19,7 +19,7 @@ from ...math.gram import FixedPoint, Rows, real
 from ...math.softmax import Buffers, Coded, Dense, Design
 from ...values.arrays import F64, Array, Digest
 from ...values.names import CROSS, GRAM, Phase
-from ...values.statistics import Statistics
+from ...values.statistics import ArraySpec, Statistics
 from ..base import Block, Head, Source
 from ..least_squares import fraction_bits
 from ..linear import LinearHead
@@ -80,6 +80,14 @@ class SoftmaxFeatures:
     def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
         """The additive arrays of the phase, summed over rows that arrive in blocks."""
         return self.head.gather(blocks)[0].arrays
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        """Those of `sums`, of features with so many fraction bits or real ones."""
+        return self.head.array_specs(self.exact_bits(bits))
+
+    def exact_bits(self, bits: int | None) -> int | None:
+        """Fraction bits of Φ, made of features with ``bits``; None where Φ is real."""
+        return bits
 
     def learned(self, total: Statistics) -> Self | None:
         """The features after the histograms; None after the last phase."""
@@ -149,6 +157,9 @@ class RandomFeatures(SoftmaxFeatures):
     def columns(self, dim: int) -> int:
         return self.options.width + dim * self.options.with_linear + 1
 
+    def exact_bits(self, bits: int | None) -> int | None:
+        return None if self.options.compute == "float32" else bits
+
     def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
         return super().sums((self.lifted(X)[0], y) for X, y in blocks)
 
@@ -181,6 +192,13 @@ class CodedFeatures(SoftmaxFeatures):
         for name, array in self.head.arrays().items():  # the thresholds, once they are learned
             key.array(name, array, "<f8")
         return key.hex()
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        return self.head.array_specs(bits)
+
+    def exact_bits(self, bits: int | None) -> int | None:
+        """Codes alone are integers in units of one, of any features."""
+        return bits if self.head.options.with_linear else 0
 
     @cached_property
     def coder(self) -> cd.Coder:

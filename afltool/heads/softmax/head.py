@@ -25,12 +25,12 @@ from ... import cores, memory
 from ...errors import InvalidDataError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
-from ...math.gram import Rows
+from ...math.gram import LARGEST_ENTRY, Rows
 from ...math.softmax import Buffers, Design
 from ...memory import NOTHING, Carried
 from ...values.arrays import F64, Array
 from ...values.names import Phase
-from ...values.statistics import Statistics
+from ...values.statistics import ArraySpec, Statistics
 from ..base import LAST, Block, Found, Head, Source, add_up, state
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
@@ -115,6 +115,20 @@ class SoftmaxHead(Head):
 
     def _columns(self, dim: int) -> int:
         return dim + (self.options.width if self.options.features == "random" else 0)
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        if self.rounds is None:
+            return self.features.array_specs(bits)
+        dim, classes = self._bound()
+        loss = ArraySpec((1,), "real")
+        if self.features.exact_bits(bits) is not None:
+            # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
+            # loss, unless its class has a probability of e^−32768.
+            loss = ArraySpec((1,), "int", LARGEST_ENTRY << sm.BITS)
+        return {
+            "gradient": replace(loss, shape=(self.features.columns(dim), classes)),
+            "loss": loss,
+        }
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds of the features, the start, or one step from a gradient."""
