@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from fnmatch import fnmatch
 from functools import cache
 from itertools import pairwise
@@ -31,20 +32,18 @@ LAYERS = (
     ("partitions",),
     ("heads",),
     ("files",),
-    ("sources", "privacy"),
+    ("sources",),
     ("exporting",),
     ("show",),
     ("stages", "estimator", "keywords"),
     ("plans",),
-    ("courier",),
     ("cli",),
     ("rivals",),
     ("papers",),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 ROOT_MODULE = {"__version__"}  # all that a module may take from the package itself
-APART = {"papers", "rivals"}  # their commands come through doors, see pyproject.toml
-PROTECTION = "stages._protection"
+APART = {"papers", "rivals", "federation"}  # their commands come through doors, see pyproject.toml
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -120,11 +119,26 @@ def test_imports_point_downwards():
                 assert HEIGHT[layer(target)] < HEIGHT[layer(module)], f"{module}:{line} → {target}"
 
 
-def test_the_main_part_never_imports_papers_nor_rivals():
+def test_the_main_part_never_imports_papers_rivals_nor_federation():
     """The package itself names their functions as text, which loads nothing."""
     for module in MODULES.keys() - {"__init__", "__main__"}:
         if layer(module) not in APART:
             assert not {layer(target) for target, _, _ in ours(module)} & APART, module
+
+
+OF_SESSIONS = {"cryptography", "nacl", "bcrypt", "fsspec", "flwr"}
+
+
+def test_the_core_needs_nothing_of_sessions():
+    """What they need is installed with afltool[session] alone."""
+    for module in MODULES:
+        if layer(module) != "federation":
+            assert not {name for name, _ in foreign(module)} & OF_SESSIONS, module
+    wanted = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
+    core = " ".join(wanted["dependencies"])
+    session = " ".join(wanted["optional-dependencies"]["session"])
+    assert not [name for name in ("cryptography", "pynacl", "bcrypt") if name in core]
+    assert [name for name in ("cryptography", "pynacl", "bcrypt") if name not in session] == []
 
 
 def test_papers_know_the_rivals_at_one_place():
@@ -195,13 +209,11 @@ def test_one_stage_never_imports_another():
 
 ONLY = {
     "h5py": {"files"},
-    "fsspec": {"courier.depot"},
     "torchvision": {"sources.images.*", "sources.backbones.*"},
     "timm": {"sources.backbones.*"},
     "PIL": {"sources.images.*", "sources.backbones.*"},
     "sklearn": {"sources.images.*", "estimator"},
     "pickle": {"sources.images.*"},
-    "cryptography": {"privacy"},
     "matplotlib": {"show", "papers.plots"},
     "typer": {"cli", "papers.commands", "rivals.commands"},
     "rich": {"cli", "show"},
@@ -381,18 +393,6 @@ def test_the_layers_are_the_ones_of_the_documentation():
     """errors below values below math below heads below files below stages below cli."""
     order = ("errors", "values", "math", "heads", "files", "show", "stages", "plans", "cli")
     assert all(HEIGHT[a] < HEIGHT[b] for a, b in pairwise(order))
-
-
-def test_the_flower_app_imports_itself_and_flower_alone():
-    """It lies outside the package and runs in an environment without afltool."""
-    folder = ROOT.parent / "integrations" / "flower" / "afltool_flower"
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                assert (node.level, (folder / f"{node.module}.py").exists()) == (1, True), path
-            elif isinstance(node, ast.ImportFrom | ast.Import):
-                found = [node.module] if isinstance(node, ast.ImportFrom) else node.names
-                assert "afltool" not in str([getattr(one, "name", one) for one in found]), path
 
 
 def test_the_house_stays_as_simple_as_it_became():

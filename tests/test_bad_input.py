@@ -856,7 +856,6 @@ def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, t
 @pytest.mark.parametrize(("words", "said"), [
     (("plot", "roc", "{head}", "-o", "p.png"), "expected what evaluate -o wrote, which is UTF-8"),
     (("table", "{head}"), "head.h5 is not a folder"),
-    (("roster", "{head}", "--head", "linear", "-o", "r.json"), "expected a message of afltool"),
 ])  # fmt: skip
 def test_a_file_of_another_kind_is_said_where_a_text_is_read(road, cli, words, said):
     refused = cli(*(word.format(head=road.head) for word in words))

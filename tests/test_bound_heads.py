@@ -101,16 +101,3 @@ def test_the_same_command_again_and_another_binding(made, tmp_path, cli):
     assert "bound" in cli(*say, "--space", made["dim"]).stderr
     assert "bound" in cli(*say).stderr
     assert cli("head", "linear", "--space", made["head"], "-o", tmp_path / "x.h5").exit_code == 2
-
-
-def test_a_roster_takes_the_binding_of_its_head(made, tmp_path, cli):
-    public = afltool.keys(["a", "b", "c"], tmp_path)
-    roster = afltool.roster(public, tmp_path / "r.json", head=str(made["head"]))
-    assert info(roster)["space"]["dim"] == 8
-    assert info(roster)["classes"] == info(made["good"])["classes"]
-    other = cli(
-        "roster", *public, "--head", made["head"], "--space", made["dim"], "-o", tmp_path / "s.json"
-    )
-    assert other.exit_code == MISMATCH
-    for part in ("space.dim", str(made["dim"]), str(made["head"])):
-        assert part in other.stderr

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from federations import Federation
 from problems import dense, total
 from rounds_of_heads import absorb, report_of
-from rounds_under_masks import Round, digest
 from test_conditions import labelled
 from test_steps import check_specs
 from threadpoolctl import threadpool_limits
 
-import afltool
-from afltool.errors import InvalidDataError, NumericalError, UsageError
+from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import conditions, make_head
-from afltool.heads.base import binding
 from afltool.heads.deepafl.fixed import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
 from afltool.heads.deepafl.learned import Learned
 from afltool.heads.deepafl.options import DeepAFLOptions
@@ -25,8 +21,6 @@ from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode
 from afltool.math.sandwich import LowRank
 from afltool.memory import Remembered
-from afltool.values.names import Phase
-from afltool.values.statistics import Statistics
 
 C, D, BITS = 4, 6, 9
 WAYS = {
@@ -294,66 +288,3 @@ def test_tables_hold_every_activation(activation):
     reach = len(entries) // 2
     found = entries[np.rint(z * 2.0 ** (10 + FINER)).astype(int) + reach] * 2.0**-10
     assert np.abs(found - activate(activation, z.copy()[None])[0]).max() <= 2.0**-11
-
-
-# ---------------------------------------------------------------- under masks
-
-
-@pytest.mark.parametrize(
-    "way", ["plain", "(89) in one round", pytest.param("(88)", marks=pytest.mark.slow)]
-)
-def test_under_masks_the_total_is_the_same_in_every_phase(way, tmp_path):
-    """Four members; one drops out after its offer."""
-    X, y = rows(60)
-    head, number = begun(**{**WAYS[way], "layers": 1}), 0
-    while head.phase() is not None:
-        federation = Federation(tmp_path / str(number), 4, 3, head=binding(head))
-        found = {name: head.gather([(X[k::4], y[k::4])])[0] for k, name in enumerate(federation.me)}
-        stayed = list(federation.me)[1:]
-        got = federation.sum_under_masks(federation.offers(), found, stayed, head.phase())
-        wanted = total(found[name] for name in stayed)
-        assert got.digest() == wanted.digest()
-        head, number = absorb(head, wanted), number + 1
-
-
-def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
-    """The residuals of a block have 24 bits, so its bound is that of gradients."""
-    head = {"name": "deepafl", "phase": "block-1", "digest": "ab" * 32}
-    most = Federation(tmp_path, 3, head=head).roster.max_rows
-    assert 3 * most * 2**39 <= 2**63 - 1 < 3 * (most + 1) * 2**39
-    weights = Federation(tmp_path / "w", 3, head={**head, "phase": "weights-0"}).roster.max_rows
-    assert weights // most == 2**9
-    federation = Federation(tmp_path / "b", 3, head=head)
-    rows = np.array([federation.roster.max_rows + 1])
-    with pytest.raises(InvalidDataError, match="make a roster with a larger --max-rows"):
-        federation.masked(federation.offers(), "site-0", Statistics(Phase("block-1"), {}, rows))
-    large = Statistics(
-        Phase("block-1"), {"gram": np.array([federation.roster.limit + 1])}, rows - 1
-    )
-    with pytest.raises(NumericalError, match="so that the sum fits into int64"):
-        federation.masked(federation.offers(), "site-0", large)
-
-
-@pytest.mark.slow
-def test_a_network_is_trained_under_masks_through_files(tmp_path):
-    """Every round with a roster of its own; the head is the one of plain files."""
-    made = Round(tmp_path, 3, rows=30)
-    options = {"width": 8, "layers": 1, "compute": "fixed"}
-    heads = [afltool.head("deepafl", tmp_path / f"{k}-0.h5", options=options) for k in "ab"]
-    for number in range(3):
-        made.head = heads[0]
-        made.new_roster(f"roster-{number}.json")
-        masked = made.whole(made.sites, made.sites)
-        made.folder = tmp_path / f"plain-{number}"
-        plain = [
-            afltool.local_stats(tmp_path / f"{s}.h5", heads[1], made.folder, client=s)
-            for s in made.sites
-        ]
-        made.folder = tmp_path
-        summed = afltool.aggregate(plain, tmp_path / f"sum-{number}.h5")
-        assert digest(masked) == digest(summed)
-        heads = [
-            afltool.solve(one, tmp_path / f"{k}-{number + 1}.h5", head=head)
-            for k, one, head in zip("ab", (masked, summed), heads, strict=True)
-        ]
-    assert digest(heads[0]) == digest(heads[1])

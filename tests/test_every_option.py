@@ -183,13 +183,6 @@ def needed(cls):
     return {**found, **({"backbone": "resnet18", "data": "digits"} if "data" in found else {})}
 
 
-PAIRS = {  # of options that need each other, which `check` says with its reasons
-    "mask": {"sign": Path("k.key"), "roster": Path("r.json")},
-    "offers": {"key": Path("k.key"), "roster": Path("r.json")},
-    "key": {"offers": (Path("o"),), "roster": Path("r.json")},
-}
-
-
 @pytest.mark.parametrize(("cls", "name", "other", "wanted"), CONDITIONS)
 def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, wanted, caplog):
     known = {f.name: f for f in fields(cls)}
@@ -209,10 +202,9 @@ def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, w
         return
     others = other.split(ANY)
     wrong = {one: violating(known[one], wanted) for one in others}
-    more = {k: v for one in others for k, v in PAIRS.get(one, {}).items() if wanted is ABSENT}
 
     def made():
-        return cls(**{**given, **satisfied(cls, name), **more, **wrong})
+        return cls(**{**given, **satisfied(cls, name), **wrong})
 
     if known[name].metadata["of_axes"]:  # named, and not refused
         _tell.cache_clear()
@@ -225,9 +217,7 @@ def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, w
         said = str(told.value)
     assert flag(others[-1]) in said
     assert "is used only with" in said or "is not used with" in said
-    right = {**given, **PAIRS.get(name, {}), **satisfied(cls, name)}
-    for one in list(right):
-        right |= {k: v for k, v in PAIRS.get(one, {}).items() if k not in right}
+    right = {**given, **satisfied(cls, name)}
     assert text_form(getattr(cls(**right), name)) == given[name]
 
 
@@ -308,8 +298,6 @@ def test_an_option_that_a_command_does_not_use_is_refused(path, name, only, cli)
      "--weights-seed is used only with --weights random; found default"),
     (["extract", "--data", "digits", "--backbone", "resnet18", "--seed", 3],
      "--seed is used only with --weights random"),
-    (["local-stats", "{train}", "--head", "linear", "--client", "a", "--passphrase-file", "p"],
-     "--passphrase-file is used only with --sign"),
 ])  # fmt: skip
 def test_what_was_dropped_in_silence_is_refused(line, said, road, tmp_path, cli):
     words = [str(word).format(**vars(road)) for word in line]

@@ -145,7 +145,6 @@ def asking(words):
         ("run --da", ["--data", "--data-root"]),
         ("extract --precision ", ["fp32", "bf16", "fp16"]),
         ("sol", ["solve"]),
-        ("keys ", ["new", "lock"]),
     ],
 )
 def test_the_shell_completes_names_and_values(words, expected):

@@ -93,21 +93,13 @@ def words(options):
 
 @pytest.mark.slow
 def test_everything_else_of_the_table_in_the_docs_runs(road, tmp_path):
-    """Convert, split, predict of features, study, table, report, plot, keys and masks."""
+    """Convert, split, predict of features, study, table, report and plot."""
     at = tmp_path
     study = at / "s.toml"
     study.write_text(
         f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
         'seed = [0, 1]\nhead = ["linear", "discriminant"]\n'
     )
-    names = "ann", "bo", "cy"
-    public = [at / f"keys/{name}.pub" for name in names]
-    terms = ["--roster", at / "r.json"]
-    key = {name: ["--key", at / f"keys/{name}.key"] for name in (*names, "server")}
-    offers, sent, total = at / "offers", at / "sent", at / "sum.h5"
-    mine = {name: ["--client", name, "--head", road.head0, "-o", sent] for name in names}
-    added = ["aggregate", sent, *terms, "--offers", offers, *key["server"], "-o", total]
-    revealed = ["mask", "reveal", at / "sum.request.json", *terms, "--offers", offers]
     lines = [
         ["convert", road.train, "--fraction-bits", 3, "-o", at / "small.h5"],
         ["split", road.train, "--test", 0.2, "-o", at / "parts"],
@@ -116,20 +108,10 @@ def test_everything_else_of_the_table_in_the_docs_runs(road, tmp_path):
         ["table", at / "S"],
         ["report", at / "S", "-o", at / "S.html"],
         ["plot", "partition", road.clients, "-o", at / "S.png"],
-        ["keys", "new", *names, "server", "-o", at / "keys"],
-        ["roster", *public, "--head", road.head0, "--server", at / "keys/server.pub",
-         "--threshold", 2, "-o", at / "r.json"],
-        *(["mask", "offer", *terms[1:], *key[name], "-o", offers] for name in names),
-        *(["local-stats", road.train, *mine[name], *terms, "--sign", key[name][1], "--mask", offers]
-          for name in names),
-        added,
-        *([*revealed, *key[name], "-o", at / "reveals"] for name in names),
-        [*added, "--reveal", at / "reveals"],
-        ["verify", total],
-    ]  # fmt: skip
+    ]
     codes, done = without(TORCH, *lines)
     assert codes == [0] * len(lines), done.stderr
-    assert {"p.csv", "S.html", "S.png", "sum.h5"} <= {path.name for path in at.iterdir()}
+    assert {"p.csv", "S.html", "S.png"} <= {path.name for path in at.iterdir()}
     assert "discriminant" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Files of version 0.1.0, made by its own commands, are read, added, solved and gone on with."""
+"""Files of older versions are read, added, solved and gone on with; what sessions sent is not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import json
 import tarfile
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+from damage import forge
 
-OLD = Path(__file__).parent / "golden" / "afltool-0.1.0.tar.gz"
+from afltool.files.hdf5 import read_header
+
+GOLDEN = Path(__file__).parent / "golden"
+OLD = GOLDEN / "afltool-0.1.0.tar.gz"
 HEADS = ("linear", "random-features", "discriminant", "safle", "softmax", "deepafl")
 
 
@@ -87,3 +93,65 @@ def test_an_old_run_is_gone_on_with(old, cli, tmp_path, missing):
     expected = json.loads((old / "run" / "06-metrics.json").read_text())
     found = gone_on(old, cli, tmp_path, missing)
     assert (found["top1"], found["confusion"]) == (expected["top1"], expected["confusion"])
+
+
+# ---------------------------------------------------------------- what sessions left
+
+
+def test_an_old_total_with_noise_is_solved_with_a_ridge_that_is_given(cli, tmp_path):
+    noisy = GOLDEN / "noisy-shared.h5"
+    assert told(cli, "info", noisy, "--json")["context"]["noise"]["epsilon"] == 1
+    done = cli("solve", noisy, "-o", tmp_path / "head.h5")
+    assert done.exit_code == 2
+    assert "noisy-shared.h5 is a sum with noise: give the ridge of its head" in done.stderr
+    assert not (tmp_path / "head.h5").exists()
+    told(cli, "solve", noisy, "--ridge", "1e6", "-o", tmp_path / "head.h5")
+    assert told(cli, "info", tmp_path / "head.h5", "--json")["report"]["ridge"] == 1e6
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "aggregate", "solve"])
+@pytest.mark.parametrize("what", ["signed", "masked"])
+def test_what_a_member_sent_in_a_session_names_the_version_that_reads_it(
+    cli, road, tmp_path, what, command
+):
+    path, one = tmp_path / "client.h5", next(iter(sorted(road.stats.iterdir())))
+    header = read_header(one)
+    versions = {**header["provenance"], "afltool": "0.3.0"}
+    forge(one, path, {"provenance": versions, "seal": {"by": "north"}})
+    if what == "masked":
+        with h5py.File(path, "r+") as file:
+            del file["class_counts"]
+            file.attrs["afltool_format"] = np.bytes_(b"masked")
+    out = ["-o", tmp_path / "x.h5"] if command in ("aggregate", "solve") else []
+    done = cli(command, path, *out)
+    assert done.exit_code == 3
+    said = " ".join(done.stderr.split())
+    assert f"{path} was sent by a member of a session of afltool 0.3.0" in said
+    assert "finish the session with that version" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (command, option)
+        for command, options in {
+            "local-stats": "mask sign roster again dp-epsilon dp-delta clip passphrase-file",
+            "aggregate": "roster offers key reveal check passphrase-file",
+            "scale": "mask sign roster",
+            "evaluate": "mask sign roster dp-epsilon",
+        }.items()
+        for option in options.split()
+    ],
+)
+def test_options_of_protection_are_unknown(cli, road, tmp_path, command, option):
+    """One that is accepted and does nothing would leave what it promises to protect open."""
+    words = {
+        "local-stats": ["local-stats", road.train, "--head", "linear", "--client", "a"],
+        "aggregate": ["aggregate", road.stats],
+        "scale": ["scale", road.train],
+        "evaluate": ["evaluate", road.head, road.test, "--counts"],
+    }
+    done = cli(*words[command], f"--{option}", "1", "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert f"No such option: --{option}" in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()

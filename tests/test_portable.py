@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -43,6 +44,7 @@ def test_a_run_that_puts_rows_aside_works_without_what_linux_has(road, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("afltool.federation") is None, reason="it has the page's commands")
 def test_the_consortium_tutorial_works_without_what_linux_has(tmp_path):
     hidden = json.dumps([MODULES, NAMES])
     code = (

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds_under_masks import Round
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 import afltool
@@ -164,39 +163,6 @@ def test_law_subtraction_where_no_extreme_leaves(tmp_path):
     assert info(left)["digest"] == info(files[1])["digest"]
     with pytest.raises(MismatchError, match=r"the (minimum|maximum) of feature 0 .* is its own"):
         afltool.aggregate([total], tmp_path / "no.h5", subtract=[files[1]])
-
-
-@pytest.mark.slow
-def test_under_masks_extremes_do_not_leave(tmp_path, rows):
-    round_ = Round(tmp_path, 3)
-    sites = [f"site-{i}.npz" for i in range(3)]
-    round_.head = "scaling"
-    roster = round_.new_roster("scaling.json")
-    offers = round_.offer(round_.sites)
-    files = [
-        afltool.scale(
-            tmp_path / name, tmp_path / "masked", sign=round_.key(name[:-4]), roster=roster,
-            mask=(offers,),
-        )
-        for name in sites
-    ]  # fmt: skip
-    plain = [afltool.scale(tmp_path / name, tmp_path / "plain") for name in sites]
-    request = round_.aggregate(files)
-    total = round_.aggregate(files, reveal=(round_.reveal(round_.sites, request),))
-    found, known = load_statistics(total), load_statistics(
-        afltool.aggregate(plain, tmp_path / "plain.h5")
-    )  # fmt: skip
-    for name in ("counts", "sums", "squares", "histogram"):
-        np.testing.assert_array_equal(found.arrays[name], known.arrays[name])
-    heads = [load_solved_head(solve(total, tmp_path / "m.h5", head_options={"method": "minmax"}))]
-    heads += [load_solved_head(solve(tmp_path / "plain.h5", tmp_path / "p.h5",
-                                     head_options={"method": "minmax"}))]  # fmt: skip
-    assert [one.report["exact"] for one in heads] == [False, True]
-    low = np.abs(heads[1].head.centre)
-    assert (np.abs(heads[0].head.centre - heads[1].head.centre) <= low / 32 + UNIT).all()
-    with pytest.raises(UsageError, match="adds no noise"):
-        afltool.scale(tmp_path / sites[0], tmp_path / "no", sign=round_.key("site-0"),
-                      dp_epsilon=1, dp_delta=1e-5, clip=1)  # fmt: skip
 
 
 # ---------------------------------------------------------------- bins

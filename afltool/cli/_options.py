@@ -301,7 +301,6 @@ def of_run(heads: Iterable[str] = OPTIONS, here: bool = True) -> list[inspect.Pa
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="where the result goes")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
-Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a path or a table")]
 JsonOfAll = Annotated[Json, OnlyWith({"field": ABSENT})]
@@ -355,7 +354,6 @@ def passing(
     first: tuple[str, ...] = (),
     out: Any = Out,
     head_options: Any = None,
-    overwrites: bool = True,
     writes_json: bool = True,
     tells: str = "",
 ) -> None:
@@ -369,7 +367,7 @@ def passing(
 
     arguments = {k: _argument(v) for k, v in files.items()} | {**(more or {}), "out": out}
     arguments |= {"options": options, "head_options": head_options and Any}
-    arguments |= {"overwrite": overwrites and Overwrite, "as_json": writes_json and Json}
+    arguments |= {"overwrite": Overwrite, "as_json": writes_json and Json}
 
     def run(as_json: bool = False, **given: Any) -> None:
         place = stage or f"{name}:{name}".replace("-", "_")

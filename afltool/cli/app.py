@@ -154,8 +154,6 @@ MODULES = {
     "evaluation": "calibrate evaluate export predict",
     "look": "info verify plot",
     "batch": "slurm status",
-    "privacy": "roster keys mask",
-    "session": "session",
     "plugins": "check-plugin",
 }
 Found = dict[str, Any]  # click's commands by name

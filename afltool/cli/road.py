@@ -38,14 +38,12 @@ def add_to(app: typer.Typer) -> None:
         out=Annotated[Path, typer.Option("--out", "-o", help="folder; with --sum a file")],
         head_options=of_heads,
     )
-    _check = "compare: the sum that is there must be that of the files"
     passing(
         app,
         "aggregate",
         {"files": (list[Path], "files, folders, quoted globs, - for stdin")},
         "Add statistics up, in any order and grouping; totals can be added, too.",
         AggregateOptions,
-        more={"check": Annotated[bool, typer.Option("--check", help=_check)]},
     )
     passing(
         app,

@@ -19,7 +19,7 @@ from pathlib import Path
 from .. import machine
 from ..errors import InputError, OutputExistsError
 from ..inputs import note
-from ..progress import event, log
+from ..progress import event
 from .outputs import STDOUT, check_output, kind_of_bytes, partial_path, writer_errors
 
 
@@ -210,15 +210,6 @@ def _private_folder(path: Path) -> None:
         _private_folder(path.parent)
         path.mkdir(0o700, exist_ok=True)
         path.chmod(0o700)
-
-
-def close_to_others(path: Path) -> None:
-    """Take a folder that is there from others; earlier versions left some open to the group."""
-    with writer_errors(path):
-        mode = stat.S_IMODE(path.stat().st_mode) if path.is_dir() else 0
-        if mode & 0o077:
-            path.chmod(0o700)
-            log.warning("%s: its mode was %o, is 700 now: it holds private files", path, mode)
 
 
 def link_or_copy(source: Path, path: Path, kind: str) -> Path:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +75,6 @@ class Counts:
     groups: tuple[str, ...] = ()
     min_group: int = 1
     pairs: I64 | None = None
-    noise: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -108,12 +105,13 @@ def read_counts(path: Path) -> Counts:
             f"{path} has statistics of phase {s.phase!r}, no counts: write some with afltool "
             "evaluate HEAD FEATURES --counts -o DIR, and add them up with aggregate"
         )
+    if s.context.noise:
+        raise UsageError(f"{path} has counts with noise, which afltool 0.3 made and reads")
     options = make_options(s.context.head["name"], s.context.head["options"])
     assert isinstance(options, EvaluationOptions)
     _check_shapes(path, s, options)
     heads = tuple(_of_head(s, options, number) for number in range(len(options.described)))
-    pairs, noise = s.arrays.get(PAIRS), s.context.noise
-    return Counts(path, s, heads, options.groups, options.min_group, pairs, noise)
+    return Counts(path, s, heads, options.groups, options.min_group, s.arrays.get(PAIRS))
 
 
 def _check_shapes(path: Path, s: Statistics, options: EvaluationOptions) -> None:
@@ -131,7 +129,7 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
     many = of_head(counting.TALLIES, number) in s.arrays
     table = s.arrays[of_head(counting.TALLIES if many else counting.CONFUSION, number)]
     groups = s.arrays.get(of_head(GROUPS, number))
-    if groups is not None and not s.context.noise:
+    if groups is not None:
         own = groups[:, 1] if many else groups.sum(axis=2)
         groups = _held_back(groups, own.sum(axis=1), options.min_group)
     return HeadCounts(

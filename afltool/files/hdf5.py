@@ -165,7 +165,7 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     text = get_attribute(file, schema.FORMAT)
     if text is None and path.name.endswith(schema.PARTIAL):
         raise CorruptFileError(f"{path} is not finished: run the command that was writing it again")
-    if text not in schema.KINDS:
+    if text not in (*schema.KINDS, schema.MASKED):
         raise CorruptFileError(f"{path} is not an afltool file: its kind is {text!r}")
     version = get_attribute(file, schema.FORMAT_VERSION)
     if version != schema.VERSION:
@@ -174,12 +174,17 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
         )
     if get_attribute(file, schema.COMPLETE) != 1:
         raise CorruptFileError(f"{path} is not complete: run the command that was writing it again")
-    if kind is not None and text != kind:
+    if kind is not None and text not in (kind, schema.MASKED):
         raise UsageError(f"{path} is a {text} file; expected a {kind} file here")
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
     header = _parsed(path, data, str(text))
+    if text == schema.MASKED or "seal" in header:
+        raise InputError(
+            f"{path} was sent by a member of a session of afltool {header['provenance']['afltool']}"
+            ", which alone can check its signature: finish the session with that version"
+        )
     check(path, str(text), header)
     return {"kind": text, **header}
 
@@ -276,7 +281,6 @@ READERS = {
     "features": ("features", "verify_features"),
     "partition": ("partitions", "load_partition"),
     "statistics": ("statistics", "load_statistics"),
-    "masked": ("masked", "load_masked"),
     "head": ("heads", "load_head"),
     "checkpoint": ("checkpoints", "load_checkpoint"),
     "backbone": ("backbones", "load_frozen"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from h5py import h5a, h5f, h5p
 from .. import machine
 from ..errors import BusyError, InputError, OutputExistsError, UsageError
 from ..inputs import HDF5, kind_of, was_noted
-from ..values.names import KEY, PUBLIC, ROUNDS
+from ..values.names import KEY, PUBLIC
 from . import schema
 
 STDOUT = Path("-")
@@ -36,9 +35,9 @@ _SIGNATURES = {
     b"<svg": "SVG",
     b"{": "JSON",
     b"[{": "JSON",
+    b"-----BEGIN ": "key",
+    b"ssh-ed25519 ": "key",
 }
-KEYS = ("private key", "public key")  # kinds that nothing replaces
-_KEY = re.compile(rb'"kind" ?: ?"(private|public)-key"')
 
 
 def open_to_read(path: Path) -> h5py.File:
@@ -69,17 +68,13 @@ def get_attribute(file: h5py.File, name: str) -> str | int | None:
 
 
 def kind_of_bytes(start: bytes) -> str:
-    """The kind of a file that is not HDF5: PNG, PDF, SVG, parquet, JSON, text, other; '' if empty.
-
-    A member's key is JSON, too, and a kind of its own.
+    """The kind of a file that is not HDF5, such as PNG, JSON, key, text, other; '' if empty.
 
     >>> kind_of_bytes(b"true,a,b"), kind_of_bytes(b"{}"), kind_of_bytes(b"")
     ('text', 'JSON', '')
     """
     if not start:
         return ""
-    if start.startswith(b"{") and (key := _KEY.search(start)):
-        return f"{key[1].decode()} key"
     for signature, kind in _SIGNATURES.items():
         if start.startswith(signature):
             return kind
@@ -115,9 +110,8 @@ def check_output(path: Path, kind: str | None = None) -> None:
     """Refuse a path that no output may have, also with --overwrite.
 
     These are: what is not the name of a file; a link, folder, device, pipe or socket; a file that
-    this command has read or written; a member's key, and what lies in the folder of its rounds;
-    and, where ``kind`` is given (a name of `schema.KINDS` or of `kind_of_bytes`), a file of another
-    kind.
+    this command has read or written; a key, by what it holds or by its name; and, where ``kind`` is
+    given (a name of `schema.KINDS` or of `kind_of_bytes`), a file of another kind.
     """
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
@@ -138,7 +132,11 @@ def check_output(path: Path, kind: str | None = None) -> None:
                 f"{path} is a file that this command reads, or its other output: choose another -o"
             )
         have = kind_of_file(path)
-    _check_no_key(path, have)
+    if have == "key" or (have and path.suffix in (KEY, PUBLIC)):
+        raise OutputExistsError(
+            f"{path} exists and is a key, or has the name of one: no command replaces it; choose "
+            "another path, or move it away yourself"
+        )
     replaceable = ("", kind, DAMAGED) if kind in schema.KINDS else ("", kind)
     if kind is not None and have not in replaceable:
         raise OutputExistsError(
@@ -158,23 +156,6 @@ def _check_regular(path: Path, mode: int, streams: bool) -> None:
             f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file"
             f"{', or - for JSON or CSV on stdout' if streams else ''}"
         )
-
-
-def _check_no_key(path: Path, have: str) -> None:
-    """Refuse a key, by what it holds or by its name, and the private records of rounds."""
-    if have in KEYS or (have and path.suffix in (KEY, PUBLIC)):
-        what = have if have in KEYS else "file of keys by its name"
-        raise OutputExistsError(
-            f"{path} exists and is a {what}: no command replaces one; choose another path, or move "
-            "it away yourself"
-        )
-    for folder in path.resolve().parents:
-        owner = folder.name.removesuffix(ROUNDS)
-        if owner != folder.name and folder.with_name(owner + KEY).exists():
-            raise OutputExistsError(
-                f"{path} belongs to the private records of rounds in {folder}: no command replaces "
-                "one; choose another path"
-            )
 
 
 @contextmanager

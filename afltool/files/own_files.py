@@ -85,8 +85,6 @@ def figure_text(one: Any) -> str:
     if not isinstance(one, dict) or one.get("value") is None:
         return "–"
     text = f"{one['value']:.4f}"
-    if one["is"] == "noisy":
-        return f"{text} ± {one['sd']:.4f} by the noise"
     if one["is"] == "bound":
         beyond = one["error"] + abs(one["value"] - float(text))  # `text` is rounded
         return f"{text} ± {ceil(beyond * 1e4 - 1e-6) / 1e4:.4f} at most"

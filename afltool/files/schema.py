@@ -47,13 +47,13 @@ CLIENT = "client"
 CLASS_COUNTS = "class_counts"
 GRAPH, PROBE = "graph", "probe"  # of a frozen backbone: ONNX, and features of known pictures
 
-KINDS = ("features", "partition", "statistics", "masked", "head", "checkpoint", "backbone")
+KINDS = ("features", "partition", "statistics", "head", "checkpoint", "backbone")
+MASKED = "masked"  # a member's sums in a session of 0.3 or older: nothing reads them any more
 # What lies in a file of each kind beside the header.
 MEMBERS = {
     "features": {FEATURES, LABELS, ROW_IDS},
     "partition": {ROW_IDS, LABELS, EFFECTIVE_LABELS, CLIENT},
     "statistics": {ARRAYS, SPARSE, CLASS_COUNTS},
-    "masked": {ARRAYS, SPARSE},
     "head": {ARRAYS, SPARSE},
     "checkpoint": {ARRAYS},
     "backbone": {GRAPH, PROBE},
@@ -77,7 +77,6 @@ KIND_OF_STAGE = {
     "partition": "partition",
     "local-stats": "statistics",
     "scale": "statistics",
-    "mask": "masked",
     "aggregate": "statistics",
     "head": "head",
     "solve": "head",
@@ -209,13 +208,7 @@ BY_KIND: dict[str, dict[str, Any]] = {
         "scheme": dict,
         "rows_digest": str,
     },
-    "statistics": {
-        "phase": str,
-        "context": CONTEXT,
-        "clients": CLIENTS,
-        "seal": (dict, ABSENT),
-    },
-    "masked": {"phase": str, "context": CONTEXT, "clients": CLIENTS, "seal": dict},
+    "statistics": {"phase": str, "context": CONTEXT, "clients": CLIENTS},
     "head": {
         "name": str,
         "options": dict,

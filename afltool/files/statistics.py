@@ -1,9 +1,9 @@
-"""Writes and reads statistics files: of one client, of several, of all; plain unless protected."""
+"""Writes and reads statistics files: of one client, of several, of all."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,16 @@ def save_statistics(
     head_file: str | None = None,
     seconds: float | None = None,
     weighed: Sequence[int] = (),
-    seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     cache: Cache = NO_CACHE,
 ) -> Path:
     """Write the statistics of one client or of many; integers in their narrowest type.
 
     ``head_file``: the name of the head file that they were gathered for, a hint for `solve`;
     ``seconds``: what gathering them took; ``weighed``: bytes of files that some of its clients
-    would have; ``seal``: adds a client's signature to the header;
-    ``cache`` keeps them in memory, too.
+    would have; ``cache`` keeps them in memory, too.
     """
     header, arrays = _contents(s, made_by, head_file, seconds)
     header["provenance"] |= {"client_files": list(weighed)} if weighed else {}
-    header = header if seal is None else seal(header)
     hdf5.write_file(path, "statistics", header, arrays)
     if cache.keeps:
         named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
@@ -63,21 +60,16 @@ def _contents(
     head_file: str | None,
     seconds: float | None = None,
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    header = statistics_header(s, made_by, s.digest())
-    header["provenance"] = versions(head_file=head_file, seconds=seconds)
-    arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
-    return header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
-
-
-def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) -> dict[str, Any]:
-    """The header of statistics, masked or not, without provenance."""
-    return {
-        "digest": digest,
+    header = {
+        "digest": s.digest(),
         "recipe": dict(made_by),
         "phase": s.phase,
         "context": s.context.as_dict(),
         "clients": _clients_table(s.clients),
+        "provenance": versions(head_file=head_file, seconds=seconds),
     }
+    arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
+    return header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
 
 
 def load_statistics(path: Path, seen: str | None = None, cache: Cache = NO_CACHE) -> Statistics:
@@ -186,56 +178,3 @@ def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
 def _wide(a: Array) -> Array:
     kind = np.int64 if np.issubdtype(a.dtype, np.integer) else np.float64
     return a.astype(kind, copy=False)
-
-
-class Protection:
-    """Statistics leave as they are; `afltool.privacy.protection` has the one that protects them.
-
-    ``in_any_thread``: whether several clients' statistics may be saved at the same time. ``masks``:
-    whether the numbers are hidden; ``hides``: hidden or noisy, so that the header tells less, too.
-    ``least_rows``: the least rows of a client that the agreement allows.
-    """
-
-    in_any_thread = True
-
-    @property
-    def masks(self) -> bool:
-        return False
-
-    @property
-    def hides(self) -> bool:
-        return False
-
-    @property
-    def least_rows(self) -> int:
-        return 0
-
-    def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
-        """Blocks of rows (X, y) as they are gathered."""
-        return blocks
-
-    def recipe(self, made_by: Mapping[str, Any]) -> dict[str, Any]:
-        """The recipe of a client's file."""
-        return dict(made_by)
-
-    def check_new(self, name: str, content: str) -> None:
-        """Refuse, before they are computed, statistics of a client that must not leave it again.
-
-        ``content``: a digest of which rows they are of, and for which round of a head; '' unless
-        they are masked.
-        """
-
-    def save(
-        self,
-        path: Path,
-        statistics: Statistics,
-        made_by: Mapping[str, Any],
-        head_file: str | None,
-        content: str,
-    ) -> Path:
-        """Write one client's statistics; ``made_by`` is the recipe without protection, ``content``
-        as in `check_new`."""
-        return save_statistics(path, statistics, made_by, head_file)
-
-    def say_next(self, written: Sequence[Path]) -> None:
-        """What is to be done with the files."""

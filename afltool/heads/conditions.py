@@ -63,10 +63,11 @@ def scaled(s: Statistics) -> Iterator[str]:
     wanted = dict.fromkeys(("counts", "sums", "minimum", "maximum"), side) | {"squares": (3, *side)}
     if len(side) != 1 or any(s.arrays[k].shape != v for k, v in wanted.items() if k in s.arrays):
         return
-    if not wanted.keys() <= s.arrays.keys():
+    if not {"counts", "sums", "squares"} <= s.arrays.keys():
         return
     n, total = s.arrays["counts"].astype(object), s.arrays["sums"].astype(object)
-    least, most = (s.arrays[one].astype(object) for one in ("minimum", "maximum"))
+    ends = {"minimum": np.full(side, -LIMIT), "maximum": np.full(side, LIMIT)}
+    least, most = (s.arrays.get(one, end).astype(object) for one, end in ends.items())
     untold = (least <= -LIMIT) & (most >= LIMIT)  # or of no values, whose sum is 0
     for name in ("counts", "squares", "histogram"):
         yield from _negative(name, s.arrays.get(name, s.arrays["counts"]))

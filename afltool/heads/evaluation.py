@@ -1,16 +1,16 @@
 """Evaluation as statistics: solved heads, whose "sums" are counts of the rows that they score.
 
-It is a head only in that sites gather for it, and `local-stats`, rosters, masks and `aggregate`
-treat it as one; it is never solved. One row changes, for each head, one cell of ``confusion`` and
-of ``confidence``, at most one of ``ranks``, C of ``scores`` (one for each class), and one of
-``groups``; of each pair of heads one of ``pairs``. Of many classes there are tallies in place of
-matrices, and it changes up to three cells of each.
+It is a head only in that sites gather for it, and `local-stats` and `aggregate` treat it as one; it
+is never solved. One row changes, for each head, one cell of ``confusion`` and of ``confidence``, at
+most one of ``ranks``, C of ``scores`` (one for each class), and one of ``groups``; of each pair of
+heads one of ``pairs``. Of many classes there are tallies in place of matrices, and it changes up to
+three cells of each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Self
@@ -93,19 +93,6 @@ def shapes_of(
             own[GROUPS] = (len(options.groups), *next(iter(own.values())))
         shapes |= {of_head(name, number): shape for name, shape in own.items()}
     return {**shapes, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else shapes
-
-
-def changes_of_counts(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, float]]:
-    """By how much one row changes each array, as a Euclidean norm.
-
-    A row is in one cell of an array; in ``scores`` (C, 2, B) in one of each class, in ``pairs``
-    (P, 2, 2) in one of each pair of heads, in tallies (3, C) or (G, 3, C) in up to three.
-    """
-    several = (counting.SCORES, counting.TALLIES, PAIRS)
-    cells = {name: shape[0] if name.startswith(several) else 1 for name, shape in shapes.items()}
-    of_groups = (name for name in shapes if name.startswith(GROUPS))
-    cells |= {name: 3 for name in of_groups if shapes[name][1] != shapes[name][2]}
-    return [(name, float(cells[name]) ** 0.5) for name in sorted(cells)]
 
 
 @dataclass(frozen=True, eq=False)

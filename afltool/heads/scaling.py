@@ -34,7 +34,7 @@ class ScalingHead(Head):
     serves: ClassVar[str] = "afltool import ROWS --scale {} scales a site's rows"
 
     options: ScalingOptions
-    tells: bool = True  # minimum and maximum, which a sum under masks cannot have
+    tells: bool = True  # minimum and maximum, which are of single rows and no sums
     centre: F64 | None = state()
     spread: F64 | None = state()
     mean: F64 | None = state()
@@ -51,7 +51,7 @@ class ScalingHead(Head):
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         o = self.options
         sums = dict(add_up(scaling.sums(x, o.unit_bits, o.bins, i) for i, x in _parts(blocks)))
-        return sums if self.tells else scaling.untold(sums), NOTHING
+        return {name: sums[name] for name in self.array_specs(None)}, NOTHING
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """Those of `math.scaling.sums`, whatever type the features have."""
@@ -61,9 +61,9 @@ class ScalingHead(Head):
             "counts": ArraySpec((dim,), "count", 1),
             "sums": value,
             "squares": replace(value, shape=(3, dim)),
-            "minimum": value,
-            "maximum": value,
         }
+        if self.tells:
+            specs |= {"minimum": value, "maximum": value}
         if o.bins:
             specs["histogram"] = ArraySpec((dim, scaling.width(o.bins)), "count", 1)
         return specs

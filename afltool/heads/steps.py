@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import AflError, naming
 from ..memory import NOTHING, Carried
 from ..values.statistics import Client, ClientId, Context, Statistics, Sum
-from .base import Block, Head, Round
 
-H = TypeVar("H", bound=Head)
+if TYPE_CHECKING:  # who only adds up loads no head
+    from .base import Block, Head, Round
+
+H = TypeVar("H", bound="Head")
 Named = tuple[object, Statistics]
 
 

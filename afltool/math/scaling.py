@@ -160,14 +160,9 @@ def _quartiles(sums: Sums, bins: int) -> list[tuple[float, float]]:
 
 
 def told(sums: Sums) -> bool:
-    """Whether minimum and maximum are in the sums: under masks none are, see `untold`."""
-    return bool((sums["minimum"] > -LIMIT).all() and (sums["maximum"] < LIMIT).all())
-
-
-def untold(sums: Sums) -> Sums:
-    """The sums without their minimum and maximum, also after others are added to them."""
-    ends = {"minimum": -LIMIT, "maximum": LIMIT}
-    return {name: np.full_like(a, ends[name]) if name in ends else a for name, a in sums.items()}
+    """Whether minimum and maximum are in the sums; where sites told none they are ±`LIMIT`."""
+    extremes = sums.get("minimum"), sums.get("maximum")
+    return all(a is not None and bool((np.abs(a) < LIMIT).all()) for a in extremes)
 
 
 def _extremes(sums: Sums, bins: int) -> list[Any]:
@@ -179,7 +174,7 @@ def _extremes(sums: Sums, bins: int) -> list[Any]:
         low, high = np.array([(ends(u[0], bins)[0], ends(u[-1], bins)[1]) for u in used]).T
     else:
         raise InvalidDataError(
-            "minmax needs extremes or histograms, and these sums have neither: they left under "
-            "masks, with 0 bins"
+            "minmax needs extremes or histograms, and these sums have neither: sites told no "
+            "extremes, and counted in 0 bins"
         )
     return list(zip(low, high - low, strict=True))

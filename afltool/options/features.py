@@ -25,7 +25,6 @@ from .grammars import (
     parse_views,
 )
 from .shared import SEED, ThreadOptions, data_in, frozen_in, table_in, threads_option
-from .statistics import ProtectionOptions
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
 MISSING = ("refuse", "mean", "indicator")
@@ -332,17 +331,11 @@ class MethodOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleOptions(ThreadOptions, UnitsOptions, EmbeddingsOptions, ProtectionOptions):
-    """Options of `scale`: whose rows are summed, and what protects the sums."""
+class ScaleOptions(ThreadOptions, UnitsOptions, EmbeddingsOptions):
+    """Options of `scale`: whose rows are summed."""
 
     client: str | None = option(None, "name of this site", unset="that of the file")
     min_rows: int = option(0, "refuse sums of fewer rows", at_least=0, in_result=False)
-
-    def check(self) -> None:
-        super().check()
-        self.check_protection()
-        if self.dp_epsilon is not None:
-            raise UsageError("scale adds no noise: leave --dp-epsilon out, or use --mask")
 
 
 def store_folder(options: ExtractOptions) -> Path:

@@ -1,15 +1,15 @@
 """The page of a finished trial: who took part, what left the sites, how good the head is.
 
-It is made of the files in a folder: heads, what members have sent, totals, and the summary of a
-session if there is one. Three readers have their parts: those who took part, those who check that
-data were protected, and those who check the numbers.
+It is made of the files in a folder: heads, what members have sent, and totals. Three readers have
+their parts: those who took part, those who ask what left the sites, and those who check the
+numbers.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,7 @@ from ..errors import InputError
 from ..files.counts import Counts, read_counts
 from ..files.hdf5 import read_header
 from ..files.own_files import figure_label, figure_text
-from ..files.schema import SUMMARY, mismatch, size
-from ..files.session_folder import SessionFolder
-from ..inputs import distinct_files, read_json
+from ..inputs import distinct_files
 from ..show.classes import plot_confusion
 from ..show.curves import plot_reliability
 from ..stages._counted import evaluations
@@ -33,8 +31,6 @@ from ..values.names import COUNTS
 from ..values.statistics import ClientId
 from .hypertext import check_page, command, html_table, picture, text, write_page
 
-OF_SESSION = {"session": str, "members": [str], "rounds": [{"phase": str, "sent": dict}]}
-MOST_BYTES = 64 << 20  # of a summary
 MANY = 30  # classes whose confusion is drawn
 LISTED = 1000  # classes whose figures are on the page
 
@@ -52,15 +48,8 @@ class Trial:
         """Every file of ours that is no feature file or partition, with its header."""
         paths = sorted(self.root.rglob("*.h5"))
         by_path = {path: dict(read_header(path)) for path in paths}
-        kinds = ("statistics", "masked", "head")
+        kinds = ("statistics", "head")
         return {path: header for path, header in by_path.items() if header["kind"] in kinds}
-
-    @cached_property
-    def summary(self) -> Found:
-        """What a session left; empty without one."""
-        path = self.root / SUMMARY
-        facts = read_json(path, "a summary", MOST_BYTES) if path.is_file() else {}
-        return facts if isinstance(facts, dict) and not mismatch(facts, OF_SESSION) else {}
 
     @cached_property
     def sent(self) -> dict[str, list[Path]]:
@@ -84,15 +73,8 @@ class Trial:
         return [read_counts(path) for _, path in sorted(best.values())]
 
     def bytes_of(self, name: str) -> int:
-        """Bytes that a member has sent: those of the session, else of its files here."""
-        if self.summary:
-            return sum(one["sent"].get(name, 0) for one in self.summary["rounds"])
+        """Bytes that a member has sent, of its files here."""
         return sum(path.stat().st_size for path in self.sent.get(name, []))
-
-    def left(self, paths: Iterable[Path]) -> list[Path]:
-        """The files without those that a site has for itself."""
-        kept = SessionFolder(self.root).kept("x").parent
-        return [path for path in paths if path.parent != kept]
 
     def own(self, who: ClientId, total: Counts) -> Counts | None:
         """A member's own counts, where its file is here and can be read."""
@@ -138,7 +120,7 @@ def _body(trial: Trial, measured: Mapping[Path, list[Found]]) -> Iterator[str]:
     for total in trial.totals:
         yield from _members(trial, total)
         yield from _figures(measured[total.path])
-    yield from _protection(trial)
+    yield from _sent(trial)
     yield from _files(trial)
 
 
@@ -147,7 +129,7 @@ def _members(trial: Trial, total: Counts) -> Iterator[str]:
     for who, client in sorted(total.statistics.clients.items()):
         own = trial.own(who, total)
         text = "–"
-        if own is not None and own.rows and not own.noise:
+        if own is not None and own.rows:
             (figure, *_) = (one["metrics"]["accuracy"] for one in evaluations(own))
             shares.append(figure["value"])
             text = figure_text(figure)
@@ -234,45 +216,23 @@ def _pictures(one: Found, head: str) -> Iterator[str]:
             yield picture(f"Head {head}: what it takes for what", at.read_bytes())
 
 
-def _protection(trial: Trial) -> Iterator[str]:
+def _sent(trial: Trial) -> Iterator[str]:
     lines = []
     for name, paths in sorted(trial.sent.items()):
-        for path in trial.left(paths):
-            header = trial.headers[path]
-            lines.append(_line(name, header["phase"], _how(header), f"{path.stat().st_size:,}"))
-    names = ("member", "what was summed", "how it left", "bytes")
+        for path in paths:
+            lines.append(_line(name, trial.headers[path]["phase"], f"{path.stat().st_size:,}"))
+    names = ("member", "what was summed", "bytes")
     yield "<h2>What left the sites</h2>"
     yield "<p>Rows, images and texts never left a site: only sums over them did.</p>"
-    if trial.summary:
-        facts = {k: trial.summary.get(k) for k in ("protection", "threshold", "server", "session")}
-        words = ", ".join(f"{k} {v}" for k, v in facts.items() if v is not None)
-        yield f"<pre>session: {text(words)}</pre>"
-        yield html_table(("round", "phase", "members", "seconds"), _rounds(trial.summary), "rounds")
     if lines:
         yield html_table(names, lines, "files of one member that are in this folder")
     reveals = (  # what a receiver can read from the members' files, in words
         f"{name}, {trial.headers[path]['phase']}: {said}"
         for name, paths in sorted(trial.sent.items())
-        for path in trial.left(paths)
+        for path in paths
         if (said := info(path).get("reveals"))
     )
     yield from (f"<p>{text(one)}</p>" for one in dict.fromkeys(reveals))
-
-
-def _rounds(summary: Found) -> Iterable[str]:
-    for number, one in enumerate(summary["rounds"], 1):
-        seconds = one.get("seconds")
-        text = f"{seconds:.1f}" if size(seconds) else "–"
-        yield _line(number, one["phase"], len(one["sent"]), text)
-
-
-def _how(header: Found) -> str:
-    noise = header["context"].get("noise")
-    if header["kind"] == "masked":
-        how = "under masks: nobody can read it, only the sum of all"
-    else:
-        how = "signed, readable" if header.get("seal") else "readable, not signed"
-    return f"{how}; noise, ε = {noise['epsilon']:g}" if noise else how
 
 
 def _files(trial: Trial) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
 from ..options.shared import SpaceOptions
-from ..stages.stage import STAGES, How, Input, Parts, Place, Result, Stage
+from ..stages.stage import STAGES, How, Input, Parts, Result, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
 from .config import OUTSIDE, RunConfig
@@ -160,7 +160,7 @@ class Array:
 
 def linking(label: str, kind: str, given: Path, place: Path) -> Step:
     """A given file under the name that a run has for it."""
-    stage = Stage(LINK, Options, {"file": kind}, kind, Place.SITE)
+    stage = Stage(LINK, Options, {"file": kind}, kind)
     return Step(stage, inputs={"file": given}, out=place, label=label)
 
 

@@ -68,7 +68,7 @@ def _statistics(facts: Facts) -> dict[str, str]:
         **_space(context["space"]),
         **({"γ": f"{', '.join(gammas[:FEW])} in the sums of some clients"} if gammas else {}),
         **_counted(facts.get("evaluations", ())),
-        **{name: facts[name] for name in ("privacy", "reveals") if name in facts},
+        **({"reveals": facts["reveals"]} if "reveals" in facts else {}),
     }
 
 
@@ -81,14 +81,6 @@ def _counted(evaluations: Sequence[Facts]) -> dict[str, str]:
         text = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
         rows[f"head {number}"] = f"{one['head']['name']} {one['head']['digest'][:12]}: {text}"
     return rows
-
-
-def _masked(facts: Facts) -> dict[str, str]:
-    return {
-        "clients": _names(facts["client_names"]),
-        "head": f"{facts['context']['head']['name']}, phase {facts['phase']}",
-        "reveals": facts["reveals"],
-    }
 
 
 def _head(facts: Facts) -> dict[str, str]:
@@ -151,7 +143,6 @@ _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
     "features": _features,
     "partition": _partition,
     "statistics": _statistics,
-    "masked": _masked,
     "head": _head,
     "checkpoint": _checkpoint,
     "backbone": _backbone,

@@ -225,22 +225,6 @@ def print_parts(rows: Iterable[Sequence[object]], end: str, command: str) -> Non
         console.print(cell(command), soft_wrap=True)
 
 
-def print_session(facts: dict[str, Any]) -> None:
-    """The rounds of a session, who has sent what, and who is waited for."""
-    sent = [
-        (f"round {one['round']} ({one['phase']})", ", ".join(one["sent"]) or "nobody yet")
-        for one in facts["rounds"]
-        if one["sent"] or one["phase"] != facts["state"]  # solved: nothing is to be sent
-    ]
-    waits = facts["waiting_for"]
-    late = f"; waiting for {waits['what']} of {', '.join(waits['who'])}" if waits["who"] else ""
-    since = f" since {facts['since']}" if late and facts["since"] else ""
-    line = f"{facts['state']}{late}{since}"
-    people = ("members", f"{', '.join(facts['members'])}; server {facts['server']}")
-    about = ("session", f"{facts['session']} ({facts['protection']})")
-    print_parts([about, people, *sent], cell(line), "")
-
-
 def describe_upload(sent: dict[str, Any]) -> str:
     """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:

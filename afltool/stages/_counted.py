@@ -10,14 +10,13 @@ import numpy as np
 
 from ..errors import InvalidDataError, UsageError
 from ..files.counts import Counts, HeadCounts
-from ..heads.evaluation import of_head
 from ..math.metrics import from_counts as fc
-from ..math.metrics.counting import TOP, Metrics
+from ..math.metrics.counting import Metrics
 from ..math.metrics.figures import drawn, f1_scores, nulls, shares
 from ..math.metrics.intervals import mcnemar_of
 
 Figure = dict[str, Any]
-EXACT, BOUND, NOISY = "exact", "bound", "noisy"
+EXACT, BOUND = "exact", "bound"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_GROUPS = ("accuracy", "balanced-accuracy", "f1")
 
@@ -27,11 +26,10 @@ def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, 
 
     A figure of ``metrics`` is ``exact``, or a ``bound``: it lies between ``least`` and ``most``,
     and ``value`` is the middle. ``low`` and ``high`` are the ends of Wilson's 95 % interval, of
-    figures that are shares of rows. Of counts with noise of differential privacy there are shares
-    of rows alone, with the standard deviation ``sd`` that the noise gives them. ``classes`` has
-    figures of each class, ``quantiles`` those of the highest score, ``at_ends`` the share of rows
-    with the score of their own class in a bin at an end, ``others`` McNemar's test with
-    each other head of the round. ``positive``: classes whose ROC curves are there in any case.
+    figures that are shares of rows. ``classes`` has figures of each class, ``quantiles`` those of
+    the highest score, ``at_ends`` the share of rows with the score of their own class in a bin at
+    an end, ``others`` McNemar's test with each other head of the round. ``positive``: classes whose
+    ROC curves are there in any case.
     """
     if counts.rows <= 0:
         raise InvalidDataError(
@@ -42,7 +40,7 @@ def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, 
             "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
             "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
             "clients": len(counts.statistics.clients),
-            **(_noisy(counts, number) if counts.noise else _of(counts, number, positive)),
+            **_of(counts, number, positive),
         }
         for number, head in enumerate(counts.heads)
     ]
@@ -78,24 +76,6 @@ def _of(counts: Counts, number: int, positive: Sequence[str]) -> dict[str, Any]:
         **_groups(counts, head),
         **_against(counts, number),
     }
-
-
-def _noisy(counts: Counts, number: int) -> dict[str, Any]:
-    """Shares of rows from counts with noise: hits / rows, each with that of K clients.
-
-    With noise of s in each of h cells of hits and C class counts, their ratio a over n rows has a
-    standard deviation of about s √(h + a² C) / n.
-    """
-    head, n, C = counts.heads[number], counts.rows, len(counts.classes)
-    s = counts.noise["sigma"][of_head(TOP, number)] * len(counts.statistics.clients) ** 0.5
-    hits = {"accuracy": (head.right, C)}
-    hits |= {f"top-{k}": (int(head.ranks[:k].sum()), k) for k in (3, 5) if k < C}
-    figures = {
-        name: {"value": h / n, "sd": s * (cells + (h / n) ** 2 * C) ** 0.5 / n, "is": NOISY}
-        for name, (h, cells) in hits.items()
-    }
-    facts = {"top1": head.right / n, "n": n, **_matrix(head)}
-    return {**facts, "metrics": figures, "classes": {}}
 
 
 def _matrix(head: HeadCounts) -> dict[str, Any]:

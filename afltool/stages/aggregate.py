@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .. import cores, progress
 from ..errors import InputError, MismatchError, UsageError
@@ -21,13 +19,10 @@ from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..heads.steps import total_of
 from ..memory import NO_CACHE, Cache
 from ..options.shared import advised, on_cores
-from ..options.statistics import NO_LEAVING, AggregateOptions
+from ..options.statistics import AggregateOptions
 from ..progress import log
 from ..values.arrays import Digest
-from ..values.names import Phase
-from ..values.statistics import Client, ClientId, Statistics, Sum
-
-UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
+from ..values.statistics import Client, ClientId, Statistics
 
 
 @on_cores
@@ -38,10 +33,9 @@ def aggregate(
     options: AggregateOptions = AggregateOptions(),
     *,
     overwrite: bool = False,
-    check: bool = False,
     cache: Cache = NO_CACHE,
 ) -> Path:
-    """Add up statistics; or ``check`` that ``out`` is their sum, as somebody else has said.
+    """Add up statistics.
 
     ``add`` has the statistics of late clients, ``subtract`` those of clients that leave.
 
@@ -49,35 +43,19 @@ def aggregate(
     the clients of all its parts. An item of ``subtract`` that is not a path is the name of a client
     whose file lies in a folder among the others, or beside one of the files. The sum of the clients
     that the partition holds out is written to ``held_out``. A message says how many clients of a
-    partition are missing, those that leave among them; with ``complete`` that is an error, as are
-    missing members of a ``roster``. The same feature file or the same sums under two names are
-    refused unless ``allow_repeats``. ``law`` 'pairwise' folds the files by AFL's Theorem 1, which
-    costs O(K d³) and loses digits.
+    partition are missing, those that leave among them; with ``complete`` that is an error. The same
+    feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
+    'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
     o = options
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
-    signed: dict[Path, dict[str, Any]] = {}
-    if o.roster is not None:
-        from ..privacy import members  # which a plain sum does not load
-
-        if o.offers and check:
-            return _same(out, members.check_masked(paths, o, out), paths, signed=True)
-        if o.offers:
-            return members.masked_total(paths, out, o, overwrite)
-        signed = members.check_members(o.roster, paths, leaving, o.complete)
-    plus = [_Item.of(path, signed) for path in paths]
-    minus = [_Item.of(path, signed, NO_LEAVING) for path in leaving]
+    plus, minus = [_Item.of(path) for path in paths], [_Item.of(path) for path in leaving]
     if not plus:
         raise UsageError("there are no statistics to add up")
-    _check_leaving(plus, minus)
     _count_clients(plus, minus, o.complete)
     if not o.allow_repeats:
         _check_equal(plus)
-    if check:
-        digest = _total(plus, minus, o.allow_repeats).digest()
-        by_server = o.roster is not None and members.tell_signed(paths, o, out, digest, check)
-        return _same(out, digest, paths, by_server)
     kept, held = _split_held_out(plus, o.held_out is not None)
     jobs = [(kept, minus, out)]
     if o.held_out is not None:
@@ -93,21 +71,6 @@ def aggregate(
 
                 total = pairwise_total((part for _, part in _parts(ours)), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)
-    if o.roster is not None:
-        members.tell_signed(paths, o, out, read_header(out, "statistics")["digest"], check)
-    return out
-
-
-def _same(out: Path, digest: str, paths: Sequence[Path], signed: bool) -> Path:
-    """A total; refused unless it has the digest of the sum of the files. It need not be there if
-    the server has signed that (``told``)."""
-    there = out.exists() or not signed
-    if there and (found := load_statistics(out).digest()) != digest:
-        raise MismatchError(
-            f"{out} is not the sum of the {len(paths)} files: its digest is {found}, theirs "
-            f"{digest}; ask who made it for the files that are in it"
-        )
-    log.info("aggregate: %s is the sum of these %d files", out, len(paths))
     return out
 
 
@@ -125,16 +88,8 @@ class _Item:
     seen: str  # the header, with which the arrays are read later
 
     @classmethod
-    def of(
-        cls, path: Path, signed: Mapping[Path, dict[str, Any]], masked: str = UNDER_MASKS
-    ) -> _Item:
-        """``signed``: headers of files whose seals were checked; ``masked``: what is said of a file
-        under masks, which is none of statistics."""
-        header = signed.get(path) or read_header(path)
-        if header["kind"] == "masked":
-            raise UsageError(f"{path} is a file under masks: {masked}")
-        if header["kind"] != "statistics":
-            read_header(path, "statistics")  # which says what it is
+    def of(cls, path: Path) -> _Item:
+        header = read_header(path, "statistics")
         with damage_as_error(path):
             clients = clients_of(header)
         meaning = [header["digest"], header["clients"], header["context"]]
@@ -170,18 +125,6 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
             log.info("aggregate: %s, %s (--complete refuses this)", what, missing)
 
 
-def _check_leaving(plus: Sequence[_Item], minus: Sequence[_Item]) -> None:
-    """Refuse to take plain statistics of a client out of a sum that has it under masks."""
-    inside = {who: client for item in plus for who, client in item.clients.items()}
-    for item in minus:
-        for who, client in item.clients.items():
-            if who in inside and inside[who].rows is None and client.rows is not None:
-                raise MismatchError(
-                    f"{item.path} has the plain statistics of {who}, who is in the sum with noise "
-                    f"or under masks. With noise, give the file that was added; else {NO_LEAVING}"
-                )
-
-
 def _check_equal(items: Sequence[_Item]) -> None:
     """Refuse equal sums under two names: they are of the same rows.
 
@@ -201,16 +144,6 @@ def _check_equal(items: Sequence[_Item]) -> None:
                 "two names, which would be counted twice; give one of them, or --allow-repeats if "
                 "you mean it"
             )
-
-
-def check_repeats(path: Path, others: Sequence[Path]) -> None:
-    """Refuse statistics of the rows of others, by what the headers say."""
-    items = [_Item.of(one, {}) for one in (*others, path)]
-    _check_equal(items)
-    nothing = Statistics(Phase("gram"), {}, np.zeros(0, np.int64))
-    total, *more = (Sum(replace(nothing, clients=item.clients)) for item in items)
-    for one in more:
-        total.add(one.result())
 
 
 def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], list[_Item]]:

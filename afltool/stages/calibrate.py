@@ -32,8 +32,6 @@ def calibrate(
     if isinstance(solved, CalibratedHead):
         raise UsageError(f"{head} is calibrated already: give the head that it was made of")
     read = read_counts(counts)
-    if read.noise:
-        raise UsageError(f"{counts} has noise: a calibration needs counts without it")
     of_head = _of_head(head, header["digest"], counts, read.heads)
     if list(read.classes) != header["classes"]:
         raise MismatchError(f"{counts} counts other classes than those of the head {head}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import cores, progress
-from ..errors import AflError, InputError, UsageError
+from ..errors import InputError, UsageError
 from ..files import schema
 from ..files.arrays import damage_as_error, describe_additive, get_array
 from ..files.hdf5 import read_header, reading, room, verify
@@ -24,7 +23,6 @@ from ..options.shared import ThreadOptions, on_cores
 from ..partitions import summary
 from ..values.names import COUNTS, Phase
 from ..values.statistics import Context, Statistics
-from ._protection import certificate, message, worth_of_noise
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -34,8 +32,6 @@ def info(path: str | Path) -> dict[str, Any]:
     is read; ``checked`` says so, and `verify` reads the rest.
     """
     path = Path(path)
-    if described := message(path):
-        return described
     header = read_header(path)
     large = header["kind"] == "features"
     checked = "header only; afltool verify reads the rows" if large else "all"
@@ -68,29 +64,14 @@ def check(path: str | Path) -> dict[str, Any]:
 def check_all(
     paths: Sequence[Path], keep_going: bool = False, _: ThreadOptions = ThreadOptions()
 ) -> list[dict[str, Any]]:
-    """`check` of every file; with ``keep_going`` a damaged one is listed with its error.
-
-    A certificate of unlearning is checked against the files: what it says is done again.
-    """
+    """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
     results: list[dict[str, Any]] = []
-    papers = _papers(paths)
-    files = [path for path in paths if path not in papers]
     with progress.task("verify", len(paths), "files") as task:
-        for one in cores.each(partial(_checked, keep_going=keep_going), files, room, "whole files"):
+        for one in cores.each(partial(_checked, keep_going=keep_going), paths, room, "whole files"):
             results.append(one)
             task.advance()
             progress.stop_point()
-    return [*results, *([certificate(papers, files)] if papers else [])]
-
-
-def _papers(paths: Sequence[Path]) -> list[Path]:
-    """A certificate and the messages beside it; none where no certificate is given."""
-    kinds = {}
-    for path in paths:
-        with suppress(AflError):  # `check` says what is wrong with it
-            kinds[path] = message(path).get("kind", "")
-    wanted = any(kind.startswith("unlearning") for kind in kinds.values())
-    return [path for path, kind in kinds.items() if kind and wanted]
+    return results
 
 
 def _checked(path: Path, keep_going: bool) -> dict[str, Any]:
@@ -153,7 +134,6 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "context": context.as_dict(),
     }
     facts |= _of_head(context, path, facts["stored_bytes"], len(clients))
-    facts |= worth_of_noise(path, context, len(clients), arrays)
     if header["phase"] == COUNTS and facts["rows"] > 0:
         facts["evaluations"] = _evaluations(path)
     if not context.noise and len(clients) == 1:
@@ -188,23 +168,6 @@ def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[st
     if clients == 1:
         facts |= options.figures(phase, lambda: load_statistics(path).arrays)
     return facts
-
-
-def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    with reading(path, "masked") as (file, _):
-        arrays = describe_additive(path, file)
-    context = context_of(header)
-    return {
-        "phase": header["phase"],
-        "arrays": arrays,
-        "payload_bytes": sum(a["bytes"] for a in arrays.values()),
-        "client_names": header["clients"]["names"],
-        "context": context.as_dict(),
-        "seal": header["seal"],
-        **worth_of_noise(path, context, 1, arrays),
-        "reveals": "Nothing but the client's name and the shapes of its arrays: masks hide the "
-        "numbers until the sum of all who stayed is known.",
-    }
 
 
 def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
@@ -255,7 +218,6 @@ _BY_KIND = {
     "features": _features,
     "partition": _partition,
     "statistics": _statistics,
-    "masked": _masked,
     "head": _head,
     "checkpoint": _checkpoint,
     "backbone": _backbone,

@@ -22,7 +22,7 @@ from ..files.hdf5 import read_header, recipe, up_to_date
 from ..files.heads import HeadFile, check_fits, head_from
 from ..files.outputs import make_folder
 from ..files.partitions import ClientRows, tell_disk
-from ..files.statistics import Protection, load_statistics, save_statistics, weigh_statistics
+from ..files.statistics import load_statistics, save_statistics, weigh_statistics
 from ..heads import HEADS
 from ..heads.base import Block, Head, binding, sums_of
 from ..heads.steps import statistics_of
@@ -35,7 +35,6 @@ from ..partitions import Assignment, chosen_clients, draw_clients
 from ..values.arrays import Digest
 from ..values.names import Phase, check_apart, file_of_name, file_of_number, numbered
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
-from ._protection import protection_of
 
 
 def check_participation(head: Head, o: LocalStatsOptions) -> None:
@@ -105,7 +104,7 @@ def local_stats(
     with open_features(features, cache=cache, again=rounds) as rows:
         if header is not None:
             check_fits(head, header, rows)
-        first, bound = bound.dim is None, bound.bind(rows.dim, len(rows.classes))
+        bound = bound.bind(rows.dim, len(rows.classes))
         clients = _grouped(_dealt(rows, o, cache), o, bound)
         dealt = clients.dealt
         check_participation(bound, o)
@@ -113,8 +112,7 @@ def local_stats(
         drawn = drawn_clients(bound, dealt, o)
         chosen = chosen_clients(drawn, o.only, dealt.names)
         head_file = Path(head).name if isinstance(head, (str, Path)) and header else None
-        protection = protection_of(o, head, bound, rows)
-        _check_min_rows(dealt, chosen, max(o.min_rows, protection.least_rows))
+        _check_min_rows(dealt, chosen, o.min_rows)
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
             between = cache
@@ -122,9 +120,7 @@ def local_stats(
                 from ..files.carried_rows import CarriedFile
 
                 between = Cache(spill=files.enter_context(CarriedFile(o.cache, task)).of)
-            job = _Job(
-                clients, bound, head_file, overwrite, protection, task, between, cache, first
-            )
+            job = _Job(clients, bound, head_file, overwrite, task, between, cache)
             if o.sum:
                 job.write_sums(chosen, out, o.held_out)
             else:
@@ -182,11 +178,9 @@ class _Job:
     head: Head
     head_file: str | None  # its name: `solve` looks for it beside the total
     overwrite: bool
-    protection: Protection
     task: str  # names what rounds leave for the next one
     between: Cache  # where they leave it
     cache: Cache
-    first: bool  # whether it is the head's first round
 
     def __post_init__(self) -> None:
         c = self.clients
@@ -197,40 +191,27 @@ class _Job:
         if FOLDS:
             check_apart((self.dealt.names[k] for k in chosen), str(out))
         paths = {k: out / self.file_name(k) for k in chosen}
-        recipes = {k: self.protection.recipe(self.recipe([k])) for k in chosen}
-        todo = [k for k in chosen if not up_to_date(paths[k], recipes[k], self.overwrite)]
-        contents = {k: self.hidden_content(k) for k in todo}
-        for k in todo:
-            self.protection.check_new(self.dealt.names[k], contents[k])
+        todo = [k for k in chosen if not up_to_date(paths[k], self.recipe([k]), self.overwrite)]
         make_folder(out)
         self.warn_of_few_rows(todo)
         if len(todo) > 1:
             tell_disk(out, len(todo), self.specs, self.rows.header)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
-            for _ in self._written(todo, paths, contents):
+            for _ in self._written(todo, paths):
                 task.advance()
                 progress.stop_point()
-        self.protection.say_next(list(paths.values()))
         return list(paths.values())
 
-    def _written(
-        self, todo: Sequence[int], paths: Mapping[int, Path], contents: Mapping[int, str]
-    ) -> Iterator[int]:
+    def _written(self, todo: Sequence[int], paths: Mapping[int, Path]) -> Iterator[int]:
         """Each client when its file is written.
 
         All threads work on the blocks of one client; then each thread on a client of one block.
         """
 
-        def save(k: int, statistics: Statistics) -> int:
-            made_by, content = self.recipe([k]), contents[k]
-            self.protection.save(paths[k], statistics, made_by, self.head_file, content)
-            return k
-
-        def work(one: tuple[int, Iterable[Block]]) -> tuple[int, Statistics | None]:
+        def work(one: tuple[int, Iterable[Block]]) -> int:
             k, statistics = one[0], self.gathered(one[1], [one[0]], self.dealt.names[one[0]])
-            if not self.protection.in_any_thread:
-                return k, statistics
-            return save(k, statistics), None
+            save_statistics(paths[k], statistics, self.recipe([k]), self.head_file)
+            return k
 
         block = self.rows.block_rows()
         large = [k for k in todo if self.clients.sizes[k] > block]
@@ -244,8 +225,7 @@ class _Job:
             lambda one: size + room(sizes[one[0]]),
             "statistics of a client",
         )
-        for k, statistics in chain(written, at_once):
-            yield k if statistics is None else save(k, statistics)
+        yield from chain(written, at_once)
 
     def write_sums(self, chosen: Sequence[int], out: Path, held_out: Path | None) -> Path:
         """The sum of the clients in one file; of the held-out ones in another."""
@@ -338,19 +318,18 @@ class _Job:
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""
         few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
-        if few and self.head.options.shows_rows and not self.protection.hides:
+        if few and self.head.options.shows_rows:
             log.warning(
                 "%d of %d clients have fewer rows (as few as %d) than the %d features: their "
-                "statistics show the space of their rows, often the rows themselves; --mask hides "
-                "them from the server, --dp-epsilon adds noise (docs/privacy.md)",
+                "statistics show the space of their rows, often the rows themselves; a session "
+                "hides them from the server (docs/privacy.md)",
                 len(few), len(clients), min(few), self.rows.dim,
             )  # fmt: skip
 
     def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
-        rows, carried = self.protection.blocks(blocks), self.between.carried(self.task, part)
-        who, context = self.who(clients), self.context
-        statistics, left = statistics_of(self.head, rows, who, context, carried)
+        carried, who = self.between.carried(self.task, part), self.who(clients)
+        statistics, left = statistics_of(self.head, blocks, who, self.context, carried)
         self.between.left(self.task, part, left)
         return statistics
 
@@ -368,23 +347,7 @@ class _Job:
         """
         if self.cache.sums is None:
             return ""
-        return self._rows_into(
-            Digest().json("of", [self.rows.meaning, sums_of(self.head)]), clients
-        )
-
-    def hidden_content(self, k: int) -> str:
-        """The rows that a client sums under masks, and for which of a head's rounds, as a digest.
-
-        Not the class list: a class without rows adds nothing. Nor the head: the first sums of two
-        heads have much in common (the gram of `linear` is in those of others).
-        """
-        if not self.protection.masks:
-            return ""
-        later = None if self.first else self.head.phase()
-        return self._rows_into(Digest().json("masked", [self.rows.header["digest"], later]), [k])
-
-    def _rows_into(self, digest: Digest, clients: Sequence[int]) -> str:
-        """The digest with which rows are summed, and their labels."""
+        digest = Digest().json("of", [self.rows.meaning, sums_of(self.head)])
         rows = self.clients.marked(clients)
         digest.array("rows", rows.astype("u1"), "|u1")
         labels = self.dealt.effective_labels[rows] % len(self.rows.classes)  # without groups

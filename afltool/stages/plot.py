@@ -158,8 +158,8 @@ def coverage_picture(
     """Accuracy against coverage of each head in a total of counts."""
     check_picture(out, options)
     counts = read_counts(path)
-    if counts.noise or not counts.rows:
-        raise UsageError(f"{path} counts no rows, or has noise: there is nothing to draw")
+    if not counts.rows:
+        raise UsageError(f"{path} counts no rows: there is nothing to draw")
     lines = {
         f"{one.name} {one.digest[:8]}": accuracy_by_coverage(one.confidence) for one in counts.heads
     }

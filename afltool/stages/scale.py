@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidDataError, naming
-from ..files.features import Features
 from ..files.hdf5 import recipe, up_to_date
 from ..files.outputs import make_folder
+from ..files.statistics import save_statistics
 from ..heads.base import Block, binding
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..heads.steps import statistics_of
@@ -21,11 +21,10 @@ from ..math.rounding import Rounding
 from ..options.features import ScaleOptions
 from ..options.shared import advised, on_cores
 from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
-from ..values.arrays import Digest, file_sha256
+from ..values.arrays import file_sha256
 from ..values.names import check_name, file_of_name
 from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS
-from ._protection import protection_of
 
 ROWS = ("rows",)  # labels are not looked at: all rows are of one class
 
@@ -50,16 +49,11 @@ def scale(
     check_name(name)
     source, space = file_sha256(rows), space_of(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits, bins=o.bins)
-    head = ScalingHead(chosen, tells=not o.mask).bind(space["dim"], len(ROWS))
-    none = np.empty((0, space["dim"]), np.float32)
-    header = {"space": space, "classes": list(ROWS), "digest": source}
-    protection = protection_of(o, "scaling", head, Features(rows, header, None, none, none))
+    head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
     options_of_it = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
     made_by = recipe("scale", options_of_it, {"features": source, "space": space})
     path = out / file_of_name(name)
-    if not up_to_date(path, protection.recipe(made_by), overwrite):
-        content = Digest().json("masked", [source, head.name]).hex() if o.mask else ""
-        protection.check_new(name, content)
+    if not up_to_date(path, made_by, overwrite):
         client = {ClientId(name): Client(len(x), source=source)}
         found, columns = Rounding(space["dim"]), space.get(COLUMNS)
         with naming(rows, columns=columns):
@@ -71,8 +65,7 @@ def scale(
                 f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
             )
         make_folder(out)
-        protection.save(path, sums, made_by, None, content)
-    protection.say_next([path])
+        save_statistics(path, sums, made_by)
     return path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import cores
-from ..errors import InputError, MismatchError, naming
+from ..errors import InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import read_header, recipe, up_to_date
 from ..files.heads import check_bound, load_head, save_head
@@ -25,7 +25,6 @@ from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Statistics, same_source, sources_of
 from ..values.text import difference
-from ._protection import ridge_of_noise
 
 FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 
@@ -57,9 +56,8 @@ def solve(
         begun = time.perf_counter()
         after, done = solved(task.start, task.total, task.held_out)
         rounds = done.taking(time.perf_counter() - begun)
-    report = rounds.report(task.before) | ({"ridge_by": "AdaSSP"} if task.of_noise else {})
-    context, clients = task.total.context, len(task.total.clients)
-    save_head(out, after, task.made_by, context, cache, report, clients=clients)
+    report, clients = rounds.report(task.before), len(task.total.clients)
+    save_head(out, after, task.made_by, task.total.context, cache, report, clients=clients)
     _say(after, out)
     return out
 
@@ -79,17 +77,17 @@ class Task:
     held_out: Statistics | None
     start: Head
     before: dict[str, Any]  # the report of its file
-    of_noise: bool  # whether the ridge follows from the noise in the sums
     made_by: dict[str, Any]
 
     @classmethod
     def of(cls, path: Path, o: SolveOptions, changed: Mapping[str, Any], cache: Cache) -> Task:
         total = load_statistics(path, cache=cache)
+        if total.context.noise and "ridge" not in changed:
+            raise UsageError(f"{path} is a sum with noise: give the ridge of its head, --ridge λ")
         held = None if o.validate is None else _held_out(o.validate, total, cache)
         with damage_as_error(path):
-            chosen = ridge_of_noise(total, changed)
             given, before = _head_of(total, path, o.head, cache)
-            start = with_options(given, **{**changed, **chosen})
+            start = with_options(given, **changed)
             start = start.bind(total.context.space["dim"], len(total.context.classes))
         _check_arrays(start, total, path)
         if held is not None and o.validate is not None:
@@ -104,7 +102,7 @@ class Task:
         if start.not_in_digest:  # it remembers who may take part in later rounds
             inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
         made_by = recipe("solve", {**start.options.as_dict(), **FIXED}, inputs)
-        return cls(total, held, start, before, bool(chosen), made_by)
+        return cls(total, held, start, before, made_by)
 
 
 def _head_of(

@@ -1,4 +1,4 @@
-"""What a stage is: a value that says what it reads, what it writes, where it runs, what it takes.
+"""What a stage is: a value that says what it reads, what it writes and what it takes.
 
 The command of a stage, a step of a plan, a job script and `status` are made of this value alone. It
 is light: the module that does the work is loaded when the work is done. `STAGES` has them in order;
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,13 +28,6 @@ from ..progress import log
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
 Result = Path | dict[str, Any]  # what a stage returns: the path of its result, or figures
-
-
-class Place(Enum):
-    """Where the data that a stage reads may lie."""
-
-    SITE = "where the rows are"
-    SERVER = "where sums meet"
 
 
 @dataclass(frozen=True)
@@ -65,12 +57,10 @@ class InRun:
 class How(TypedDict, total=False):
     """How a stage is carried out, where it takes this.
 
-    ``check``: compare only; ``head_options``: options of a head, beside those of the stage;
-    ``task``: see `Stage`.
+    ``head_options``: options of a head, beside those of the stage; ``task``: see `Stage`.
     """
 
     overwrite: bool
-    check: bool
     head_options: Mapping[str, Any] | None
     cache: Cache
     task: object
@@ -86,7 +76,6 @@ class Stage:
         reads: its inputs, each with the kind of file that it is. A role that is an option, too, is
             given as this option; the others come first, in this order.
         writes: the kind of its result; empty for a result that is no file of afltool.
-        place: where it runs.
         cached: it uses the ``cache`` of a run.
         stored: without ``out`` its result lies in a store, which keeps it for all runs.
         named: inputs that are no options, and are given by name on the command line all the same.
@@ -104,7 +93,6 @@ class Stage:
     options: type[Options]
     reads: Mapping[str, str]
     writes: str
-    place: Place
     cached: bool = False
     named: tuple[str, ...] = ()
     parts: Parts | None = None
@@ -156,7 +144,6 @@ class Stage:
 
 # ---------------------------------------------------------------- the table
 
-SITE, SERVER = Place.SITE, Place.SERVER
 FEATURES, PARTITION, STATISTICS, HEAD = "features", "partition", "statistics", "head"
 
 _SHARDS = Parts("shard", "merge", "shards")
@@ -165,14 +152,14 @@ _OF_ROWS = {"features": FEATURES, "partition": PARTITION, "head": HEAD}
 _OF_SUMS = {"total": STATISTICS, "head": HEAD, "validate": STATISTICS}
 _MEASURED = {"head": HEAD, "features": FEATURES, "train": FEATURES, "earlier": HEAD}
 _IN_ORDER = (
-    Stage("extract", ExtractOptions, {}, FEATURES, SITE, parts=_SHARDS, stored=True),
-    Stage("merge", Options, {"shards": FEATURES}, FEATURES, SITE),
-    Stage("partition", PartitionOptions, {"features": FEATURES}, PARTITION, SITE),
-    Stage("head", SpaceOptions, {"name": ""}, HEAD, SERVER, cached=True),
-    Stage("local-stats", LocalStatsOptions, _OF_ROWS, STATISTICS, SITE, True, ("head",), _CLIENTS),
-    Stage("aggregate", AggregateOptions, {"files": STATISTICS}, STATISTICS, SERVER, cached=True),
-    Stage("solve", SolveOptions, _OF_SUMS, HEAD, SERVER, cached=True),
-    Stage("evaluate", EvaluateOptions, _MEASURED, "", SITE, cached=True),
+    Stage("extract", ExtractOptions, {}, FEATURES, parts=_SHARDS, stored=True),
+    Stage("merge", Options, {"shards": FEATURES}, FEATURES),
+    Stage("partition", PartitionOptions, {"features": FEATURES}, PARTITION),
+    Stage("head", SpaceOptions, {"name": ""}, HEAD, cached=True),
+    Stage("local-stats", LocalStatsOptions, _OF_ROWS, STATISTICS, True, ("head",), _CLIENTS),
+    Stage("aggregate", AggregateOptions, {"files": STATISTICS}, STATISTICS, cached=True),
+    Stage("solve", SolveOptions, _OF_SUMS, HEAD, cached=True),
+    Stage("evaluate", EvaluateOptions, _MEASURED, "", cached=True),
 )
 STAGES = {stage.name: stage for stage in _IN_ORDER}
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from ..errors import InvalidDataError
 
-KEY, PUBLIC, ROUNDS = ".key", ".pub", ".rounds"  # a member's keys, and the folder of its rounds
+KEY, PUBLIC = ".key", ".pub"  # a member's keys
 #: What a column or an array with the ids of rows is called; the first of these that is there.
 ROW_IDS = ("row_ids", "row_id", "row", "path")
 WHOLE = "0|-?[1-9][0-9]*"  # a whole number as Python writes it; 01 is a name

@@ -1,1 +1,0 @@
-"""Who sent what, sums that hide their parts, and noise: docs/privacy.md has the threat model."""
