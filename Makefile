@@ -29,9 +29,9 @@ test: $(VENV)/.dev
 
 # One after the other within a file; the files that take longest begin, so that none ends alone. Each file is named, since
 # pytest takes those of a folder by their names, also where one of them is named before the folder.
-LONGEST := $(patsubst %,tests/%.py,test_flower test_kill test_slurm_real test_extract_scale faults/test_campaign test_courier_places \
+LONGEST := $(patsubst %,tests/%.py,test_kill test_slurm_real test_extract_scale faults/test_campaign \
 	test_examples test_engines test_site test_plugins test_portable test_tracking test_export_onnx test_tutorials test_study_processes \
-	test_cores test_courier test_privacy_tampering test_backbones)
+	test_cores test_backbones)
 SLOW := $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell find tests -name "test_*.py")))
 
 test-slow: $(VENV)/.dev

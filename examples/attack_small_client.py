@@ -3,8 +3,8 @@
     python examples/attack_small_client.py OUT [ROWS]
 
 A client of 12 handwritten digits (64 pixels) sends gram and cross of the linear head. The script
-plays the server, and gets every image and label back, exactly. Then the same client takes part in a
-round under masks (docs/privacy.md), and the same attack finds nothing. Needs scikit-learn.
+plays the server, and gets every image and label back, exactly: whoever must not have the rows must
+not have the statistics of few of them (docs/privacy.md). Needs scikit-learn.
 
 How it works. G = XᵀX has rank n, the number of rows, so G = SᵀS, S = QX for a rotation Q (n, n).
 X holds integers: the columns of S generate a rotated grid of whole numbers, Q·Zⁿ, and its shortest
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import afltool
-from afltool.files.hdf5 import read_file, read_header
+from afltool.files.hdf5 import read_file
 from afltool.math.blas import unpack
 
 
@@ -85,17 +85,16 @@ def different(vectors: np.ndarray) -> np.ndarray:
 
 def attack(path: Path, features: Path) -> int:
     """How many of the client's rows the numbers in a file give away, with their labels."""
-    kind = read_header(path)["kind"]
-    _, arrays = read_file(path, kind)
+    _, arrays = read_file(path, "statistics")
     gram, cross = (arrays[f"arrays/{k}"].astype(np.int64) for k in ("gram", "cross"))
     try:
         X, y = rows_of(unpack(gram), cross)
     except ValueError as error:
-        print(f"{path.name} ({kind}): {error}")
+        print(f"{path.name}: {error}")
         return 0
     _, truth = read_file(features, "features")
     theirs, ours = labelled(truth["features"], truth["labels"]), labelled(X.astype(int), y)
-    print(f"{path.name} ({kind}): {len(ours & theirs)} of {len(theirs)} rows found; the first one:")
+    print(f"{path.name}: {len(ours & theirs)} of {len(theirs)} rows found; the first one:")
     show(X[0], y[0])
     return len(ours & theirs)
 
@@ -113,32 +112,16 @@ def show(row: np.ndarray, label: int) -> None:
     print(f"    label {label}")
 
 
-def main(out: Path, rows: int = 12) -> tuple[int, int]:
+def main(out: Path, rows: int = 12) -> int:
     from sklearn.datasets import load_digits
 
     out.mkdir(parents=True, exist_ok=True)
     x, y = load_digits(return_X_y=True)
-    names = ["hospital", "clinic", "practice"]
-    for k, name in enumerate(names):
-        mine = slice(k * rows, (k + 1) * rows)
-        np.savez(out / f"{name}.npz", x=x[mine] / 16, y=y[mine])
-        afltool.import_embeddings(
-            out / f"{name}.npz", out / f"{name}.h5", classes=[str(c) for c in range(10)]
-        )
-    head = afltool.head("linear", out / "head0.h5")
-    victim = out / "hospital.h5"
-    plain = afltool.local_stats(victim, head, out / "plain", client="hospital")
-    found = attack(plain, victim)
-
-    afltool.keys(names, out / "keys")
-    server = afltool.keys(["server"], out / "server")[0]
-    roster = afltool.roster([out / "keys"], out / "roster.json", head=str(head), server=server)
-    afltool.mask_offer(roster, out / "offers", key=out / "keys")
-    masked = afltool.local_stats(
-        victim, head, out / "masked", client="hospital", sign=out / "keys" / "hospital.key",
-        roster=roster, mask=(out / "offers",),
-    )  # fmt: skip
-    return found, attack(masked, victim)
+    np.savez(out / "hospital.npz", x=x[:rows] / 16, y=y[:rows])
+    victim = afltool.import_embeddings(
+        out / "hospital.npz", out / "hospital.h5", classes=[str(c) for c in range(10)]
+    )
+    return attack(afltool.local_stats(victim, "linear", out / "plain", client="hospital"), victim)
 
 
 if __name__ == "__main__":
