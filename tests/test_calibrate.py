@@ -355,3 +355,24 @@ def test_the_example_shows_a_smaller_error_after_each_map():
     for name, _, before, *after in lines:
         if name.strip() != "softmax":
             assert all(float(one) < float(before) for one in after), name
+
+
+def test_maps_of_classes_say_what_they_change_and_need_rows_of_each(
+    digits, road, at, tmp_path, cli
+):
+    """By the words of the command; a class without rows is named, by the estimator as well."""
+    words = ["calibrate", road.head, at / "sum.h5", "-o"]
+    for method in METHODS:
+        done = cli(*words, tmp_path / f"{method}.h5", "--method", method)
+        told = " ".join(done.stderr.split())
+        assert ("predicted classes can change" in told) == (method != "temperature")
+        right = afltool.read_counts(at / "sum.h5").heads[0].right
+        assert (f"predicted {right} of 200 counted rows right" in told) == (method != "temperature")
+    x, y = load_digits(return_X_y=True)
+    found, few = clone(digits[0]).fit(x[:600] / 16, y[:600]), y != 3
+    for method in ("platt", "isotonic"):
+        with pytest.raises(InvalidDataError, match="Rows of 1 of 10 classes were not counted: 3"):
+            found.calibrate(x[few] / 16, y[few], method)
+    before = found.predict(x / 16)
+    found.calibrate(x[few] / 16, y[few], "temperature")
+    assert found.predict(x / 16).tolist() == before.tolist()

@@ -49,14 +49,13 @@ def calibrate(
         log.info("calibrate: %s by %d rows; %s", method, read.rows, made.serves.format(out))
         if method != "temperature":
             rows = of_head.scores[:, 1].sum(axis=1)
+            fewest = rows.min(), read.classes[rows.argmin()]
             log.warning(
-                "calibrate: predicted classes can change: %s fits a map to each of %d classes, "
-                "of %s to %d rows. Of the %d counted rows %s predicted %d right (%.2f %%). Count "
-                "what changes: afltool evaluate %s TEST.h5 --against %s. The method temperature "
-                "changes no class",
-                method, len(rows), read.classes[rows.argmin()], rows.min(), read.rows, head,
-                of_head.right, 100 * of_head.right / read.rows, out, head,
-            )  # fmt: skip
+                "calibrate: predicted classes can change: %s fits a map to each class (the fewest "
+                "rows, %d, are of %s). The head predicted %d of %d counted rows right. Count what "
+                "changes: afltool evaluate %s TEST.h5 --against %s",
+                *(method, *fewest, of_head.right, read.rows, out, head),
+            )
     return out
 
 
