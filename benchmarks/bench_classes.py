@@ -20,7 +20,6 @@ COMMANDS = {
     "local-stats": "local-stats train.h5 --client a --head head0.h5 --sum -o total.h5",
     "solve": "solve total.h5 -o head.h5",
     "evaluate -o": "evaluate head.h5 test.h5 -o metrics.json",
-    "evaluate --confusion": "evaluate head.h5 test.h5 --confusion confusion.csv",
     "evaluate --metrics f1": "evaluate head.h5 test.h5 --metrics f1 --samples 20 -o more.json",
     "predict": "predict head.h5 test.h5 -o predicted.csv",
     "evaluate --counts": "evaluate head.h5 test.h5 --counts --client a --sum -o trial/counts.h5",
@@ -70,7 +69,7 @@ def main(classes: int, rows: int) -> None:
         print("| command | s | MB of memory | MB written |")
         print("| --- | --- | --- | --- |")
         for name, words in COMMANDS.items():
-            out, log = Path(words.rpartition("-o ")[2]), Path("log")
+            out, log = Path(words.split()[-1]), Path("log")
             status, seconds, peak = run(words, log)
             size = (out if out.is_file() else log).stat().st_size / 1e6
             said = "" if not status else f" exit {status}: {log.read_text()[-200:]!r}"
