@@ -38,6 +38,7 @@ def write_rounded(
     be ``constant``. A value beyond the fixed point is refused with what holds all rows.
     """
     columns, found = space.get(COLUMNS), Rounding(space["dim"], constant)
+    size = 40 * space["dim"]  # bytes of a row and what is made of it
 
     def stored(part: tuple[int, Any]) -> Any:
         with naming(path, columns=columns):
@@ -47,7 +48,7 @@ def write_rounded(
         return values
 
     try:
-        writer.fill(what, rows, cores.each(stored, parts(), lambda part: 40 * part[1].size))
+        writer.fill(what, rows, cores.each(stored, parts(), lambda part: size * len(part[1])))
     except InvalidDataError as error:
         if error.remedy is Remedy.FRACTION_BITS:
             with naming(path, columns=columns):

@@ -46,7 +46,7 @@ def convert(
         was = {"converted": rows.header["provenance"]}
         header = rows.derived(made_by, was, space, converted_from=before)
         with writing_features(out, space, expect_rows=len(rows)) as writer:
-            write_rounded("convert", features, writer, space, len(rows), rows.blocks,
-                          lambda _, X: real(X), allowed=options.allow_constant)  # fmt: skip
+            of, allowed = ("convert", features, writer, space, len(rows)), options.allow_constant
+            write_rounded(*of, rows.blocks, lambda _, X: real(X), allowed=allowed)
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out

@@ -85,8 +85,9 @@ def import_embeddings(
 
     constant = left["scaling"]["constant"] if left else ()
     with writing_features(out, space, expect_rows=len(x)) as writer:
-        write_rounded("import", path, writer, space, len(x), lambda: _parts(x), scaled, constant,
-                      o.allow_constant or o.unlabelled)  # fmt: skip
+        of = "import", path, writer, space, len(x)
+        allowed = o.allow_constant or o.unlabelled
+        write_rounded(*of, lambda: _parts(x), scaled, constant, allowed)
         writer.finish(y, ids, header)
     for rows in left.values():
         _say(rows, space.get(COLUMNS))
