@@ -1,0 +1,149 @@
+"""Noise that members share: discrete Gaussians, of which that of t − 1 − c together is enough.
+
+One row of norm ≤ R changes the gram by R² (Frobenius), the cross by R, the class counts by 1. The
+gram is sent as a triangle, whose entries off the diagonal get σ/√2. docs/privacy.md derives it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..math.blas import side, unpack
+from ..values.arrays import F64, I64
+from . import accountant
+from .agreement import Agreement
+from .vectors import Layout
+
+SHARES = {"gram": 0.5, "cross": 0.45, "class counts": 0.05}  # of the budget
+ONE_DRAW, LARGEST = 16.0, 2.0**48
+FAILURE, ROUNDING, MARGIN = 0.05, 4.0, 1.5  # of AdaSSP's ridge
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of each member of a session, for one layout of numbers."""
+
+    sigma: dict[str, float]  # of the gram that of its diagonal
+    radius: int  # the largest norm of a row, in steps of the features
+
+    @classmethod
+    def of(cls, agreed: Agreement, layout: Layout) -> Noise:
+        budget, sharing = agreed.noise or {}, agreed.threshold - 1 - agreed.colluding
+        if (agreed.head["name"], layout.phase) != ("linear", "gram") or agreed.head["options"].get(
+            "intercept"
+        ):
+            raise UsageError("noise is derived for the linear head without --intercept alone")
+        if not (budget["epsilon"] > 0 and accountant.LEAST_DELTA <= budget["delta"] < 1):
+            raise UsageError(f"ε is above 0 and δ from {accountant.LEAST_DELTA} to 1")
+        radius = math.floor(budget["clip"] * 2 ** agreed.space["fraction_bits"])
+        change = {"gram": float(radius) ** 2, "cross": float(radius), "class counts": 1.0}
+        sizes = {name: math.prod(shape) for name, shape in layout.shapes}
+
+        def scaled(m: float) -> dict[str, float]:
+            each = {k: m * change[k] / math.sqrt(share * sharing) for k, share in SHARES.items()}
+            return {
+                k: max(s, accountant.LEAST_SIGMA * (2 if k == "gram" else 1))
+                for k, s in each.items()
+            }
+
+        def good(m: float) -> bool:
+            sigma, total = scaled(m), 0.0
+            for k, s in sigma.items():
+                d = side(sizes[k]) if k == "gram" else sizes[k]
+                parts = {s: d} if k != "gram" else {s: d, s / math.sqrt(2): sizes[k] - d}
+                total += accountant.rho(change[k] / s, parts, sharing)
+            return accountant.delta(total, budget["epsilon"]) <= budget["delta"]
+
+        sigma = scaled(accountant.least(good))
+        if max(sigma.values()) > LARGEST:
+            raise UsageError(
+                "the noise is too large for integers: fewer --fraction-bits, or a smaller --clip"
+            )
+        return cls(sigma, radius)
+
+    def facts(self, agreed: Agreement) -> dict[str, Any]:
+        """What a total's file says of it."""
+        members = {
+            "members": agreed.threshold - 1 - agreed.colluding,
+            "colluding": agreed.colluding,
+        }
+        return {"form": "distributed", **(agreed.noise or {}), **members, "sigma": self.sigma}
+
+    def drawn(self, layout: Layout) -> I64:
+        """New noise for all numbers; what leaves the site is kept, so it is drawn once."""
+        parts = []
+        for name, shape in layout.shapes:
+            n = math.prod(shape)
+            if name == "gram":
+                on = np.zeros(n, bool)
+                on[np.arange(1, side(n) + 1).cumsum() - 1] = True
+                both = np.empty(n, np.int64)
+                both[on] = discrete_gaussian(int(on.sum()), self.sigma[name])
+                both[~on] = discrete_gaussian(int((~on).sum()), self.sigma[name] / math.sqrt(2))
+                parts.append(both)
+            else:
+                parts.append(discrete_gaussian(n, self.sigma[name]))
+        return np.concatenate(parts)
+
+    def ridge(self, gram: I64, unit: float, members: int) -> float:
+        """AdaSSP's ridge (Wang, UAI 2018) for the gram of a sum, a function of it alone."""
+        G: F64 = unpack(gram) * unit
+        d, s = len(G), math.sqrt(members) * self.sigma["gram"]
+        bound = (
+            s * (math.sqrt(2 * d) + math.sqrt(2 * math.log(2 / FAILURE))) + ROUNDING * d * members
+        )
+        bound *= unit
+        return max(0.0, MARGIN * bound - max(0.0, float(np.linalg.eigvalsh(G)[0]) - bound))
+
+
+def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
+    """Rows scaled to a norm of at most ``radius``, rounded towards 0; shorter rows stay."""
+    wide = values.astype(np.int64)
+    factor = np.ones(len(values))
+    while True:
+        rows = np.trunc(wide * factor[:, None]).astype(np.int64)
+        squares = (rows * rows).sum(axis=1)
+        if not (long := squares > radius**2).any():
+            return rows.astype(np.int16)
+        factor[long] *= radius / np.sqrt(squares[long]) * (1 - 2.0**-50)
+
+
+def discrete_gaussian(n: int, sigma: float) -> I64:
+    """n integers k with probability ∝ exp(−k²/2σ²): Canonne, Kairouz and Steinke, algorithm 3.
+
+    Large σ is the sum of two draws of σ/√2, whose 52 bits each reach every integer of the tails.
+    """
+    if sigma > ONE_DRAW:
+        half = sigma * 0.5**0.5
+        return _drawn(n, half) + _drawn(n, half)
+    return _drawn(n, sigma)
+
+
+def _drawn(n: int, sigma: float) -> I64:
+    stream = Cipher(ChaCha20(secrets.token_bytes(32), bytes(16)), mode=None).encryptor()
+    parts, left, scale = [np.empty(0, np.int64)], n, math.floor(sigma) + 1
+
+    def uniforms(k: int) -> F64:
+        words = np.frombuffer(stream.update(bytes(8 * k)), "<u8")
+        draws: F64 = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        return draws
+
+    while left:
+        tries = min(2 * left + 16, 1 << 17)
+        size = np.floor(-scale * np.log(uniforms(tries)))  # discrete Laplace, with a sign
+        negative = uniforms(tries) < 0.5
+        chance = np.exp(-0.5 * ((size - sigma**2 / scale) / sigma) ** 2)
+        kept = (uniforms(tries) < chance) & ~(negative & (size == 0))
+        draws = np.where(negative, -size, size)[kept].astype(np.int64)[:left]
+        parts.append(draws)
+        left -= len(draws)
+    return np.concatenate(parts)
