@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-LEAST_SIGMA, LEAST_DELTA = 2.0, 1e-12  # what 52 bits a draw can keep (`noise`)
+LEAST_SIGMA = 2.0
 
 
 def rho(change: float, sigmas: dict[float, int], members: int) -> float:
-    """ρ of the sum of ``members``: ``change`` is √Σ(aⱼ/σⱼ)² of one row, ``sigmas``: σ → how many."""
+    """ρ of the sum of ``members``: ``change`` is √Σ(aⱼ/σⱼ)² of a row, ``sigmas``: σ → how many."""
     tau = {s: 10 * sum(math.exp(-2 * (math.pi * s) ** 2 * k / (k + 1)) for k in range(1, members))
            for s in sigmas}  # fmt: skip
     ratio = change**2 / members

@@ -4,31 +4,85 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from ..errors import CorruptFileError, MismatchError, NumericalError, UsageError
-from .envelope import canonical
-from .keys import Party
+from ..errors import AflError, CorruptFileError, MismatchError, UsageError
+from ..values.bins import parse_bins
+from .envelope import DOMAIN, canonical
+from .keys import Keys, Party
 
-INT64 = 2**63 - 1
 SIGNED, MASKED = "signed", "masked"
 DIGITS = 32  # that people compare
 LARGEST = 4 << 20  # bytes of session.json
+MOST_MEMBERS, MOST_ROWS = 200, 1 << 24
+LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
+HEX = re.compile(r"[0-9a-f]*")
 
 
-def usual_threshold(n: int, colluding: int = 0, noise: bool = False) -> int:
-    return max(2 * n // 3 + 1, (n + colluding) // 2 + 1, colluding + (3 if noise else 2))
+def usual_threshold(n: int) -> int:
+    """All of up to five members; of more, more than two thirds."""
+    return n if n <= 5 else 2 * n // 3 + 1
+
+
+@dataclass(frozen=True, order=True)
+class Consent:
+    """A member of ``session`` has signed that it leaves, and that its sums may become known."""
+
+    name: str
+    key: str
+    session: str
+    signature: str
+
+    @classmethod
+    def sign(cls, session: str, me: Keys) -> Consent:
+        signature = me.signing.sign(cls._text(session, me.name))
+        return cls(me.name, me.party.key, session, signature.hex())
+
+    @staticmethod
+    def _text(session: str, name: str) -> bytes:
+        return DOMAIN + canonical(["leave", session, name])
+
+    def check(self) -> None:
+        _digits("the session of a consent", self.session, 64)
+        _digits("the signature of a consent", self.signature, 128)
+        signature, text = bytes.fromhex(self.signature), self._text(self.session, self.name)
+        if not Party(self.name, self.key).has_signed(signature, text):
+            raise MismatchError(f"{self.name!r} has not signed that it leaves {self.session[:12]}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """``head``: name, options, digest before the first round, and phases that it may need."""
+    """The terms of a session; refused, here already, unless each is of its type and in its range.
+
+    Attributes:
+        members: with their keys, sorted by name.
+        server: who decides when a round is over, and nothing else.
+        head: ``name``, ``options`` and ``digest`` of the head before its first round; each site
+            makes it itself, with its phases.
+        space: of the features that are summed; int16 with ``fraction_bits``.
+        classes: their names, in order.
+        protection: 'masked', or 'signed', in which the server reads each site's sums.
+        threshold: t; so many members are enough to open a sum, and fewer open none.
+        min_rows, max_rows: of one site; 0 with noise, under which nothing is refused for its rows.
+        noise: None, or ``epsilon``, ``delta``, ``clip`` (largest norm of a row) and ``colluding``
+            (members whose noise may not count).
+        scale: None, or m: sites give raw features within ±2^m, and the first round brings them to
+            mean 0 and deviation 1.
+        evaluation: None, or ``groups`` (names), ``min_cell`` (fewest test rows of a class or a
+            group at a site, or none) and ``bins`` of scores: the last round counts test rows.
+        follows: digest of an earlier session of the same rows, or ''.
+        consents: of those who have left it, or one before it.
+        nonce: 32 random hexadecimal digits.
+    """
 
     members: tuple[Party, ...]
     server: Party
@@ -37,53 +91,118 @@ class Agreement:
     classes: tuple[str, ...]
     protection: str = MASKED
     threshold: int
-    colluding: int = 0
-    noise: Mapping[str, float] | None = None  # epsilon, delta, clip
     min_rows: int = 0
-    max_rows: int = 1 << 24
-    bits_of_row: int = 30  # log2 of the most that a row adds to a number (39 with residuals)
-    follows: str = ""  # the digest of a session that members have left
+    max_rows: int
+    noise: Mapping[str, Any] | None = None
+    scale: int | None = None
+    evaluation: Mapping[str, Any] | None = None
+    follows: str = ""
+    consents: tuple[Consent, ...] = ()
     nonce: str = field(default_factory=lambda: token_hex(16))
 
     def __post_init__(self) -> None:
-        n, t, c, people = len(self.members), self.threshold, self.colluding, self.people
+        self._check_people()
+        self._check_protection()
+        self._check_rows()
+        if self.noise is not None:
+            self._check_noise(self.noise)
+        if self.scale is not None:
+            _whole("scale", self.scale, 0, 30)
+        if self.evaluation is not None:
+            self._check_evaluation(self.evaluation)
+        for what, text, size in (("nonce", self.nonce, 32), ("follows", self.follows, 64)):
+            if text or what == "nonce":
+                _digits(what, text, size)
+        for one in self.consents:
+            one.check()
+        _depth(self.space, 8)
+        _depth(self.head, 8)
+
+    def _check_people(self) -> None:
+        people = (*self.members, self.server)
         for what in ("name", "key"):
-            seen = Counter(getattr(p, what).casefold() for p in (*self.members, self.server))
-            if twice := [k for k, k_times in seen.items() if k_times > 1]:
+            times = Counter(getattr(p, what).casefold() for p in people)
+            if twice := [k for k, n in times.items() if n > 1]:
                 raise MismatchError(f"two parties have the {what} {twice[0]!r}, or one like it")
-        if list(self.members) != sorted(self.members) or len(people) < 3:
-            raise CorruptFileError("members are sorted by name, and two at least")
+        if list(self.members) != sorted(self.members):
+            raise UsageError("members are sorted by name")
+
+    def _check_protection(self) -> None:
+        n, t = len(self.members), self.threshold
         if self.protection not in (SIGNED, MASKED):
             raise UsageError(f"the protection is {SIGNED} or {MASKED}, not {self.protection!r}")
-        if not (2 * t > n + c and c + 2 <= t <= n):
+        least = 3 if self.masked else 2  # of two sums under masks each member knows the other's
+        _whole("members", n, least, MOST_MEMBERS)
+        _whole("threshold", t, max(least, n // 2 + 1), n)
+
+    def _check_rows(self) -> None:
+        _names("classes", self.classes, 1)
+        _keys("head", self.head, {"name", "options", "digest"})
+        _digits("digest of the head", self.head["digest"], 64)
+        if not isinstance(self.head["name"], str) or not isinstance(self.head["options"], Mapping):
+            raise UsageError("a head has a name and options")
+        if self.head["options"].get("seed") not in (None, 0):
             raise UsageError(
-                f"the threshold of {n} members, {c} of them colluding, must be more than "
-                f"{(n + c) / 2:g}, at least {c + 2} and at most {n}; found {t}"
+                "a session takes seed 0: of many seeds one may give random features that single "
+                "out a row"
             )
-        if self.noise and (self.protection != MASKED or self.min_rows or t < c + 3):
+        space = self.space
+        if not isinstance(space, Mapping) or space.get("dtype") != "int16":
+            raise UsageError("a session sums integers: its features are int16 with fraction bits")
+        _whole("features", space.get("dim"), 1, 1 << 20)
+        _whole("fraction bits", space.get("fraction_bits"), 0, 15)
+        if self.noise is None:
+            _whole("max_rows", self.max_rows, 1, MOST_ROWS)
+            _whole("min_rows", self.min_rows, 0, self.max_rows)
+        elif (self.min_rows, self.max_rows) != (0, 0):
+            raise UsageError("with noise there are no limits of rows: a refusal would tell of them")
+
+    def _check_noise(self, noise: Mapping[str, Any]) -> None:
+        _keys("noise", noise, {"epsilon", "delta", "clip", "colluding"})
+        if not self.masked or self.scale is not None or self.evaluation is not None:
             raise UsageError(
-                f"noise is shared under masks, with a threshold of {c + 3} at least, and without "
-                "--min-rows: a refusal would tell of the rows"
+                "noise is shared under masks, and derived for the sums of one head alone: no scale "
+                "and no evaluation"
             )
-        if n * self.max_rows * 2**self.bits_of_row > INT64:
-            raise NumericalError("sums might not fit into int64: lower --max-rows")
+        _real("epsilon", noise["epsilon"], 1e-6, 1e10)
+        _real("delta", noise["delta"], LEAST_DELTA, 0.5)
+        _real("clip", noise["clip"], 2.0**-15, 2.0**20)
+        _whole("colluding", noise["colluding"], 0, self._most_colluding)
+
+    def _check_evaluation(self, evaluation: Mapping[str, Any]) -> None:
+        _keys("evaluation", evaluation, {"groups", "min_cell", "bins"})
+        _names("groups", evaluation["groups"], 0)
+        _whole("min_cell", evaluation["min_cell"], 1, 1 << 20)
+        if not isinstance(evaluation["bins"], str):
+            raise UsageError("bins are a text, LO:HI:COUNT")
+        parse_bins(evaluation["bins"])
+
+    # ------------------------------------------------------------ what follows from the terms
 
     @property
     def masked(self) -> bool:
         return self.protection == MASKED
 
-    @property
+    @cached_property
     def people(self) -> dict[str, Party]:
         return {p.name: p for p in (*self.members, self.server)}
 
-    @property
-    def phases(self) -> list[str]:
-        return list(self.head["phases"])
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """At which place, from 1, a member's shares are."""
+        return {p.name: i for i, p in enumerate(self.members, 1)}
 
     @property
-    def limit(self) -> int:
-        """The largest number of one member: the sum of all fits into int64."""
-        return INT64 // len(self.members)
+    def _most_colluding(self) -> int:
+        """c = min(2t − n − 1, t − 3): two sets of t share more than c, and t − c open a sum."""
+        return min(2 * self.threshold - len(self.members) - 1, self.threshold - 3)
+
+    @property
+    def colluding(self) -> int:
+        """How many members may work with the server; 0 where it reads all."""
+        if self.noise is not None:
+            return int(self.noise["colluding"])
+        return self._most_colluding if self.masked else 0
 
     @cached_property
     def digest(self) -> str:
@@ -91,7 +210,10 @@ class Agreement:
 
     @cached_property
     def code(self) -> str:
-        """What people compare: 128 bits that cost 128 MiB a guess, so nobody looks for two alike."""
+        """What people compare: 128 bits that cost 128 MiB a guess, so nobody looks for two alike.
+
+        It is for the telephone: nothing that comes with the agreement may show it.
+        """
         slow = hashlib.scrypt(self.digest.encode(), salt=b"afltool session", n=1 << 17, r=8, p=1,
                               maxmem=1 << 28)  # fmt: skip
         text = slow.hex()[:DIGITS]
@@ -100,37 +222,87 @@ class Agreement:
     def check_approved(self, given: str | None, allowed: str = MASKED) -> None:
         """Refuse unless somebody has compared the code, and allowed a protection below masks."""
         if given is None:
-            raise UsageError(f"{self}\ncompare with all by telephone, then --approve '{self.code}'")
+            raise UsageError(
+                f"{self}\n\nAsk for the code by telephone, from somebody whose voice you know: "
+                "--approve CODE says that you agree to all of this"
+            )
         digits = "".join(c for c in given.lower() if c not in " -")
-        if len(digits) != DIGITS or set(digits) - set("0123456789abcdef"):
-            raise UsageError(f"--approve has {len(digits)} of {DIGITS} digits 0-9, a-f")
+        if len(digits) != DIGITS or not HEX.fullmatch(digits):
+            raise UsageError(f"--approve is malformed: expected {DIGITS} digits 0-9, a-f")
         if digits != self.code.replace(" ", ""):
-            raise MismatchError(f"the session's code is {self.code}: not the one approved")
+            raise MismatchError("--approve is the code of another session: do not go on")
         if not self.masked and allowed != self.protection:
             raise UsageError(
                 f"the server can read what leaves this site: --allow {self.protection} says yes"
             )
 
+    # ------------------------------------------------------------ in words
+
     def __str__(self) -> str:
         return "\n".join(f"{k:>12}  {v}" for k, v in self.lines())
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What a site approves, in words."""
-        yield "code", self.code
-        yield "members", ", ".join(p.name for p in self.members)
-        yield "server", self.server.name
-        n, t = len(self.members), self.threshold
-        who = "the server alone" if not self.masked else f"the server with {2 * t - n} members"
-        yield "protection", f"{self.protection}; {who} can read a site's statistics"
-        yield (
-            "noise",
-            f"ε = {self.noise['epsilon']}, δ = {self.noise['delta']}" if self.noise else "none",
-        )
+        """What a site approves, in words: every term is in them."""
+        from .compute import first_head
+
+        first, n, t = first_head(self), len(self.members), self.threshold
+        yield "members", ", ".join(f"{p.name} ({p.key[:16]})" for p in self.members)
+        yield "server", f"{self.server.name} ({self.server.key[:16]})"
+        yield "protection", self._protection_in_words()
         yield "threshold", f"{t} of {n} must stay"
-        yield "head", f"{self.head['name']} {self.head['options']}, {len(self.phases)} rounds"
-        yield "rows", f"{self.min_rows} to {self.max_rows} a site, {len(self.classes)} classes"
-        if self.follows:
-            yield "follows", f"the session {self.follows[:12]}, which members have left"
+        yield "noise", self._noise_in_words()
+        digest = str(self.head["digest"])
+        yield "head", f"{first.name} {_short(self.head['options'])} ({digest[:16]})"
+        phases = [*(["scale"] if self.scale is not None else []), *map(str, first.phases())]
+        phases += ["evaluation"] if self.evaluation else []
+        yield "rounds", f"{len(phases)} at most: {', '.join(phases)}"
+        yield "features", _short(self.space)
+        yield "classes", f"{len(self.classes)}: {', '.join(map(repr, self.classes))}"
+        limits = f"{self.min_rows} to {self.max_rows} a site"
+        yield "rows", "no limits: a refusal would tell of them" if self.noise else limits
+        opened = f"features within ±2^{self.scale}; their sums and sums of squares are opened"
+        yield "scale", "none" if self.scale is None else opened
+        yield "evaluation", self._evaluation_in_words()
+        yield "follows", self._follows_in_words()
+        yield "nonce", self.nonce
+
+    def _protection_in_words(self) -> str:
+        if not self.masked:
+            return "signed: the server reads the sums of each site"
+        return (
+            f"masked: nobody opens a sum of fewer than {self.threshold} sites, nor do the server "
+            f"and {self.colluding} members together learn more; {self.colluding + 1} may"
+        )
+
+    def _noise_in_words(self) -> str:
+        if self.noise is None:
+            return "none: sums that are opened are exact"
+        from .noise import epsilon_of
+
+        o = self.noise
+        return (
+            f"ε = {epsilon_of(self):.4g}, δ = {o['delta']:g} for one row (as asked: ε = "
+            f"{o['epsilon']:g}), rows of norm {o['clip']:g} at most, {o['colluding']} members may "
+            "work with the server"
+        )
+
+    def _evaluation_in_words(self) -> str:
+        if self.evaluation is None:
+            return "none"
+        o = self.evaluation
+        return (
+            f"of the final head, once: counts of test rows in bins {o['bins']}, groups: "
+            f"{', '.join(map(repr, o['groups'])) or 'none'}; at a site {o['min_cell']} test rows "
+            "of a class or group at least, or none"
+        )
+
+    def _follows_in_words(self) -> str:
+        if not self.follows and not self.consents:
+            return "no other session"
+        left = [f"{c.name} ({c.key[:16]}) has left {c.session[:12]}" for c in self.consents]
+        return "; ".join([f"the session {self.follows[:16] or 'none'}", *left])
+
+    # ------------------------------------------------------------ its file
 
     @classmethod
     def parse(cls, data: bytes) -> Agreement:
@@ -139,10 +311,13 @@ class Agreement:
             body = json.loads(data)
             body["members"] = tuple(Party(**one) for one in body["members"])
             body["server"], body["classes"] = Party(**body["server"]), tuple(body["classes"])
+            body["consents"] = tuple(Consent(**one) for one in body["consents"])
             made = cls(**body)
             same = made.text == data
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
+        except (TypeError, LookupError, ValueError, AttributeError, RecursionError) as error:
             raise CorruptFileError(f"the session file is damaged: {error}") from None
+        except AflError as error:
+            raise CorruptFileError(f"the session file is refused: {error}") from None
         if not same:
             raise CorruptFileError("the session file is not as afltool writes it")
         return made
@@ -155,3 +330,50 @@ class Agreement:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.text)
         return path
+
+
+# ---------------------------------------------------------------- types and ranges
+
+
+def _whole(what: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise UsageError(f"{what}: expected a whole number from {least} to {most}, found {value!r}")
+
+
+def _real(what: str, value: object, least: float, most: float) -> None:
+    if type(value) is not float or not math.isfinite(value) or not least <= value <= most:
+        raise UsageError(f"{what}: expected a real number from {least:g} to {most:g}, "
+                         f"found {value!r}")  # fmt: skip
+
+
+def _digits(what: str, value: object, size: int) -> None:
+    if not isinstance(value, str) or len(value) != size or not HEX.fullmatch(value):
+        raise UsageError(f"{what}: expected {size} digits 0-9, a-f, found {value!r}")
+
+
+def _keys(what: str, value: object, keys: set[str]) -> None:
+    if not isinstance(value, Mapping) or set(value) != keys:
+        raise UsageError(f"{what}: expected {', '.join(sorted(keys))}, found {value!r}")
+
+
+def _names(what: str, values: object, least: int) -> None:
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) < least:
+        raise UsageError(f"{what}: expected a list of names, found {values!r}")
+    known = Counter(unicodedata.normalize("NFC", v) for v in values if isinstance(v, str) and v)
+    if len(known) != len(values):
+        raise UsageError(f"{what}: expected different texts that are not empty, found {values!r}")
+
+
+def _depth(value: object, most: int) -> None:
+    """Refuse what is nested deeply, or is no JSON, or not a finite number."""
+    if most == 0 or not isinstance(value, Mapping | Sequence | float | int | None):
+        raise UsageError(f"a term is nested too deeply, or no JSON: {str(value)[:80]}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"a term is {value}, not a finite number")
+    if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            _depth(one, most - 1)
+
+
+def _short(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k} {v!r}" for k, v in facts.items() if v is not None)

@@ -1,9 +1,11 @@
 """One message is one file: who says what in which round, signed, and its payload, encrypted.
 
-    header (JSON line)  signature (64 bytes)  nonce (12 bytes)  ciphertext (payload + 16 bytes)
+    header (JSON line)  signature (64 bytes)  [key (32)]  nonce (12)  ciphertext (payload + 16)
 
 The signature is of the header, which has the SHA-256 of all that follows. `Box` is the only place
-that makes or reads such files, so nothing leaves a site that is not one of `KINDS`.
+that makes or reads such files, so nothing leaves a site that is not one of `KINDS`. A payload is
+for all of the session, or for one reader alone: then with a key that is made for it and forgotten,
+so that the sender's key does not open it later.
 """
 
 from __future__ import annotations
@@ -15,18 +17,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ..errors import CorruptFileError, MismatchError
-from .keys import Keys, Party, derive
+from ..errors import AflError, CorruptFileError
+from .keys import Keys, Party, cipher_between, derive
 
 DOMAIN = b"afltool federation 1\n"  # no other program signs texts with this beginning
-KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head")
-HEADER, OVERHEAD = 1024, 1024 + 64 + 12 + 16  # most bytes beside the payload
+KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head", "done")
+HEADER, OVERHEAD = 1024, 1024 + 64 + 32 + 12 + 16  # most bytes beside the payload
 
 
 def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def parsed(data: bytes) -> Any:
+    """JSON as `canonical` writes it; `ValueError` for anything else."""
+    try:
+        value = json.loads(data)
+        same = canonical(value) == data
+    except (ValueError, RecursionError, UnicodeError):
+        same = False
+    if not same:
+        raise ValueError("not canonical JSON")
+    return value
 
 
 def name_of(kind: str, number: int, sender: str) -> str:
@@ -47,35 +62,57 @@ class Box:
 
     session: str
     me: Keys
-    group: bytes | None = None
+    group: bytes = b""
 
-    def seal(self, kind: str, number: int, payload: bytes, to: Party | None = None) -> bytes:
-        nonce = secrets.token_bytes(12)
-        body = nonce + self._cipher(kind, number, self.me.name, to).encrypt(nonce, payload, None)
-        about = [self.session, kind, number, self.me.name]
-        header = canonical([*about, hashlib.sha256(body).hexdigest()])
-        assert kind in KINDS and len(header) < HEADER
+    def seal(self, kind: str, number: int, payload: bytes, to: bytes = b"") -> bytes:
+        """``to``: the X25519 public key of its only reader; else it is for all of the session."""
+        sender, own, nonce = self.me.name, b"", secrets.token_bytes(12)
+        cipher = self._group_cipher(kind, number, sender)
+        if to:
+            once = X25519PrivateKey.generate()
+            own = once.public_key().public_bytes_raw()
+            cipher = cipher_between(once, to, self.session, kind, number, sender, own.hex())
+        body = own + nonce + cipher.encrypt(nonce, payload, None)
+        header = self._header(kind, number, sender, hashlib.sha256(body).hexdigest())
+        assert kind in KINDS
+        assert len(header) < HEADER
         return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
 
     def open(self, kind: str, number: int, sender: Party, data: bytes,
-             between: Party | None = None) -> Envelope:  # fmt: skip
-        """The payload; refused, with the sender's name, unless it is this message and whole."""
+             mine: X25519PrivateKey | None = None) -> Envelope:  # fmt: skip
+        """The payload; `CorruptFileError`, with the sender's name, of all that is not this
+        message and whole. ``mine``: the key of its only reader."""
         where = f"the {kind} of {sender.name!r} in round {number}"
         header, _, rest = data.partition(b"\n")
-        signature, body = rest[:64], rest[64:]
-        sender.check(where, signature, DOMAIN + header)
-        about = [self.session, kind, number, sender.name, hashlib.sha256(body).hexdigest()]
-        if header != canonical(about):
-            raise MismatchError(f"{where} is another message, or was altered on its way")
+        body = rest[64:]
+        if not sender.has_signed(rest[:64], DOMAIN + header):
+            raise CorruptFileError(f"{where} is not signed by {sender.name!r}")
+        sha = hashlib.sha256(body).hexdigest()
+        if header != self._header(kind, number, sender.name, sha):
+            raise CorruptFileError(f"{where} is another message, or was altered on its way")
         try:
-            cipher = self._cipher(kind, number, sender.name, between)
+            cipher = self._group_cipher(kind, number, sender.name)
+            if mine is not None:
+                own, body = body[:32], body[32:]
+                about = self.session, kind, number, sender.name, own.hex()
+                cipher = cipher_between(mine, own, *about)
             payload = cipher.decrypt(body[:12], body[12:], None)
-        except InvalidTag:
+        except (InvalidTag, ValueError, AflError):
             raise CorruptFileError(f"{where} is encrypted with another key") from None
         return Envelope(hashlib.sha256(data).hexdigest(), payload)
 
-    def _cipher(self, kind: str, number: int, sender: str, other: Party | None) -> AESGCM:
-        """Between two parties, or for all of the session."""
-        secret = self.group if other is None else self.me.shared(other)
-        assert secret is not None
-        return AESGCM(derive(secret, self.session, "message", kind, number, sender))
+    def is_mine(self, kind: str, number: int, data: bytes) -> bool:
+        """Whether the beginning of a file is that of this message, signed by me."""
+        header, _, rest = data.partition(b"\n")
+        try:
+            sha = str(json.loads(header)[4])
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return False
+        same = header == self._header(kind, number, self.me.name, sha)
+        return same and self.me.party.has_signed(rest[:64], DOMAIN + header)
+
+    def _header(self, kind: str, number: int, sender: str, sha: str) -> bytes:
+        return canonical([self.session, kind, number, sender, sha])
+
+    def _group_cipher(self, kind: str, number: int, sender: str) -> AESGCM:
+        return AESGCM(derive(self.group, self.session, "message", kind, number, sender))

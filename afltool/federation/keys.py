@@ -1,4 +1,4 @@
-"""Keys: one OpenSSH Ed25519 key a party. It signs, and agrees on secrets as X25519 (as `age` does).
+"""Keys: one OpenSSH Ed25519 key a party. It signs, and as X25519 (as in `age`) it opens boxes.
 
 `ssh-keygen -t ed25519 -C north -f north` makes one, `ssh-keygen -p` changes its passphrase.
 """
@@ -15,20 +15,24 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.exceptions import RuntimeError as WeakKey
 from nacl.signing import SigningKey, VerifyKey
 
+from .. import machine
 from ..errors import CorruptFileError, InputError, UsageError
+from ..values.names import DEVICES
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a file's name; no two look alike
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
+KEY = re.compile(r"[0-9a-f]{64}")
 RAW = form.Encoding.Raw, form.PublicFormat.Raw
 
 
 @dataclass(frozen=True, order=True)
 class Party:
-    """A name and its public key, as hexadecimal digits."""
+    """A name, which is part of file names on every system, and its public key in hexadecimal."""
 
     name: str
     key: str
@@ -36,24 +40,35 @@ class Party:
     def __post_init__(self) -> None:
         self.check_name(self.name)
         try:
+            if not KEY.fullmatch(self.key):
+                raise ValueError
             VerifyKey(bytes.fromhex(self.key)).to_curve25519_public_key()
-        except (WeakKey, ValueError):  # of small order: anybody could sign for it
+        except (WeakKey, ValueError, TypeError):  # of small order: anybody could sign for it
             raise CorruptFileError(f"the public key of {self.name!r} is no Ed25519 key") from None
 
     @staticmethod
-    def check_name(name: str) -> None:
-        if not NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is no name of a party: letters, digits, '.', '_', '-'")
+    def check_name(name: object) -> None:
+        if (
+            not isinstance(name, str)
+            or not NAME.fullmatch(name)
+            or re.fullmatch(DEVICES, name, re.I)
+        ):
+            raise UsageError(
+                f"{name!r} is no name of a party: up to 64 of A-Z, a-z, 0-9, '.', '_', '-', not "
+                "ending in a dot, and no device of Windows"
+            )
 
     @property
     def agreeing(self) -> bytes:
+        """The X25519 public key that boxes are made for."""
         return bytes(VerifyKey(bytes.fromhex(self.key)).to_curve25519_public_key())
 
-    def check(self, where: str, signature: bytes, text: bytes) -> None:
+    def has_signed(self, signature: bytes, text: bytes) -> bool:
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key)).verify(signature, text)
         except InvalidSignature:
-            raise CorruptFileError(f"{where} is not signed by {self.name!r}") from None
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -74,9 +89,6 @@ class Keys:
     def name(self) -> str:
         return self.party.name
 
-    def shared(self, other: Party) -> bytes:
-        return exchange(self.agreeing, other.agreeing, other.name)
-
 
 def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
     """Write NAME (private, mode 600) and NAME.pub as ssh-keygen does; returns the public file."""
@@ -84,46 +96,76 @@ def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
     path, key = folder / name, Ed25519PrivateKey.generate()
     lock = form.BestAvailableEncryption(passphrase) if passphrase else form.NoEncryption()
     data = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, lock)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(data)
     line = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    path.with_name(f"{name}.pub").write_bytes(line + f" {name}\n".encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(data)
+        path.with_name(f"{name}.pub").write_bytes(line + f" {name}\n".encode())
+    except FileExistsError:
+        raise UsageError(f"{path} exists: a key is never overwritten") from None
+    except OSError as error:
+        raise InputError(f"cannot write the key {path}: {error.strerror}") from None
     return path.with_name(f"{name}.pub")
 
 
 def load(path: Path, passphrase: bytes | None = None) -> Keys:
     """A private key; its name is that of the public file beside it."""
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+    data = _read(path)
+    if not machine.WINDOWS and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise InputError(f"others can read the private key {path}: chmod 600 {path}")
     try:
-        key = form.load_ssh_private_key(path.read_bytes(), passphrase)
+        key = form.load_ssh_private_key(data, passphrase)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{path} cannot be opened: {error}") from None
+        raise UsageError(f"{path} cannot be opened, look at the passphrase: {error}") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{path} is no Ed25519 key: ssh-keygen -t ed25519")
-    return Keys.of(load_public(path.with_name(f"{path.name}.pub")).name, key)
+    public = load_public(path.with_name(f"{path.name}.pub"))
+    if (me := Keys.of(public.name, key)).party != public:
+        raise UsageError(f"{path}.pub is not the public part of {path}: ssh-keygen -y -f {path}")
+    return me
 
 
 def load_public(path: Path) -> Party:
-    line = path.read_text().strip()
-    words = line.split(" ", 2)
+    words = _read(path).decode(errors="replace").strip().split(" ", 2)
     try:
         key = form.load_ssh_public_key(" ".join(words[:2]).encode())
-        assert isinstance(key, Ed25519PublicKey) and len(words) == 3
-    except (ValueError, AssertionError):
+        if not isinstance(key, Ed25519PublicKey) or len(words) != 3:
+            raise ValueError
+    except ValueError:
         raise CorruptFileError(f"{path}: expected 'ssh-ed25519 … NAME'") from None
     return Party(words[2], key.public_bytes(*RAW).hex())
 
 
-def exchange(mine: X25519PrivateKey, theirs: bytes, whose: str) -> bytes:
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(1 << 16)
+    except OSError as error:
+        raise InputError(f"cannot read the key {path}: {error.strerror}") from None
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def exchange(mine: X25519PrivateKey, theirs: bytes) -> bytes:
+    """X25519; refused for keys of small order, with which every secret would be 0."""
     try:
         return mine.exchange(X25519PublicKey.from_public_bytes(theirs))
     except ValueError:
-        raise CorruptFileError(f"a key of {whose!r} would make every secret 0") from None
+        raise CorruptFileError("an X25519 key would make every secret 0") from None
+
+
+def check_public(theirs: bytes) -> None:
+    exchange(X25519PrivateKey.generate(), theirs)
 
 
 def derive(secret: bytes, *purpose: object) -> bytes:
     """A key of 32 bytes for one purpose."""
     info = b"afltool federation 1\0" + "\0".join(map(str, purpose)).encode()
     return HKDF(SHA256(), 32, None, info).derive(secret)
+
+
+def cipher_between(mine: X25519PrivateKey, theirs: bytes, *purpose: object) -> AESGCM:
+    """The cipher between a key that is made for one message and forgotten, and its reader's."""
+    return AESGCM(derive(exchange(mine, theirs), "box", *purpose))

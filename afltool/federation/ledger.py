@@ -1,55 +1,114 @@
-"""Which rows a site has masked, over all sessions: two sums with and without a member tell it all.
+"""What a site has summed over all sessions: two sums with and without a member tell it exactly.
 
-Rows are known by what they are, whatever their order, file, class list or key: the sum modulo 2^256
-of SHA-256(features, class name) of each row.
+A private folder of the site, beside its configuration and not beside a key:
+
+    key                 of the hashes of rows
+    SESSION/people      who was in the sums that were opened
+    SESSION/rows        which rows of this site
+    SESSION/NNN-sums    the digest of what was sent: a folder that was restored sends nothing else
+    SESSION/rho         what a session with noise has spent, whatever its rows
+
+Rows are known by what they are before any scaling, whatever their order, file or class list.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MismatchError
-from ..files.atomic import write_bytes
+from ..files.atomic import write_once
+from ..files.locks import one_at_a_time
 from .agreement import Agreement
+from .scaling import Raw
+
+Hashes = NDArray[np.uint64]
+UNSIGNED = np.dtype("<u8")
 
 
-def meaning(X: NDArray[np.int16], y: NDArray[np.int64], classes: Sequence[str]) -> str:
-    """The same for the same rows in another order, under other class numbers."""
-    names = [f"\0{name}".encode() for name in classes]
-    rows = np.ascontiguousarray(X, "<i2")
-    total = sum(
-        int.from_bytes(hashlib.sha256(row.tobytes() + names[label]).digest())
-        for row, label in zip(rows, y, strict=True)
-    )
-    return f"{total % 2**256:064x}"
-
-
+@dataclass(frozen=True)
 class Ledger:
-    """A private file of the site, beside its configuration and not beside a key."""
+    """``again``: rows may be in sums of other sites, too, if that exposes nobody nearly alone."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    folder: Path
+    again: bool = False
 
-    def claim(self, rows: str, agreed: Agreement, again: bool) -> None:
-        """Record that these rows are masked in this session; refused after another one."""
-        known: dict[str, dict[str, list[str]]] = (
-            json.loads(self.path.read_text()) if self.path.exists() else {}
+    def hashes(self, agreed: Agreement, blocks: Iterable[Raw]) -> Hashes:
+        """The keyed hash of each row with the name of its class, sorted."""
+        key, found = self._key(), list[bytes]()
+        names = [f"\0{name}".encode() for name in agreed.classes]
+        for X, y in blocks:
+            kind = "<i2" if X.dtype.kind in "iu" else "<f8"
+            for row, label in zip(np.ascontiguousarray(X, kind), y.tolist(), strict=True):
+                text = row.tobytes() + names[label % len(names)]
+                found.append(hashlib.blake2b(text, key=key, digest_size=8).digest())
+        return np.sort(np.frombuffer(b"".join(found), UNSIGNED))
+
+    def check(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
+        """Refuse sums that with earlier ones would tell of few members more than they allow."""
+        now = {agreed.people[name].key: name for name in inside}
+        left = {one.key for one in agreed.consents}
+        for path in sorted(self.folder.glob("*/people")):
+            if path.parent.name == agreed.digest:
+                continue
+            before = json.loads(path.read_bytes())
+            theirs = np.frombuffer(path.with_name("rows").read_bytes(), UNSIGNED)
+            overlap = len(np.intersect1d(rows, theirs))
+            apart = now.keys() ^ before["people"].keys()
+            if agreed.follows == path.parent.name:
+                apart -= now.keys()  # who joins has agreed to this, whose text names the other
+            if overlap and (alone := sorted({**before["people"], **now}[k] for k in apart - left)):
+                self._refuse(agreed, before, path.parent.name, overlap, len(rows), alone)
+
+    def _refuse(self, agreed: Agreement, before: Mapping[str, Any], session: str, overlap: int,
+                rows: int, alone: list[str]) -> None:  # fmt: skip
+        what = (
+            f"{overlap} of the {rows} rows of this site are in the sums of the session "
+            f"{session[:12]}, too; with both sums the sum of {', '.join(alone)} is known"
         )
-        before = known.setdefault(rows, {})
-        if before and agreed.digest not in before and not again:
-            (session, members), *_ = before.items()
-            gone = set(members).symmetric_difference(p.name for p in agreed.members)
+        if len(alone) <= max(agreed.colluding, before["colluding"]) + 1:
             raise MismatchError(
-                f"these rows were masked in the session {session[:12]}; its members differ by "
-                f"{', '.join(sorted(gone)) or 'nobody'}. Whoever learns both sums knows the sum of "
-                "those who are in one alone: --again says that you accept it"
+                f"{what} nearly alone: each must sign that it leaves, and the session must follow "
+                "that one (session leave)"
             )
-        before[agreed.digest] = [p.name for p in agreed.members]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(json.dumps(known).encode(), self.path, overwrite=True).chmod(0o600)
+        if not self.again:
+            raise MismatchError(f"{what}: --again says that you accept it")
+
+    def claim(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
+        """Write down, before a sum can be opened, that these rows are in it."""
+        people = {agreed.people[name].key: name for name in sorted(inside)}
+        content = {"people": people, "colluding": agreed.colluding}
+        self._key()
+        with one_at_a_time(self.folder):
+            self.check(agreed, people.values(), rows)
+            self._once(f"{agreed.digest}/rows", rows.tobytes())
+            self._once(f"{agreed.digest}/people", json.dumps(content).encode())
+
+    def note(self, agreed: Agreement, number: int, digest: str) -> None:
+        """Refuse other sums of a round than those that were sent in it before."""
+        if self._once(f"{agreed.digest}/{number:03d}-sums", digest.encode()) != digest.encode():
+            raise MismatchError(
+                f"other sums of round {number} have left this site before: its folder was restored "
+                "from a backup, or its rows have changed; this session is over for this site"
+            )
+
+    def spend(self, agreed: Agreement, rho: float) -> None:
+        self._once(f"{agreed.digest}/rho", repr(rho).encode())
+
+    def spent(self) -> float:
+        """Σ ρ of all sessions with noise: what they tell together is ρ-zCDP."""
+        return sum(float(path.read_bytes()) for path in sorted(self.folder.glob("*/rho")))
+
+    def _key(self) -> bytes:
+        return self._once("key", secrets.token_bytes(32))
+
+    def _once(self, name: str, data: bytes) -> bytes:
+        return write_once(self.folder / name, data)

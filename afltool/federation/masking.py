@@ -10,27 +10,26 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import GCM
 from numpy.typing import NDArray
 
 from .. import cores
-from ..errors import CorruptFileError
+from ..errors import AflError, CorruptFileError
 from .agreement import Agreement
-from .keys import Keys, derive, exchange
+from .keys import Keys, Party, check_public, cipher_between, derive, exchange
 
 Words = NDArray[np.uint64]
 PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
 SHARE, CHUNK, SEGMENT = 33, 1 << 15, 1 << 17
 ZEROS = memoryview(bytes(8 * CHUNK))
-TRIES = 1000  # sets of answers, where some of them are wrong
+OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
+NO_SHARE = bytes(SHARE)  # instead of a share whose box was rubbish
 
 
 # ---------------------------------------------------------------- Shamir's secret sharing
@@ -57,10 +56,14 @@ def join(shares: Mapping[int, bytes]) -> bytes:
 
 # ---------------------------------------------------------------- a member's offer of a round
 
+# An offer is S_u, a commitment to b_u, the public part of the key of its boxes; then for each
+# member, in their order, the hashes of its two shares and a box with both.
+FIRST, HASHES, BOX = 96, 64, 2 * SHARE + 16
+
 
 @dataclass(frozen=True)
 class Secrets:
-    """What a member draws for one round; `public` is its offer."""
+    """What a member draws for one round."""
 
     pairs: bytes  # X25519 private key of the pairwise masks
     own: bytes  # key of its own mask
@@ -70,67 +73,95 @@ class Secrets:
         return cls(secrets.token_bytes(32), secrets.token_bytes(32))
 
     def offer(self, agreed: Agreement, me: Keys, number: int) -> bytes:
-        """S_u, a commitment to b_u, and both secrets in shares, one box for each member."""
+        """Both secrets in shares; the key of the boxes is forgotten, so it opens none later."""
         places = range(1, len(agreed.members) + 1)
-        both = zip(
-            *(split(s, agreed.threshold, places) for s in (self.pairs, self.own)), strict=True
-        )
-        parts = [public_of(self.pairs), commitment(agreed, me.name, number, self.own)]
-        for holder, pair in zip(agreed.members, both, strict=True):
-            nonce = secrets.token_bytes(12)
-            cipher = between(agreed, me, holder.name, me.name, number)
-            parts.append(nonce + cipher.encrypt(nonce, b"".join(pair), None))
+        once = X25519PrivateKey.generate()
+        sender = once.public_key().public_bytes_raw()
+        parts = [public_of(self.pairs), _commitment(agreed, me.name, number, self.own), sender]
+        both = (split(s, agreed.threshold, places) for s in (self.pairs, self.own))
+        for holder, pairs, own in zip(agreed.members, *both, strict=True):
+            cipher = cipher_between(once, holder.agreeing, *_about(agreed, number, me.name, holder))
+            for kind, share in ((PAIRS, pairs), (OWN, own)):
+                parts.append(_hash(agreed, number, me.name, kind, share))
+            parts.append(cipher.encrypt(bytes(12), pairs + own, None))  # the key is used once
         return b"".join(parts)
 
 
-BOX = 12 + 2 * SHARE + 16
-
-
 def offer_size(agreed: Agreement) -> int:
-    return 64 + BOX * len(agreed.members) if agreed.masked else 0
+    return FIRST + (HASHES + BOX) * len(agreed.members) if agreed.masked else 0
+
+
+def check_offer(agreed: Agreement, offer: bytes) -> None:
+    """Refuse an offer that would stop those who use it."""
+    if len(offer) != offer_size(agreed):
+        raise CorruptFileError("an offer of another length")
+    if agreed.masked:
+        check_public(offer[:32])
+        check_public(offer[64:FIRST])
 
 
 def public_of(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def commitment(agreed: Agreement, name: str, number: int, secret: bytes) -> bytes:
+def _commitment(agreed: Agreement, name: str, number: int, secret: bytes) -> bytes:
     return hashlib.sha256(f"{agreed.digest} {number} {name}\0".encode() + secret).digest()
 
 
-def between(agreed: Agreement, me: Keys, other: str, giver: str, number: int) -> AESGCM:
-    """The cipher of the shares that ``giver`` has for the other of the two."""
-    secret = me.shared(agreed.people[other])
-    return AESGCM(derive(secret, agreed.digest, "share", number, giver))
+def _hash(agreed: Agreement, number: int, giver: str, kind: str, share: bytes) -> bytes:
+    return hashlib.sha256(f"{agreed.digest} {number} {giver} {kind}\0".encode() + share).digest()
+
+
+def _about(agreed: Agreement, number: int, giver: str, holder: Party) -> tuple[object, ...]:
+    return agreed.digest, "share", number, giver, holder.key
+
+
+def _part(agreed: Agreement, offer: bytes, place: int) -> tuple[dict[str, bytes], bytes]:
+    """The two hashes and the box of the member in a place, from 1."""
+    at = FIRST + (HASHES + BOX) * (place - 1)
+    hashes = {PAIRS: offer[at : at + 32], OWN: offer[at + 32 : at + HASHES]}
+    return hashes, offer[at + HASHES : at + HASHES + BOX]
 
 
 def held(agreed: Agreement, me: Keys, giver: str, number: int, offer: bytes) -> dict[str, bytes]:
-    """My shares of a member's two secrets."""
-    place = [p.name for p in agreed.members].index(me.name)
-    box = offer[64 + BOX * place :][:BOX]
+    """My shares of a member's two secrets; `NO_SHARE` for those that are not what it offered."""
+    hashes, box = _part(agreed, offer, agreed.places[me.name])
+    about = _about(agreed, number, giver, me.party)
     try:
-        text = between(agreed, me, giver, giver, number).decrypt(box[:12], box[12:], None)
-    except InvalidTag:  # others hold shares enough, or nobody's sum is opened
-        text = bytes(2 * SHARE)
-    return {"pairs": text[:SHARE], "own": text[SHARE:]}
+        text = cipher_between(me.agreeing, offer[64:FIRST], *about).decrypt(bytes(12), box, None)
+    except (InvalidTag, AflError):
+        text = 2 * NO_SHARE
+    shares = {PAIRS: text[:SHARE], OWN: text[SHARE:]}
+    return {
+        kind: share if _hash(agreed, number, giver, kind, share) == hashes[kind] else NO_SHARE
+        for kind, share in shares.items()
+    }
+
+
+def right_shares(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
+                 answers: Mapping[str, bytes]) -> dict[str, bytes]:  # fmt: skip
+    """Those of the answers, by name, that are the shares whose hashes are in the offer."""
+    return {
+        name: share
+        for name, share in answers.items()
+        if _hash(agreed, number, giver, kind, share)
+        == _part(agreed, offer, agreed.places[name])[0][kind]
+    }
 
 
 def opened(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
-           shares: Mapping[int, bytes]) -> bytes:  # fmt: skip
-    """A secret from any t right shares of it, compared with the offer."""
-    spare = len(shares) - agreed.threshold
-    without = (set(out) for k in range(spare + 1) for out in combinations(shares, k))
-    for out in islice(without, TRIES):  # who of those who answered has not told the truth
-        some = [x for x in shares if x not in out][: agreed.threshold]
-        secret = join({x: shares[x] for x in some})
-        if kind == "pairs" and public_of(secret) == offer[:32]:
-            return secret
-        if kind == "own" and commitment(agreed, giver, number, secret) == offer[32:64]:
-            return secret
-    raise CorruptFileError(
-        f"the shares of {giver!r} in round {number} do not make what it offered: {giver!r}, or "
-        "somebody who answered, broke the rules; begin a session without it"
-    )
+           shares: Mapping[str, bytes]) -> bytes:  # fmt: skip
+    """A secret from t or more right shares of it, compared with the offer."""
+    some = {agreed.places[n]: s for n, s in list(shares.items())[: agreed.threshold]}
+    secret = join(some)
+    same = public_of(secret) == offer[:32] if kind == PAIRS else (
+        _commitment(agreed, giver, number, secret) == offer[32:64])  # fmt: skip
+    if not same:
+        raise CorruptFileError(
+            f"{giver!r} broke the rules in round {number}: its shares do not make what it has "
+            "offered, so nobody can open the sum"
+        )
+    return secret
 
 
 # ---------------------------------------------------------------- masks
@@ -138,7 +169,7 @@ def opened(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
 
 def mask(x: Words, me: str, drawn: Secrets, offers: Mapping[str, bytes], salt: str) -> None:
     """Add the masks of ``me`` in place; ``offers``: of all members of the round."""
-    streams = [(derive(drawn.own, salt, "own", me), False)]
+    streams = [(derive(drawn.own, salt, OWN, me), False)]
     streams += [(k, me > other) for other, k in _pairs(drawn.pairs, me, offers, salt, offers)]
     add_streams(streams, x)
 
@@ -149,7 +180,7 @@ def unmask(total: Words, offers: Mapping[str, bytes], stayed: Collection[str],
     streams = []
     for name, secret in found.items():
         if name in stayed:
-            streams.append((derive(secret, salt, "own", name), True))
+            streams.append((derive(secret, salt, OWN, name), True))
         else:  # what each who stayed has added for it
             streams += [(k, name > o) for o, k in _pairs(secret, name, offers, salt, stayed)]
     add_streams(streams, total)
@@ -159,7 +190,7 @@ def _pairs(secret: bytes, me: str, offers: Mapping[str, bytes], salt: str,
            others: Collection[str]) -> list[tuple[str, bytes]]:  # fmt: skip
     mine = X25519PrivateKey.from_private_bytes(secret)
     return [
-        (other, derive(exchange(mine, offers[other][:32], other), salt, *sorted((me, other))))
+        (other, derive(exchange(mine, offers[other][:32]), salt, *sorted((me, other))))
         for other in sorted(others)
         if other != me
     ]

@@ -21,6 +21,7 @@ from ..math.blas import side, unpack
 from ..values.arrays import F64, I64
 from . import accountant
 from .agreement import Agreement
+from .compute import first_head
 from .vectors import Layout
 
 SHARES = {"gram": 0.5, "cross": 0.45, "class counts": 0.05}  # of the budget
@@ -34,19 +35,18 @@ class Noise:
 
     sigma: dict[str, float]  # of the gram that of its diagonal
     radius: int  # the largest norm of a row, in steps of the features
+    rho: float  # of what all who share it add, those apart who may collude
 
     @classmethod
     def of(cls, agreed: Agreement, layout: Layout) -> Noise:
-        budget, sharing = agreed.noise or {}, agreed.threshold - 1 - agreed.colluding
+        budget, sharing = agreed.noise or {}, _sharing(agreed)
         if (agreed.head["name"], layout.phase) != ("linear", "gram") or agreed.head["options"].get(
             "intercept"
         ):
             raise UsageError("noise is derived for the linear head without --intercept alone")
-        if not (budget["epsilon"] > 0 and accountant.LEAST_DELTA <= budget["delta"] < 1):
-            raise UsageError(f"ε is above 0 and δ from {accountant.LEAST_DELTA} to 1")
         radius = math.floor(budget["clip"] * 2 ** agreed.space["fraction_bits"])
         change = {"gram": float(radius) ** 2, "cross": float(radius), "class counts": 1.0}
-        sizes = {name: math.prod(shape) for name, shape in layout.shapes}
+        sizes = {name: math.prod(one.shape) for name, one in layout.arrays}
 
         def scaled(m: float) -> dict[str, float]:
             each = {k: m * change[k] / math.sqrt(share * sharing) for k, share in SHARES.items()}
@@ -55,34 +55,35 @@ class Noise:
                 for k, s in each.items()
             }
 
-        def good(m: float) -> bool:
-            sigma, total = scaled(m), 0.0
+        def rho(sigma: dict[str, float]) -> float:
+            total = 0.0
             for k, s in sigma.items():
                 d = side(sizes[k]) if k == "gram" else sizes[k]
                 parts = {s: d} if k != "gram" else {s: d, s / math.sqrt(2): sizes[k] - d}
                 total += accountant.rho(change[k] / s, parts, sharing)
-            return accountant.delta(total, budget["epsilon"]) <= budget["delta"]
+            return total
+
+        def good(m: float) -> bool:
+            return bool(accountant.delta(rho(scaled(m)), budget["epsilon"]) <= budget["delta"])
 
         sigma = scaled(accountant.least(good))
         if max(sigma.values()) > LARGEST:
             raise UsageError(
                 "the noise is too large for integers: fewer --fraction-bits, or a smaller --clip"
             )
-        return cls(sigma, radius)
+        return cls(sigma, radius, rho(sigma))
 
     def facts(self, agreed: Agreement) -> dict[str, Any]:
         """What a total's file says of it."""
-        members = {
-            "members": agreed.threshold - 1 - agreed.colluding,
-            "colluding": agreed.colluding,
-        }
-        return {"form": "distributed", **(agreed.noise or {}), **members, "sigma": self.sigma}
+        budget = {k: v for k, v in (agreed.noise or {}).items() if k != "colluding"}
+        members = {"members": _sharing(agreed), "colluding": agreed.colluding}
+        return {"form": "distributed", **budget, **members, "sigma": self.sigma}
 
     def drawn(self, layout: Layout) -> I64:
         """New noise for all numbers; what leaves the site is kept, so it is drawn once."""
         parts = []
-        for name, shape in layout.shapes:
-            n = math.prod(shape)
+        for name, one in layout.arrays:
+            n = math.prod(one.shape)
             if name == "gram":
                 on = np.zeros(n, bool)
                 on[np.arange(1, side(n) + 1).cumsum() - 1] = True
@@ -102,7 +103,19 @@ class Noise:
             s * (math.sqrt(2 * d) + math.sqrt(2 * math.log(2 / FAILURE))) + ROUNDING * d * members
         )
         bound *= unit
-        return max(0.0, MARGIN * bound - max(0.0, float(np.linalg.eigvalsh(G)[0]) - bound))
+        ridge = MARGIN * bound - max(0.0, float(np.linalg.eigvalsh(G)[0]) - bound)
+        return float(f"{max(0.0, ridge):.3g}")  # the same on machines whose eigenvalues differ
+
+
+def _sharing(agreed: Agreement) -> int:
+    """Members whose noise is enough: of t one may be the attacker, and c work with the server."""
+    return agreed.threshold - 1 - agreed.colluding
+
+
+def epsilon_of(agreed: Agreement) -> float:
+    """ε of the noise that is added, at the δ that was agreed on: computed from its σ."""
+    noise = Noise.of(agreed, Layout.of(agreed, first_head(agreed), first=True))
+    return accountant.epsilon(noise.rho, (agreed.noise or {})["delta"])
 
 
 def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:

@@ -1,17 +1,41 @@
-"""The place that all reach: write-once files by name, wherever fsspec can put them."""
+"""The place that all reach: write-once files by name, wherever fsspec can put them.
+
+A carrier is any object with these methods. Nothing of it is trusted: names, sizes and bytes are
+checked by who reads.
+
+    read(name, most) -> bytes | None    a whole file; None where it is not there, is no regular
+                                        file, or has more bytes than ``most``
+    size(name) -> int | None            its bytes; cheap
+    write(name, data)                   whole or not at all, over what was there
+
+They raise `UnreachableError` where the place does not answer; a session then tries again.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import UnreachableError
 
 RENAMES = {"file", "local", "sftp", "ssh"}
+ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+class Carrier(Protocol):
+    """See the module."""
+
+    url: str
+
+    def read(self, name: str, most: int) -> bytes | None: ...
+    def size(self, name: str) -> int | None: ...
+    def write(self, name: str, data: bytes) -> None: ...
 
 
 class Place:
-    """Nothing here is trusted: names, sizes and bytes are checked by who reads."""
+    """A carrier over fsspec."""
 
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs
@@ -19,37 +43,70 @@ class Place:
         self.url = url
         self._fs, root = url_to_fs(url, skip_instance_cache=True)
         self._root = root.rstrip("/")
+        protocol = self._fs.protocol
+        self._kinds = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._local = bool(self._kinds & {"file", "local"})
 
-    def read(self, name: str, most: int, start: bool = False) -> bytes | None:
-        """The bytes of a file; None where it is not there, or has more than it may have (of which
-        only the ``start`` may be wanted)."""
-        data: bytes | None = self._try(self._read, name, most + 1)
-        too_much = data is not None and len(data) > most and not start
-        return None if data is None or too_much else data[:most]
+    def read(self, name: str, most: int) -> bytes | None:
+        data: bytes | None = self._try(self._read_local if self._local else self._read, name, most)
+        return data
+
+    def size(self, name: str) -> int | None:
+        found: int | None = self._try(self._size, name)
+        return found
 
     def write(self, name: str, data: bytes) -> None:
         self._try(self._write, name, data)
 
-    def _read(self, name: str, most: int) -> bytes | None:
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _size(self, name: str) -> int | None:
+        if self._local:
+            status = os.lstat(self._path(name))
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
+        self._fs.invalidate_cache(self._root)
+        about = self._fs.info(self._path(name))
+        return int(about["size"]) if about["type"] == "file" else None
+
+    def _read_local(self, name: str, most: int) -> bytes | None:
+        """Never through a link, and never waiting for who writes into a pipe."""
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
-            with self._fs.open(f"{self._root}/{name}", "rb", cache_type="none") as file:
-                data: bytes = file.read(most)
-                return data
-        except FileNotFoundError:
+            descriptor = os.open(self._path(name), flags | getattr(os, "O_BINARY", 0))
+        except OSError:
             return None
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                return None
+            return file.read(most)
+
+    def _read(self, name: str, most: int) -> bytes | None:
+        size = self._size(name)
+        if size is None or size > most:
+            return None
+        with self._fs.open(self._path(name), "rb", cache_type="none") as file:
+            data: bytes = file.read(size)
+            return data if len(data) == size else None
 
     def _write(self, name: str, data: bytes) -> None:
-        path = f"{self._root}/{name}"
-        protocol = self._fs.protocol
-        if not RENAMES.intersection((protocol,) if isinstance(protocol, str) else protocol):
+        path = self._path(name)
+        if not self._kinds & RENAMES:
             self._fs.pipe_file(path, data)  # objects appear whole
             return
         self._fs.makedirs(self._root, exist_ok=True)
         self._fs.pipe_file(draft := f"{path}.{token_hex(4)}.partial", data)
-        self._fs.mv(draft, path)
+        try:
+            os.replace(draft, path) if self._local else self._fs.mv(draft, path)
+        except Exception:
+            self._fs.rm_file(draft)
+            raise
 
     def _try(self, what: Any, *args: Any) -> Any:
         try:
             return what(*args)
         except Exception as error:  # each backend has errors of its own
+            if isinstance(error, ABSENT) and what != self._write:
+                return None
             raise UnreachableError(f"{self.url}: {type(error).__name__}: {error}") from error

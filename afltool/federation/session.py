@@ -1,228 +1,340 @@
 """A session: every party replays the same messages, so a member believes nothing of the server.
 
-Round 0 is the roll-call, rounds 1 … R sum what the head's phases gather. What is sent:
+Round 0 is the roll-call. Each further round sums one thing: raw features for a scale (if agreed),
+what the head's phases gather, counts of test rows (if agreed). What is sent:
 
-    key    i  server    the key of the session, for the eyes of member i
-    hello  0  member    its offer for round 1 (under masks; else nothing)
-    close  r  server    who is in round r, with the digest of each one's hello or sums: once, final
+    key    i  server    the session's key K, and the key of the server's own boxes, for member i
+    hello  0  member    SHA-256 of K, and its offer for round 1 (under masks)
+    close  r  server    who is in round r, with the digest of each one's hello or sums, and the
+                        digest of the close before: once, final
     sums   r  member    its numbers under masks, and its offer for round r + 1
+    seen   r  member    which close it has seen: it answers when t members have seen the same
     shares r  member    of those in `close r` the shares of b_u, of those who dropped out of s_u
     total  r  server    in a signed session alone, where members cannot add up
     head   r  server    what its solve has made: every member has solved, too, and compares
+    done   r  everybody the last close, the totals and the head: equal for all
 
-All but `key` are encrypted for the session, in a signed one `sums` for the server alone. Every
-message is written once, into ``sent``, before it leaves, and the same bytes are sent again. The
-server chooses who is in a round, at least the threshold and never more than in the round before;
-nothing else. A total and a head are functions of the messages.
+All are encrypted for the session but `key`, and in a signed session `sums`, which are for one
+reader. Every message is written once, into ``sent``, before it leaves, and the same bytes are sent
+again. The server chooses who is in a round, at least the threshold and never more than in the
+round before; nothing else. Between rounds of the same rows nobody may drop out, for the difference
+of two such sums would tell of it: the session ends instead. What is rubbish, of a member or of the
+place, counts as not there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from ..errors import AflError, CorruptFileError, IncompleteError, MismatchError
+from ..errors import AflError, CorruptFileError, IncompleteError, MismatchError, UnreachableError
 from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
-from ..heads import make_head, make_options
 from ..heads.base import Head
 from ..progress import log
 from ..values.statistics import Context, Statistics
-from .agreement import LARGEST, Agreement
-from .envelope import DOMAIN, HEADER, OVERHEAD, Box, Envelope, canonical, name_of
-from .keys import Keys, Party, derive
-from .masking import SHARE, Secrets, Words, held, mask, offer_size, opened, unmask
+from .agreement import Agreement
+from .compute import evaluation_of, first_head, solved
+from .envelope import OVERHEAD, Box, Envelope, canonical, name_of, parsed
+from .keys import Keys
+from .masking import OWN, PAIRS, SHARE, Words, offer_size, opened, right_shares, unmask
 from .noise import Noise
-from .place import Place
-from .vectors import Layout, adopted, packed
+from .place import Carrier
+from .scaling import Scale, Scaling
+from .vectors import Layout, Task
 
 SESSION = "session.json"  # the only file in the place that is no message
-
-
-def first_head(agreed: Agreement) -> Head:
-    """The head before its first round: of its name and options alone, nobody sends it."""
-    head = make_head(agreed.head["name"], agreed.head["options"])
-    head = head.bind(agreed.space["dim"], len(agreed.classes))
-    if head.digest() != agreed.head["digest"]:
-        raise MismatchError("this afltool makes another first head than was agreed on")
-    return head
+VARIABLE = {"close": 1 << 20, "done": 1 << 16}  # payloads whose size is not known beforehand
+DIGEST = re.compile("[0-9a-f]{64}")
+Check = Callable[[bytes], None]
 
 
 class Replica(ABC):
     """What members and server do alike. ``folder``: what was sent and taken, which never changes,
-    and of each round the head and the total."""
+    and of each round the head before it (head-R.h5) and the total (total-R.h5)."""
 
-    def __init__(self, place: Place, folder: Path, agreed: Agreement, me: Keys) -> None:
+    def __init__(self, place: Carrier, folder: Path, agreed: Agreement, me: Keys) -> None:
         self.place, self.folder, self.agreed, self.me = place, folder, agreed, me
-        self.box, self._done, self._said = Box(agreed.digest, me), set[str](), set[str]()
-        self._heads, self._layouts = dict[int, Head](), dict[int, Layout]()
+        self.box, self._said, self._mended = Box(agreed.digest, me), set[str](), False
+        self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
+        self._tasks = dict[int, Task | None]()
         if me.party not in agreed.people.values():
             raise MismatchError(f"the key of {me.name!r} is not that of the session")
 
-    @abstractmethod
     def turn(self) -> str:
-        """Do what can be done now; returns what is waited for, '' at the end."""
+        """Do what can be done now; returns what is waited for, '' at the end.
 
-    def run(self, poll: float = 5.0) -> None:
-        while waits := self.turn():
-            self.say(f"waiting for {waits}")
+        Raises `IncompleteError` where the session has ended without a head, or goes on without this
+        member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
+        `UnreachableError` where the place does not answer: later the same call goes on.
+        """
+        self.mend()
+        return self.go_on()
+
+    @abstractmethod
+    def go_on(self) -> str:
+        """`turn`, after what was lost is there again."""
+
+    def run(self, poll: float = 5.0, report: Callable[[str], None] = log.info) -> None:
+        """Turns until the end; ``report`` gets each new line of what is waited for."""
+        while True:
+            try:
+                waits = self.turn()
+            except UnreachableError as error:
+                waits = f"the place: {error}"
+            if not waits:
+                return
+            self.say(f"waiting for {waits}", report)
             time.sleep(poll)
-            self._done.clear()
-            self.send_again()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, report: Callable[[str], None] = log.info) -> None:
         if text not in self._said:
             self._said.add(text)
-            log.info("session: %s", text)
+            report(text)
 
     # ------------------------------------------------------------ messages
 
-    def post(
-        self, kind: str, number: int, make: Callable[[], bytes], to: Party | None = None
-    ) -> str:
-        """Send a message, made only once; returns its digest."""
-        path = self.folder / "sent" / (name := name_of(kind, number, self.me.name))
-        if not path.exists():
-            self._check_not_sent(kind, number, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_once(path, self.box.seal(kind, number, make(), to))
-        return self._send(path)
-
-    def _send(self, path: Path) -> str:
-        data = path.read_bytes()
-        if path.name not in self._done and self.place.read(path.name, len(data)) != data:
-            self.place.write(path.name, data)
-        self._done.add(path.name)
-        return hashlib.sha256(data).hexdigest()
-
-    def send_again(self) -> None:
-        """What the place has lost, of any round."""
-        for path in sorted((self.folder / "sent").glob("*")):
-            self._send(path)
-
-    def _check_not_sent(self, kind: str, number: int, name: str) -> None:
-        """A message of mine that this folder does not know: the folder is an old copy."""
-        if (there := self.place.read(name, HEADER + 64, start=True)) is None:
-            return
-        header, _, rest = there.partition(b"\n")
-        try:
-            self.me.party.check(name, rest[:64], DOMAIN + header)
-        except CorruptFileError:
-            return  # somebody's rubbish
-        raise MismatchError(
-            f"{self.place.url} has {name}, signed by you, and {self.folder} does not know it: it was "
-            "restored from a backup, or another copy of your key takes part; this session is over"
-        )
-
-    def take(
-        self, kind: str, number: int, sender: str, size: int, keep: bool = True
-    ) -> Envelope | None:
-        """A message of somebody if it has come and is whole; the first one counts.
-
-        ``size``: of its payload, at most; nothing larger is read.
-        """
+    def path_of(self, kind: str, number: int, sender: str) -> Path:
         own = "sent" if sender == self.me.name else "taken"
-        kept = self.folder / own / (name := name_of(kind, number, sender))
-        data = kept.read_bytes() if kept.exists() else self.place.read(name, size + OVERHEAD)
-        if data is None:
-            return None
-        try:
-            found = self.box.open(
-                kind, number, self.agreed.people[sender], data, self._to(kind, sender)
+        return self.folder / own / name_of(kind, number, sender)
+
+    def post(self, kind: str, number: int, make: Callable[[], bytes], to: bytes = b"") -> str:
+        """Send a message, made only once; returns its digest."""
+        path = self.path_of(kind, number, self.me.name)
+        if not path.exists():
+            data = self.box.seal(kind, number, make(), to)
+            self._check_not_sent(kind, number, path.name, len(data))
+            write_once(path, data)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.before_sending(kind, number, digest)
+        self._send(path)
+        return digest
+
+    def before_sending(self, kind: str, number: int, digest: str) -> None:  # noqa: B027
+        """What a member does between writing a message and sending it."""
+
+    def _send(self, path: Path) -> None:
+        if self.place.size(path.name) != path.stat().st_size:
+            self.place.write(path.name, path.read_bytes())
+
+    def mend(self) -> None:
+        """Send again what the place has lost: at first of every round, then of the newest ones.
+
+        What a reader finds to be rubbish it empties, so that a look at the sizes is enough.
+        """
+        newest = self.known() - 1
+        for path in self.to_mend():
+            if not self._mended or int(path.name[:3]) >= newest:
+                with suppress(FileNotFoundError):
+                    self._send(path)
+        self._mended = True
+
+    def to_mend(self) -> list[Path]:
+        return sorted((self.folder / "sent").glob("[0-9]*"))
+
+    def _check_not_sent(self, kind: str, number: int, name: str, size: int) -> None:
+        """A message of mine that this folder does not know: the folder is an old copy."""
+        there = self.place.read(name, size + VARIABLE.get(kind, 0))
+        if there is not None and self.box.is_mine(kind, number, there):
+            raise MismatchError(
+                f"{self.place.url} has {name}, signed by you, and {self.folder} does not know it: "
+                "it was restored from a backup, or another copy of your key takes part; this "
+                "session is over for this site"
             )
-        except AflError as error:
-            self.say(f"{error}; left aside until the right one is there")
+
+    def payload_size(self, kind: str, number: int) -> int:
+        """Bytes of a payload, whose reader knows them beforehand; of some kinds the most."""
+        if kind == "hello":
+            return 32 + offer_size(self.agreed)
+        if kind == "sums":
+            return 8 * self.layout(number).size + self.offer_size(number + 1)
+        if kind == "shares":
+            return SHARE * len(self.closed(number - 1) or {})
+        if kind == "total":
+            return 8 * self.layout(number).size
+        return {**VARIABLE, "key": 64, "seen": 32}[kind]
+
+    def take(self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None,
+             check: Check | None = None) -> Envelope | None:  # fmt: skip
+        """A message of somebody if it has come and is whole, kept; what is not counts as not there.
+
+        ``digest``: which one counts; else the first one. ``size``: of its payload, if another than
+        that of its kind. ``check``: raises an `AflError` for one that is of no use.
+        """
+        path = self.path_of(kind, number, sender)
+        size = self.payload_size(kind, number) if size is None else size
+        kept = path.exists()
+        data = path.read_bytes() if kept else self.place.read(path.name, size + OVERHEAD)
+        if not data:
             return None
-        if keep and not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_once(kept, data)
+        where = f"the {kind} of {sender!r} in round {number}"
+        try:
+            person = self.agreed.people[sender]
+            found = self.box.open(kind, number, person, data, self.box_key(kind))
+            if kind not in VARIABLE and len(found.payload) != size:
+                raise CorruptFileError(f"{where} has another length")
+            if digest not in ("", found.digest):
+                raise CorruptFileError(f"{where} is not the one that the server has counted")
+            if check is not None:
+                check(found.payload)
+        except AflError as error:
+            self.set_aside(path, where, error)
+            return None
+        if not kept:
+            write_once(path, data)
         return found
 
-    def _to(self, kind: str, sender: str) -> Party | None:
-        """With whom alone its key was made, as its reader sees it; None: it is that of all."""
-        if kind == "sums" and not self.agreed.masked:
-            return self.agreed.people[sender]
-        return self.agreed.server if kind == "key" else None
+    def set_aside(self, path: Path, where: str, error: AflError) -> None:
+        """Empty rubbish, so that whoever has the right one sends it again."""
+        text = str(error)
+        self.say(
+            f"{text if text.startswith(where) else f'{where}: {text}'}; it counts as not there"
+        )
+        if not path.exists():
+            with suppress(AflError):
+                self.place.write(path.name, b"")
 
-    # ------------------------------------------------------------ what the messages say
+    def box_key(self, kind: str) -> X25519PrivateKey | None:
+        """My key for messages that are for one reader alone."""
+        return self.me.agreeing if kind == "key" else None
+
+    # ------------------------------------------------------------ who is in a round
 
     def closed(self, number: int) -> dict[str, str] | None:
         """Who is in a round, with the digest of what each has sent: the server says it once."""
-        found = self.take("close", number, self.agreed.server.name, 1 << 20)
-        if found is None:
-            return None
-        before = self.closed(number - 1) if number else dict.fromkeys(
-            p.name for p in self.agreed.members)  # fmt: skip
-        said: dict[str, str] = json.loads(found.payload)
-        if before is None or not set(said) <= set(before) or len(said) < self.agreed.threshold:
-            raise MismatchError(
-                f"the server has closed round {number} with others than may be in it"
+        if number not in self._closes:
+            found = self.take("close", number, self.agreed.server.name)
+            before = (
+                self.closed(number - 1) if number else {p.name: "" for p in self.agreed.members}
             )
-        return said
+            if found is None or before is None:
+                return None
+            self._closes[number] = self._names(number, found.payload, before)
+        return self._closes[number]
+
+    def close_digest(self, number: int) -> str:
+        if number < 0:
+            return ""
+        found = self.take("close", number, self.agreed.server.name)
+        assert found is not None
+        return found.digest
+
+    def _names(self, number: int, payload: bytes, before: Mapping[str, str]) -> dict[str, str]:
+        try:
+            said = parsed(payload)
+            names: dict[str, str] = said["members"]
+            good = set(said) == {"before", "members"} and names.keys() <= before.keys()
+            good = good and all(DIGEST.fullmatch(d) for d in names.values())
+            good = good and said["before"] == self.close_digest(number - 1)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            good = False
+        if not good:
+            raise MismatchError(f"{self.agreed.server.name!r}, the server, has broken the rules: "
+                                f"its close of round {number} is not one")  # fmt: skip
+        if gone := sorted(before.keys() - names.keys() if self.overlaps(number) else ()):
+            self.forget()
+            raise IncompleteError(
+                f"the session has ended in round {number}: {', '.join(gone)} dropped out, and sums "
+                "of the same rows with and without a member would tell of it. What earlier rounds "
+                "have summed is known to all members"
+            )
+        if len(names) < self.agreed.threshold:
+            raise MismatchError(f"the server has closed round {number} with {len(names)} members; "
+                                f"agreed: {self.agreed.threshold} at least")  # fmt: skip
+        return names
+
+    def forget(self) -> None:  # noqa: B027
+        """Delete the secrets of all rounds: no sum of mine is opened any more."""
+
+    def overlaps(self, number: int) -> bool:
+        """Whether a round is of the same rows as the one before it."""
+        return number > 1 and not self.layout(number).first
 
     def salt(self, number: int) -> str:
         """What the masks of a round belong to: who is in it with which offers, and its head."""
-        close = self.take("close", number - 1, self.agreed.server.name, 1 << 20)
-        assert close is not None
-        return hashlib.sha256((close.digest + self.head(number).digest()).encode()).hexdigest()
+        about = self.close_digest(number - 1), self.head(number).digest(), self.layout(number).phase
+        return hashlib.sha256("\0".join(about).encode()).hexdigest()
+
+    # ------------------------------------------------------------ the schedule
 
     def head(self, number: int) -> Head:
+        """The head before a round; of an evaluation the solved one."""
         if number not in self._heads:
             head = load_head(self.folder / f"head-{number}.h5").head
             self._heads[number] = head.bind(self.agreed.space["dim"], len(self.agreed.classes))
         return self._heads[number]
 
-    def layout(self, number: int) -> Layout:
-        if number not in self._layouts:
-            self._layouts[number] = Layout.of(self.agreed, self.head(number))
-        return self._layouts[number]
-
     def known(self) -> int:
         """The newest round whose head is here."""
         return max((int(p.stem[5:]) for p in self.folder.glob("head-*.h5")), default=0)
 
-    def sums(self, number: int, name: str, digest: str = "") -> bytes | None:
-        """What a member has sent in a round: its numbers, then its next offer."""
-        size = 8 * self.layout(number).size + offer_size(self.agreed)
-        found = self.take("sums", number, name, size, keep=False)
-        if found is None or len(found.payload) != size or digest not in ("", found.digest):
-            return None
-        return found.payload
+    def task(self, number: int) -> Task | None:
+        """What a round sums; None after the last one."""
+        if number not in self._tasks:
+            self._tasks[number] = self._find_task(number)
+        return self._tasks[number]
 
-    def offers(self, number: int) -> dict[str, bytes]:
-        """The offers of all in a round; kept when the sums of the round before were read."""
-        path, size = self.folder / f"offers-{number}", offer_size(self.agreed)
-        names = sorted(self.closed(number - 1) or {})
-        if not path.exists():
-            assert number == 1
-            found = [self.take("hello", 0, name, size) for name in names]
-            path.write_bytes(b"".join(one.payload for one in found if one))
-        data = path.read_bytes()
-        return {name: data[i * size :][:size] for i, name in enumerate(names)}
+    def _find_task(self, number: int) -> Task | None:
+        o, head = self.agreed, self.head(number)
+        if o.scale is not None and number == 1:
+            return Scaling(o.space["dim"], o.scale, len(o.classes))
+        if head.phase() is not None:
+            return head
+        if o.evaluation is not None and self.head(number - 1).phase() is not None:
+            return evaluation_of(o, head)
+        return None
+
+    def layout(self, number: int) -> Layout:
+        task = self.task(number)
+        assert task is not None
+        return Layout.of(self.agreed, task, number == 1)
+
+    def last_round(self) -> int:
+        """The last round that there may be."""
+        extra = (self.agreed.scale is not None) + (self.agreed.evaluation is not None)
+        return len(self.head(1).phases()) + extra
+
+    def offer_size(self, number: int) -> int:
+        """Bytes of an offer for a round; there is none after the last one."""
+        return offer_size(self.agreed) if number <= self.last_round() else 0
+
+    def begin_heads(self) -> None:
+        if not self.known():
+            self.keep_head(1, first_head(self.agreed))
+
+    def scale(self) -> Scale | None:
+        """By which rows are scaled, once round 1 is over."""
+        reach = self.agreed.scale
+        total = None if reach is None else self.total(1)
+        return None if isinstance(total, str) or total is None or reach is None else Scale.of(
+            total, reach)  # fmt: skip
 
     # ------------------------------------------------------------ totals and heads
 
     def noise(self, number: int) -> Noise | None:
         return Noise.of(self.agreed, self.layout(number)) if self.agreed.noise else None
 
-    def absorbed(self, number: int, total: Statistics) -> Head:
+    def solve(self, number: int, total: Statistics) -> Head:
         """The head one round further, as everybody solves it."""
-        head = self.head(number)
-        if noise := self.noise(number):
-            unit = 4.0 ** -self.agreed.space["fraction_bits"]
-            ridge = noise.ridge(total.arrays["gram"], unit, len(total.clients))
-            options = make_options(head.name, {**head.options.as_dict(), "ridge": ridge})
-            head = type(head).begin(options).bind(head.dim or 0, head.classes or 0)
-        return head.absorb(total)[0]
+        head, noise = self.head(number), self.noise(number)
+        if self.task(number) is not head:  # a scale, or an evaluation
+            return head
+        if noise is None:
+            return solved(head, total)
+        unit = 4.0 ** -self.agreed.space["fraction_bits"]
+        return solved(head, total, noise.ridge(total.arrays["gram"], unit, len(total.clients)))
 
     def total(self, number: int) -> Statistics | str:
         """The sum of a round, from what its members have sent; or what is waited for."""
@@ -235,50 +347,76 @@ class Replica(ABC):
         x = self.unmasked(number, inside) if self.agreed.masked else self.added(number, inside)
         if isinstance(x, str):
             return x
-        made = self.layout(number).statistics(self.agreed, self.head(number), x, inside)
+        first, counts = self.layout(number).first, None
+        if not first:
+            known = self.total(1)
+            assert isinstance(known, Statistics)
+            counts = known.class_counts
+        made = self.layout(number).statistics(x, inside, counts)
         if noise := self.noise(number):
             made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
-        save_statistics(
-            path, made, recipe("session", {"round": number}, {"of": self.agreed.digest})
-        )
+        save_statistics(path, made, self._recipe(number))
+        for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
+            delete(old)  # everybody has that total, or has left
         return load_statistics(path)
+
+    def _recipe(self, number: int) -> dict[str, Any]:
+        return recipe("session", {"round": number}, {"of": self.agreed.digest})
 
     def added(self, number: int, inside: Mapping[str, str]) -> Words | str:
         """The sum of what members have sent; their next offers are kept."""
         n, offers = self.layout(number).size, []
         total = np.zeros(n, np.uint64)
         for name in sorted(inside):
-            data = self.sums(number, name, inside[name])
-            if data is None:
+            found = self.take("sums", number, name, inside[name])
+            if found is None:
                 return f"the sums of {name!r} in round {number}"
-            total += np.frombuffer(data, "<u8", n)
-            offers.append(data[8 * n :])
-        (self.folder / f"offers-{number + 1}").write_bytes(b"".join(offers))
+            total += np.frombuffer(found.payload, "<u8", n)
+            offers.append(found.payload[8 * n :])
+        if self.agreed.masked:
+            write_once(self.folder / f"offers-{number + 1}", b"".join(offers))
         return total
 
+    def offers(self, number: int) -> dict[str, bytes] | str:
+        """The offers of all in a round; kept when the sums of the round before were read."""
+        path, size, inside = self.folder / f"offers-{number}", offer_size(self.agreed), (
+            self.closed(number - 1) or {})  # fmt: skip
+        if not path.exists():
+            assert number == 1, "offers of later rounds are kept with the total"
+            found = {name: self.take("hello", 0, name, inside[name]) for name in sorted(inside)}
+            if late := [name for name, one in found.items() if one is None]:
+                return f"the hello of {', '.join(late)}"
+            write_once(path, b"".join(one.payload[32:] for one in found.values() if one))
+        data = path.read_bytes()
+        return {name: data[i * size :][:size] for i, name in enumerate(sorted(inside))}
+
     def unmasked(self, number: int, inside: Mapping[str, str]) -> Words | str:
-        offers, places = (
-            self.offers(number),
-            {p.name: i for i, p in enumerate(self.agreed.members, 1)},
-        )
-        answers = {}
+        """The sum without masks, from any t right answers; who has lied is named."""
+        offers, answers = self.offers(number), dict[str, bytes]()
+        if isinstance(offers, str):
+            return offers
         for name in inside:
-            found = self.take("shares", number, name, SHARE * len(offers))
-            if found is not None and len(found.payload) == SHARE * len(offers):
-                answers[places[name]] = found.payload
-        if len(answers) < self.agreed.threshold:
-            late = [name for name in inside if places[name] not in answers]
-            return f"the shares of {', '.join(late)} in round {number}"
+            if found := self.take("shares", number, name):
+                answers[name] = found.payload
+        late = [name for name in inside if name not in answers]
         found_secrets = {}
         for i, (giver, offer) in enumerate(offers.items()):
-            shares = {x: data[SHARE * i :][:SHARE] for x, data in answers.items()}
-            kind = "own" if giver in inside else "pairs"
-            try:
-                found_secrets[giver] = opened(self.agreed, number, giver, kind, offer, shares)
-            except CorruptFileError:
-                if len(answers) == len(inside):
-                    raise
-                return f"more shares in round {number}, for some of those that came are wrong"
+            kind = OWN if giver in inside else PAIRS
+            shares = {name: data[SHARE * i :][:SHARE] for name, data in answers.items()}
+            right = right_shares(self.agreed, number, giver, kind, offer, shares)
+            if wrong := sorted(shares.keys() - right.keys()):
+                self.say(
+                    f"shares of {giver} from {', '.join(wrong)} in round {number} are not those "
+                    "that it offered: one of these did not tell the truth"
+                )
+            if len(right) < self.agreed.threshold:
+                if not late:
+                    raise MismatchError(
+                        f"the sum of round {number} cannot be opened: of the shares of {giver!r} "
+                        f"those of {', '.join(wrong)} are wrong; {giver!r} or these broke the rules"
+                    )
+                return f"the shares of {', '.join(late)} in round {number}"
+            found_secrets[giver] = opened(self.agreed, number, giver, kind, offer, right)
         total = self.added(number, inside)
         if not isinstance(total, str):
             unmask(total, offers, inside, found_secrets, self.salt(number))
@@ -286,195 +424,21 @@ class Replica(ABC):
 
     def keep_head(self, number: int, head: Head) -> None:
         context = Context(self.agreed.space, self.agreed.classes)
-        made_by = recipe("session", {"round": number}, {"of": self.agreed.digest})
-        save_head(self.folder / f"head-{number}.h5", head, made_by, context)
+        save_head(self.folder / f"head-{number}.h5", head, self._recipe(number), context)
 
+    # ------------------------------------------------------------ the end
 
-class Member(Replica):
-    """A site: ``gather`` makes the statistics of its rows for a head, clipped to a norm if any."""
+    def result(self, number: int) -> bytes:
+        """What everybody signs: who was in the last round, and so in all, the totals, the head."""
+        totals = [load_statistics(self.folder / f"total-{r}.h5").digest() for r in range(1, number)]
+        head, last = self.head(number).digest(), self.close_digest(number - 1)
+        return canonical({"close": last, "totals": totals, "head": head})
 
-    def __init__(self, place: Place, folder: Path, agreed: Agreement, me: Keys,
-                 gather: Callable[[Head, int | None], Statistics]) -> None:  # fmt: skip
-        super().__init__(place, folder, agreed, me)
-        self.gather = gather
+    def done(self, number: int, name: str) -> bool | None:
+        """Whether somebody has signed the same end; None: it has not signed yet."""
+        found = self.take("done", number, name)
+        return None if found is None else found.payload == self.result(number)
 
-    def turn(self) -> str:
-        if not self.begin():
-            return "the server to begin"
-        self.post("hello", 0, lambda: self.draw(1))
-        number = self.known()
-        while True:
-            inside = self.closed(number - 1)
-            if inside is None:
-                return f"the server to begin round {number}"
-            if self.me.name not in inside:
-                raise IncompleteError(f"the session goes on without {self.me.name!r}: it was late")
-            if self.head(number).phase() is None:
-                return ""
-            to = None if self.agreed.masked else self.agreed.server
-            mine = self.post("sums", number, lambda: self.protected(number), to)
-            inside = self.closed(number)
-            if inside is None:
-                return f"the sums of others in round {number}"
-            if inside.get(self.me.name, mine) != mine:
-                raise MismatchError("the server counts other sums than this site has sent: stop")
-            if self.agreed.masked and self.me.name in inside:
-                if waits := self.agreed_upon(number, inside):
-                    return waits
-                self.post("shares", number, lambda: self.answer(number, inside))
-                delete(self.folder / f"secrets-{number}")
-            if waits := self.next_head(number):
-                return waits
-            number += 1
-
-    def begin(self) -> bool:
-        """Take the key of the session, and make its first head."""
-        place = self.agreed.members.index(self.me.party) + 1
-        found = self.take("key", place, self.agreed.server.name, 32)
-        if found is None:
-            return False
-        self.box.group = found.payload
-        if not self.known():
-            self.keep_head(1, first_head(self.agreed))
-        return True
-
-    def draw(self, number: int) -> bytes:
-        """Secrets for a round, kept until its answer; returns the offer."""
-        if not self.agreed.masked:
-            return b""
-        drawn = Secrets.draw()
-        write_once(self.folder / f"secrets-{number}", drawn.pairs + drawn.own)
-        data = (self.folder / f"secrets-{number}").read_bytes()
-        return Secrets(data[:32], data[32:]).offer(self.agreed, self.me, number)
-
-    def protected(self, number: int) -> bytes:
-        """This site's numbers as they leave it."""
-        layout, noise = self.layout(number), self.noise(number)
-        x = layout.flat(
-            self.agreed, self.gather(self.head(number), noise.radius if noise else None)
-        )
-        if noise:
-            x += noise.drawn(layout).view(np.uint64)
-        if self.agreed.masked:
-            data = (self.folder / f"secrets-{number}").read_bytes()
-            drawn, offers = Secrets(data[:32], data[32:]), self.offers(number)
-            mask(x, self.me.name, drawn, offers, self.salt(number))
-        return x.tobytes() + self.draw(number + 1)
-
-    def answer(self, number: int, inside: Mapping[str, str]) -> bytes:
-        """Of each member one share: it is the only answer of this round."""
-        shares = {
-            g: held(self.agreed, self.me, g, number, o) for g, o in self.offers(number).items()
-        }
-        return b"".join(s["own" if g in inside else "pairs"] for g, s in shares.items())
-
-    def agreed_upon(self, number: int, inside: Mapping[str, str]) -> str:
-        """Say which closes this site has seen; wait until t members have seen the same."""
-        if (self.folder / "sent" / name_of("shares", number, self.me.name)).exists():
-            return ""
-        both = [self.take("close", r, self.agreed.server.name, 1 << 20) for r in (number - 1, number)]
-        seen = hashlib.sha256(b"".join(bytes.fromhex(one.digest) for one in both if one)).digest()
-        self.post("seen", number, lambda: seen)
-        found = {n: self.take("seen", number, n, 32) for n in inside}
-        late = [n for n, one in found.items() if one is None or one.payload != seen]
-        if others := [n for n in late if found[n]]:  # they, or the server, do not tell the truth
-            self.say(f"{', '.join(others)} have been told of another round {number}")
-        if len(inside) - len(late) < self.agreed.threshold:
-            return f"{', '.join(late)} to have seen who is in round {number}"
-        return ""
-
-    def next_head(self, number: int) -> str:
-        """Solve, compare with what the server has solved, and take its bits."""
-        if (self.folder / f"head-{number + 1}.h5").exists():
-            return ""
-        total = self.total(number)
-        if isinstance(total, str):
-            return total
-        name = name_of("head", number + 1, self.agreed.server.name)
-        if self.place.read(name, HEADER, start=True) is None:  # before it solves
-            return f"the head of round {number + 1}"
-        before = self.head(number)
-        after = self.absorbed(number, total)
-        size = len(packed(before, after))
-        found = self.take("head", number + 1, self.agreed.server.name, size, keep=False)
-        if found is None:
-            return f"the head of round {number + 1}"
-        self.keep_head(number + 1, adopted(before, after, found.payload))
-        return ""
-
-    def added(self, number: int, inside: Mapping[str, str]) -> Words | str:
-        if self.agreed.masked:
-            return super().added(number, inside)
-        size = 8 * self.layout(number).size
-        found = self.take("total", number, self.agreed.server.name, size, keep=False)
-        return (
-            f"the sum of round {number}" if found is None else np.frombuffer(found.payload, "<u8")
-        )
-
-
-class Server(Replica):
-    """The server: it says who is in each round, and otherwise does what all do."""
-
-    deadline: float | None = None  # seconds after which a step goes on without who is late
-
-    def turn(self) -> str:
-        key = self.folder / "group-key"
-        write_once(key, derive(self.me.agreeing.private_bytes_raw(), self.agreed.digest, "group"))
-        self.box.group = key.read_bytes()
-        self.publish()
-        if waits := self.close(0):
-            return waits
-        number = self.known()
-        while True:
-            head = self.head(number)
-            if number > 1:
-                self.post("head", number, lambda: packed(self.head(number - 1), head))
-            if head.phase() is None:
-                return ""
-            if waits := self.close(number):
-                return waits
-            total = self.total(number)
-            if isinstance(total, str):
-                return total
-            if not self.agreed.masked:
-                self.post("total", number, lambda: self.layout(number).joined(total).tobytes())
-            after = self.absorbed(number, total)
-            self.keep_head(number + 1, after)
-            number += 1
-
-    def publish(self) -> None:
-        there = self.place.read(SESSION, LARGEST)
-        if there not in (None, self.agreed.text):
-            raise MismatchError(f"{self.place.url} holds another session")
-        if there is None:
-            self.place.write(SESSION, self.agreed.text)
-        if not self.known():
-            self.keep_head(1, first_head(self.agreed))
-        for i, member in enumerate(self.agreed.members, 1):
-            self.post("key", i, lambda: self.box.group or b"", member)
-
-    def close(self, number: int) -> str:
-        """Who is in a round: all who were in the one before, after the deadline those who came."""
-        if (self.folder / "sent" / name_of("close", number, self.me.name)).exists():
-            self.post("close", number, bytes)  # the same bytes, if they are not there
-            return ""
-        before = self.closed(number - 1) if number else {p.name: "" for p in self.agreed.members}
-        assert before is not None
-        came = {name: digest for name in before if (digest := self.arrived(number, name))}
-        late = [name for name in before if name not in came]
-        if late and not (self.is_over(number) and len(came) >= self.agreed.threshold):
-            return f"{'the sums of ' if number else ''}{', '.join(late)} in round {number}"
-        self.post("close", number, lambda: canonical(came))
-        return ""
-
-    def arrived(self, number: int, name: str) -> str:
-        """The digest of a member's message of a round, '' where it has not come whole."""
-        size = offer_size(self.agreed)
-        if number:
-            size += 8 * self.layout(number).size
-        found = self.take("sums" if number else "hello", number, name, size, keep=not number)
-        return found.digest if found and len(found.payload) == size else ""
-
-    def is_over(self, number: int) -> bool:
-        sent = [p.stat().st_mtime for p in (self.folder / "sent").iterdir()]
-        return self.deadline is not None and time.time() - max(sent) >= self.deadline
+    def certificate(self) -> dict[str, bool | None]:
+        """Who has signed the end that this party knows; see `done`."""
+        return {name: self.done(self.known(), name) for name in sorted(self.agreed.people)}

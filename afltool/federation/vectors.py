@@ -1,6 +1,7 @@
 """What a round sums: one flat vector of integers, whose length and meaning follow from the head.
 
 So a message of a site has no header, no name and no digest: there is nothing that could tell more.
+Class counts are in the first round of rows alone; they bound what later rounds of them may be.
 """
 
 from __future__ import annotations
@@ -8,71 +9,125 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidDataError, MismatchError, NumericalError
-from ..heads.base import Head, binding
-from ..values.arrays import Array
-from ..values.names import Phase
-from ..values.statistics import Client, ClientId, Context, Statistics
+from ..heads.base import Head
+from ..values.arrays import I64, Array
+from ..values.statistics import Context, Statistics
 from .agreement import Agreement
+from .compute import ArraySpec, is_same, specs_of, total_from
 from .masking import Words
+from .scaling import Scaling
 
-CLOSE = 1e-9  # of a head's numbers, by the largest: what another machine's solve may differ
+COUNTS = "class counts"
+INT64 = 2**63 - 1
+Task = Head | Scaling  # what a round sums
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of the arrays that a head's next phase gathers, in order."""
+    """The arrays of a round, in order; ``first``: of these rows, with their class counts."""
 
-    phase: str
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    agreed: Agreement
+    task: Task
+    first: bool
+    arrays: tuple[tuple[str, ArraySpec], ...]
 
     @classmethod
-    def of(cls, agreed: Agreement, head: Head) -> Layout:
-        found = head.shapes(agreed.space["fraction_bits"])
-        if reals := [name for name, (_, kind) in found.items() if kind != "i"]:
+    def of(cls, agreed: Agreement, task: Task, first: bool) -> Layout:
+        first |= not isinstance(task, Scaling) and not task.of_sums  # test rows are others
+        specs = task.specs() if isinstance(task, Scaling) else specs_of(
+            task, agreed.space["fraction_bits"])  # fmt: skip
+        if reals := [name for name, one in specs.items() if one.kind not in ("count", "int")]:
             raise InvalidDataError(
                 f"a session sums integers, and {reals[0]!r} is real: --compute fixed"
             )
-        named = sorted((name, shape) for name, (shape, _) in found.items())
-        return cls(str(head.phase()), (*named, ("class counts", (len(agreed.classes),))))
+        rows = len(agreed.members) * agreed.max_rows
+        if rows * max(one.per_row for one in specs.values()) > INT64:
+            raise NumericalError(f"sums of {rows} rows might not fit into int64: lower --max-rows")
+        counts = {COUNTS: ArraySpec((len(agreed.classes),), "count", 1)} if first else {}
+        return cls(agreed, task, first, (*sorted(specs.items()), *counts.items()))
 
     @property
     def size(self) -> int:
-        return sum(prod(shape) for _, shape in self.shapes)
+        return sum(prod(one.shape) for _, one in self.arrays)
 
-    def flat(self, agreed: Agreement, s: Statistics) -> Words:
-        """The numbers of one site; its rows and its largest number are within what was agreed."""
-        if not agreed.min_rows <= s.rows <= agreed.max_rows:
-            raise InvalidDataError(f"{s.rows} rows; agreed: {agreed.min_rows} to {agreed.max_rows}")
-        x = self.joined(s).view(np.int64)
-        if len(x) and max(int(x.max()), -int(x.min())) > agreed.limit:
-            raise NumericalError("a number of this site is too large: use fewer --fraction-bits")
-        return x.view(np.uint64)
+    @property
+    def phase(self) -> str:
+        return str(self.task.phase())
+
+    def flat(self, s: Statistics) -> Words:
+        """The numbers of one site; its rows are within what was agreed."""
+        o = self.agreed
+        x = self.joined(s)
+        if not o.noise:
+            least = 0 if self.evaluates else o.min_rows
+            if self.first and not least <= s.rows <= o.max_rows:
+                raise InvalidDataError(f"{s.rows} rows at a site; agreed: {least} to {o.max_rows}")
+            self._check(x.view(np.int64), s.rows)
+        return x
+
+    def check_one(self, data: bytes, rows: int) -> None:
+        """Refuse what one site cannot have sent; ``rows``: the most, where they are not in it."""
+        x = np.frombuffer(data, "<i8")
+        if self.first:
+            counts = self._parts(x)[COUNTS]
+            if counts.min() < 0 or counts.max() > self.agreed.max_rows:
+                raise NumericalError(
+                    "its class counts are not those of any rows that were agreed on"
+                )
+            rows = int(counts.sum())
+        self._check(x, rows)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it counts test rows."""
+        return not isinstance(self.task, Scaling) and not self.task.of_sums
 
     def joined(self, s: Statistics) -> Words:
-        named = {**s.arrays, "class counts": s.class_counts}
-        if [(name, named[name].shape) for name, _ in self.shapes] != list(self.shapes):
+        named = {**s.arrays, COUNTS: s.class_counts}
+        shapes = [(name, named[name].shape) for name, _ in self.arrays if name in named]
+        if shapes != [(name, one.shape) for name, one in self.arrays]:
             raise MismatchError("these statistics are not of the head that was agreed on")
-        flat = [named[name].reshape(-1).astype(np.int64) for name, _ in self.shapes]
+        flat = [named[name].reshape(-1).astype(np.int64) for name, _ in self.arrays]
         return np.concatenate(flat).view(np.uint64)
 
-    def statistics(
-        self, agreed: Agreement, head: Head, x: Words, names: Iterable[str]
-    ) -> Statistics:
-        """A sum over members, as any other stage has it."""
-        x, at, arrays = x.view(np.int64), 0, dict[str, Array]()
-        if len(x) and max(int(x.max()), -int(x.min())) > agreed.limit * len(agreed.members):
-            raise NumericalError("the sum makes no sense: a member has masked something else")
-        for name, shape in self.shapes:
-            arrays[name] = x[at : (at := at + prod(shape))].reshape(shape)
-        counts = arrays.pop("class counts")
-        context = Context(agreed.space, agreed.classes, binding(head))
-        clients = {ClientId(name): Client(None) for name in sorted(names)}
-        return Statistics(Phase(self.phase), arrays, counts, context, clients)
+    def _parts(self, x: I64) -> dict[str, Array]:
+        at, parts = 0, dict[str, Array]()
+        for name, one in self.arrays:
+            parts[name] = x[at : (at := at + prod(one.shape))].reshape(one.shape)
+        return parts
+
+    def _check(self, x: I64, rows: int) -> None:
+        """Refuse numbers that so many rows cannot have."""
+        for (name, one), part in zip(self.arrays, self._parts(x).values(), strict=True):
+            low, high = (int(f(initial=0)) for f in (part.min, part.max))
+            least = 0 if one.kind == "count" else -rows * one.per_row
+            if low < least or high > rows * one.per_row:
+                raise NumericalError(
+                    f"the numbers of {name!r} run from {low} to {high}, which {rows} rows cannot "
+                    "have: somebody has sent something else"
+                )
+
+    def statistics(self, x: Words, names: Iterable[str], counts: I64 | None) -> Statistics:
+        """A sum over members, refused if no rows can have it; ``counts``: of the first round."""
+        arrays, names = self._parts(x.view(np.int64)), sorted(names)
+        counts = arrays.pop(COUNTS, counts)
+        assert counts is not None
+        rows = int(counts.sum(dtype=np.int64))
+        if not self.agreed.noise:
+            if not 0 <= rows <= len(names) * max(self.agreed.max_rows, 1) or counts.min() < 0:
+                raise NumericalError(
+                    f"the sum makes no sense, a member has masked something else: it has {rows} "
+                    f"rows of {len(names)} sites"
+                )
+            self._check(x.view(np.int64), rows)
+        if isinstance(self.task, Scaling):
+            context = Context(self.agreed.space, self.agreed.classes)
+            return Statistics(self.task.phase(), arrays, counts, context)
+        return total_from(self.agreed, self.task, arrays, counts, names)
 
 
 # ---------------------------------------------------------------- a head that the server has solved
@@ -92,21 +147,19 @@ def packed(before: Head, after: Head) -> bytes:
     return b"".join(a.tobytes() for _, a in news(before, after))
 
 
-def adopted(before: Head, mine: Head, data: bytes) -> Head:
+def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
     """The head with the server's last bits, after comparing it with this site's own solve."""
-    mine_new, at, arrays = news(before, mine), 0, dict[str, Any](mine.arrays())
-    if len(data) != sum(a.nbytes for _, a in mine_new):
+    fresh, at, arrays = news(before, mine), 0, dict(mine.arrays())
+    if len(data) != sum(a.nbytes for _, a in fresh):
         raise MismatchError("the server's head is not the solution of the sums: other arrays")
-    for name, a in mine_new:
+    for name, a in fresh:
         theirs = np.frombuffer(data, a.dtype, a.size, at).reshape(a.shape)
         at += a.nbytes
-        same = np.array_equal(theirs, a)
-        if a.dtype.kind == "f" and not same:
-            same = bool(np.abs(theirs - a).max() <= CLOSE * np.abs(a).max())
-        if not same:
+        if not is_same(name, a, theirs, before, total):
             raise MismatchError(
                 f"the server's head is not the solution of the sums: its {name} differs from what "
-                "this site has solved; tell the others, and do not go on with this server"
+                "this site has solved by more than unlike machines may; tell the others, and do "
+                "not go on with this server"
             )
         arrays[name] = theirs
     return mine.restore(mine.phase(), arrays)

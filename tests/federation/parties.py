@@ -1,0 +1,131 @@
+"""Small federations for the tests: sites with rows, a server, a place in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from afltool.cli import main  # noqa: F401  (the heads are registered)
+from afltool.federation import compute
+from afltool.federation import keys as keys_
+from afltool.federation.agreement import Agreement, usual_threshold
+from afltool.federation.compute import described
+from afltool.federation.ledger import Ledger
+from afltool.federation.member import Member
+from afltool.federation.place import Place
+from afltool.federation.rows import SiteRows
+from afltool.federation.server import Server
+from afltool.heads import make_head
+from afltool.math.gram import FixedPoint
+from afltool.sources.embeddings import imported_space
+
+DIM, CLASSES, BITS = 6, ("a", "b", "c"), 10
+SPACE = imported_space("made-up", DIM, "int16", BITS)
+HEADS = {
+    "linear": ("linear", {"gamma": 1.0}),
+    "random-features": ("random-features", {"width": 12, "compute": "fixed"}),
+    "softmax": ("softmax", {"rounds": 3}),
+    "deepafl": ("deepafl", {"layers": 2, "width": 8, "compute": "fixed"}),
+    "safle": ("safle", {"buckets": 2, "ridge": 1.0}),
+    "discriminant": ("discriminant", {"shrinkage": 0.1}),
+}
+KEYS = {}  # made once: names and keys are the same in all federations
+
+
+def key_of(name: str, folder: Path) -> keys_.Keys:
+    if name not in KEYS:
+        keys_.new(name, folder)
+        KEYS[name] = keys_.load(folder / name)
+    return KEYS[name]
+
+
+class Federation:
+    """n sites, a server and a place in a folder; site i has 30 + i rows."""
+
+    def __init__(self, root: Path, head="linear", n=4, threshold=None, rows=None, tests=None,
+                 **terms) -> None:  # fmt: skip
+        self.root, self.place = root, Place(str(root / "place"))
+        name, options = HEADS[head] if isinstance(head, str) else head
+        self.names = [f"site-{i:02d}" for i in range(n)]
+        self.keys = {one: key_of(one, root / "keys") for one in (*self.names, "server")}
+        self.rows = rows or self.made_rows()
+        self.tests = tests or {}
+        space = terms.pop("space", {**SPACE, "dim": next(iter(self.rows.values()))[0].shape[1]})
+        classes = terms.pop("classes", CLASSES)
+        self.first = make_head(name, options).bind(space["dim"], len(classes))
+        limits = {} if terms.get("noise") else {"max_rows": 64}
+        self.agreed = Agreement(**{
+            "members": tuple(sorted(self.keys[k].party for k in self.names)),
+            "server": self.keys["server"].party, "head": described(self.first), "space": space,
+            "classes": classes, "threshold": usual_threshold(n) if threshold is None else threshold,
+            "max_rows": 0, **limits, **terms})  # fmt: skip
+        self.begin()
+
+    def begin(self) -> None:
+        """All parties anew, as after a start of their processes."""
+        self.server = self.new_server()
+        self.sites = {one: self.new_site(one) for one in self.names}
+
+    def made_rows(self):
+        rng, rows = np.random.default_rng(1), {}
+        for i, one in enumerate(self.names):
+            y = rng.integers(0, 3, 30 + i)
+            X = rng.integers(-900, 900, (len(y), DIM)) + 800 * np.eye(3, DIM)[y]
+            rows[one] = X.astype(np.int16), y.astype(np.int64)
+        return rows
+
+    def new_server(self, **other) -> Server:
+        return Server(self.place, other.get("folder", self.root / "server"), self.agreed,
+                      self.keys["server"])  # fmt: skip
+
+    def new_site(self, name: str, kind=Member, folder=None, place=None, again=False) -> Member:
+        rows = SiteRows.of_arrays(*self.rows[name], *self.tests.get(name, ()))
+        ledger = Ledger(self.root / "ledgers" / name, again)
+        return kind(place or self.place, folder or self.root / name, self.agreed, self.keys[name],
+                    rows, ledger)  # fmt: skip
+
+    def party(self, name):
+        return self.server if name == "server" else self.sites[name]
+
+    def turn(self, *names):
+        return {n: self.party(n).turn() for n in names}
+
+    def run(self, *names, turns=200):
+        """Turns of these until nobody has anything to do; returns what each waits for."""
+        names, before = names or ("server", *self.names), None
+        for _ in range(turns):
+            waits = self.turn(*names)
+            if waits == before:
+                break
+            before = waits
+        return waits
+
+    def pooled_rows(self, *names):
+        return tuple(np.concatenate([self.rows[n][k] for n in names or self.names]) for k in (0, 1))
+
+    def gathered(self, head, *names):
+        X, y = self.pooled_rows(*names)
+        return compute.statistics_of(self.agreed, head, [(FixedPoint(X, BITS), y)])
+
+    def pooled(self, *names):
+        """The head that one place makes of all these rows."""
+        head = self.first
+        while head.phase() is not None:
+            head = head.absorb(self.gathered(head, *names))[0]
+        return head
+
+    def solved(self, name):
+        one = self.party(name)
+        return one.head(one.known())
+
+    def changed(self, **terms):
+        """The same people and rows under other terms, in a place and folders of their own."""
+        other = object.__new__(Federation)
+        vars(other).update(vars(self))
+        other.agreed = replace(self.agreed, nonce=f"{len(str(terms)):032x}", **terms)
+        other.names = [p.name for p in other.agreed.members]
+        other.root = self.root.parent / f"{self.root.name}-then"
+        other.place = Place(str(other.root / "place"))
+        return other
