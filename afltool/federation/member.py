@@ -22,7 +22,7 @@ from .place import Carrier
 from .rows import SiteRows
 from .scaling import Scaling
 from .session import Replica
-from .vectors import adopted, packed
+from .vectors import adopted, largest_head
 
 
 class Member(Replica):
@@ -231,8 +231,7 @@ class Member(Replica):
         if self._solved is None or self._solved[0] != number:
             self._solved = number, self.solve(number, total)
         after = self._solved[1]
-        size = len(packed(before, after))
-        found = self.take("head", number + 1, server, size=size)
+        found = self.take("head", number + 1, server, size=largest_head(after))
         if found is None:
             return waits
         self.keep_head(number + 1, adopted(before, after, total, found.payload))

@@ -3,8 +3,8 @@
 A carrier is any object with these methods. Nothing of it is trusted: names, sizes and bytes are
 checked by who reads.
 
-    read(name, most) -> bytes | None    a whole file; None where it is not there, is no regular
-                                        file, or has more bytes than ``most``
+    read(name, most) -> bytes | None    a whole file; None where it is not there, b"" where it is
+                                        no regular file, or has more bytes than ``most``
     size(name) -> int | None            its bytes; cheap
     write(name, data)                   whole or not at all, over what was there
 
@@ -74,21 +74,22 @@ class Place:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
             descriptor = os.open(self._path(name), flags | getattr(os, "O_BINARY", 0))
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError:  # a link, or what may not be read
+            return b""
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-                return None
-            return file.read(most)
+            whole = stat.S_ISREG(status.st_mode) and status.st_size <= most
+            return file.read(most) if whole else b""
 
     def _read(self, name: str, most: int) -> bytes | None:
         size = self._size(name)
         if size is None or size > most:
-            return None
+            return b""
         with self._fs.open(self._path(name), "rb", cache_type="none") as file:
             data: bytes = file.read(size)
-            return data if len(data) == size else None
+            return data if len(data) == size else b""
 
     def _write(self, name: str, data: bytes) -> None:
         path = self._path(name)

@@ -56,7 +56,7 @@ from .scaling import Scale, Scaling
 from .vectors import Layout, Task
 
 SESSION = "session.json"  # the only file in the place that is no message
-VARIABLE = {"close": 1 << 20, "done": 1 << 16}  # payloads whose size is not known beforehand
+VARIABLE = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # payloads of at most a known size
 DIGEST = re.compile("[0-9a-f]{64}")
 Check = Callable[[bytes], None]
 
@@ -177,9 +177,11 @@ class Replica(ABC):
         size = self.payload_size(kind, number) if size is None else size
         kept = path.exists()
         data = path.read_bytes() if kept else self.place.read(path.name, size + OVERHEAD)
-        if not data:
-            return None
         where = f"the {kind} of {sender!r} in round {number}"
+        if not data:
+            if data is not None:
+                self.say(f"{where} is empty, too large or no file; it counts as not there")
+            return None
         try:
             person = self.agreed.people[sender]
             found = self.box.open(kind, number, person, data, self.box_key(kind))

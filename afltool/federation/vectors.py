@@ -18,6 +18,7 @@ from ..values.arrays import I64, Array
 from ..values.statistics import Context, Statistics
 from .agreement import Agreement
 from .compute import ArraySpec, is_same, specs_of, total_from
+from .envelope import canonical, parsed
 from .masking import Words
 from .scaling import Scaling
 
@@ -133,33 +134,36 @@ class Layout:
 # ---------------------------------------------------------------- a head that the server has solved
 
 
-def news(before: Head, after: Head) -> list[tuple[str, Array]]:
-    """The arrays that a solve has made or changed."""
-    known = before.arrays()
-    return [
-        (name, a)
-        for name, a in sorted(after.arrays().items())
-        if name not in known or not np.array_equal(a, known[name])
-    ]
-
-
 def packed(before: Head, after: Head) -> bytes:
-    return b"".join(a.tobytes() for _, a in news(before, after))
+    """The arrays that a solve has made or changed, behind a line with their names."""
+    known, arrays = before.arrays(), after.arrays()
+    names = [n for n in sorted(arrays) if n not in known or not np.array_equal(arrays[n], known[n])]
+    return canonical(names) + b"\n" + b"".join(arrays[name].tobytes() for name in names)
+
+
+def largest_head(after: Head) -> int:
+    """The most bytes that `packed` may have."""
+    return sum(len(name) + 8 + a.nbytes for name, a in after.arrays().items()) + 8
 
 
 def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
     """The head with the server's last bits, after comparing it with this site's own solve."""
-    fresh, at, arrays = news(before, mine), 0, dict(mine.arrays())
-    if len(data) != sum(a.nbytes for _, a in fresh):
-        raise MismatchError("the server's head is not the solution of the sums: other arrays")
-    for name, a in fresh:
-        theirs = np.frombuffer(data, a.dtype, a.size, at).reshape(a.shape)
-        at += a.nbytes
-        if not is_same(name, a, theirs, before, total):
+    arrays, theirs = dict(mine.arrays()), dict(before.arrays())
+    line, _, rest = data.partition(b"\n")
+    try:
+        for name in parsed(line):
+            a = arrays[name]
+            theirs[name] = np.frombuffer(rest[: a.nbytes], a.dtype).reshape(a.shape)
+            rest = rest[a.nbytes :]
+        if rest or theirs.keys() < arrays.keys():
+            raise ValueError
+    except (ValueError, TypeError, LookupError):
+        raise MismatchError("the server's head is no solution of the sums: other arrays") from None
+    for name, a in arrays.items():
+        if not is_same(name, a, theirs[name], before, total):
             raise MismatchError(
                 f"the server's head is not the solution of the sums: its {name} differs from what "
                 "this site has solved by more than unlike machines may; tell the others, and do "
                 "not go on with this server"
             )
-        arrays[name] = theirs
-    return mine.restore(mine.phase(), arrays)
+    return mine.restore(mine.phase(), {name: theirs[name] for name in arrays})

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from afltool.cli import main  # noqa: F401  (the heads are registered)
 from afltool.federation import compute
@@ -34,10 +35,9 @@ HEADS = {
 KEYS = {}  # made once: names and keys are the same in all federations
 
 
-def key_of(name: str, folder: Path) -> keys_.Keys:
+def key_of(name: str) -> keys_.Keys:
     if name not in KEYS:
-        keys_.new(name, folder)
-        KEYS[name] = keys_.load(folder / name)
+        KEYS[name] = keys_.Keys.of(name, Ed25519PrivateKey.generate())
     return KEYS[name]
 
 
@@ -49,7 +49,7 @@ class Federation:
         self.root, self.place = root, Place(str(root / "place"))
         name, options = HEADS[head] if isinstance(head, str) else head
         self.names = [f"site-{i:02d}" for i in range(n)]
-        self.keys = {one: key_of(one, root / "keys") for one in (*self.names, "server")}
+        self.keys = {one: key_of(one) for one in (*self.names, "server")}
         self.rows = rows or self.made_rows()
         self.tests = tests or {}
         space = terms.pop("space", {**SPACE, "dim": next(iter(self.rows.values()))[0].shape[1]})

@@ -1,0 +1,283 @@
+"""Two sums with and without a member tell it exactly: the ledger, leaving, and noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from parties import BITS, CLASSES, Federation, key_of
+
+from afltool.errors import AflError, MismatchError, UsageError
+from afltool.federation import accountant
+from afltool.federation.agreement import Consent
+from afltool.federation.envelope import name_of
+from afltool.federation.ledger import Ledger
+from afltool.federation.noise import Noise, clip_rows, discrete_gaussian
+from afltool.federation.rows import SiteRows
+from afltool.federation.vectors import Layout
+
+NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
+
+
+def following(f, names, consents=(), follows="", **terms):
+    """The session of those who stay, with the sites' ledgers of before."""
+    g = f.changed(members=tuple(f.keys[n].party for n in names), threshold=len(names),
+                  follows=follows, consents=tuple(sorted(consents)), **terms)  # fmt: skip
+    g.root.mkdir()
+    (g.root / "ledgers").symlink_to(f.root / "ledgers")
+    g.begin()
+    return g
+
+
+@pytest.fixture
+def five(tmp_path):
+    f = Federation(tmp_path / "first", n=5)
+    assert set(f.run().values()) == {""}
+    return f
+
+
+def sent_no_shares(g):
+    return not list((g.root / "place").glob("*shares*"))
+
+
+def test_old_minus_new_is_the_leaver(five):
+    """Why: the difference of the two totals is the leaver's own sums."""
+    layout = five.server.layout(1)
+    old = layout.joined(five.server.total(1)).view(np.int64)
+    new = layout.joined(five.gathered(five.first, *five.names[:4])).view(np.int64)
+    own = layout.joined(five.gathered(five.first, "site-04")).view(np.int64)
+    assert np.array_equal(old - new, own)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_restart_with_one_fewer(five, again):
+    g = following(five, five.names[:4])
+    g.sites = {n: g.new_site(n, again=again) for n in g.names}
+    with pytest.raises(MismatchError, match=r"30 of the 30 rows.*site-04 is known nearly alone"):
+        g.run()
+    assert not list((g.root / "place").glob("*sums*"))
+
+
+def test_leaving_needs_the_leaver(five):
+    old, stay = five.agreed.digest, five.names[:4]
+    leaver = five.keys["site-04"]
+    wrong = Consent.sign(old, five.keys["site-03"])  # of somebody who stays
+    g = following(five, stay, [wrong], old)
+    with pytest.raises(MismatchError, match="must sign that it leaves"):
+        g.run()
+    consent = Consent.sign(old, leaver)
+    for change in ({"session": "ab" * 32}, {"name": "site-03"}, {"signature": "00" * 64},
+                   {"key": wrong.key}):  # fmt: skip
+        broken = replace(consent, **change)
+        with pytest.raises(MismatchError, match="has not signed"):
+            replace(five.agreed, consents=(broken,))
+    with pytest.raises(UsageError, match="signature of a consent"):
+        replace(five.agreed, consents=(replace(consent, signature="00"),))
+
+
+def test_who_has_left_and_those_who_stay_are_done(five):
+    old = five.agreed.digest
+    g = following(five, five.names[:4], [Consent.sign(old, five.keys["site-04"])], old)
+    assert "site-04" in str(g.agreed)
+    assert "has left" in str(g.agreed)
+    assert set(g.run().values()) == {""}
+    assert g.solved("site-00").digest() == five.pooled(*five.names[:4]).digest()
+    assert g.agreed.follows == old
+
+
+def test_a_drop_out_of_the_next_session_is_one_fewer_too(five):
+    """All are agreed on, one does not come: nobody gives shares."""
+    g = five.changed(threshold=4)
+    g.root.mkdir()
+    (g.root / "ledgers").symlink_to(five.root / "ledgers")
+    g.begin()
+    g.turn("server", *g.names[:4])
+    g.server.deadline = 0.0
+    with pytest.raises(MismatchError, match="site-04 is known nearly alone"):
+        g.run("server", *g.names[:4])
+    assert sent_no_shares(g)
+
+
+def test_the_same_members_may_sum_again(five):
+    g = five.changed(head=Federation(five.root, "softmax", n=5).agreed.head)
+    g.root.mkdir()
+    (g.root / "ledgers").symlink_to(five.root / "ledgers")
+    g.begin()
+    assert set(g.run().values()) == {""}
+
+
+def test_who_joins_has_agreed_to_follow(five):
+    """A new member's sums are the difference: only if the session says which one it follows."""
+    new = key_of("newcomer")
+    five.keys["newcomer"] = new
+    five.rows["newcomer"] = five.rows["site-00"][0][:25] + np.int16(1), five.rows["site-00"][1][:25]
+    names = sorted([*five.names, "newcomer"])
+    g = following(five, names)
+    with pytest.raises(MismatchError, match="newcomer is known nearly alone"):
+        g.run()
+    g = following_again(five, names)
+    assert set(g.run().values()) == {""}
+
+
+def following_again(f, names):
+    g = f.changed(members=tuple(f.keys[n].party for n in names), threshold=len(names),
+                  follows=f.agreed.digest, max_rows=63)  # fmt: skip
+    g.root = f.root.parent / "again"
+    g.root.mkdir()
+    (g.root / "ledgers").symlink_to(f.root / "ledgers")
+    from afltool.federation.place import Place
+
+    g.place = Place(str(g.root / "place"))
+    g.begin()
+    return g
+
+
+def test_ledger_overlap(tmp_path):
+    """The same rows and one more, in another order, as a file of other classes, scaled; two
+    sessions at once."""
+    f = Federation(tmp_path, n=7)
+    X, y = f.rows["site-00"]
+    ledger = Ledger(tmp_path / "ledger")
+    order = np.random.default_rng(0).permutation(len(X))
+    hashes = ledger.hashes(f.agreed, [(X, y)])
+    parts = [(X[some], y[some]) for some in (order[:9], order[9:])]
+    assert np.array_equal(hashes, ledger.hashes(f.agreed, parts))
+    others = replace(f.agreed, classes=("z", *CLASSES))
+    assert np.array_equal(hashes, ledger.hashes(others, [(X, y + 1)]))
+    ledger.claim(f.agreed, f.names, hashes)
+    ledger.claim(f.agreed, f.names, hashes)
+    fewer = f.names[:6]
+    then = replace(f.agreed, members=f.agreed.members[:6], nonce="0" * 32, scale=10)
+    for rows in (
+        (X, y),
+        (X[:-1], y[:-1]),
+        (np.concatenate([X, X[:1] + 1]), [*y, 0]),
+        (X[:1], y[:1]),
+    ):
+        some = ledger.hashes(then, [(rows[0], np.asarray(rows[1]))])
+        with pytest.raises(MismatchError, match="site-06 is known nearly alone"):
+            ledger.claim(then, fewer, some)
+    ledger.check(then, fewer, ledger.hashes(then, [(X + 1, y)]))  # other rows
+    many = replace(then, members=f.agreed.members[:3], threshold=3)  # c = 2, four have gone
+    with pytest.raises(MismatchError, match="--again says that you accept it"):
+        ledger.check(many, f.names[:3], hashes)
+    Ledger(ledger.folder, again=True).check(many, f.names[:3], hashes)
+    text = b"".join(p.read_bytes() for p in ledger.folder.rglob("*") if p.is_file())
+    assert X[0].tobytes() not in text
+    assert (ledger.folder.stat().st_mode & 0o077) == 0
+
+
+def test_two_sessions_at_once(tmp_path):
+    """Both are joined before either is opened: the second one gets no shares."""
+    f = Federation(tmp_path / "a", n=4)
+    g = following(f, f.names[:3])
+    f.turn("server", *f.names, "server", *f.names)
+    g.turn("server", *g.names, "server", *g.names)  # sums are there in both
+    assert set(f.run().values()) == {""}
+    with pytest.raises(MismatchError, match="nearly alone"):
+        g.run()
+    assert sent_no_shares(g)
+
+
+def test_a_session_that_died_before_its_sum_was_opened_needs_nothing(tmp_path):
+    f = Federation(tmp_path / "a", n=4)
+    f.turn("server", *f.names, "server", *f.names[:3])
+    g = following(f, f.names[:3])
+    assert set(g.run().values()) == {""}
+
+
+# ---------------------------------------------------------------- noise
+
+
+def test_noise_is_shared_and_everybody_solves_with_the_same_ridge(tmp_path):
+    for epsilon, close in ((1e9, True), (1.0, False)):
+        f = Federation(tmp_path / str(epsilon), n=4, noise={**NOISE, "epsilon": epsilon})
+        assert set(f.run().values()) == {""}
+        assert f.solved("site-00").digest() == f.solved("server").digest()
+        W, pooled = (h.affine()[0] for h in (f.solved("site-00"), f.pooled()))
+        assert bool(np.abs(W - pooled).max() < 0.2) == close
+        ledger = f.sites["site-00"].ledger
+        layout = Layout.of(f.agreed, f.first, first=True)
+        assert ledger.spent() == Noise.of(f.agreed, layout).rho
+        assert not list(ledger.folder.glob("*/rows"))
+
+
+def test_noise_never_refuses(tmp_path):
+    """A site that has a row more or less, none, or the rows of another session, sends the same
+    kinds of bytes: whether it takes part tells nothing of its rows."""
+    seen = []
+    for k, n in enumerate((30, 29, 31, 0, 300)):
+        f = Federation(tmp_path / str(k), n=4, noise=NOISE)
+        X, y = f.rows["site-00"]
+        f.rows["site-00"] = np.resize(X, (n, X.shape[1])), np.resize(y, n)
+        f.begin()
+        assert set(f.run().values()) == {""}
+        g = f.changed(max_rows=0, noise={**NOISE, "epsilon": 0.5})
+        g.root.mkdir()
+        (g.root / "ledgers").symlink_to(f.root / "ledgers")
+        g.begin()
+        assert set(g.run().values()) == {""}
+        place = f.root / "place"
+        seen.append({p.name: p.stat().st_size for p in place.glob("*site-00")})
+        assert sum(1 for _ in (f.root / "ledgers/site-00").glob("*/rho")) == 2
+    assert all(one == seen[0] for one in seen)
+
+
+def test_ridge_is_the_same_for_eigenvalues_of_another_machine(tmp_path):
+    f = Federation(tmp_path, n=4, noise=NOISE)
+    noise = Noise.of(f.agreed, Layout.of(f.agreed, f.first, first=True))
+    gram = f.gathered(f.first).arrays["gram"]
+    ridges = {noise.ridge(gram, 4.0**-BITS * (1 + k * 2**-50), 4) for k in range(5)}
+    assert len(ridges) == 1
+
+
+def test_noise_of_other_heads_and_terms_is_refused(tmp_path):
+    for head in ("softmax", ("linear", {"intercept": True})):
+        a = Federation(tmp_path / str(head)[:4], head, n=4, noise=NOISE).agreed
+        with pytest.raises(UsageError, match="linear head without --intercept"):
+            str(a)
+    a = Federation(tmp_path, n=4, noise=NOISE).agreed
+    for more in ({"min_rows": 5}, {"max_rows": 50}, {"scale": 10}, {"protection": "signed"},
+                 {"evaluation": {"groups": [], "min_cell": 5, "bins": "0:1:15"}}):  # fmt: skip
+        with pytest.raises(AflError):
+            replace(a, **more)
+
+
+def test_shared_noise_has_the_distribution_that_is_accounted_for():
+    from scipy import stats
+
+    for sigma in (2.0, 15.0, 300.0, 1e6):
+        draws = discrete_gaussian(100_000, sigma)
+        assert abs(draws.std() / sigma - 1) < 0.015
+        assert abs(draws.mean()) < 0.02 * sigma
+        kurtosis = stats.kurtosis(draws)
+        assert abs(kurtosis) < 0.08
+    sigma = 2.0
+    draws = discrete_gaussian(400_000, sigma)
+    k = np.arange(-9, 10)
+    p = np.exp(-(k**2) / (2 * sigma**2))
+    p /= p.sum()
+    expected = p * len(draws)
+    seen = np.array([(draws == v).sum() for v in k])
+    assert (
+        stats.chisquare(seen[2:-2], expected[2:-2] * seen[2:-2].sum() / expected[2:-2].sum()).pvalue
+        > 1e-4
+    )
+    assert accountant.delta(0.03, accountant.epsilon(0.03, 1e-12)) <= 1e-12
+
+
+def test_clipped_rows_have_the_norm_that_was_agreed_on():
+    rng = np.random.default_rng(0)
+    X = rng.integers(-30000, 30000, (200, 5)).astype(np.int16)
+    Y = clip_rows(X, 4096).astype(np.int64)
+    assert ((Y**2).sum(1) <= 4096**2).all()
+    short = np.array([[1, 2, 3]], np.int16)
+    assert np.array_equal(clip_rows(short, 4), short)
+
+
+def test_rows_in_memory_and_their_test_rows():
+    rows = SiteRows.of_arrays(np.zeros((2, 3)), [0, 1], np.ones((1, 3)), [1])
+    assert [len(y) for _, y in rows.train()] == [2]
+    assert [y.dtype for _, y in rows.test()] == [np.int64]
+    assert name_of("sums", 1, "a") == "001-sums-a"

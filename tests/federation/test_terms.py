@@ -1,0 +1,232 @@
+"""What a site approves: every term is of its type, in its range, in the digest and in the words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import pytest
+from parties import CLASSES, Federation, key_of
+
+from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
+from afltool.federation import accountant
+from afltool.federation import keys as keys_
+from afltool.federation.agreement import Agreement, Consent
+from afltool.federation.compute import described
+from afltool.federation.noise import Noise
+from afltool.federation.vectors import Layout
+from afltool.heads import make_head
+
+NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
+SCORED = {"groups": ["f", "m"], "min_cell": 5, "bins": "0:1:30"}
+
+
+@pytest.fixture
+def agreed(tmp_path):
+    return Federation(tmp_path, n=7).agreed
+
+
+def test_a_code_is_for_one_agreement(agreed):
+    assert Agreement.parse(agreed.text) == agreed
+    other = replace(agreed, nonce="0" * 32)
+    with pytest.raises(UsageError, match="malformed"):
+        agreed.check_approved(agreed.code[:-1])
+    agreed.check_approved(agreed.code.replace(" ", "-").upper())
+    signed = replace(agreed, protection="signed")
+    with pytest.raises(UsageError, match="--allow signed"):
+        signed.check_approved(signed.code)
+    signed.check_approved(signed.code, "signed")
+    assert other.code != agreed.code
+
+
+def test_wrong_code_stays_wrong(agreed):
+    """Nothing that a site is told has the right code: it comes by telephone."""
+    told = [str(agreed)]
+    for given in (None, "1" * 32, "1" * 31, replace(agreed, nonce="0" * 32).code):
+        with pytest.raises(AflError) as error:
+            agreed.check_approved(given)
+        told.append(str(error.value))
+    digits = agreed.code.replace(" ", "")
+    for text in told:
+        assert digits not in text.replace(" ", "").replace("-", "")
+        assert agreed.code[:9] not in text
+
+
+def test_all_terms_are_shown(agreed):
+    """Each term changes the digest and the words."""
+    eve, cut = key_of("eve"), agreed.members[:-1]
+    other_head = described(make_head("linear", {"ridge": 2.0}).bind(6, 3))
+    others = {
+        "members": cut, "server": eve.party, "head": other_head,
+        "space": {**agreed.space, "backbone": "other"}, "classes": ("a", "b", "d"),
+        "protection": "signed", "threshold": 6, "min_rows": 7, "max_rows": 65,
+        "scale": 10, "evaluation": SCORED, "follows": "ab" * 32, "nonce": "0" * 32,
+        "consents": (Consent.sign("ab" * 32, eve),), "noise": NOISE,
+    }  # fmt: skip
+    assert others.keys() == {f.name for f in fields(Agreement)}
+    words = {str(agreed)}
+    for name, value in others.items():
+        limits = {"min_rows": 0, "max_rows": 0} if name == "noise" else {}
+        if name == "members":
+            limits = {"threshold": 5}
+        changed = replace(agreed, **{name: value, **limits})
+        assert changed.digest != agreed.digest
+        assert str(changed) not in words, name
+        words.add(str(changed))
+    noisy = replace(agreed, noise=NOISE, max_rows=0)
+    for key, value in {"epsilon": 2.0, "delta": 1e-6, "clip": 5.0, "colluding": 1}.items():
+        assert str(replace(noisy, noise={**NOISE, key: value})) != str(noisy)
+    scored = replace(agreed, evaluation=SCORED)
+    for key, value in {"groups": ["f"], "min_cell": 6, "bins": "0:1:15"}.items():
+        assert str(replace(scored, evaluation={**SCORED, key: value})) != str(scored)
+    assert all(repr(c) in str(agreed) for c in CLASSES)
+    key = replace(agreed, members=tuple(sorted((*cut, keys_.Party("site-06", eve.party.key)))))
+    assert str(key) != str(agreed)
+
+
+def test_rounds_are_those_of_the_head_itself(tmp_path):
+    a = Federation(tmp_path, "softmax", n=4).agreed
+    assert "4 at most: gram, gradient-1, gradient-2, gradient-3" in str(a)
+    wrong = replace(a, head={**a.head, "digest": "ab" * 32})
+    with pytest.raises(MismatchError, match="another first head"):
+        str(wrong)
+    with pytest.raises(UsageError, match="head: expected digest, name, options"):
+        replace(a, head={**a.head, "phases": ["gram"]})
+    with pytest.raises(UsageError, match="seed 0"):
+        replace(a, head={**a.head, "options": {"seed": 3}})
+
+
+BAD = {
+    "threshold": [0, -1, 3, 8, 5.0, "5", True, None],
+    "min_rows": [-1, 1.5, 65, "3"],
+    "max_rows": [0, -5, 1 << 25, 2.5, None],
+    "scale": [-1, 31, 2.0, "1"],
+    "protection": ["plain", "", None, 3],
+    "follows": ["ab", "AB" * 32, 7],
+    "nonce": ["", "zz" * 16, "0" * 31],
+    "classes": [(), ("a", "a"), ("a", ""), ("a", 3), "abc", ("e\u0301", "\u00e9")],
+    "head": [{}, [], None, {"name": 1, "options": {}, "digest": "ab" * 32},
+             {"name": "linear", "options": [], "digest": "ab" * 32},
+             {"name": "linear", "options": {"x": float("nan")}, "digest": "ab" * 32}],
+    "space": [{}, None, {"dtype": "float32", "dim": 6, "fraction_bits": None},
+              {"dtype": "int16", "dim": 0, "fraction_bits": 10},
+              {"dtype": "int16", "dim": 6, "fraction_bits": 16},
+              {"dtype": "int16", "dim": 6.0, "fraction_bits": 10}],
+    "noise": [{}, {"epsilon": 1.0}, *({**NOISE, k: v} for k, v in (
+        ("epsilon", 0.0), ("epsilon", -1.0), ("epsilon", float("inf")), ("epsilon", "1"),
+        ("delta", 1e-40), ("delta", 1.0), ("delta", float("nan")), ("clip", 0.0), ("clip", -4.0),
+        ("clip", float("nan")), ("colluding", -100), ("colluding", 3), ("colluding", 1.0)))],
+    "evaluation": [{}, {**SCORED, "groups": "fm"}, {**SCORED, "groups": ["f", "f"]},
+                   {**SCORED, "min_cell": 0}, {**SCORED, "bins": "0:1"}, {**SCORED, "bins": 7}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_terms_of_another_type_or_range_are_refused(agreed, name):
+    for value in BAD[name]:
+        limits = {"max_rows": 0} if name == "noise" else {}
+        with pytest.raises(AflError):
+            replace(agreed, **{name: value, **limits})
+
+
+def test_agreement_fuzz(agreed):
+    """Any JSON in any place is refused by name, and never with a traceback."""
+    rng = np.random.default_rng(0)
+    values = [None, True, -1, 0, 1, 3, 3.5, 1e400, float("nan"), "", "x", "\ud800", [], {}, [[]],
+              {"a": 1}, 2**70, [1, 2], "ab" * 32, -0.0]  # fmt: skip
+    body = json.loads(agreed.text)
+
+    def changed(value):
+        if isinstance(value, dict) and value and rng.random() < 0.8:
+            key = sorted(value)[rng.integers(len(value))]
+            return {**value, key: changed(value[key])}
+        if isinstance(value, list) and value and rng.random() < 0.8:
+            at = int(rng.integers(len(value)))
+            return [*value[:at], changed(value[at]), *value[at + 1 :]]
+        return values[rng.integers(len(values))]
+
+    same = 0
+    for _ in range(1500):
+        data = json.dumps(changed(body), indent=1, sort_keys=True, ensure_ascii=False)
+        try:
+            made = Agreement.parse(data.encode("utf-8", "surrogatepass"))
+        except CorruptFileError:
+            continue
+        same += made == agreed
+        assert 5 <= made.threshold <= 7
+        assert 0 <= made.min_rows <= made.max_rows <= 1 << 24
+    for data in (b"[" * 3_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[]", b"7",
+                 agreed.text + b" ",
+                 agreed.text.replace(b'"follows": ""', b'"more": 1, "follows": ""'),
+                 agreed.text.replace(b'"threshold": 5', b'"threshold": 5.0')):  # fmt: skip
+        with pytest.raises(CorruptFileError, match="session file"):
+            Agreement.parse(data)
+
+
+def test_colluding_follows_from_the_threshold(tmp_path):
+    for n, t, c in ((3, 3, 0), (4, 3, 0), (4, 4, 1), (5, 5, 2), (7, 5, 2), (16, 11, 5)):
+        a = Federation(tmp_path / f"{n}-{t}", n=n, threshold=t).agreed
+        assert a.colluding == c
+        assert 2 * t > n + c
+        assert t >= c + 3
+        assert f"the server and {c} members" in str(a)
+
+
+def test_epsilon_shown_is_added(tmp_path):
+    """σ of what is added gives the ε in the words, whatever was asked for."""
+    f = Federation(tmp_path, n=7, noise=NOISE)
+    for colluding in (0, 1, 2):
+        a = replace(f.agreed, noise={**NOISE, "colluding": colluding})
+        layout = Layout.of(a, f.first, first=True)
+        sigma, honest = Noise.of(a, layout).sigma, a.threshold - 1 - colluding
+        rho = 0.0
+        for k, (n, change) in {"gram": (21, 4096.0**2), "cross": (18, 4096.0),
+                               "class counts": (3, 1.0)}.items():  # fmt: skip
+            parts = {sigma[k]: n} if k != "gram" else {sigma[k]: 6, sigma[k] / 2**0.5: 15}
+            rho += accountant.rho(change / sigma[k], parts, honest)
+        epsilon = accountant.epsilon(rho, 1e-5)
+        assert epsilon == pytest.approx(1.0, rel=1e-6)
+        assert f"ε = {epsilon:.4g}, δ = 1e-05" in str(a)
+
+
+def test_names_are_files_on_every_system_and_no_two_look_alike(agreed):
+    for name in ("s\u0456te-0", "../site", "a b", "", "x" * 65, "site.", "CON", "nul.txt", "com1",
+                 "a/b", "e\u0301", "\u00e9", "-a", ".a", None):  # fmt: skip
+        with pytest.raises(UsageError, match="no name"):
+            keys_.Party(name, agreed.server.key)
+    for name in ("SITE-00", "Site-00"):
+        twin = replace(agreed.members[3], name=name)
+        with pytest.raises(MismatchError, match="one like it"):
+            replace(agreed, members=tuple(sorted((*agreed.members[:3], twin))), threshold=3)
+    twin = keys_.Party("other", agreed.server.key)
+    with pytest.raises(MismatchError, match="have the key"):
+        replace(agreed, members=tuple(sorted((*agreed.members[:3], twin))), threshold=3)
+    for key in (f"{agreed.server.key[:2]} {agreed.server.key[2:]}", agreed.server.key.upper(), "",
+                "01" + "00" * 31, "00" * 32, "ec" + "ff" * 30 + "7f", 7):  # fmt: skip
+        with pytest.raises(CorruptFileError, match="no Ed25519 key"):
+            keys_.Party("eve", key)
+
+
+def test_keys_are_those_of_ssh(tmp_path):
+    public = keys_.new("north", tmp_path, b"secret")
+    assert keys_.load(tmp_path / "north", b"secret").name == "north"
+    for wrong in (b"other", None):
+        with pytest.raises(UsageError, match="passphrase"):
+            keys_.load(tmp_path / "north", wrong)
+    with pytest.raises(UsageError, match="never overwritten"):
+        keys_.new("north", tmp_path)
+    (tmp_path / "north").chmod(0o644)
+    with pytest.raises(AflError, match="chmod 600"):
+        keys_.load(tmp_path / "north", b"secret")
+    public.write_bytes(b"ssh-ed25519 \xff\xfe north")
+    with pytest.raises(CorruptFileError, match="expected 'ssh-ed25519"):
+        keys_.load_public(public)
+    with pytest.raises(AflError, match="cannot read"):
+        keys_.load_public(tmp_path / "none.pub")
+
+
+def test_a_key_that_signs_for_other_programs_signs_nothing_here(agreed):
+    me = key_of("eve")
+    text = json.dumps(asdict(agreed)).encode()
+    assert not me.party.has_signed(me.signing.sign(text), b"afltool federation 1\n" + text)
