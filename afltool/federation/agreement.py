@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -101,8 +101,16 @@ class Agreement:
     nonce: str = field(default_factory=lambda: token_hex(16))
 
     def __post_init__(self) -> None:
-        self._check_people()
-        self._check_protection()
+        n, least = len(self.members), 3 if self.masked else 2
+        for what in ("name", "key"):
+            times = Counter(getattr(p, what).casefold() for p in (*self.members, self.server))
+            if twice := [k for k, seen in times.items() if seen > 1]:
+                raise MismatchError(f"two parties have the {what} {twice[0]!r}, or one like it")
+        _check(
+            "members", n, least <= n <= MOST_MEMBERS and list(self.members) == sorted(self.members)
+        )
+        _check("protection", self.protection, self.protection in (SIGNED, MASKED))
+        _whole("threshold", self.threshold, max(least, n // 2 + 1), n)
         self._check_rows()
         if self.noise is not None:
             self._check_noise(self.noise)
@@ -110,71 +118,43 @@ class Agreement:
             _whole("scale", self.scale, 0, 30)
         if self.evaluation is not None:
             self._check_evaluation(self.evaluation)
-        for what, text, size in (("nonce", self.nonce, 32), ("follows", self.follows, 64)):
-            if text or what == "nonce":
-                _digits(what, text, size)
+        _digits("nonce", self.nonce, 32)
+        _digits("follows", self.follows, 64 if self.follows else 0)
         for one in self.consents:
             one.check()
-        _depth(self.space, 8)
-        _depth(self.head, 8)
-
-    def _check_people(self) -> None:
-        people = (*self.members, self.server)
-        for what in ("name", "key"):
-            times = Counter(getattr(p, what).casefold() for p in people)
-            if twice := [k for k, n in times.items() if n > 1]:
-                raise MismatchError(f"two parties have the {what} {twice[0]!r}, or one like it")
-        if list(self.members) != sorted(self.members):
-            raise UsageError("members are sorted by name")
-
-    def _check_protection(self) -> None:
-        n, t = len(self.members), self.threshold
-        if self.protection not in (SIGNED, MASKED):
-            raise UsageError(f"the protection is {SIGNED} or {MASKED}, not {self.protection!r}")
-        least = 3 if self.masked else 2  # of two sums under masks each member knows the other's
-        _whole("members", n, least, MOST_MEMBERS)
-        _whole("threshold", t, max(least, n // 2 + 1), n)
 
     def _check_rows(self) -> None:
+        head, space = self.head, self.space
         _names("classes", self.classes, 1)
-        _keys("head", self.head, {"name", "options", "digest"})
-        _digits("digest of the head", self.head["digest"], 64)
-        if not isinstance(self.head["name"], str) or not isinstance(self.head["options"], Mapping):
-            raise UsageError("a head has a name and options")
-        if self.head["options"].get("seed") not in (None, 0):
-            raise UsageError(
-                "a session takes seed 0: of many seeds one may give random features that single "
-                "out a row"
-            )
-        space = self.space
-        if not isinstance(space, Mapping) or space.get("dtype") != "int16":
-            raise UsageError("a session sums integers: its features are int16 with fraction bits")
+        _keys("head", head, "digest", "name", "options")
+        _digits("digest of the head", head["digest"], 64)
+        _check("name of the head", head["name"], isinstance(head["name"], str))
+        _check("options of the head", head["options"], isinstance(head["options"], Mapping))
+        seed = head["options"].get("seed")  # of many one may single out a row
+        _check("seed of a session's head", seed, seed in (None, 0))
+        int16 = isinstance(space, Mapping) and space.get("dtype") == "int16"
+        _check("space of int16 features", space, int16)
         _whole("features", space.get("dim"), 1, 1 << 20)
         _whole("fraction bits", space.get("fraction_bits"), 0, 15)
-        if self.noise is None:
-            _whole("max_rows", self.max_rows, 1, MOST_ROWS)
-            _whole("min_rows", self.min_rows, 0, self.max_rows)
-        elif (self.min_rows, self.max_rows) != (0, 0):
-            raise UsageError("with noise there are no limits of rows: a refusal would tell of them")
+        _depth([head, space], 9)
+        most = 0 if self.noise else MOST_ROWS  # with noise a refusal would tell of the rows
+        _whole("max_rows", self.max_rows, min(1, most), most)
+        _whole("min_rows", self.min_rows, 0, self.max_rows)
 
     def _check_noise(self, noise: Mapping[str, Any]) -> None:
-        _keys("noise", noise, {"epsilon", "delta", "clip", "colluding"})
-        if not self.masked or self.scale is not None or self.evaluation is not None:
-            raise UsageError(
-                "noise is shared under masks, and derived for the sums of one head alone: no scale "
-                "and no evaluation"
-            )
+        _keys("noise", noise, "clip", "colluding", "delta", "epsilon")
+        alone = self.masked and self.scale is None and self.evaluation is None
+        _check("noise beside scale, evaluation or without masks", noise, alone)
         _real("epsilon", noise["epsilon"], 1e-6, 1e10)
         _real("delta", noise["delta"], LEAST_DELTA, 0.5)
         _real("clip", noise["clip"], 2.0**-15, 2.0**20)
         _whole("colluding", noise["colluding"], 0, self._most_colluding)
 
     def _check_evaluation(self, evaluation: Mapping[str, Any]) -> None:
-        _keys("evaluation", evaluation, {"groups", "min_cell", "bins"})
+        _keys("evaluation", evaluation, "bins", "groups", "min_cell")
         _names("groups", evaluation["groups"], 0)
         _whole("min_cell", evaluation["min_cell"], 1, 1 << 20)
-        if not isinstance(evaluation["bins"], str):
-            raise UsageError("bins are a text, LO:HI:COUNT")
+        _check("bins", evaluation["bins"], isinstance(evaluation["bins"], str))
         parse_bins(evaluation["bins"])
 
     # ------------------------------------------------------------ what follows from the terms
@@ -245,25 +225,21 @@ class Agreement:
         """What a site approves, in words: every term is in them."""
         from .compute import first_head
 
-        first, n, t = first_head(self), len(self.members), self.threshold
+        first = first_head(self)
         yield "members", ", ".join(f"{p.name} ({p.key[:16]})" for p in self.members)
         yield "server", f"{self.server.name} ({self.server.key[:16]})"
         yield "protection", self._protection_in_words()
-        yield "threshold", f"{t} of {n} must stay"
+        yield "threshold", f"{self.threshold} of {len(self.members)} must stay"
         yield "noise", self._noise_in_words()
-        digest = str(self.head["digest"])
-        yield "head", f"{first.name} {_short(self.head['options'])} ({digest[:16]})"
-        phases = [*(["scale"] if self.scale is not None else []), *map(str, first.phases())]
-        phases += ["evaluation"] if self.evaluation else []
-        yield "rounds", f"{len(phases)} at most: {', '.join(phases)}"
+        yield "head", f"{first.name} {_short(self.head['options'])} ({self.head['digest'][:16]})"
+        rounds = [*self._scale_in_words(), *map(str, first.phases()), *self._evaluation_in_words()]
+        yield "rounds", f"{len(rounds)} at most: {'; '.join(rounds)}"
         yield "features", _short(self.space)
         yield "classes", f"{len(self.classes)}: {', '.join(map(repr, self.classes))}"
         limits = f"{self.min_rows} to {self.max_rows} a site"
         yield "rows", "no limits: a refusal would tell of them" if self.noise else limits
-        opened = f"features within ±2^{self.scale}; their sums and sums of squares are opened"
-        yield "scale", "none" if self.scale is None else opened
-        yield "evaluation", self._evaluation_in_words()
-        yield "follows", self._follows_in_words()
+        left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in self.consents]
+        yield "follows", "; ".join([self.follows[:16] or "no other session", *left])
         yield "nonce", self.nonce
 
     def _protection_in_words(self) -> str:
@@ -286,21 +262,17 @@ class Agreement:
             "work with the server"
         )
 
-    def _evaluation_in_words(self) -> str:
-        if self.evaluation is None:
-            return "none"
-        o = self.evaluation
-        return (
-            f"of the final head, once: counts of test rows in bins {o['bins']}, groups: "
-            f"{', '.join(map(repr, o['groups'])) or 'none'}; at a site {o['min_cell']} test rows "
-            "of a class or group at least, or none"
-        )
+    def _scale_in_words(self) -> Iterator[str]:
+        if self.scale is not None:
+            yield f"scale (sums and sums of squares of features within ±2^{self.scale})"
 
-    def _follows_in_words(self) -> str:
-        if not self.follows and not self.consents:
-            return "no other session"
-        left = [f"{c.name} ({c.key[:16]}) has left {c.session[:12]}" for c in self.consents]
-        return "; ".join([f"the session {self.follows[:16] or 'none'}", *left])
+    def _evaluation_in_words(self) -> Iterator[str]:
+        if o := self.evaluation:
+            groups = ", ".join(map(repr, o["groups"])) or "none"
+            yield (
+                f"evaluation of the final head (counts of test rows in bins {o['bins']}, groups: "
+                f"{groups}; of each class and group a site has {o['min_cell']} test rows or none)"
+            )
 
     # ------------------------------------------------------------ its file
 
@@ -335,42 +307,43 @@ class Agreement:
 # ---------------------------------------------------------------- types and ranges
 
 
+def _check(what: str, value: object, good: bool, expected: str = "another value") -> None:
+    if not good:
+        raise UsageError(f"{what}: expected {expected}, found {str(value)[:200]!r}")
+
+
 def _whole(what: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise UsageError(f"{what}: expected a whole number from {least} to {most}, found {value!r}")
+    good = type(value) is int and least <= value <= most
+    _check(what, value, good, f"a whole number from {least} to {most}")
 
 
 def _real(what: str, value: object, least: float, most: float) -> None:
-    if type(value) is not float or not math.isfinite(value) or not least <= value <= most:
-        raise UsageError(f"{what}: expected a real number from {least:g} to {most:g}, "
-                         f"found {value!r}")  # fmt: skip
+    good = type(value) is float and least <= value <= most
+    _check(what, value, good, f"a real number from {least:g} to {most:g}")
 
 
 def _digits(what: str, value: object, size: int) -> None:
-    if not isinstance(value, str) or len(value) != size or not HEX.fullmatch(value):
-        raise UsageError(f"{what}: expected {size} digits 0-9, a-f, found {value!r}")
+    good = isinstance(value, str) and len(value) == size and bool(HEX.fullmatch(value))
+    _check(what, value, good, f"{size} digits 0-9, a-f")
 
 
-def _keys(what: str, value: object, keys: set[str]) -> None:
-    if not isinstance(value, Mapping) or set(value) != keys:
-        raise UsageError(f"{what}: expected {', '.join(sorted(keys))}, found {value!r}")
+def _keys(what: str, value: object, *keys: str) -> None:
+    _check(what, value, isinstance(value, Mapping) and set(value) == set(keys), ", ".join(keys))
 
 
 def _names(what: str, values: object, least: int) -> None:
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) < least:
-        raise UsageError(f"{what}: expected a list of names, found {values!r}")
-    known = Counter(unicodedata.normalize("NFC", v) for v in values if isinstance(v, str) and v)
-    if len(known) != len(values):
-        raise UsageError(f"{what}: expected different texts that are not empty, found {values!r}")
+    names = values if isinstance(values, list | tuple) else [None]
+    known = {unicodedata.normalize("NFC", v) for v in names if isinstance(v, str) and v}
+    good = len(known) == len(names) >= least
+    _check(what, values, good, f"{least} or more different texts that are not empty")
 
 
 def _depth(value: object, most: int) -> None:
     """Refuse what is nested deeply, or is no JSON, or not a finite number."""
-    if most == 0 or not isinstance(value, Mapping | Sequence | float | int | None):
-        raise UsageError(f"a term is nested too deeply, or no JSON: {str(value)[:80]}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"a term is {value}, not a finite number")
-    if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+    good = most > 0 and (value is None or isinstance(value, Mapping | list | tuple | str | int) or (
+        isinstance(value, float) and math.isfinite(value)))  # fmt: skip
+    _check("a term", value, good, "JSON that is nested less")
+    if isinstance(value, Mapping | list | tuple):
         for one in value.values() if isinstance(value, Mapping) else value:
             _depth(one, most - 1)
 

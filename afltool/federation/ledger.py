@@ -3,9 +3,9 @@
 A private folder of the site, beside its configuration and not beside a key:
 
     key                 of the hashes of rows
-    SESSION/people      who was in the sums that were opened
+    SESSION/people-NNN  who was in the sums of a round that were opened
     SESSION/rows        which rows of this site
-    SESSION/NNN-sums    the digest of what was sent: a folder that was restored sends nothing else
+    SESSION/NNN-KIND-…  the digest of what was sent: a folder that was restored sends nothing else
     SESSION/rho         what a session with noise has spent, whatever its rows
 
 Rows are known by what they are before any scaling, whatever their order, file or class list.
@@ -56,7 +56,7 @@ class Ledger:
         """Refuse sums that with earlier ones would tell of few members more than they allow."""
         now = {agreed.people[name].key: name for name in inside}
         left = {one.key for one in agreed.consents}
-        for path in sorted(self.folder.glob("*/people")):
+        for path in sorted(self.folder.glob("*/people-*")):
             if path.parent.name == agreed.digest:
                 continue
             before = json.loads(path.read_bytes())
@@ -82,7 +82,7 @@ class Ledger:
         if not self.again:
             raise MismatchError(f"{what}: --again says that you accept it")
 
-    def claim(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
+    def claim(self, agreed: Agreement, number: int, inside: Iterable[str], rows: Hashes) -> None:
         """Write down, before a sum can be opened, that these rows are in it."""
         people = {agreed.people[name].key: name for name in sorted(inside)}
         content = {"people": people, "colluding": agreed.colluding}
@@ -90,14 +90,14 @@ class Ledger:
         with one_at_a_time(self.folder):
             self.check(agreed, people.values(), rows)
             self._once(f"{agreed.digest}/rows", rows.tobytes())
-            self._once(f"{agreed.digest}/people", json.dumps(content).encode())
+            self._once(f"{agreed.digest}/people-{number}", json.dumps(content).encode())
 
-    def note(self, agreed: Agreement, number: int, digest: str) -> None:
-        """Refuse other sums of a round than those that were sent in it before."""
-        if self._once(f"{agreed.digest}/{number:03d}-sums", digest.encode()) != digest.encode():
+    def note(self, agreed: Agreement, name: str, digest: str) -> None:
+        """Refuse another message than the one that was sent by this name before."""
+        if self._once(f"{agreed.digest}/{name}", digest.encode()) != digest.encode():
             raise MismatchError(
-                f"other sums of round {number} have left this site before: its folder was restored "
-                "from a backup, or its rows have changed; this session is over for this site"
+                f"another {name} has left this site before: its folder was restored from a backup; "
+                "this session is over for this site"
             )
 
     def spend(self, agreed: Agreement, rho: float) -> None:

@@ -15,6 +15,7 @@ from ..heads.base import Head
 from ..values.statistics import Statistics
 from .agreement import Agreement
 from .compute import check_point, statistics_of
+from .envelope import name_of
 from .keys import Keys
 from .ledger import Hashes, Ledger
 from .masking import OWN, PAIRS, Secrets, Words, held, mask
@@ -96,7 +97,7 @@ class Member(Replica):
         if self.agreed.masked:
             if waits := self.have_seen(number, inside):
                 return waits
-            self.claim(inside)
+            self.claim(number, inside)
             self.post("shares", number, lambda: self.answer(number, offers, inside))
             delete(self.folder / f"secrets-{number}")
         return ""
@@ -109,21 +110,16 @@ class Member(Replica):
         inside = self.closed(number - 1) or {}
         if layout.evaluates:
             self.rows.check_cells(self.agreed)
-        if self.agreed.masked:
-            self._check_ledger(inside)
-        else:
-            self.claim(inside)  # the server reads it at once
-
-    def _check_ledger(self, inside: Mapping[str, str]) -> None:
-        if self.agreed.noise is None:
+        if not self.agreed.masked:
+            self.claim(number, inside)  # the server reads it at once
+        elif self.agreed.noise is None:
             self.ledger.check(self.agreed, inside, self.hashes)
 
-    def claim(self, inside: Mapping[str, str]) -> None:
-        noise = self.noise(1) if self.agreed.noise else None
-        if noise is not None:
+    def claim(self, number: int, inside: Mapping[str, str]) -> None:
+        if noise := self.noise(number):
             self.ledger.spend(self.agreed, noise.rho)
-        else:
-            self.ledger.claim(self.agreed, inside, self.hashes)
+        elif self.layout(number).first:
+            self.ledger.claim(self.agreed, number, inside, self.hashes)
 
     @cached_property
     def hashes(self) -> Hashes:
@@ -138,8 +134,7 @@ class Member(Replica):
         return found
 
     def before_sending(self, kind: str, number: int, digest: str) -> None:
-        if kind == "sums":
-            self.ledger.note(self.agreed, number, digest)
+        self.ledger.note(self.agreed, name_of(kind, number, self.me.name), digest)
 
     def draw(self, number: int) -> bytes:
         """Secrets for a round, kept until its answer; returns the offer."""

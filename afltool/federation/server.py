@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from ..errors import CorruptFileError, MismatchError
+from ..errors import MismatchError
 from ..files.atomic import delete, write_once
 from ..values.statistics import Statistics
 from .agreement import LARGEST, Agreement
@@ -22,7 +21,7 @@ from .place import Carrier
 from .session import SESSION, Replica
 from .vectors import packed
 
-FINISHED = "finished"  # an empty file: the end is signed, and the key of the session is deleted
+FINISHED = "finished"  # who has signed the end; then the key of the session is deleted
 
 
 class Server(Replica):
@@ -33,6 +32,7 @@ class Server(Replica):
 
     def __init__(self, place: Carrier, folder: Path, agreed: Agreement, me: Keys) -> None:
         super().__init__(place, folder, agreed, me)
+        self._came = dict[tuple[int, str], str]()  # digests of what was read
         if me.party != agreed.server:
             raise MismatchError(f"the key of {me.name!r} is not that of the session's server")
 
@@ -98,16 +98,13 @@ class Server(Replica):
 
     def arrived(self, number: int, name: str) -> str:
         """The digest of a member's message of a round, '' where it has not come whole."""
-        found = self.take(
-            "sums" if number else "hello", number, name,
-            check=lambda data: self.check_sums(number, data) if number else self.check_hello(data),
-        )  # fmt: skip
-        return found.digest if found else ""
-
-    def check_hello(self, data: bytes) -> None:
-        if data[:32] != hashlib.sha256(self.box.group).digest():
-            raise CorruptFileError("it is for another key of the session")
-        check_offer(self.agreed, data[32:])
+        if (number, name) not in self._came:
+            kind, check = "sums" if number else "hello", partial(self.check_sums, number)
+            found = self.take(kind, number, name, check=check if number else self.check_hello)
+            if found is None:
+                return ""
+            self._came[number, name] = found.digest
+        return self._came[number, name]
 
     def check_sums(self, number: int, data: bytes) -> None:
         layout = self.layout(number)
@@ -135,7 +132,7 @@ class Server(Replica):
         late = [name for name, same in signed.items() if same is None]
         if late and not self.is_over():
             return f"{', '.join(late)} to sign the end"
-        write_once(self.folder / FINISHED, b"")
+        write_once(self.folder / FINISHED, canonical([n for n in signed if signed[n]]))
         delete(self.folder / "group-key")
         if late:
             self.say(f"{', '.join(late)} have not signed the end")

@@ -49,7 +49,7 @@ from .agreement import Agreement
 from .compute import evaluation_of, first_head, solved
 from .envelope import OVERHEAD, Box, Envelope, canonical, name_of, parsed
 from .keys import Keys
-from .masking import OWN, PAIRS, SHARE, Words, offer_size, opened, right_shares, unmask
+from .masking import OWN, PAIRS, SHARE, Words, check_offer, offer_size, opened, right_shares, unmask
 from .noise import Noise
 from .place import Carrier
 from .scaling import Scale, Scaling
@@ -211,6 +211,11 @@ class Replica(ABC):
     def box_key(self, kind: str) -> X25519PrivateKey | None:
         """My key for messages that are for one reader alone."""
         return self.me.agreeing if kind == "key" else None
+
+    def check_hello(self, data: bytes) -> None:
+        if data[:32] != hashlib.sha256(self.box.group).digest():
+            raise CorruptFileError("it is for another key of the session")
+        check_offer(self.agreed, data[32:])
 
     # ------------------------------------------------------------ who is in a round
 
@@ -385,7 +390,8 @@ class Replica(ABC):
             self.closed(number - 1) or {})  # fmt: skip
         if not path.exists():
             assert number == 1, "offers of later rounds are kept with the total"
-            found = {name: self.take("hello", 0, name, inside[name]) for name in sorted(inside)}
+            found = {name: self.take("hello", 0, name, inside[name], check=self.check_hello)
+                     for name in sorted(inside)}  # fmt: skip
             if late := [name for name, one in found.items() if one is None]:
                 return f"the hello of {', '.join(late)}"
             write_once(path, b"".join(one.payload[32:] for one in found.values() if one))

@@ -145,8 +145,8 @@ def test_ledger_overlap(tmp_path):
     assert np.array_equal(hashes, ledger.hashes(f.agreed, parts))
     others = replace(f.agreed, classes=("z", *CLASSES))
     assert np.array_equal(hashes, ledger.hashes(others, [(X, y + 1)]))
-    ledger.claim(f.agreed, f.names, hashes)
-    ledger.claim(f.agreed, f.names, hashes)
+    ledger.claim(f.agreed, 1, f.names, hashes)
+    ledger.claim(f.agreed, 1, f.names, hashes)
     fewer = f.names[:6]
     then = replace(f.agreed, members=f.agreed.members[:6], nonce="0" * 32, scale=10)
     for rows in (
@@ -157,7 +157,7 @@ def test_ledger_overlap(tmp_path):
     ):
         some = ledger.hashes(then, [(rows[0], np.asarray(rows[1]))])
         with pytest.raises(MismatchError, match="site-06 is known nearly alone"):
-            ledger.claim(then, fewer, some)
+            ledger.claim(then, 1, fewer, some)
     ledger.check(then, fewer, ledger.hashes(then, [(X + 1, y)]))  # other rows
     many = replace(then, members=f.agreed.members[:3], threshold=3)  # c = 2, four have gone
     with pytest.raises(MismatchError, match="--again says that you accept it"):

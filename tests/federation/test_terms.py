@@ -87,13 +87,13 @@ def test_all_terms_are_shown(agreed):
 
 def test_rounds_are_those_of_the_head_itself(tmp_path):
     a = Federation(tmp_path, "softmax", n=4).agreed
-    assert "4 at most: gram, gradient-1, gradient-2, gradient-3" in str(a)
+    assert "4 at most: gram; gradient-1; gradient-2; gradient-3" in str(a)
     wrong = replace(a, head={**a.head, "digest": "ab" * 32})
     with pytest.raises(MismatchError, match="another first head"):
         str(wrong)
     with pytest.raises(UsageError, match="head: expected digest, name, options"):
         replace(a, head={**a.head, "phases": ["gram"]})
-    with pytest.raises(UsageError, match="seed 0"):
+    with pytest.raises(UsageError, match="seed of a session"):
         replace(a, head={**a.head, "options": {"seed": 3}})
 
 
