@@ -28,7 +28,7 @@ from ..errors import MismatchError
 from ..files.atomic import write_once
 from ..files.locks import one_at_a_time
 from .agreement import Agreement
-from .scaling import Raw
+from .rows import Raw
 
 Hashes = NDArray[np.uint64]
 UNSIGNED = np.dtype("<u8")

@@ -15,7 +15,6 @@ from ..heads.base import Head
 from ..values.statistics import Statistics
 from .agreement import Agreement
 from .compute import check_point, statistics_of
-from .envelope import name_of
 from .keys import Keys
 from .ledger import Hashes, Ledger
 from .masking import OWN, PAIRS, Secrets, Words, held, mask
@@ -108,7 +107,7 @@ class Member(Replica):
         if not layout.first:
             return
         inside = self.closed(number - 1) or {}
-        if layout.evaluates:
+        if not layout.task.of_sums:
             self.rows.check_cells(self.agreed)
         if not self.agreed.masked:
             self.claim(number, inside)  # the server reads it at once
@@ -133,8 +132,8 @@ class Member(Replica):
             )
         return found
 
-    def before_sending(self, kind: str, number: int, digest: str) -> None:
-        self.ledger.note(self.agreed, name_of(kind, number, self.me.name), digest)
+    def before_sending(self, name: str, digest: str) -> None:
+        self.ledger.note(self.agreed, name, digest)
 
     def draw(self, number: int) -> bytes:
         """Secrets for a round, kept until its answer; returns the offer."""
@@ -153,9 +152,9 @@ class Member(Replica):
         task, noise = self.task(number), self.noise(number)
         if self.agreed.noise is None:
             _ = self.hashes  # the rows are those of the first round
-        if isinstance(task, Scaling):
-            return task.statistics_of(self.rows.train())
         assert task is not None
+        if isinstance(task, Scaling):
+            return statistics_of(self.agreed, task, self.rows.train())
         radius, test = noise.radius if noise else None, not task.of_sums
         blocks = self.rows.blocks(self.agreed, test, self.scale(), radius)
         return statistics_of(self.agreed, task, blocks)

@@ -12,10 +12,12 @@ from ..errors import InvalidDataError, MismatchError
 from ..files.features import open_features
 from ..heads.base import Block
 from ..math.gram import FixedPoint
-from ..values.arrays import Array
+from ..values.arrays import I64, Array
 from .agreement import Agreement
 from .noise import clip_rows
-from .scaling import Raw, Scale
+from .scaling import Scaling
+
+Raw = tuple[Array, I64]  # rows (n, d) as a site has them, and their labels (n,)
 
 
 def no_rows() -> Iterable[Raw]:
@@ -51,13 +53,13 @@ class SiteRows:
                 _check_file(agreed, path)
         return cls(lambda: _blocks(train), no_rows if test is None else lambda: _blocks(test))
 
-    def blocks(self, agreed: Agreement, test: bool, scale: Scale | None,
+    def blocks(self, agreed: Agreement, test: bool, scale: Scaling | None,
                radius: int | None) -> Iterator[Block]:  # fmt: skip
         """The rows as heads take them: scaled, or clipped to a norm if there is noise."""
         bits, dim, first = agreed.space["fraction_bits"], agreed.space["dim"], 0
         for X, y in self.test() if test else self.train():
             _check_block(X, dim, scale is not None)
-            values = np.asarray(X if scale is None else scale.rows(X, bits, first), np.int16)
+            values = np.asarray(X if scale is None else scale.scaled(X, bits, first), np.int16)
             yield FixedPoint(values if radius is None else clip_rows(values, radius), bits), y
             first += len(y)
         if not first:

@@ -9,46 +9,47 @@ every machine, and nobody sends them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
-from ..errors import InvalidDataError
-from ..math.gram import check_labels, encode
-from ..values.arrays import F64, I64, Array
+from ..errors import InvalidDataError, UsageError
+from ..heads.base import Block, Found, Gathered, Head, Shape, add_up
+from ..heads.options import HeadOptions
+from ..math.gram import Rows, encode
+from ..memory import NOTHING, Carried
+from ..values.arrays import F64, Array
 from ..values.names import Phase
 from ..values.statistics import Statistics
-from .compute import ArraySpec
 
 PART = 31
 SUMS, SQUARES = "sums", "squares"
-Raw = tuple[Array, I64]  # rows (n, d) as a site has them, and their labels (n,)
+Z = tuple[F64, F64]
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Sums for the scale of ``dim`` features within ±2^``reach``."""
+@dataclass(frozen=True, eq=False)
+class Scaling(Head):
+    """x → (x − ``mean``) / ``deviation``, each (d,); a constant feature has the deviation 1."""
 
-    dim: int
-    reach: int
-    classes: int
+    name: ClassVar[str] = "session-scale"
+    reach: int = 0  # m
+    found: Z | None = None
 
-    def phase(self) -> Phase:
-        return Phase("scale")
+    @classmethod
+    def within(cls, reach: int) -> Self:
+        return cls(HeadOptions(), reach=reach)
 
-    def digest(self) -> str:
-        return f"scale {self.dim} {self.reach}"
+    def phase(self) -> Phase | None:
+        return Phase("scale") if self.found is None else None
 
-    def specs(self) -> dict[str, ArraySpec]:
-        most = 1 << PART
-        return {SUMS: ArraySpec((self.dim,), "int", most),
-                SQUARES: ArraySpec((2, self.dim), "int", most)}  # fmt: skip
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        dim, _ = self._bound()
+        return {SUMS: ((dim,), "i"), SQUARES: ((2, dim), "i")}
 
-    def statistics_of(self, blocks: Iterable[Raw]) -> Statistics:
-        sums, squares = np.zeros(self.dim, np.int64), np.zeros((2, self.dim), np.int64)
-        counts, first = np.zeros(self.classes, np.int64), 0
-        for X, y in blocks:
-            check_labels(y, self.classes)
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
+        first, parts = 0, list[dict[str, Array]]()
+        for X, _ in blocks:
             x = np.asarray(X, np.float64)
             beyond = np.argwhere(~(np.abs(x) <= 2.0**self.reach))
             if len(beyond):
@@ -58,40 +59,29 @@ class Scaling:
                     f"number within ±{2.0**self.reach:g}, as agreed"
                 )
             q = np.rint(x * 2.0 ** (PART - self.reach)).astype(np.int64)
-            high, low = np.divmod(q * q, 1 << PART)
-            sums += q.sum(axis=0)
-            squares += np.stack([low.sum(axis=0), high.sum(axis=0)])
-            counts += np.bincount(y, minlength=self.classes)
+            halves = np.divmod(q * q, 1 << PART)[::-1]
+            parts.append({SUMS: q.sum(0), SQUARES: np.stack([half.sum(0) for half in halves])})
             first += len(x)
-        return Statistics(self.phase(), {SUMS: sums, SQUARES: squares}, counts)
+        return add_up(parts), NOTHING
 
-
-@dataclass(frozen=True)
-class Scale:
-    """x → (x − ``mean``) / ``deviation``, each (d,); a constant feature has the deviation 1."""
-
-    mean: F64
-    deviation: F64
-
-    @classmethod
-    def of(cls, total: Statistics, reach: int) -> Scale:
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """As scikit-learn's StandardScaler on all rows, rounded to units."""
-        n, u = total.rows, PART - reach
-        if not n:
-            raise InvalidDataError("there are 0 rows: nothing to scale by")
-        low, high = (part.tolist() for part in total.arrays[SQUARES])
-        sums = total.arrays[SUMS].tolist()
+        n, u = total.rows, PART - self.reach
+        sums, (low, high) = total.arrays[SUMS].tolist(), total.arrays[SQUARES].tolist()
         squares = [a + (b << PART) for a, b in zip(low, high, strict=True)]
-        mean = np.array([t / (n << u) for t in sums])
         spread = [(n * s - t * t) / (n * n << 2 * u) for t, s in zip(sums, squares, strict=True)]
         if min(spread) < 0:
-            raise InvalidDataError(
-                "the sums of squares are too small for the sums: no rows have them"
-            )
+            raise InvalidDataError("the sums of squares are too small: no rows have such sums")
         deviation = np.sqrt(np.array(spread))
-        return cls(mean, np.where(deviation == 0, 1.0, deviation))
+        mean = np.array([t / (n << u) for t in sums])
+        found = mean, np.where(deviation == 0, 1.0, deviation)
+        return replace(self, found=found), Found()
 
-    def rows(self, X: Array, bits: int, first_row: int) -> I64:
-        """Raw rows as the session's int16 features; nothing is clipped."""
-        z = (np.asarray(X, np.float64) - self.mean) / self.deviation
-        return np.asarray(encode(z, bits, first_row))
+    def scaled(self, X: Array, bits: int, first_row: int) -> Array:
+        """Raw rows as int16 features with so many fraction bits; nothing is clipped."""
+        assert self.found is not None
+        mean, deviation = self.found
+        return encode((np.asarray(X, np.float64) - mean) / deviation, bits, first_row)
+
+    def scores(self, X: Rows) -> F64:
+        raise UsageError("a scale gives no scores")

@@ -26,195 +26,59 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from ..errors import AflError, CorruptFileError, IncompleteError, MismatchError, UnreachableError
+from ..errors import CorruptFileError, IncompleteError, MismatchError
 from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Head
-from ..progress import log
 from ..values.statistics import Context, Statistics
 from .agreement import Agreement
 from .compute import evaluation_of, first_head, solved
-from .envelope import OVERHEAD, Box, Envelope, canonical, name_of, parsed
+from .envelope import canonical, parsed
 from .keys import Keys
 from .masking import OWN, PAIRS, SHARE, Words, check_offer, offer_size, opened, right_shares, unmask
+from .messages import VARIABLE, Messages
 from .noise import Noise
 from .place import Carrier
-from .scaling import Scale, Scaling
-from .vectors import Layout, Task
+from .scaling import Scaling
+from .vectors import Layout
 
 SESSION = "session.json"  # the only file in the place that is no message
-VARIABLE = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # payloads of at most a known size
 DIGEST = re.compile("[0-9a-f]{64}")
-Check = Callable[[bytes], None]
 
 
-class Replica(ABC):
-    """What members and server do alike. ``folder``: what was sent and taken, which never changes,
-    and of each round the head before it (head-R.h5) and the total (total-R.h5)."""
+class Replica(Messages):
+    """What members and server do alike: who is in a round, what it sums, its total and its head.
+
+    ``folder`` has of each round the head before it (head-R.h5) and the total (total-R.h5).
+    """
 
     def __init__(self, place: Carrier, folder: Path, agreed: Agreement, me: Keys) -> None:
-        self.place, self.folder, self.agreed, self.me = place, folder, agreed, me
-        self.box, self._said, self._mended = Box(agreed.digest, me), set[str](), False
+        super().__init__(place, folder, agreed, me)
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
-        self._tasks = dict[int, Task | None]()
-        if me.party not in agreed.people.values():
-            raise MismatchError(f"the key of {me.name!r} is not that of the session")
-
-    def turn(self) -> str:
-        """Do what can be done now; returns what is waited for, '' at the end.
-
-        Raises `IncompleteError` where the session has ended without a head, or goes on without this
-        member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
-        `UnreachableError` where the place does not answer: later the same call goes on.
-        """
-        self.mend()
-        return self.go_on()
-
-    @abstractmethod
-    def go_on(self) -> str:
-        """`turn`, after what was lost is there again."""
-
-    def run(self, poll: float = 5.0, report: Callable[[str], None] = log.info) -> None:
-        """Turns until the end; ``report`` gets each new line of what is waited for."""
-        while True:
-            try:
-                waits = self.turn()
-            except UnreachableError as error:
-                waits = f"the place: {error}"
-            if not waits:
-                return
-            self.say(f"waiting for {waits}", report)
-            time.sleep(poll)
-
-    def say(self, text: str, report: Callable[[str], None] = log.info) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            report(text)
-
-    # ------------------------------------------------------------ messages
-
-    def path_of(self, kind: str, number: int, sender: str) -> Path:
-        own = "sent" if sender == self.me.name else "taken"
-        return self.folder / own / name_of(kind, number, sender)
-
-    def post(self, kind: str, number: int, make: Callable[[], bytes], to: bytes = b"") -> str:
-        """Send a message, made only once; returns its digest."""
-        path = self.path_of(kind, number, self.me.name)
-        if not path.exists():
-            data = self.box.seal(kind, number, make(), to)
-            self._check_not_sent(kind, number, path.name, len(data))
-            write_once(path, data)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        self.before_sending(kind, number, digest)
-        self._send(path)
-        return digest
-
-    def before_sending(self, kind: str, number: int, digest: str) -> None:  # noqa: B027
-        """What a member does between writing a message and sending it."""
-
-    def _send(self, path: Path) -> None:
-        if self.place.size(path.name) != path.stat().st_size:
-            self.place.write(path.name, path.read_bytes())
-
-    def mend(self) -> None:
-        """Send again what the place has lost: at first of every round, then of the newest ones.
-
-        What a reader finds to be rubbish it empties, so that a look at the sizes is enough.
-        """
-        newest = self.known() - 1
-        for path in self.to_mend():
-            if not self._mended or int(path.name[:3]) >= newest:
-                with suppress(FileNotFoundError):
-                    self._send(path)
-        self._mended = True
-
-    def to_mend(self) -> list[Path]:
-        return sorted((self.folder / "sent").glob("[0-9]*"))
-
-    def _check_not_sent(self, kind: str, number: int, name: str, size: int) -> None:
-        """A message of mine that this folder does not know: the folder is an old copy."""
-        there = self.place.read(name, size + VARIABLE.get(kind, 0))
-        if there is not None and self.box.is_mine(kind, number, there):
-            raise MismatchError(
-                f"{self.place.url} has {name}, signed by you, and {self.folder} does not know it: "
-                "it was restored from a backup, or another copy of your key takes part; this "
-                "session is over for this site"
-            )
+        self._tasks = dict[int, Head | None]()
 
     def payload_size(self, kind: str, number: int) -> int:
-        """Bytes of a payload, whose reader knows them beforehand; of some kinds the most."""
         if kind == "hello":
             return 32 + offer_size(self.agreed)
-        if kind == "sums":
-            return 8 * self.layout(number).size + self.offer_size(number + 1)
         if kind == "shares":
             return SHARE * len(self.closed(number - 1) or {})
-        if kind == "total":
-            return 8 * self.layout(number).size
+        if kind in ("sums", "total"):
+            offer = self.offer_size(number + 1) if kind == "sums" else 0
+            return 8 * self.layout(number).size + offer
         return {**VARIABLE, "key": 64, "seen": 32}[kind]
-
-    def take(self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None,
-             check: Check | None = None) -> Envelope | None:  # fmt: skip
-        """A message of somebody if it has come and is whole, kept; what is not counts as not there.
-
-        ``digest``: which one counts; else the first one. ``size``: of its payload, if another than
-        that of its kind. ``check``: raises an `AflError` for one that is of no use.
-        """
-        path = self.path_of(kind, number, sender)
-        size = self.payload_size(kind, number) if size is None else size
-        kept = path.exists()
-        data = path.read_bytes() if kept else self.place.read(path.name, size + OVERHEAD)
-        where = f"the {kind} of {sender!r} in round {number}"
-        if not data:
-            if data is not None:
-                self.say(f"{where} is empty, too large or no file; it counts as not there")
-            return None
-        try:
-            person = self.agreed.people[sender]
-            found = self.box.open(kind, number, person, data, self.box_key(kind))
-            if kind not in VARIABLE and len(found.payload) != size:
-                raise CorruptFileError(f"{where} has another length")
-            if digest not in ("", found.digest):
-                raise CorruptFileError(f"{where} is not the one that the server has counted")
-            if check is not None:
-                check(found.payload)
-        except AflError as error:
-            self.set_aside(path, where, error)
-            return None
-        if not kept:
-            write_once(path, data)
-        return found
-
-    def set_aside(self, path: Path, where: str, error: AflError) -> None:
-        """Empty rubbish, so that whoever has the right one sends it again."""
-        text = str(error)
-        self.say(
-            f"{text if text.startswith(where) else f'{where}: {text}'}; it counts as not there"
-        )
-        if not path.exists():
-            with suppress(AflError):
-                self.place.write(path.name, b"")
-
-    def box_key(self, kind: str) -> X25519PrivateKey | None:
-        """My key for messages that are for one reader alone."""
-        return self.me.agreeing if kind == "key" else None
 
     def check_hello(self, data: bytes) -> None:
         if data[:32] != hashlib.sha256(self.box.group).digest():
-            raise CorruptFileError("it is for another key of the session")
+            raise CorruptFileError("for another key of the session")
         check_offer(self.agreed, data[32:])
 
     # ------------------------------------------------------------ who is in a round
@@ -223,9 +87,7 @@ class Replica(ABC):
         """Who is in a round, with the digest of what each has sent: the server says it once."""
         if number not in self._closes:
             found = self.take("close", number, self.agreed.server.name)
-            before = (
-                self.closed(number - 1) if number else {p.name: "" for p in self.agreed.members}
-            )
+            before = self.closed(number - 1) if number else dict.fromkeys(self.agreed.places, "")
             if found is None or before is None:
                 return None
             self._closes[number] = self._names(number, found.payload, before)
@@ -248,8 +110,7 @@ class Replica(ABC):
         except (ValueError, TypeError, LookupError, AttributeError):
             good = False
         if not good:
-            raise MismatchError(f"{self.agreed.server.name!r}, the server, has broken the rules: "
-                                f"its close of round {number} is not one")  # fmt: skip
+            raise MismatchError(f"the server has broken the rules: its close of round {number}")
         if gone := sorted(before.keys() - names.keys() if self.overlaps(number) else ()):
             self.forget()
             raise IncompleteError(
@@ -258,11 +119,10 @@ class Replica(ABC):
                 "have summed is known to all members"
             )
         if len(names) < self.agreed.threshold:
-            raise MismatchError(f"the server has closed round {number} with {len(names)} members; "
-                                f"agreed: {self.agreed.threshold} at least")  # fmt: skip
+            raise MismatchError(f"the server has closed round {number} below the threshold")
         return names
 
-    def forget(self) -> None:  # noqa: B027
+    def forget(self) -> None:
         """Delete the secrets of all rounds: no sum of mine is opened any more."""
 
     def overlaps(self, number: int) -> bool:
@@ -287,16 +147,16 @@ class Replica(ABC):
         """The newest round whose head is here."""
         return max((int(p.stem[5:]) for p in self.folder.glob("head-*.h5")), default=0)
 
-    def task(self, number: int) -> Task | None:
+    def task(self, number: int) -> Head | None:
         """What a round sums; None after the last one."""
         if number not in self._tasks:
             self._tasks[number] = self._find_task(number)
         return self._tasks[number]
 
-    def _find_task(self, number: int) -> Task | None:
+    def _find_task(self, number: int) -> Head | None:
         o, head = self.agreed, self.head(number)
         if o.scale is not None and number == 1:
-            return Scaling(o.space["dim"], o.scale, len(o.classes))
+            return Scaling.within(o.scale).bind(o.space["dim"], len(o.classes))
         if head.phase() is not None:
             return head
         if o.evaluation is not None and self.head(number - 1).phase() is not None:
@@ -308,25 +168,22 @@ class Replica(ABC):
         assert task is not None
         return Layout.of(self.agreed, task, number == 1)
 
-    def last_round(self) -> int:
-        """The last round that there may be."""
-        extra = (self.agreed.scale is not None) + (self.agreed.evaluation is not None)
-        return len(self.head(1).phases()) + extra
-
     def offer_size(self, number: int) -> int:
-        """Bytes of an offer for a round; there is none after the last one."""
-        return offer_size(self.agreed) if number <= self.last_round() else 0
+        """Bytes of an offer for a round; there is none after the last one that there may be."""
+        extra = (self.agreed.scale is not None) + (self.agreed.evaluation is not None)
+        last = len(self.head(1).phases()) + extra
+        return offer_size(self.agreed) if number <= last else 0
 
     def begin_heads(self) -> None:
         if not self.known():
             self.keep_head(1, first_head(self.agreed))
 
-    def scale(self) -> Scale | None:
+    def scale(self) -> Scaling | None:
         """By which rows are scaled, once round 1 is over."""
-        reach = self.agreed.scale
-        total = None if reach is None else self.total(1)
-        return None if isinstance(total, str) or total is None or reach is None else Scale.of(
-            total, reach)  # fmt: skip
+        task, total = self.task(1), self.total(1)
+        if not isinstance(task, Scaling) or isinstance(total, str):
+            return None
+        return solved(task, total)
 
     # ------------------------------------------------------------ totals and heads
 
@@ -390,8 +247,8 @@ class Replica(ABC):
             self.closed(number - 1) or {})  # fmt: skip
         if not path.exists():
             assert number == 1, "offers of later rounds are kept with the total"
-            found = {name: self.take("hello", 0, name, inside[name], check=self.check_hello)
-                     for name in sorted(inside)}  # fmt: skip
+            found = {n: self.take("hello", 0, n, inside[n], check=self.check_hello)
+                     for n in sorted(inside)}  # fmt: skip
             if late := [name for name, one in found.items() if one is None]:
                 return f"the hello of {', '.join(late)}"
             write_once(path, b"".join(one.payload[32:] for one in found.values() if one))

@@ -15,16 +15,14 @@ import numpy as np
 from ..errors import InvalidDataError, MismatchError, NumericalError
 from ..heads.base import Head
 from ..values.arrays import I64, Array
-from ..values.statistics import Context, Statistics
+from ..values.statistics import Statistics
 from .agreement import Agreement
 from .compute import ArraySpec, is_same, specs_of, total_from
 from .envelope import canonical, parsed
 from .masking import Words
-from .scaling import Scaling
 
 COUNTS = "class counts"
 INT64 = 2**63 - 1
-Task = Head | Scaling  # what a round sums
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,14 @@ class Layout:
     """The arrays of a round, in order; ``first``: of these rows, with their class counts."""
 
     agreed: Agreement
-    task: Task
+    task: Head
     first: bool
     arrays: tuple[tuple[str, ArraySpec], ...]
 
     @classmethod
-    def of(cls, agreed: Agreement, task: Task, first: bool) -> Layout:
-        first |= not isinstance(task, Scaling) and not task.of_sums  # test rows are others
-        specs = task.specs() if isinstance(task, Scaling) else specs_of(
-            task, agreed.space["fraction_bits"])  # fmt: skip
+    def of(cls, agreed: Agreement, task: Head, first: bool) -> Layout:
+        first |= not task.of_sums  # test rows are others
+        specs = specs_of(task, agreed.space["fraction_bits"])
         if reals := [name for name, one in specs.items() if one.kind not in ("count", "int")]:
             raise InvalidDataError(
                 f"a session sums integers, and {reals[0]!r} is real: --compute fixed"
@@ -64,28 +61,11 @@ class Layout:
         o = self.agreed
         x = self.joined(s)
         if not o.noise:
-            least = 0 if self.evaluates else o.min_rows
+            least = o.min_rows if self.task.of_sums else 0
             if self.first and not least <= s.rows <= o.max_rows:
                 raise InvalidDataError(f"{s.rows} rows at a site; agreed: {least} to {o.max_rows}")
-            self._check(x.view(np.int64), s.rows)
+            self.check(x.view(np.int64), s.rows)
         return x
-
-    def check_one(self, data: bytes, rows: int) -> None:
-        """Refuse what one site cannot have sent; ``rows``: the most, where they are not in it."""
-        x = np.frombuffer(data, "<i8")
-        if self.first:
-            counts = self._parts(x)[COUNTS]
-            if counts.min() < 0 or counts.max() > self.agreed.max_rows:
-                raise NumericalError(
-                    "its class counts are not those of any rows that were agreed on"
-                )
-            rows = int(counts.sum())
-        self._check(x, rows)
-
-    @property
-    def evaluates(self) -> bool:
-        """Whether it counts test rows."""
-        return not isinstance(self.task, Scaling) and not self.task.of_sums
 
     def joined(self, s: Statistics) -> Words:
         named = {**s.arrays, COUNTS: s.class_counts}
@@ -101,15 +81,15 @@ class Layout:
             parts[name] = x[at : (at := at + prod(one.shape))].reshape(one.shape)
         return parts
 
-    def _check(self, x: I64, rows: int) -> None:
+    def check(self, x: I64, rows: int) -> None:
         """Refuse numbers that so many rows cannot have."""
         for (name, one), part in zip(self.arrays, self._parts(x).values(), strict=True):
             low, high = (int(f(initial=0)) for f in (part.min, part.max))
             least = 0 if one.kind == "count" else -rows * one.per_row
             if low < least or high > rows * one.per_row:
                 raise NumericalError(
-                    f"the numbers of {name!r} run from {low} to {high}, which {rows} rows cannot "
-                    "have: somebody has sent something else"
+                    f"the sum makes no sense, a member has sent something else: {rows} rows cannot "
+                    f"have {name!r} from {low} to {high}"
                 )
 
     def statistics(self, x: Words, names: Iterable[str], counts: I64 | None) -> Statistics:
@@ -119,15 +99,7 @@ class Layout:
         assert counts is not None
         rows = int(counts.sum(dtype=np.int64))
         if not self.agreed.noise:
-            if not 0 <= rows <= len(names) * max(self.agreed.max_rows, 1) or counts.min() < 0:
-                raise NumericalError(
-                    f"the sum makes no sense, a member has masked something else: it has {rows} "
-                    f"rows of {len(names)} sites"
-                )
-            self._check(x.view(np.int64), rows)
-        if isinstance(self.task, Scaling):
-            context = Context(self.agreed.space, self.agreed.classes)
-            return Statistics(self.task.phase(), arrays, counts, context)
+            self.check(x.view(np.int64), min(rows, len(names) * self.agreed.max_rows))
         return total_from(self.agreed, self.task, arrays, counts, names)
 
 

@@ -161,7 +161,7 @@ def test_the_attack_works_without_the_checks(tmp_path, monkeypatch):
     from afltool.federation.vectors import Layout
 
     monkeypatch.setattr(member, "check_point", lambda *args: None)
-    monkeypatch.setattr(Layout, "_check", lambda *args: None)
+    monkeypatch.setattr(Layout, "check", lambda *args: None)
     monkeypatch.setattr(compute.conditions, "check", lambda total: None)
     f = federation(tmp_path, 5e4, False)
     assert set(f.run().values()) == {""}

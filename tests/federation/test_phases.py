@@ -11,7 +11,7 @@ from parties import BITS, CLASSES, HEADS, Federation
 from afltool.errors import AflError, IncompleteError, InvalidDataError, MismatchError
 from afltool.federation import compute
 from afltool.federation.envelope import name_of
-from afltool.federation.scaling import Scale, Scaling
+from afltool.federation.scaling import Scaling
 from afltool.files.counts import read_counts
 from afltool.math.gram import FixedPoint
 from afltool.math.ridge import gram_matrix
@@ -49,13 +49,13 @@ def test_features_are_scaled_in_the_first_round(tmp_path, protection):
     f = Federation(tmp_path, head, n=4, rows=rows, scale=10, protection=protection)
     assert set(f.run().values()) == {""}
     X, y = f.pooled_rows()
-    scale = f.sites["site-00"].scale()
+    scale = f.sites["site-00"].scale().found
     units = np.round(X * 2.0**21) / 2.0**21
-    assert scale.mean == pytest.approx(units.mean(0), rel=1e-12)
+    assert scale[0] == pytest.approx(units.mean(0), rel=1e-12)
     expected = np.where(units.std(0) == 0, 1, units.std(0))
-    assert scale.deviation == pytest.approx(expected, rel=1e-9)
-    assert np.array_equal(scale.mean, f.server.scale().mean)
-    Z = np.round((X - scale.mean) / scale.deviation * 2**BITS).astype(np.int16)
+    assert scale[1] == pytest.approx(expected, rel=1e-9)
+    assert np.array_equal(scale[0], f.server.scale().found[0])
+    Z = np.round((X - scale[0]) / scale[1] * 2**BITS).astype(np.int16)
     s = compute.statistics_of(f.agreed, f.first, [(FixedPoint(Z, BITS), y)])
     assert f.solved("site-03").digest() == f.solved("server").digest()
     assert f.solved("server").digest() == f.first.absorb(s)[0].digest()
@@ -116,19 +116,18 @@ def test_a_drop_out_between_scale_and_gram_ends_the_session(tmp_path):
 def test_scale_is_exact():
     rng = np.random.default_rng(0)
     x = np.round(rng.normal(size=(500, 3)) * 2.0**21) / 2.0**21 + [0.0, 900.0, -1000.0]
-    s = Scaling(3, 10, 1).statistics_of(
-        [(x[:200], np.zeros(200, int)), (x[200:], np.zeros(300, int))]
-    )
+    head = Scaling.within(10).bind(3, 1)
+    s, _ = head.gather([(x[:200], np.zeros(200, int)), (x[200:], np.zeros(300, int))])
     from fractions import Fraction
 
     exact = [[Fraction(float(v)) for v in column] for column in x.T]
-    scale = Scale.of(s, 10)
+    scale = head.absorb(s)[0].found
     for j, column in enumerate(exact):
         mean = sum(column) / 500
-        assert scale.mean[j] == float(mean)
-        assert scale.deviation[j] == float(sum((v - mean) ** 2 for v in column) / 500) ** 0.5
-    with pytest.raises(InvalidDataError, match="no rows have them"):
-        Scale.of(replace(s, arrays={**s.arrays, "squares": s.arrays["squares"] * 0}), 10)
+        assert scale[0][j] == float(mean)
+        assert scale[1][j] == float(sum((v - mean) ** 2 for v in column) / 500) ** 0.5
+    with pytest.raises(InvalidDataError, match="no rows have such"):
+        head.absorb(replace(s, arrays={**s.arrays, "squares": s.arrays["squares"] * 0}))
 
 
 # ---------------------------------------------------------------- evaluation
