@@ -107,7 +107,7 @@ class Messages(ABC):
         """
         newest = self.known() - 1
         for path in self.to_mend():
-            if not self._mended or int(path.name[:3]) >= newest:
+            if not self._mended or int(path.name.partition("-")[0]) >= newest:
                 self._send(path)
         self._mended = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from ..errors import InvalidDataError, MismatchError
 from ..files.features import open_features
 from ..heads.base import Block
-from ..math.gram import FixedPoint
+from ..math.gram import FixedPoint, check_labels, real
 from ..values.arrays import I64, Array
+from ..values.text import difference
 from .agreement import Agreement
 from .noise import clip_rows
 from .scaling import Scaling
@@ -37,13 +39,9 @@ class SiteRows:
     test: Callable[[], Iterable[Raw]] = no_rows
 
     @classmethod
-    def of_arrays(cls, X: Array, y: Array, X_test: Array | None = None,
-                  y_test: Array | None = None) -> SiteRows:  # fmt: skip
-        train, test = (X, np.asarray(y, np.int64)), no_rows
-        if X_test is not None and y_test is not None:
-            scored = X_test, np.asarray(y_test, np.int64)
-            return cls(lambda: [train], lambda: [scored])
-        return cls(lambda: [train], test)
+    def of_arrays(cls, X: Array, y: I64, *test: Array) -> SiteRows:
+        """Rows in memory, then those of the test and their labels, if there are any."""
+        return cls(lambda: [(X, y)], lambda: [(test[0], test[1])] if test else [])
 
     @classmethod
     def of_files(cls, agreed: Agreement, train: Path, test: Path | None = None) -> SiteRows:
@@ -51,7 +49,8 @@ class SiteRows:
         for path in (train, test):
             if path is not None:
                 _check_file(agreed, path)
-        return cls(lambda: _blocks(train), no_rows if test is None else lambda: _blocks(test))
+        real = agreed.scale is not None
+        return cls(partial(_blocks, train, real), partial(_blocks, test, real) if test else no_rows)
 
     def blocks(self, agreed: Agreement, test: bool, scale: Scaling | None,
                radius: int | None) -> Iterator[Block]:  # fmt: skip
@@ -71,6 +70,7 @@ class SiteRows:
         names = [f"class {c!r}" for c in agreed.classes] + [f"group {g!r}" for g in o["groups"]]
         counts = np.zeros(len(names), np.int64)
         for _, y in self.test():
+            check_labels(y, len(agreed.classes) * max(1, len(o["groups"])))
             group, label = np.divmod(y, len(agreed.classes))
             np.add.at(counts, label, 1)
             if o["groups"]:
@@ -78,36 +78,27 @@ class SiteRows:
         for name, n in zip(names, counts.tolist(), strict=True):
             if 0 < n < o["min_cell"]:
                 raise InvalidDataError(
-                    f"this site has {n} test rows of the {name}; agreed: {o['min_cell']} at "
-                    "least, or none"
+                    f"{n} test rows of the {name} at a site; agreed: {o['min_cell']}, or none"
                 )
 
 
-def _check_block(X: Array, dim: int, real: bool) -> None:
-    if X.ndim != 2 or X.shape[1] != dim:
-        raise MismatchError(f"rows of this site are {X.shape}; agreed: {dim} features")
-    if not real and X.dtype != np.int16:
-        raise MismatchError(f"rows of this site are {X.dtype}; agreed: int16")
+def _check_block(X: Array, dim: int, scaled: bool) -> None:
+    if X.ndim != 2 or X.shape[1] != dim or not (scaled or X.dtype == np.int16):
+        kind = "numbers" if scaled else "int16"
+        raise MismatchError(f"rows of a site are {X.shape}, {X.dtype}; agreed: {dim} of {kind}")
 
 
 def _check_file(agreed: Agreement, path: Path) -> None:
     with open_features(path) as rows:
         ours = {"classes": list(agreed.classes), "space": dict(agreed.space)}
-        for what in ("classes", "space") if agreed.scale is None else ("classes",):
-            if rows.header[what] != ours[what]:
-                raise MismatchError(
-                    f"{path}: its {what} differ from the session's: expected {ours[what]}, found "
-                    f"{rows.header[what]}"
-                )
-        if rows.dim != agreed.space["dim"]:
-            raise MismatchError(f"{path} has {rows.dim} features; agreed: {agreed.space['dim']}")
+        if agreed.scale is not None:  # its own numbers, which the session scales
+            ours["space"] = {**rows.header["space"], "dim": agreed.space["dim"]}
+        if where := difference(ours, {k: rows.header[k] for k in ours}, "agreed", f"in {path}"):
+            raise MismatchError(f"the rows of {path} are not those of the session: {where}")
 
 
-def _blocks(path: Path) -> Iterator[Raw]:
+def _blocks(path: Path, as_real: bool) -> Iterator[Raw]:
     with open_features(path) as rows:
-        for start, values in rows.stored_blocks():
-            scale = 1.0 if rows.bits is None else 2.0**-rows.bits
-            yield (
-                values if rows.bits is not None else values * scale,
-                rows.labels[start : start + len(values)],
-            )
+        for at, values in rows.stored_blocks():
+            y = rows.labels[at : at + len(values)]
+            yield real(rows.wrap(values)) if as_real else values, y

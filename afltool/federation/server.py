@@ -63,8 +63,8 @@ class Server(Replica):
 
     def publish(self, keys: bytes) -> None:
         """The agreement, and for each member the keys of the session."""
-        there = self.place.read(SESSION, LARGEST)
-        if there not in (None, b"", self.agreed.text):
+        there, begun = self.place.read(SESSION, LARGEST), (self.folder / "sent").exists()
+        if there not in (None, b"", self.agreed.text) and not begun:
             raise MismatchError(f"{self.place.url} holds another session: take an empty place")
         if there != self.agreed.text:
             self.place.write(SESSION, self.agreed.text)

@@ -127,7 +127,7 @@ def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
             a = arrays[name]
             theirs[name] = np.frombuffer(rest[: a.nbytes], a.dtype).reshape(a.shape)
             rest = rest[a.nbytes :]
-        if rest or theirs.keys() < arrays.keys():
+        if rest or not arrays.keys() <= theirs.keys():
             raise ValueError
     except (ValueError, TypeError, LookupError):
         raise MismatchError("the server's head is no solution of the sums: other arrays") from None

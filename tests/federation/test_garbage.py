@@ -138,7 +138,8 @@ def test_rubbish_shares_are_named(tmp_path):
     assert not list(tmp_path.glob("site-0[012]/total-1.h5"))
 
 
-@pytest.mark.parametrize("liars", [*combinations(range(5), 2)])
+@pytest.mark.parametrize("liars", [(0, 1), (2, 4), *(pytest.param(c, marks=pytest.mark.slow)
+                                  for c in combinations(range(5), 2))])  # fmt: skip
 def test_n_minus_t_liars_are_named(tmp_path, liars):
     f = Federation(tmp_path, n=5, threshold=3)
     for k in liars:
@@ -255,6 +256,20 @@ def test_a_server_cannot_choose_a_head(tmp_path):
     with pytest.raises(MismatchError, match="not the solution of the sums"):
         f.run()
     assert not (tmp_path / "place" / name_of("sums", 2, "site-00")).exists()
+
+
+HEADS = [b"", b"\n", b"[]\n", b'["weights"]\n', b'["x"]\n' + bytes(8), b"[[]]\n", b"7\n", b"{}\n",
+         b'["weights"]\n' + bytes(7 * 8), b'["weights","weights"]\n' + bytes(18 * 16),
+         b'["weights"]\n' + bytes(18 * 8), b'["weights"]\n' + b"\xff" * 18 * 8]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", HEADS)
+def test_head_garbage(tmp_path, payload):
+    f = Federation(tmp_path, n=3)
+    f.turn("server", *f.names, "server", *f.names, "server", *f.names)
+    put(f, "head", 2, "server", f.server.box.seal("head", 2, payload))
+    with pytest.raises(MismatchError, match="server's head is no"):
+        f.turn("site-00")
 
 
 def test_another_session_in_the_place(tmp_path):

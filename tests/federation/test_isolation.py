@@ -123,6 +123,9 @@ def test_no_shares_before_t_have_seen(tmp_path, n, t, targets, q, colluders, tol
         inside = [*targets[:1], *q, *colluders] if k in targets else range(n)
         views[name] = sorted({*(f.names[i] for i in inside), name})
         closes[name] = liar.first(name, views[name])
+    salts = {name: f.sites[name].salt(1) for name in f.names}
+    for a, b in combinations(f.names, 2):  # masks cancel between those alone who were told the same
+        assert (salts[a] == salts[b]) == (closes[a] == closes[b])
     for k, name in enumerate(f.names):
         if k not in colluders:
             inside = [v for v in views[name] if f.names.index(v) not in told.get(k, [])]
@@ -145,6 +148,16 @@ def test_two_sums_of_a_round(tmp_path):
                 liar.second(name, inside, closes[name])
     seen = {n: f.sites[n].closed(1) for n in liar.answered()}
     assert len({canonical(s) for s in seen.values()}) <= 1
+
+
+def test_so_many_have_seen_and_not_one_less(tmp_path):
+    f = Federation(tmp_path, n=6, threshold=4)
+    f.turn("server", *f.names, "server", *f.names, "server")
+    for k, name in enumerate(f.names[:4]):
+        assert not list((tmp_path / "place").glob("001-shares*"))
+        f.turn(name)
+        assert len(list((tmp_path / "place").glob("001-seen*"))) == k + 1
+    assert [p.name for p in (tmp_path / "place").glob("001-shares*")] == ["001-shares-site-03"]
 
 
 def test_a_liar_in_seen_stops_nobody(tmp_path):
@@ -213,10 +226,18 @@ def test_one_stolen_key_opens_nothing_old(tmp_path, whose, protection):
     assert max(known.values()) == 1 < agreed.threshold
 
 
+def test_secrets_go_with_their_round(tmp_path):
+    f = Federation(tmp_path, "softmax", n=3)
+    while f.server.known() < 2:
+        f.turn("server", *f.names)
+    assert not list(tmp_path.glob("*/secrets-1"))
+    assert len(list(tmp_path.glob("*/secrets-[23]"))) >= 3
+    assert set(f.run().values()) == {""}
+    assert not list(tmp_path.glob("*/secrets-*"))
+    assert not (tmp_path / "place" / name_of("seen", 1, "site-00")).exists()  # t = n needs none
+
+
 def test_excluded_keeps_no_secrets(tmp_path):
-    f = Federation(tmp_path, n=4, threshold=3)
-    f.run(turns=2)
-    (tmp_path / "place" / name_of("sums", 1, "site-03")).unlink(missing_ok=True)
     f = Federation(tmp_path / "late", n=4, threshold=3)
     f.turn("server", *f.names, "server", *f.names[:3])
     f.server.deadline = 0.0

@@ -11,7 +11,6 @@ from parties import BITS, CLASSES, Federation, key_of
 from afltool.errors import AflError, MismatchError, UsageError
 from afltool.federation import accountant
 from afltool.federation.agreement import Consent
-from afltool.federation.envelope import name_of
 from afltool.federation.ledger import Ledger
 from afltool.federation.noise import Noise, clip_rows, discrete_gaussian
 from afltool.federation.rows import SiteRows
@@ -277,7 +276,32 @@ def test_clipped_rows_have_the_norm_that_was_agreed_on():
 
 
 def test_rows_in_memory_and_their_test_rows():
-    rows = SiteRows.of_arrays(np.zeros((2, 3)), [0, 1], np.ones((1, 3)), [1])
+    rows = SiteRows.of_arrays(np.zeros((2, 3)), np.array([0, 1]), np.ones((1, 3)), np.array([1]))
     assert [len(y) for _, y in rows.train()] == [2]
-    assert [y.dtype for _, y in rows.test()] == [np.int64]
-    assert name_of("sums", 1, "a") == "001-sums-a"
+    assert [y.tolist() for _, y in rows.test()] == [[1]]
+    assert not SiteRows.of_arrays(np.zeros((2, 3)), np.array([0, 1])).test()
+
+
+@pytest.mark.parametrize("scale", [None, 10])
+def test_rows_of_feature_files(tmp_path, cli, scale):
+    """Those of a session's features and classes; where it scales, any numbers of its dimension."""
+    f = Federation(tmp_path, n=3, **({} if scale is None else {"scale": scale}))
+    X, y = f.rows["site-00"]
+    np.savez(tmp_path / "rows.npz", x=X * 2.0**-BITS, y=np.array(CLASSES)[y])
+    words = ["--x", "x", "--y", "y", "--backbone", "made-up"]
+    fixed, reals = tmp_path / "fixed.h5", tmp_path / "reals.h5"
+    cli("import", tmp_path / "rows.npz", "-o", fixed, *words, "--fraction-bits", BITS)
+    cli("import", tmp_path / "rows.npz", "-o", reals, *words, "--dtype", "float32")
+    for path in (fixed, reals):
+        if scale is None and path == reals:
+            with pytest.raises(MismatchError, match="not those of the session"):
+                SiteRows.of_files(f.agreed, path)
+            continue
+        rows = SiteRows.of_files(f.agreed, path, path)
+        found = [np.concatenate(parts) for parts in zip(*rows.train(), strict=True)]
+        assert np.array_equal(found[0], X if scale is None else X * 2.0**-BITS)
+        assert np.array_equal(found[1], y)
+        assert len(list(rows.test())) == 1
+    other = replace(f.agreed, classes=("a", "b", "z"))
+    with pytest.raises(MismatchError, match="classes"):
+        SiteRows.of_files(other, fixed)

@@ -142,7 +142,10 @@ def found(f):
     return {tuple(int(v) for v in p[3][:-1]) for p in eve.search.parts() if p[2] == 1} & true
 
 
-@pytest.mark.parametrize(("steep", "honest"), [(5e4, False), (5e4, True), (300.0, True)])
+@pytest.mark.parametrize(
+    ("steep", "honest"),
+    [(5e4, False), (300.0, True), pytest.param(5e4, True, marks=pytest.mark.slow)],
+)
 def test_member_chosen_heads(tmp_path, steep, honest):
     """With any counts, or those of its rows, and steep or flat scores: no row is read."""
     f = federation(tmp_path, steep, honest)

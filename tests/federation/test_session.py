@@ -36,7 +36,7 @@ def test_every_head_of_many_sites(tmp_path, head, n):
 
 
 @pytest.mark.parametrize("step", ["hello", "sums", "shares"])
-@pytest.mark.parametrize("n", [5, 16])
+@pytest.mark.parametrize("n", [5, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_member_drops_out_at_each_step(tmp_path, n, step):
     f = Federation(tmp_path, n=n, threshold=n - 1)
     gone, others = f.names[-1], ("server", *f.names[:-1])
