@@ -1,113 +1,159 @@
 """The place that all reach: write-once files by name, wherever fsspec can put them.
 
-A carrier is any object with these methods. Nothing of it is trusted: names, sizes and bytes are
-checked by who reads.
-
-    read(name, most) -> bytes | None    a whole file; None where it is not there, b"" where it is
-                                        no regular file, or has more bytes than ``most``
-    size(name) -> int | None            its bytes; cheap
-    write(name, data)                   whole or not at all, over what was there
-
-They raise `UnreachableError` where the place does not answer; a session then tries again.
+A folder, ``sftp://``, ``s3://``, ``webdav://``. Nothing in a place is trusted: names, sizes and
+bytes are checked by who reads. What is no regular file is not there.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+import re
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from secrets import token_hex
-from typing import Any, Protocol
+from threading import Thread
+from typing import Any, TypeVar
 
-from ..errors import UnreachableError
+from ..errors import UnreachableError, UsageError
 
-RENAMES = {"file", "local", "sftp", "ssh"}
-ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+RENAMES = {"file", "sftp"}  # elsewhere an object appears whole
+SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
+FOLDER = re.compile(r"(?!(file|sftp|ssh|s3|webdav|dav|https?):).+")
+ADDRESS = re.compile(
+    r"file:///+[^/].*|(sftp|ssh)://[^/\s]+/+[^/].*|(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?"
+)
 
-
-class Carrier(Protocol):
-    """See the module."""
-
-    url: str
-
-    def read(self, name: str, most: int) -> bytes | None: ...
-    def size(self, name: str) -> int | None: ...
-    def write(self, name: str, data: bytes) -> None: ...
+T = TypeVar("T")
 
 
 class Place:
-    """A carrier over fsspec."""
+    """Files by name below a URL. Every failure is an `UnreachableError` that names the URL, within
+    the time that so many bytes may take; the next call connects anew."""
 
     def __init__(self, url: str) -> None:
-        from fsspec.core import url_to_fs
-
-        self.url = url
-        self._fs, root = url_to_fs(url, skip_instance_cache=True)
-        self._root = root.rstrip("/")
-        protocol = self._fs.protocol
-        self._kinds = {protocol} if isinstance(protocol, str) else set(protocol)
-        self._local = bool(self._kinds & {"file", "local"})
-
-    def read(self, name: str, most: int) -> bytes | None:
-        data: bytes | None = self._try(self._read_local if self._local else self._read, name, most)
-        return data
+        self.url = re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", url)  # as it is shown
+        self._url = url
+        self._fs: tuple[Any, str] | None = None
+        check_address(url, self.url)
 
     def size(self, name: str) -> int | None:
-        found: int | None = self._try(self._size, name)
-        return found
+        """Bytes of a regular file; None where it is not there."""
+        return self._reach(0, lambda fs, root: _size(fs, f"{root}/{name}"))
+
+    def read(self, name: str, most: int, start: bool = False) -> bytes | None:
+        """The bytes of a file; None where it is not there, or has more than it may have (of which
+        only the ``start`` may be wanted)."""
+
+        def read(fs: Any, root: str) -> bytes | None:
+            size = _size(fs, path := f"{root}/{name}")
+            if size is None or (size > most and not start):
+                return None
+            data: bytes = fs.cat_file(path, start=0, end=min(size, most)) if size else b""
+            return data[:most]
+
+        return self._reach(most, read)
 
     def write(self, name: str, data: bytes) -> None:
-        self._try(self._write, name, data)
+        """Put a file there, under its name only when it is whole where the place can do that."""
 
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        def write(fs: Any, root: str) -> None:
+            path = f"{root}/{name}"
+            own = RENAMES.intersection(fs.protocol)
+            if not own:
+                fs.pipe_file(path, data)
+                return
+            fs.makedirs(root, exist_ok=True)
+            draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
+            try:
+                fs.pipe_file(draft, data)
+                os.replace(draft, path) if "file" in own else fs.mv(draft, path)
+            except BaseException:
+                with suppress(Exception):
+                    fs.rm_file(draft)
+                raise
 
-    def _size(self, name: str) -> int | None:
-        if self._local:
-            status = os.lstat(self._path(name))
-            return status.st_size if stat.S_ISREG(status.st_mode) else None
-        self._fs.invalidate_cache(self._root)
-        about = self._fs.info(self._path(name))
-        return int(about["size"]) if about["type"] == "file" else None
+        self._reach(len(data), write)
 
-    def _read_local(self, name: str, most: int) -> bytes | None:
-        """Never through a link, and never waiting for who writes into a pipe."""
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    def _reach(self, size: int, work: Callable[[Any, str], T]) -> T:
+        """What ``work`` makes of the file system and the path in it, in a thread that may hang."""
+
+        def reach() -> T:
+            fs, root = self._fs or _opened(self._url, self.url)
+            self._fs = None  # after a failure a new one
+            made = work(fs, root)
+            self._fs = fs, root
+            return made
+
+        seconds = SILENT + size / SLOWEST
         try:
-            descriptor = os.open(self._path(name), flags | getattr(os, "O_BINARY", 0))
-        except FileNotFoundError:
-            return None
-        except OSError:  # a link, or what may not be read
-            return b""
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            whole = stat.S_ISREG(status.st_mode) and status.st_size <= most
-            return file.read(most) if whole else b""
-
-    def _read(self, name: str, most: int) -> bytes | None:
-        size = self._size(name)
-        if size is None or size > most:
-            return b""
-        with self._fs.open(self._path(name), "rb", cache_type="none") as file:
-            data: bytes = file.read(size)
-            return data if len(data) == size else b""
-
-    def _write(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        if not self._kinds & RENAMES:
-            self._fs.pipe_file(path, data)  # objects appear whole
-            return
-        self._fs.makedirs(self._root, exist_ok=True)
-        self._fs.pipe_file(draft := f"{path}.{token_hex(4)}.partial", data)
-        try:
-            os.replace(draft, path) if self._local else self._fs.mv(draft, path)
-        except Exception:
-            self._fs.rm_file(draft)
+            return _within(seconds, reach)
+        except UsageError:
             raise
+        except TimeoutError:
+            raise UnreachableError(f"{self.url} has not answered within {seconds:.0f} s") from None
+        except Exception as error:  # each library below has errors of its own
+            text = f"{type(error).__name__}: {error}".splitlines()[0].replace(self._url, self.url)
+            raise UnreachableError(
+                f"{self.url} cannot be reached: {text}. Check the address and the login"
+            ) from None
 
-    def _try(self, what: Any, *args: Any) -> Any:
+
+def _within(seconds: float, work: Callable[[], T]) -> T:
+    """What ``work`` returns or raises; TimeoutError when it takes longer, and it is left alone."""
+    result = Future[T]()
+
+    def run() -> None:
         try:
-            return what(*args)
-        except Exception as error:  # each backend has errors of its own
-            if isinstance(error, ABSENT) and what != self._write:
-                return None
-            raise UnreachableError(f"{self.url}: {type(error).__name__}: {error}") from error
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return result.result(seconds)
+
+
+def check_address(url: str, shown: str, why: object = "") -> None:
+    """`UsageError` for what can be no place, whatever fsspec makes of it."""
+    if why or not (ADDRESS if "://" in url else FOLDER).fullmatch(url):
+        raise UsageError(
+            f"Not the address of a place: {shown!r}{why and f' ({why})'}. Expected a folder, "
+            "sftp://HOST/PATH, s3://BUCKET/PATH or webdav://PATH (docs/sessions.md)"
+        )
+
+
+def _opened(url: str, shown: str) -> tuple[Any, str]:
+    """A new connection; nobody else's, since one that broke would be handed out again."""
+    from fsspec.core import url_to_fs
+
+    options: dict[str, Any] = {}
+    if url.startswith(("webdav://", "dav://")):
+        options = {"timeout": SILENT, "event_hooks": {"response": [_stay]}}
+    try:
+        fs, root = url_to_fs(url, skip_instance_cache=True, **options)
+    except ImportError as error:
+        raise UsageError(f"{shown}: {error}. Install it: pip install 'afltool[session]'") from None
+    except (TypeError, ValueError) as error:
+        unset = "base_url" in str(error)
+        check_address(url, shown, "FSSPEC_WEBDAV_BASE_URL is not set" if unset else error)
+        raise
+    return fs, root.rstrip("/")
+
+
+def _stay(response: Any) -> None:
+    """Refuse to be sent to another server, which would get the login, too."""
+    to = response.url.join(response.headers.get("location", ""))
+    here = response.url
+    if response.is_redirect and (to.scheme, to.netloc) != (here.scheme, here.netloc):
+        raise OSError(f"it leads to another server, {to.host}")
+
+
+def _size(fs: Any, path: str) -> int | None:
+    fs.invalidate_cache()
+    try:
+        found = fs.info(path)
+    except FileNotFoundError as error:
+        if "bucket" in str(error):
+            raise
+        return None
+    return int(found["size"] or 0) if found["type"] == "file" else None

@@ -1,0 +1,167 @@
+"""Places: a folder, SFTP, S3, WebDAV; away, silent, full, wrong."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from conftest import fill
+from place_servers import PLACES, answering, configured, needed, s3, sftp, silent, webdav
+
+from afltool.errors import UnreachableError, UsageError
+from afltool.federation import place as module
+from afltool.federation.place import Place
+
+slow = pytest.mark.slow
+# The libraries below fsspec leave connections that failed to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+KINDS = ["folder", "memory", *(pytest.param(k, marks=slow) for k in ("sftp", "s3", "webdav"))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_whole_or_not_there(tmp_path, kind):
+    with PLACES[kind](tmp_path) as (url, env), configured(env):
+        one, other = Place(url), Place(url)
+        assert one.read("session.json", 10) is None
+        assert one.size("session.json") is None
+        for data in (b"abc", b"", b"x" * 300_000, b"abc"):  # under a name that is there, too
+            one.write("000-hello-north", data)
+            assert other.size("000-hello-north") == len(data)
+            assert other.read("000-hello-north", 300_000) == data
+        assert other.read("000-hello-north", 2) is None  # larger than it may be
+        assert other.read("000-hello-north", 2, start=True) == b"ab"
+        assert other.read("000-hello-south", 2) is None
+
+
+def test_what_is_no_regular_file_is_not_there(tmp_path):
+    place = Place(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for name in ("pipe", "folder", "zero", "nowhere"):
+        assert place.read(name, 100) is None
+        assert place.size(name) is None
+    (tmp_path / "kept").write_bytes(b"1")
+    for name in ("pipe", "zero", "nowhere", "link"):
+        if name == "link":
+            (tmp_path / name).symlink_to(tmp_path / "kept")
+        place.write(name, b"22")  # takes its place, and writes nothing where it led
+        assert place.read(name, 100) == b"22"
+    assert (tmp_path / "kept").read_bytes() == b"1"
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        place.write("folder", b"22")
+    assert not list((tmp_path / "folder").iterdir())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "s3://", "s3:hospitals/trial", "s3:///trial", "s3://a b/trial", "sftp://", "sftp://host",
+     "sftp:host:trial", "sftp://host:port/trial", "sftp://[::1/trial", "webdav://", "http://[",
+     "webdav://trial", "https://host/trial", "file://", "file:trial", "gibberish://trial",
+     "trial://", "simplecache::s3://hospitals/trial", "two\nlines"],
+)  # fmt: skip
+def test_what_is_no_address_is_said_at_once(url):
+    with pytest.raises(UsageError, match="Not the address of a place") as said:
+        Place(url).size("session.json")
+    assert repr(url) in str(said.value)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("url", ["sftp://u:secret@127.0.0.1:9/trial", "s3://hospitals/trial"])
+def test_a_place_where_nobody_listens_is_named_without_its_password(url, monkeypatch):
+    monkeypatch.setattr(module, "SILENT", 15.0)
+    env = {"FSSPEC_S3_ENDPOINT_URL": "http://127.0.0.1:9", "FSSPEC_S3_ANON": "true"}
+    with configured(env), pytest.raises(UnreachableError, match=r"127\.0\.0\.1|hospitals") as said:
+        Place(url).read("session.json", 10)
+    assert "secret" not in str(said.value)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("kind", ["sftp", "s3", "webdav"])
+def test_a_place_that_answers_nothing_is_away_in_time(kind, monkeypatch):
+    needed("paramiko", "s3fs", "webdav4")
+    monkeypatch.setattr(module, "SILENT", 0.5)
+    with silent() as port:
+        url = {"sftp": f"sftp://127.0.0.1:{port}/trial"}.get(kind, f"{kind}://hospitals/trial")
+        env = {"FSSPEC_S3_ENDPOINT_URL": f"http://127.0.0.1:{port}", "FSSPEC_S3_ANON": "true",
+               "FSSPEC_WEBDAV_BASE_URL": f"http://127.0.0.1:{port}/"}  # fmt: skip
+        begun = time.monotonic()
+        with configured(env), pytest.raises(UnreachableError) as said:
+            Place(url).read("session.json", 10)
+        assert url in str(said.value)
+        assert time.monotonic() - begun < 10
+
+
+@slow
+def test_a_bucket_that_is_not_there_is_not_an_empty_one(tmp_path):
+    with s3(tmp_path) as (_, env), configured(env):
+        assert Place("s3://hospitals/trial").read("session.json", 10) is None
+        for work in (lambda p: p.read("session.json", 10), lambda p: p.write("a", b"1")):
+            with pytest.raises(UnreachableError, match="bucket"):
+                work(Place("s3://hospital/trial"))
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+def test_another_server_gets_no_login(code):
+    """WebDAV: where a place leads to is said, and not asked."""
+    needed("webdav4")
+
+    def leads(handler):
+        handler.send_response(code)
+        handler.send_header("Location", f"http://localhost:{other}/secret")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with answering(lambda handler: handler.send_error(500)) as (other, asked):
+        with answering(leads) as (port, first):
+            env = {"FSSPEC_WEBDAV_BASE_URL": f"http://u:secret@127.0.0.1:{port}/"}
+            with configured(env):
+                for work in (
+                    lambda p: p.read("a", 9),
+                    lambda p: p.write("a", b""),
+                    lambda p: p.size("a"),
+                ):
+                    with pytest.raises(UnreachableError, match="another server") as said:
+                        work(Place("webdav://trial"))
+                    assert "secret" not in str(said.value)
+        assert first
+        assert not asked
+
+
+@slow
+def test_a_place_that_was_away_is_reached_again(tmp_path):
+    """The connection is made anew."""
+    with webdav(tmp_path) as (_, env), configured(env):
+        place = Place("webdav://trial")
+        place.write("a", b"1")
+        (tmp_path / "dav" / "trial").rename(tmp_path / "dav" / "moved")
+        assert place.read("a", 1) is None
+        (tmp_path / "dav" / "moved").rename(tmp_path / "dav" / "trial")
+        assert place.read("a", 1) == b"1"
+    with pytest.raises(UnreachableError), configured(env):
+        place.read("a", 1)
+    with sftp(tmp_path) as (url, env), configured(env):
+        place = Place(url)
+        place.write("a", b"1")
+        place._fs[0].client.close()
+        with pytest.raises(UnreachableError):
+            place.read("a", 1)
+        assert place.read("a", 1) == b"1"
+
+
+@slow
+def test_a_full_place_keeps_nothing_half(small_disk):
+    place = Place(str(small_disk / "trial"))
+    place.write("a", b"1")
+    filler = fill(small_disk, leave=100_000)
+    with pytest.raises(UnreachableError, match="No space left"):
+        place.write("b", b"x" * 500_000)
+    assert [p.name for p in (small_disk / "trial").iterdir()] == ["a"]
+    filler.unlink()
+    place.write("b", b"x" * 500_000)
+    assert place.size("b") == 500_000
