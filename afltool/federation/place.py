@@ -1,7 +1,8 @@
 """The place that all reach: write-once files by name, wherever fsspec can put them.
 
 A folder, ``sftp://``, ``s3://``, ``webdav://``. Nothing in a place is trusted: names, sizes and
-bytes are checked by who reads. What is no regular file is not there.
+bytes are checked by who reads. What is no regular file, or cannot be read, is not there. A place
+that does not answer, or is full, raises `UnreachableError`; a session then tries again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from secrets import token_hex
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..errors import UnreachableError, UsageError
 
@@ -25,6 +26,16 @@ ADDRESS = re.compile(
 )
 
 T = TypeVar("T")
+
+
+class Carrier(Protocol):
+    """What a session needs of a place; see `Place`."""
+
+    url: str
+
+    def read(self, name: str, most: int) -> bytes | None: ...
+    def size(self, name: str) -> int | None: ...
+    def write(self, name: str, data: bytes) -> None: ...
 
 
 class Place:
@@ -41,16 +52,18 @@ class Place:
         """Bytes of a regular file; None where it is not there."""
         return self._reach(0, lambda fs, root: _size(fs, f"{root}/{name}"))
 
-    def read(self, name: str, most: int, start: bool = False) -> bytes | None:
-        """The bytes of a file; None where it is not there, or has more than it may have (of which
-        only the ``start`` may be wanted)."""
+    def read(self, name: str, most: int) -> bytes | None:
+        """The bytes of a regular file; None where it is not there, or has more than ``most``."""
 
         def read(fs: Any, root: str) -> bytes | None:
             size = _size(fs, path := f"{root}/{name}")
-            if size is None or (size > most and not start):
+            if size is None or size > most:
                 return None
-            data: bytes = fs.cat_file(path, start=0, end=min(size, most)) if size else b""
-            return data[:most]
+            try:
+                data: bytes = fs.cat_file(path, start=0, end=size) if size else b""
+            except (FileNotFoundError, PermissionError):  # this file alone
+                return None
+            return data
 
         return self._reach(most, read)
 
@@ -156,4 +169,5 @@ def _size(fs: Any, path: str) -> int | None:
         if "bucket" in str(error):
             raise
         return None
-    return int(found["size"] or 0) if found["type"] == "file" else None
+    is_file = found["type"] == "file" and not found.get("islink")
+    return int(found["size"] or 0) if is_file else None
