@@ -166,31 +166,30 @@ def join(
     If interrupted, rerun the same command to resume.
     """
     from . import commands
+    from .session import SESSION
 
     word = _first_line(passphrase_file)
-    if approve is None and not (out / commands.SESSION).exists():
+    if approve is None and not (out / SESSION).exists():
         _ask(url, key, word)
-    rows, scored = (p and commands.Table(p, y, row_ids) for p in (data, test))
-    assert rows is not None
-    member = commands.join(url, key, rows, out, test=scored, approve=approve, allow=allow,
-                           again=again, passphrase=word)  # fmt: skip
+    member = commands.join(
+        url, key, commands.Table(data, y, row_ids), out, approve=approve, allow=allow, again=again,
+        test=None if test is None else commands.Table(test, y, row_ids), passphrase=word,
+    )  # fmt: skip
     _result(commands.run(member, once, poll))
 
 
 def _ask(url: str, key: Path, passphrase: bytes | None) -> None:
-    from . import commands
-    from .keys import load
+    """Show what would be approved, but not the code."""
+    from . import commands, keys
     from .place import Place
 
-    me = load(key, passphrase)
-    agreed = commands.fetch_session(Place(url))
+    me, agreed = keys.load(key, passphrase), commands.fetch_session(Place(url))
     _show(agreed)
-    commands.warn_of_many(agreed)
     for text in commands.newcomers(agreed, me.party):
         say(f"{'new':>12}  {text}")
     raise UsageError(
-        "Nothing was sent. Ask for the code by telephone, from somebody whose voice you know, and "
-        "rerun with --approve CODE if you agree to all of this"
+        "Nothing was sent. Ask for the code by telephone, from a person whose voice you know. If "
+        "you agree to all of this, rerun with --approve CODE"
     )
 
 
@@ -215,7 +214,7 @@ def leave(
     before: Annotated[Path, typer.Argument(help="directory of the session that is left")],
     out: Annotated[Path, typer.Option("--out", "-o", help="the consent, or the next session")],
     without: Annotated[list[str] | None, typer.Option(help="who leaves")] = None,
-    consent: Annotated[list[Path] | None, typer.Option(help="consents of those who leave")] = None,
+    consent: Annotated[list[Path] | None, typer.Option(help="consent of a leaver")] = None,
     key: Annotated[
         Path | None, typer.Option(help="your key, if you are the one who leaves")
     ] = None,

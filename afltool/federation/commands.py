@@ -16,6 +16,7 @@ from ..errors import InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import write_bytes
 from ..files.hdf5 import recipe
 from ..files.heads import head_from, rows_of, save_head
+from ..files.schema import SUMMARY
 from ..heads import make_head
 from ..options.features import ImportOptions
 from ..progress import log, stop_point
@@ -177,8 +178,10 @@ def join(url: str, key: Path, data: Table, folder: Path, *, test: Table | None =
     if not own.exists():
         agreed.check_approved(approve, allow)
         warn_of_many(agreed)
-    if (test is None) is not (agreed.evaluation is None):
-        raise UsageError("--test FILE is for a session with an evaluation, which needs it")
+    if test and not agreed.evaluation:
+        raise UsageError("--test is for a session with an evaluation. Leave it out")
+    if agreed.evaluation and not test:
+        log.warning("session: this site counts no test rows: pass --test FILE if it has some")
     files = [
         table.file(folder / f"{name}.h5", agreed.space, agreed.classes, agreed.scale is not None)
         for name, table in (("data", data), ("test", test)) if table
@@ -226,6 +229,8 @@ def run(party: Replica, once: bool = False, poll: float = 5.0) -> Path | None:
 def finish(party: Replica) -> Path:
     """Write the solved head and the summary of a session that is over; returns the head's path."""
     agreed, folder, number = party.agreed, party.folder, party.known()
+    if (folder / SUMMARY).exists():
+        return folder / SOLVED
     made_by = recipe("session", {"round": number - 1}, {"of": agreed.digest})
     context = Context(dict(agreed.space), agreed.classes)
     if scale := party.scale():
@@ -275,7 +280,8 @@ def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: P
         )
     stay = tuple(p for p in old.members if p.name not in without)
     made = replace(old, members=stay, threshold=min(old.threshold, len(stay)), follows=old.digest,
-                   consents=tuple(sorted({*old.consents, *signed})), nonce=token_hex(16))  # fmt: skip
+                   consents=tuple(sorted({*old.consents, *signed})),
+                   nonce=token_hex(16))  # fmt: skip
     return _written(made, out)
 
 

@@ -1,8 +1,8 @@
 """The place that all reach: write-once files by name, wherever fsspec can put them.
 
 A folder, ``sftp://``, ``s3://``, ``webdav://``. Nothing in a place is trusted: names, sizes and
-bytes are checked by who reads. What is no regular file, or cannot be read, is not there. A place
-that does not answer, or is full, raises `UnreachableError`; a session then tries again.
+bytes are checked by who reads. A place that does not answer, or is full, raises
+`UnreachableError`; a session then tries again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from ..errors import UnreachableError, UsageError
 
-RENAMES = {"file", "sftp"}  # elsewhere an object appears whole
+RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhere objects are whole
+    "file": lambda fs: os.replace,
+    "sftp": lambda fs: fs.mv,
+    "webdav": lambda fs: partial(fs.client.move, overwrite=True),
+}
 SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
 FOLDER = re.compile(r"(?!(file|sftp|ssh|s3|webdav|dav|https?):).+")
 ADDRESS = re.compile(
@@ -50,40 +55,43 @@ class Place:
 
     def size(self, name: str) -> int | None:
         """Bytes of a regular file; None where it is not there."""
-        return self._reach(0, lambda fs, root: _size(fs, f"{root}/{name}"))
+        return self._reach(0, lambda fs, root: _size(_info(fs, f"{root}/{name}")))
 
     def read(self, name: str, most: int) -> bytes | None:
-        """The bytes of a regular file; None where it is not there, or has more than ``most``."""
+        """A whole file; None where nothing is there, b"" where it is no regular file, cannot be
+        read, or has more than ``most`` bytes."""
 
         def read(fs: Any, root: str) -> bytes | None:
-            size = _size(fs, path := f"{root}/{name}")
-            if size is None or size > most:
+            if (found := _info(fs, path := f"{root}/{name}")) is None:
                 return None
+            size = _size(found)
+            if not size or size > most:
+                return b""
             try:
-                data: bytes = fs.cat_file(path, start=0, end=size) if size else b""
+                data: bytes = fs.cat_file(path, start=0, end=size)
             except (FileNotFoundError, PermissionError):  # this file alone
-                return None
-            return data
+                return b""
+            return data if len(data) == size else b""
 
         return self._reach(most, read)
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, under its name only when it is whole where the place can do that."""
+        """Put a file there, whole or not at all, over what was there."""
 
         def write(fs: Any, root: str) -> None:
-            path = f"{root}/{name}"
-            own = RENAMES.intersection(fs.protocol)
-            if not own:
-                fs.pipe_file(path, data)
-                return
-            fs.makedirs(root, exist_ok=True)
-            draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
+            kind = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+            path = draft = f"{root}/{name}"
+            if kind in RENAMES:
+                draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
+                fs.makedirs(root, exist_ok=True)
             try:
                 fs.pipe_file(draft, data)
-                os.replace(draft, path) if "file" in own else fs.mv(draft, path)
+                if draft != path:
+                    RENAMES[kind](fs)(draft, path)
             except BaseException:
-                with suppress(Exception):
-                    fs.rm_file(draft)
+                if draft != path:
+                    with suppress(Exception):
+                        fs.rm_file(draft)
                 raise
 
         self._reach(len(data), write)
@@ -161,13 +169,19 @@ def _stay(response: Any) -> None:
         raise OSError(f"it leads to another server, {to.host}")
 
 
-def _size(fs: Any, path: str) -> int | None:
+def _info(fs: Any, path: str) -> Any:
+    """What fsspec says of a file; None where nothing is there."""
     fs.invalidate_cache()
     try:
-        found = fs.info(path)
+        return fs.info(path)
     except FileNotFoundError as error:
         if "bucket" in str(error):
             raise
         return None
-    is_file = found["type"] == "file" and not found.get("islink")
-    return int(found["size"] or 0) if is_file else None
+
+
+def _size(found: Any) -> int | None:
+    """Bytes of a regular file; None of anything else."""
+    if found is None or found["type"] != "file" or found.get("islink"):
+        return None
+    return int(found["size"] or 0)

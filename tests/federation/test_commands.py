@@ -1,0 +1,459 @@
+"""The commands of sessions: what a person sees, what is refused, what a session leaves."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import signal
+import time
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from apart import CLASSES, DEEPAFL, HEADS, NAMES, Apart, rows
+from conftest import installed
+from place_servers import PLACES
+
+import afltool
+from afltool.files.heads import load_head
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    return rows(tmp_path_factory.mktemp("rows"))
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("AFLTOOL_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def apart(cli, tmp_path, features):
+    return Apart(cli, tmp_path, features)
+
+
+def refused(done, *words, codes=(2, 3, 4, 5)):
+    """The command has ended with one paragraph that has these words."""
+    assert done.exit_code in codes, (done.exit_code, done.stderr)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("session: ")]
+    assert [line[:7] for line in lines] == ["error: "]
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+# ---------------------------------------------------------------- one command a site
+
+
+def test_one_command_a_site(cli, apart):
+    """Status says who is waited for; the head is that of the pooled rows; costs are in a summary."""
+    cli(*apart.serve("--once"))
+    line = cli("session", "status", apart.url).stdout.splitlines()[-1]
+    assert line == "roll-call: waiting for the hello of north, south, west"
+    cli(*apart.join("north", "--once"))
+    found = json.loads(cli("session", "status", apart.url, "--json").stdout)
+    assert found["waiting_for"] == ["south", "west"]
+    assert apart.play()["head"] == apart.pooled()
+    assert cli("session", "status", apart.url).stdout.endswith("round 1 of 1: solved\n")
+    for name in ("server", *NAMES):
+        one = apart.summary(name)
+        assert (one["head"], one["members"]) == (apart.pooled(), list(NAMES))
+        assert afltool.info(apart.at / name / "head.h5")["digest"] == one["head"]
+        sent = sum(p.stat().st_size for p in Path(apart.url).glob(f"*-{name}"))
+        assert one["bytes_up"] == sent == sum(r["bytes_up"] for r in one["rounds"])
+    assert apart.summary("west")["signed"] == ["north", "server", "south", "west"]
+    again = cli(*apart.join("north", "--once"))
+    assert again.stdout == f"{apart.at / 'north/head.h5'}\n"
+
+
+def test_a_site_gives_its_table_once(cli, tmp_path):
+    """Scaled by the session, as scikit-learn would scale all rows; the head is measured at the end."""
+    from sklearn.preprocessing import StandardScaler
+
+    rows(tmp_path / "rows")
+    rows(tmp_path / "test", seed=1)
+    table = {n: tmp_path / f"rows/{n}.npz" for n in (*NAMES, "pooled")}
+    test = {n: tmp_path / f"test/{n}.npz" for n in (*NAMES, "pooled")}
+    new = ("--scale", "standard", "--max-value", 100, "--max-rows", 100)
+    apart = Apart(cli, tmp_path / "all", table, test=test, new=new)
+    found = apart.play()
+    raw = np.load(table["pooled"])["x"].astype(np.float32)
+    scaling = load_head(apart.at / "north/scaling.h5").head.arrays()
+    known = StandardScaler().fit(raw.astype(float))
+    np.testing.assert_allclose(scaling["centre"], known.mean_, rtol=1e-6)
+    np.testing.assert_allclose(scaling["spread"], known.scale_, rtol=1e-6)
+    scaled = {}
+    for name, files in (("train", table), ("test", test)):
+        scaled[name] = afltool.import_embeddings(
+            files["pooled"], tmp_path / f"{name}.h5", scale=apart.at / "north/scaling.h5"
+        )
+    stats = afltool.local_stats(scaled["train"], apart.first, tmp_path / "s", client="all")
+    pooled = afltool.solve(stats, tmp_path / "pooled.h5", head=apart.first)
+    ours, theirs = (load_head(p).head for p in (apart.at / "west/head.h5", pooled))
+    X = np.random.default_rng(0).normal(size=(50, 5))
+    np.testing.assert_allclose(ours.scores(X), theirs.scores(X), atol=2e-3)
+    report = afltool.evaluate(apart.at / "west/head.h5", scaled["test"])
+    assert found["evaluation"]["accuracy"] == pytest.approx(report["accuracy"], abs=0.01)
+    page = tmp_path / "page.html"
+    assert cli("session", "report", apart.at / "west", "-o", page).exit_code == 0
+    assert f"{found['evaluation']['accuracy']:.4f}" in page.read_text()
+    assert json.loads(cli("session", "report", apart.at / "west").stdout)["party"] == "west"
+
+
+@pytest.mark.parametrize("protection", ["masked", "signed"])
+def test_a_head_of_many_rounds(cli, tmp_path, features, protection):
+    apart = Apart(cli, tmp_path, features, head="softmax", options={"rounds": 2},
+                  new=("--max-rows", 100, "--protection", protection))  # fmt: skip
+    apart.join = lambda name, *more, join=apart.join: join(name, "--allow", protection, *more)
+    found = apart.play()
+    assert found["head"] == apart.pooled()
+    assert [r["round"] for r in found["rounds"]] == list(range(len(found["rounds"])))
+
+
+# ---------------------------------------------------------------- what is approved
+
+
+def test_the_code_comes_by_telephone_alone(cli, apart):
+    """Neither join nor status ever prints it, whatever was typed."""
+    cli(*apart.serve("--once"))
+    digits = apart.code.replace(" ", "")
+    wrong = digits[:-1] + ("0" if digits[-1] != "0" else "1")
+    tries = {
+        "": "Nothing was sent",
+        digits[:-1]: "malformed",
+        f"{digits}0": "malformed",
+        f"{digits[:-1]}g": "malformed",
+        wrong: "another session",
+        "0" * 32: "another session",
+    }
+    for typed, what in tries.items():
+        more = ("--approve", typed) if typed else ()
+        done = cli(*apart.join("north", *more, approve=False))
+        refused(done, what)
+        status = cli("session", "status", apart.url).output
+        for text in (done.output, status):
+            assert digits not in re.sub(r"[\s-]", "", text)
+    assert apart.sent_by("north") == []
+    assert not (apart.at / "north").exists()
+    goods = (digits.upper(), "-".join(apart.code.split()), f" {apart.code} ")
+    for name, good in zip(NAMES, goods, strict=True):
+        assert cli(*apart.join(name, "--once", "--approve", good, approve=False)).exit_code == 0
+
+
+def test_what_is_agreed_is_shown_before_it_is_approved(cli, apart):
+    cli(*apart.serve("--once"))
+    said = cli(*apart.join("north", approve=False)).stdout
+    for word in ("north", "south", "west", "server", "masked", "3 of 3 must stay", "none: sums",
+                 "linear", "1 at most: gram", "dim 5", "'a', 'b', 'c'", "0 to 1000"):  # fmt: skip
+        assert word in said, word
+    assert "south is new here" in said
+    assert "north is new here" not in said
+    cli(*apart.join("north", "--once"))
+    other = Apart(cli, apart.at / "other", apart.features)
+    cli(*other.serve("--once"))
+    shutil.copy(apart.at / "keys/north", other.at / "keys/north")
+    said = cli(*other.join("north", approve=False))
+    refused(said, "north.pub is not the public part")
+    shutil.rmtree(other.at / "keys")
+    shutil.copytree(apart.at / "keys", other.at / "keys")
+    done = cli(*other.join("north", "--approve", other.code, approve=False))
+    refused(done, "is the key of no member")
+
+
+def test_another_key_of_a_known_name_is_said(cli, apart):
+    cli(*apart.serve("--once"))
+    cli(*apart.join("north", "--once"))
+    keys = apart.at / "other/keys"
+    keys.mkdir(parents=True)
+    for path in (apart.at / "keys").glob("*"):
+        shutil.copy(path, keys)
+    for path in keys.glob("south*"):
+        path.unlink()
+    assert cli("keys", "new", "south", "-o", keys).exit_code == 0
+    apart.at /= "other"
+    assert cli("session", "new", "--members", keys, "--server", keys / "server.pub", "--data",
+               apart.features["north"], "--max-rows", 99, "-o", apart.at / "server").exit_code == 0
+    apart.url = str(apart.at / "place")
+    cli(*apart.serve("--once"))
+    said = cli(*apart.join("north", approve=False)).stdout
+    assert "south has ANOTHER KEY than before" in said
+    assert "west" not in [line.split()[1] for line in said.splitlines() if line[:12].split() == ["new"]]
+
+
+def test_what_the_server_reads_needs_a_yes(cli, tmp_path, features):
+    apart = Apart(cli, tmp_path, features, new=("--protection", "signed", "--max-rows", 99))
+    cli(*apart.serve("--once"))
+    refused(cli(*apart.join("north")), "--allow signed", codes=(2,))
+    assert apart.sent_by("north") == []
+    assert cli(*apart.join("north", "--allow", "signed", "--once")).exit_code == 0
+
+
+def test_many_sites_are_warned_of(cli, tmp_path, features):
+    names = [f"site-{i}" for i in range(33)]
+    cli("keys", "new", *names, "server", "-o", tmp_path / "keys")
+    made = cli("session", "new", "--members", tmp_path / "keys", "--server",
+               tmp_path / "keys/server.pub", "--data", features["north"], "--max-rows", 99,
+               "-o", tmp_path / "server")  # fmt: skip
+    assert "above 32 members" in made.stderr
+
+
+# ---------------------------------------------------------------- bad input: named, nothing sent
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/b", "../north", unicodedata.normalize("NFC", "Zürich"),
+     unicodedata.normalize("NFD", "Zürich"), "a b", "", ".", "nord.", "CON", "x" * 65, "a\nb"],
+)  # fmt: skip
+def test_names_that_are_no_file_names_or_look_alike(cli, tmp_path, name):
+    refused(cli("keys", "new", name, "-o", tmp_path), "is no name of a party", codes=(2,))
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_names_alike_are_no_two_members(cli, tmp_path, features):
+    for name in ("north", "North", "south", "server"):
+        assert cli("keys", "new", name, "-o", tmp_path / name).exit_code == 0
+    made = cli("session", "new", "--members", tmp_path / "north", "--members", tmp_path / "North",
+               "--members", tmp_path / "south", "--server", tmp_path / "server/server.pub",
+               "--data", features["north"], "--max-rows", 99, "-o", tmp_path / "o")  # fmt: skip
+    refused(made, "'north', or one like it")
+
+
+def bad_file(tmp_path, what):
+    """A feature file, or a table, that is not of the session."""
+    x = np.random.default_rng(0).normal(size=(40, 6 if what == "features" else 5))
+    y = np.array(CLASSES)[np.arange(40) % 3]
+    if what == "classes":
+        y = np.where(y == "c", "d", y)
+    if what == "NaN":
+        x[3, 2] = np.nan
+    if what == "few":
+        x, y = x[:9], y[:9]
+    np.savez(tmp_path / "bad.npz", x=x, y=y)
+    return tmp_path / "bad.npz"
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("features", "6"), ("classes", "d"), ("NaN", "row 3"), ("few", "9 rows")],
+)
+@pytest.mark.parametrize("imported", [False, True], ids=["table", "file"])
+def test_rows_that_are_not_those_agreed_leave_nothing(cli, tmp_path, features, what, says, imported):
+    """By name, before anything of them is sent."""
+    apart = Apart(cli, tmp_path, features, new=("--max-rows", 100, "--min-rows", 10))
+    data = bad_file(tmp_path, what)
+    if imported and what == "NaN":
+        return  # no feature file has one
+    if imported:
+        data = afltool.import_embeddings(data, tmp_path / "bad.h5", fraction_bits=10)
+    cli(*apart.serve("--once"))
+    for n in NAMES[1:]:
+        cli(*apart.join(n, "--once"))
+    first = cli(*apart.join("north", "--once", data=data))
+    cli(*apart.serve("--once"))
+    refused(first if first.exit_code else cli(*apart.join("north", "--once", data=data)), says)
+    assert [n for n in apart.sent_by("north") if "hello" not in n] == []
+
+
+def test_with_noise_nothing_is_refused_for_its_rows(cli, tmp_path, features):
+    noise = ("--dp-epsilon", 5, "--dp-delta", 1e-5, "--clip", 3)
+    apart = Apart(cli, tmp_path, features, new=noise)
+    assert "ε = " in apart.said
+    few = afltool.import_embeddings(bad_file(tmp_path, "few"), tmp_path / "few.h5", fraction_bits=10)
+    apart.features = {**features, "north": few}
+    assert len(apart.play()["members"]) == 3
+    for words in (("--min-rows", 5), ("--max-rows", 5)):
+        made = cli("session", "new", "--members", apart.at / "keys", "--server",
+                   apart.at / "keys/server.pub", "--data", features["north"], *noise, *words,
+                   "-o", tmp_path / "other")  # fmt: skip
+        refused(made, "no limits of rows")
+
+
+def test_keys_and_passphrases(cli, tmp_path, features):
+    (tmp_path / "word").write_text("secret\n")
+    (tmp_path / "other").write_text("another\n")
+    (tmp_path / "empty").write_text("")
+    done = cli("keys", "new", "north", "-o", tmp_path / "locked", "--passphrase-file", tmp_path / "word")
+    assert done.stdout == f"{tmp_path / 'locked/north.pub'}\n"
+    apart = Apart(cli, tmp_path / "all", features)
+    cli(*apart.serve("--once"))
+    words = apart.join("north", "--once")
+    key = ("--key", tmp_path / "locked/north")
+    refused(cli(*words, *key), "passphrase")
+    refused(cli(*words, *key, "--passphrase-file", tmp_path / "other"), "passphrase")
+    refused(cli(*words, *key, "--passphrase-file", tmp_path / "empty"), "no passphrase", codes=(3,))
+    done = cli(*words, *key, "--passphrase-file", tmp_path / "word")
+    refused(done, "is the key of no member", codes=(4,))
+    (apart.at / "keys/north").chmod(0o644)
+    refused(cli(*words), "chmod 600", codes=(3,))
+    (apart.at / "keys/north").chmod(0o600)
+    refused(cli("keys", "new", "north", "-o", apart.at / "keys"), "never overwritten")
+    refused(cli(*words, "--key", tmp_path / "nowhere"), "cannot read the key")
+    assert apart.sent_by("north") == []
+
+
+def test_another_session_in_the_place(cli, tmp_path, features):
+    apart, other = (Apart(cli, tmp_path / n, features, url=str(tmp_path / "place")) for n in "ab")
+    cli(*apart.serve("--once"))
+    refused(cli(*other.serve("--once")), "another session", codes=(4,))
+    cli(*apart.join("north", "--once"))
+    shutil.rmtree(tmp_path / "place")
+    cli(*other.serve("--once"))
+    refused(cli(*apart.join("north", "--once")), "another session", codes=(4,))
+    refused(cli("session", "status", tmp_path / "empty"), "holds no session", codes=(3,))
+    (tmp_path / "place/session.json").write_bytes(b"[" * 100_000)
+    refused(cli("session", "status", tmp_path / "place"), "session file", codes=(3,))
+    refused(cli(*other.serve("--once")), "another session", codes=(4,))
+
+
+def test_what_does_not_go_together(cli, tmp_path, apart, features):
+    words = ("session", "new", "--members", apart.at / "keys", "--server",
+             apart.at / "keys/server.pub", "--data", features["north"], "-o", tmp_path / "n")  # fmt: skip
+    for more, says in [
+        ((), "--max-rows"), (("--max-rows", 0), "max_rows"), (("--max-rows", 9, "--dp-delta", 1), "together"),
+        (("--max-rows", 9, "--scale", "minmax"), "minmax"), (("--max-rows", 9, "--threshold", 1), "threshold"),
+        (("--max-rows", 9, "--protection", "plain"), "plain"),
+        (("--max-rows", 9, "--scale", "standard", "--max-value", 0.1), "--max-value"),
+        (("--max-rows", 9, "--head", "nothing"), "nothing"),
+    ]:  # fmt: skip
+        refused(cli(*words, *more), says)
+        assert not (tmp_path / "n/session.json").exists()
+    cli(*apart.serve("--once"))
+    here = ("--out", apart.url)
+    refused(cli(*apart.serve("--once")[:-3], *here, "--once"), "the place that all reach")
+    refused(cli(*apart.join("north", "--once", "--test", features["west"])), "evaluation")
+    refused(cli("session", "report", tmp_path), "no session that is over", codes=(3,))
+    refused(cli("session", "leave", apart.at / "server", "-o", tmp_path / "x"), "--key")
+
+
+# ---------------------------------------------------------------- leaving
+
+
+def test_who_leaves_has_signed_it(cli, tmp_path):
+    """The next session names the one before and has the leaver's consent, or there is none."""
+    features = rows(tmp_path / "rows")
+    apart = Apart(cli, tmp_path, features)
+    names = ("north", "south", "east", "west")
+    cli("keys", "new", "east", "-o", tmp_path / "keys")
+    four = ("session", "new", "--members", tmp_path / "keys", "--server", tmp_path / "keys/server.pub",
+            "--data", features["north"], "--max-rows", 99, "-o", tmp_path / "four")  # fmt: skip
+    assert cli(*four).exit_code == 0
+    before, leave = tmp_path / "four", ("session", "leave", tmp_path / "four", "-o")
+    refused(cli(*leave, tmp_path / "next", "--without", "west"), "west must sign", codes=(2,))
+    refused(cli(*leave, tmp_path / "next", "--without", "nobody"), "no members", codes=(2,))
+    refused(cli(*leave, tmp_path / "c", "--key", tmp_path / "keys/server"), "no member", codes=(4,))
+    for name in ("west", "south"):
+        done = cli(*leave, tmp_path / f"{name}.consent", "--key", tmp_path / "keys" / name)
+        assert done.exit_code == 0, done.stderr
+    given = ("--without", "west", "--consent")
+    refused(cli(*leave, tmp_path / "next", *given, tmp_path / "south.consent"), "west must sign")
+    forged = json.loads((tmp_path / "west.consent").read_text()) | {"name": "east"}
+    (tmp_path / "forged").write_text(json.dumps(forged))
+    refused(cli(*leave, tmp_path / "n", "--without", "east", "--consent", tmp_path / "forged"))
+    (tmp_path / "rubbish").write_text("{}")
+    refused(cli(*leave, tmp_path / "n", *given, tmp_path / "rubbish"), "no consent", codes=(3,))
+    done = cli(*leave, tmp_path / "next", *given, tmp_path / "west.consent")
+    assert done.exit_code == 0, done.stderr
+    assert "west" in done.stdout and "has left" in done.stdout  # noqa: PT018
+    made = json.loads((tmp_path / "next/session.json").read_text())
+    assert [p["name"] for p in made["members"]] == ["east", "north", "south"]
+    assert before.exists()
+    assert made["follows"]
+    assert set(names) - {p["name"] for p in made["members"]} == {"west"}
+    assert apart
+
+
+# ---------------------------------------------------------------- real processes
+
+
+def started(words, env=None):
+    return installed(*words, wait=False, env=env)
+
+
+@slow
+@pytest.mark.parametrize("kind", PLACES.keys() - {"memory"})
+def test_four_processes_over_a_real_place(cli, tmp_path, features, kind):
+    """The installed command, one a site, all at the same time; status says that it is solved."""
+    with PLACES[kind](tmp_path) as (url, env):
+        env = {**env, "AFLTOOL_STATE": ""}
+        apart = Apart(cli, tmp_path / "all", features, url)
+        jobs = {"server": started(apart.serve("--poll", 0.3), {**env, "AFLTOOL_STATE": str(tmp_path)})}
+        time.sleep(3)
+        for name in NAMES:
+            own = {**env, "AFLTOOL_STATE": str(tmp_path / f"state-{name}")}
+            jobs[name] = started(apart.join(name, "--poll", 0.3), own)
+        said = ended(jobs)
+        assert {j.returncode for j in jobs.values()} == {0}, said
+        assert {apart.summary(n)["head"] for n in jobs} == {apart.pooled()}
+        done = installed("session", "status", url, env=env)
+        assert done.stdout.endswith("solved\n"), done.stderr
+
+
+def ended(jobs, seconds: float = 240):
+    try:
+        return {name: job.communicate(timeout=seconds)[1] for name, job in jobs.items()}
+    finally:
+        for job in jobs.values():
+            job.kill()
+
+
+@slow
+@pytest.mark.parametrize("head", ["linear", "deepafl"])
+def test_killed_at_any_moment_the_same_commands_go_on(cli, tmp_path, features, head):
+    """kill -9, again and again; what was sent never changes, the head is that of the pooled rows."""
+    options = HEADS[head] if head == "linear" else {**DEEPAFL, "layers": 1}
+    apart = Apart(cli, tmp_path, features, head=head, options=options)
+    draw, kills, sent = random.Random(3), 0, {}
+    words = {"server": apart.serve("--poll", 0.1)}
+    words |= {n: apart.join(n, "--poll", 0.1) for n in NAMES}
+    env = {n: {"AFLTOOL_STATE": str(tmp_path / f"state-{n}")} for n in words}
+    jobs = {n: started(w, env[n]) for n, w in words.items()}
+    end = time.monotonic() + 300
+    while any(job.poll() is None or job.returncode for job in jobs.values()):
+        assert time.monotonic() < end, {n: j.poll() for n, j in jobs.items()}
+        for path in (p for n in words for p in (tmp_path / n / "sent").glob("[0-9]*")):
+            if path.name.count("partial") == 0:
+                assert sent.setdefault(path, path.read_bytes()) == path.read_bytes(), path
+        name = draw.choice([*words])
+        if kills < 25 and jobs[name].poll() is None:
+            time.sleep(draw.uniform(0.1, 2.0))
+            jobs[name].send_signal(signal.SIGKILL)
+            jobs[name].communicate()
+            kills += 1
+        for n, job in jobs.items():  # killed, or too early for a session
+            if job.poll() in (-signal.SIGKILL, 3):
+                jobs[n] = started(words[n], env[n])
+            assert job.poll() in (None, 0, 3, -signal.SIGKILL), job.communicate()
+        time.sleep(0.2)
+    ended(jobs)
+    assert kills >= 10
+    assert {apart.summary(n)["head"] for n in words} == {apart.pooled()}
+
+
+@slow
+def test_a_place_that_is_away_is_waited_for_in_one_line(cli, tmp_path, features):
+    """And a signal ends the command with 75: the same one goes on."""
+    apart = Apart(cli, tmp_path, features)
+    cli(*apart.serve("--once"))
+    job = started(apart.join("north", "--poll", 0.1))
+    place = Path(apart.url)
+    while not apart.sent_by("north"):
+        time.sleep(0.1)
+    place.rename(tmp_path / "moved")
+    place.write_text("no directory")
+    time.sleep(3)
+    place.unlink()
+    (tmp_path / "moved").rename(place)
+    time.sleep(2)
+    job.send_signal(signal.SIGTERM)
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 75, said
+    away = [line for line in said.splitlines() if "the place" in line]
+    assert len(away) == 1
+    assert apart.url in away[0]
+    refused(cli("session", "status", tmp_path / "rows.npz" / "trial"), codes=(3,))
