@@ -8,9 +8,13 @@ from itertools import groupby
 from pathlib import Path
 
 WINDOWS = ("office", "north", "south", "west")  # of people who do their part at the same time
-#: Each part in a shell of its own; the digest is the one that people compare.
+#: Each part in a shell of its own, once the first one, the office, has put the session into the
+#: place; the code is the one that people hear. Each has a state of its own, as on its own machine.
 AT_THE_SAME_TIME = """
-DIGEST=$(afltool info trial/session.json --field digest)
+CODE=$(python -c "
+from pathlib import Path
+from afltool.federation.commands import read_session
+print(read_session(Path('trial')).code)")
 pids=()
 {}
 for pid in "${{pids[@]}}"; do wait "$pid"; done
@@ -30,7 +34,12 @@ def scripts(page: Path, kinds: Iterable[str] = ("sh",)) -> Iterator[str]:
     for apart, group in groupby(told, lambda one: one[0] in WINDOWS):
         texts = [text for _, text in group]
         if apart:
-            parts = (f"(\n{text.replace('DIGEST', '$DIGEST')}) &\npids+=($!)" for text in texts)
+            quoted = [text.replace("CODE", '"$CODE"') for text in texts]
+            parts = [
+                f"(\nexport AFLTOOL_STATE=$PWD/state-{k}\n{text}) &\npids+=($!)\n"
+                "until [ -e place/session.json ]; do sleep 0.2; done"
+                for k, text in enumerate(quoted)
+            ]
             texts = [AT_THE_SAME_TIME.format("\n".join(parts))]
         yield from texts
 

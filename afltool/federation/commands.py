@@ -186,8 +186,10 @@ def join(url: str, key: Path, data: Table, folder: Path, *, test: Table | None =
         table.file(folder / f"{name}.h5", agreed.space, agreed.classes, agreed.scale is not None)
         for name, table in (("data", data), ("test", test)) if table
     ]  # fmt: skip
-    member = Member(place, folder, agreed, me, SiteRows.of_files(agreed, *files),
-                    Ledger(state() / "ledger", again))  # fmt: skip
+    rows = SiteRows.of_files(agreed, *files)
+    if agreed.evaluation:
+        rows.check_cells(agreed)  # at once, and not after the head is solved
+    member = Member(place, folder, agreed, me, rows, Ledger(state() / "ledger", again))
     _meet(agreed)
     agreed.write(own)
     return member

@@ -176,13 +176,30 @@ def test_another_key_of_a_known_name_is_said(cli, apart):
         path.unlink()
     assert cli("keys", "new", "south", "-o", keys).exit_code == 0
     apart.at /= "other"
-    assert cli("session", "new", "--members", keys, "--server", keys / "server.pub", "--data",
-               apart.features["north"], "--max-rows", 99, "-o", apart.at / "server").exit_code == 0
+    assert (
+        cli(
+            "session",
+            "new",
+            "--members",
+            keys,
+            "--server",
+            keys / "server.pub",
+            "--data",
+            apart.features["north"],
+            "--max-rows",
+            99,
+            "-o",
+            apart.at / "server",
+        ).exit_code
+        == 0
+    )
     apart.url = str(apart.at / "place")
     cli(*apart.serve("--once"))
     said = cli(*apart.join("north", approve=False)).stdout
     assert "south has ANOTHER KEY than before" in said
-    assert "west" not in [line.split()[1] for line in said.splitlines() if line[:12].split() == ["new"]]
+    assert "west" not in [
+        line.split()[1] for line in said.splitlines() if line[:12].split() == ["new"]
+    ]
 
 
 def test_what_the_server_reads_needs_a_yes(cli, tmp_path, features):
@@ -243,7 +260,9 @@ def bad_file(tmp_path, what):
     [("features", "6"), ("classes", "d"), ("NaN", "row 3"), ("few", "9 rows")],
 )
 @pytest.mark.parametrize("imported", [False, True], ids=["table", "file"])
-def test_rows_that_are_not_those_agreed_leave_nothing(cli, tmp_path, features, what, says, imported):
+def test_rows_that_are_not_those_agreed_leave_nothing(
+    cli, tmp_path, features, what, says, imported
+):
     """By name, before anything of them is sent."""
     apart = Apart(cli, tmp_path, features, new=("--max-rows", 100, "--min-rows", 10))
     data = bad_file(tmp_path, what)
@@ -264,7 +283,9 @@ def test_with_noise_nothing_is_refused_for_its_rows(cli, tmp_path, features):
     noise = ("--dp-epsilon", 5, "--dp-delta", 1e-5, "--clip", 3)
     apart = Apart(cli, tmp_path, features, new=noise)
     assert "ε = " in apart.said
-    few = afltool.import_embeddings(bad_file(tmp_path, "few"), tmp_path / "few.h5", fraction_bits=10)
+    few = afltool.import_embeddings(
+        bad_file(tmp_path, "few"), tmp_path / "few.h5", fraction_bits=10
+    )
     apart.features = {**features, "north": few}
     assert len(apart.play()["members"]) == 3
     for words in (("--min-rows", 5), ("--max-rows", 5)):
@@ -278,7 +299,9 @@ def test_keys_and_passphrases(cli, tmp_path, features):
     (tmp_path / "word").write_text("secret\n")
     (tmp_path / "other").write_text("another\n")
     (tmp_path / "empty").write_text("")
-    done = cli("keys", "new", "north", "-o", tmp_path / "locked", "--passphrase-file", tmp_path / "word")
+    done = cli(
+        "keys", "new", "north", "-o", tmp_path / "locked", "--passphrase-file", tmp_path / "word"
+    )
     assert done.stdout == f"{tmp_path / 'locked/north.pub'}\n"
     apart = Apart(cli, tmp_path / "all", features)
     cli(*apart.serve("--once"))
@@ -382,7 +405,9 @@ def test_four_processes_over_a_real_place(cli, tmp_path, features, kind):
     with PLACES[kind](tmp_path) as (url, env):
         env = {**env, "AFLTOOL_STATE": ""}
         apart = Apart(cli, tmp_path / "all", features, url)
-        jobs = {"server": started(apart.serve("--poll", 0.3), {**env, "AFLTOOL_STATE": str(tmp_path)})}
+        jobs = {
+            "server": started(apart.serve("--poll", 0.3), {**env, "AFLTOOL_STATE": str(tmp_path)})
+        }
         time.sleep(3)
         for name in NAMES:
             own = {**env, "AFLTOOL_STATE": str(tmp_path / f"state-{name}")}
