@@ -12,6 +12,8 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import write_bytes
 from ..files.hdf5 import recipe
@@ -21,6 +23,7 @@ from ..heads import make_head
 from ..options.features import ImportOptions
 from ..progress import log, stop_point
 from ..stages.imports import import_embeddings
+from ..values.arrays import F64
 from ..values.bins import usual_bins
 from ..values.statistics import Context
 from . import keys
@@ -32,7 +35,6 @@ from .member import Member
 from .place import Place
 from .report import summarize
 from .rows import SiteRows
-from .scaling import Scale
 from .server import Server
 from .session import SESSION, Replica
 
@@ -235,20 +237,20 @@ def finish(party: Replica) -> Path:
         return folder / SOLVED
     made_by = recipe("session", {"round": number - 1}, {"of": agreed.digest})
     context = Context(dict(agreed.space), agreed.classes)
-    if scale := party.scale():
-        digest = _save_scaling(folder / SCALING, scale, context, made_by)
+    if (scale := party.scale()) and scale.found:
+        digest = _save_scaling(folder / SCALING, *scale.found, context, made_by)
         context = replace(context, space={**context.space, "scaling": digest})
     path = save_head(folder / SOLVED, party.head(number), made_by, context)
     summarize(party)
     return path
 
 
-def _save_scaling(path: Path, scale: Scale, context: Context, made_by: Mapping[str, Any]) -> str:
+def _save_scaling(path: Path, mean: F64, deviation: F64, context: Context,
+                  made_by: Mapping[str, Any]) -> str:  # fmt: skip
     """A file for `afltool import --scale`; returns its digest."""
-    none = scale.mean * 0
-    arrays = {"centre": scale.mean, "spread": scale.deviation, "mean": scale.mean,
-              "constant": none, "missing": none}  # fmt: skip
-    first = make_head("scaling", {"method": "standard"}).bind(len(scale.mean), len(context.classes))
+    none = np.zeros(len(mean))
+    arrays = {"centre": mean, "spread": deviation, "mean": mean, "constant": none, "missing": none}
+    first = make_head("scaling", {"method": "standard"}).bind(len(mean), len(context.classes))
     head = first.restore(None, arrays)
     space = {**context.space, "dtype": "float32", "fraction_bits": None}
     save_head(path, head, made_by, replace(context, space=space))

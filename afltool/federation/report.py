@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ..files.tables import write_json
 from ..inputs import read_json
 from ..stages._counted import evaluations
 from .agreement import Agreement
+from .server import FINISHED
 from .session import SESSION, Replica
 
 MOST_BYTES = 64 << 20  # of a summary
@@ -53,11 +55,12 @@ def summarize(party: Replica) -> Path:
     number, agreed, folder = party.known(), party.agreed, party.folder
     rounds = list(_rounds(folder, number))
     totals = [folder / f"total-{r}.h5" for r in range(1, number)]
+    last = read_header(totals[-1], "statistics")
     found = {
         "session": agreed.digest,
         "party": party.me.name,
-        "members": sorted(party.closed(number - 1) or {}),
-        "signed": [name for name, same in party.certificate().items() if same],
+        "members": last["clients"]["names"],
+        "signed": sorted(_signed(party)),
         "head": party.head(number).digest(),
         "totals": [read_header(path, "statistics")["digest"] for path in totals],
         "rounds": rounds,
@@ -66,6 +69,13 @@ def summarize(party: Replica) -> Path:
         "versions": versions(),
     }
     return write_json(found, folder / SUMMARY, overwrite=True)
+
+
+def _signed(party: Replica) -> list[str]:
+    """Who has signed the same end; a server that is done has no key any more, but a list."""
+    if (path := party.folder / FINISHED).exists():
+        return [party.me.name, *json.loads(path.read_bytes())]
+    return [name for name, same in party.certificate().items() if same]
 
 
 def _rounds(folder: Path, end: int) -> Iterator[dict[str, Any]]:
