@@ -1,7 +1,6 @@
 """The only module here that computes statistics and heads: what the core's functions give.
 
 statistics_of(rows, head)     what a site sums
-specs_of(head, …)             the arrays of a round, and the most that a row adds to a number
 solved(head, total)           the next head
 first_head, evaluation_of     of an agreement
 is_same                       whether another machine has solved the same
@@ -10,19 +9,18 @@ is_same                       whether another machine has solved the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import MismatchError
-from ..heads import conditions, make_head, make_options
+from ..heads import conditions, make_head, make_options, steps
 from ..heads.base import Block, Head, binding
 from ..heads.evaluation import Evaluation
 from ..math.blas import length, unpack
 from ..math.ridge import gram_matrix
 from ..values.arrays import F64, Array
-from ..values.names import COUNTS, GRAM
+from ..values.names import GRAM
 from ..values.statistics import Client, ClientId, Context, Statistics
 from .agreement import Agreement
 
@@ -31,15 +29,6 @@ ROUNDINGS = 16  # of a solve by Cholesky, times (d + 8) ε: its backward error o
 LOSS_BITS = 24
 H = TypeVar("H", bound=Head)
 SLACK = 2.0  # of the loss of a point that momentum has moved
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """An array of a round: its shape, whether it counts rows, and the most that a row adds."""
-
-    shape: tuple[int, ...]
-    kind: str  # 'count' or 'int'; 'real' is refused
-    per_row: int
 
 
 def first_head(agreed: Agreement) -> Head:
@@ -62,27 +51,13 @@ def evaluation_of(agreed: Agreement, head: Head) -> Head:
     return Evaluation.of([head], o["bins"], tuple(o["groups"]), o["min_cell"])
 
 
-def specs_of(head: Head, bits: int) -> dict[str, ArraySpec]:
-    """The arrays that a head sums next, by name."""
-    phase = head.phase()
-    kind = "" if phase is None else phase.kind
-    counts = kind in ("histogram", "counts")
-    wide = {"block": 39, "gradient": 39, "weights": 39, "scale": 31}
-    most = 1 if counts else 1 << wide.get(kind, 30)
-    return {
-        name: ArraySpec(shape, "real" if of != "i" else "count" if counts else "int", most)
-        for name, (shape, of) in head.shapes(None if phase == COUNTS else bits).items()
-    }
-
-
 def context_of(agreed: Agreement, head: Head) -> Context:
     return Context(agreed.space, agreed.classes, binding(head))
 
 
 def statistics_of(agreed: Agreement, head: Head, blocks: Iterable[Block]) -> Statistics:
     """What a site sums of its rows for a head."""
-    sums, _ = head.gather(blocks)
-    return replace(sums, context=context_of(agreed, head))
+    return steps.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
 
 
 def total_from(agreed: Agreement, head: Head, arrays: Mapping[str, Array], counts: Array,
@@ -102,7 +77,7 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
     if ridge is not None:
         options = make_options(head.name, {**head.options.as_dict(), "ridge": ridge})
         head = type(head).begin(options).bind(head.dim or 0, head.classes or 0)
-    return head.absorb(total)[0]
+    return steps.solved(head, total)[0]
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:

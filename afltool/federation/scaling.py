@@ -15,13 +15,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ..errors import InvalidDataError, UsageError
-from ..heads.base import Block, Found, Gathered, Head, Shape, add_up
+from ..heads.base import Block, Found, Gathered, Head, add_up
 from ..heads.options import HeadOptions
 from ..math.gram import Rows, encode
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64, Array
 from ..values.names import Phase
-from ..values.statistics import Statistics
+from ..values.statistics import ArraySpec, Statistics
 
 PART = 31
 SUMS, SQUARES = "sums", "squares"
@@ -43,9 +43,10 @@ class Scaling(Head):
     def phase(self) -> Phase | None:
         return Phase("scale") if self.found is None else None
 
-    def shapes(self, bits: int | None) -> dict[str, Shape]:
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         dim, _ = self._bound()
-        return {SUMS: ((dim,), "i"), SQUARES: ((2, dim), "i")}
+        most = 1 << PART
+        return {SUMS: ArraySpec((dim,), "int", most), SQUARES: ArraySpec((2, dim), "int", most)}
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         first, parts = 0, list[dict[str, Array]]()

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from ..errors import InvalidDataError, MismatchError, NumericalError
 from ..heads.base import Head
 from ..values.arrays import I64, Array
-from ..values.statistics import Statistics
+from ..values.statistics import ArraySpec, Statistics
 from .agreement import Agreement
-from .compute import ArraySpec, is_same, specs_of, total_from
+from .compute import is_same, total_from
 from .envelope import canonical, parsed
 from .masking import Words
 
@@ -37,8 +36,8 @@ class Layout:
     @classmethod
     def of(cls, agreed: Agreement, task: Head, first: bool) -> Layout:
         first |= not task.of_sums  # test rows are others
-        specs = specs_of(task, agreed.space["fraction_bits"])
-        if reals := [name for name, one in specs.items() if one.kind not in ("count", "int")]:
+        specs = task.array_specs(agreed.space["fraction_bits"])
+        if reals := [name for name, one in specs.items() if not one.exact]:
             raise InvalidDataError(
                 f"a session sums integers, and {reals[0]!r} is real: --compute fixed"
             )
@@ -50,7 +49,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        return sum(prod(one.shape) for _, one in self.arrays)
+        return sum(one.size for _, one in self.arrays)
 
     @property
     def phase(self) -> str:
@@ -78,7 +77,7 @@ class Layout:
     def _parts(self, x: I64) -> dict[str, Array]:
         at, parts = 0, dict[str, Array]()
         for name, one in self.arrays:
-            parts[name] = x[at : (at := at + prod(one.shape))].reshape(one.shape)
+            parts[name] = x[at : (at := at + one.size)].reshape(one.shape)
         return parts
 
     def check(self, x: I64, rows: int) -> None:
