@@ -32,7 +32,8 @@ def convert(
 
     Fewer bits make smaller statistics; docs/decisions/frontier.md has what that costs. Raises
     `InvalidDataError`, with row and column, for a value that does not fit, and where rounding makes
-    a feature constant that varies (unless ``allow_constant``); then no file is written.
+    a feature constant that varies (unless ``allow_constant``); then no file is written. Of images a
+    network has made many features that stand for each other: what they lose is only said.
     """
     with open_features(features, labelled=False) as rows:
         if out.exists() and out.samefile(features):
@@ -46,7 +47,8 @@ def convert(
         was = {"converted": rows.header["provenance"]}
         header = rows.derived(made_by, was, space, converted_from=before)
         with writing_features(out, space, expect_rows=len(rows)) as writer:
-            of, allowed = ("convert", features, writer, space, len(rows)), options.allow_constant
+            of = "convert", features, writer, space, len(rows)
+            allowed = options.allow_constant or space.get("preprocessing") is not None
             write_rounded(*of, rows.blocks, lambda _, X: real(X), allowed=allowed)
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out
