@@ -104,7 +104,7 @@ def integer_gram(X):
 @given(row_sets(), st.booleans())
 def test_gram_and_cross_are_the_exact_integers(rows, intercept):
     X, y, classes = rows
-    G, H = Products.like(FixedPoint(X, 9), classes, intercept).add(FixedPoint(X, 9), y).result()
+    G, H = Products.like(FixedPoint(X, 9), classes, intercept).add(FixedPoint(X, 9), y).taken()
     full = np.hstack([X, np.full((len(X), 1), 512, np.int16)]) if intercept else X
     expected = integer_gram(full)
     assert [int(v) for v in G] == [int(v) for v in triangle.pack(expected)]
@@ -157,11 +157,12 @@ def test_sums_over_blocks_are_those_of_the_pooled_rows(few_exact, limit, interce
     sums = Products(5, 4, 9, intercept)
     for start, stop in itertools.pairwise((0, 0, 7, n // 2, n // 2 + 3, n)):
         sums.add(FixedPoint(X[start:stop], 9), y[start:stop])
-    G, H = sums.result()
+    assert sums.rows == n
+    G, H = sums.taken()
+    assert sums.rows == 0
     full = np.hstack([X, np.full((n, 1), 512, np.int16)]) if intercept else X
     assert [int(v) for v in G] == [int(v) for v in triangle.pack(integer_gram(full))]
     assert np.array_equal(H, full.astype(np.int64).T @ np.eye(4, dtype=np.int64)[y])
-    assert sums.rows == n
 
 
 def test_sums_of_real_rows_are_those_of_the_pooled_rows():
@@ -171,7 +172,7 @@ def test_sums_of_real_rows_are_those_of_the_pooled_rows():
     for start in range(0, 2000, 700):
         sums.add(X[start : start + 700], y[start : start + 700])
     full = np.hstack([X, np.ones((2000, 1))])
-    G, H = sums.result()
+    G, H = sums.taken()
     assert np.allclose(triangle.unpack(G), full.T @ full, rtol=1e-12, atol=1e-9)
     assert np.allclose(H, full.T @ np.eye(3)[y], rtol=1e-12, atol=1e-9)
 

@@ -279,11 +279,13 @@ class Head(ABC):
     # ------------------------------------------------------------ what fits together
 
     def bind(self, dim: int, classes: int) -> Self:
-        """The same head with d and C set; `MismatchError` if it has other values already."""
+        """The same head with d and C set, from 1 on; `MismatchError` for others than it has."""
         for mine, theirs, what in (
             (self.dim, dim, "features"),
             (self.classes, classes, "classes"),
         ):
+            if theirs < 1:
+                raise InvalidDataError(f"a head needs {what}, at least one; found {theirs}")
             if mine is not None and mine != theirs:
                 raise MismatchError(f"the head is made for {mine} {what}; found {theirs}")
         if (dim, classes) == (self.dim, self.classes):

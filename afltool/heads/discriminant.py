@@ -220,7 +220,7 @@ def _gram(X: Rows, mine: NDArray[np.bool_]) -> Array:
     rows = X[np.flatnonzero(mine)]
     if not len(rows):
         return np.zeros(length(dim(X)), np.int64 if isinstance(X, FixedPoint) else np.float64)
-    return Products.like(X, 1).add(rows, np.zeros(len(rows), np.int64)).result()[0]
+    return Products.like(X, 1).add(rows, np.zeros(len(rows), np.int64)).taken()[0]
 
 
 def means_of(H: F64, counts: F64) -> F64:

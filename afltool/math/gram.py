@@ -191,7 +191,7 @@ class Products:
         intercept: bool = False,
         lift: Callable[[Rows], Rows] = lambda X: X,
     ) -> tuple[Array, Array]:
-        """`result` of all blocks, of which there is at least one, by all threads in use.
+        """`taken` of all blocks, of which there is at least one, by all threads in use.
 
         ``lift``: what rows become first.
         """
@@ -213,7 +213,7 @@ class Products:
             for _ in parts:
                 pass
             check_int64(sum(part.rows for part in spare.made), LARGEST_ENTRY)
-            parts = (part.result() for part in spare.made)
+            parts = (part.taken() for part in spare.made)
         return _added(one for one in parts if one is not None)
 
     def add(self, X: Rows, y: I64) -> Products:
@@ -227,24 +227,23 @@ class Products:
             self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
-    def result(self) -> tuple[Array, Array]:
-        """gram as a packed triangle and cross (d, C); int64 for fixed point, else float64.
-
-        They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``, in units of
-        2^(−2 bits) and 2^−bits for fixed point.
-        """
-        sums = np.ascontiguousarray(self._sums.T)
-        if self.bits is None:
-            return pack(self._upper.T), sums
-        self._move()
-        return self._moved, sums.astype(np.int64)
-
     def taken(self) -> tuple[Array, Array]:
-        """`result` of real rows, and begin again at zero."""
-        sums = self.result()
-        self._upper[:] = 0.0
+        """gram as a packed triangle and cross (d, C) of the rows so far; it begins again at zero.
+
+        They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``: float64, or of
+        fixed point int64 in units of 2^(−2 bits) and 2^−bits. Both are the caller's own: of one
+        class, or of one feature, the transpose of a buffer would be the buffer.
+        """
+        self.rows = 0
+        cross = self._sums.T.astype(np.float64 if self.bits is None else np.int64, order="C")
         self._sums[:] = 0.0
-        return sums
+        if self.bits is None:
+            triangle = pack(self._upper.T)
+            self._upper[:] = 0.0
+            return triangle, cross
+        self._move()
+        triangle, self._moved = self._moved, np.zeros_like(self._moved)
+        return triangle, cross
 
     def _largest_step(self) -> int:
         return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))
@@ -271,8 +270,8 @@ class Products:
 
 
 def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
-    """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.result`."""
-    return Products.like(X, classes).add(X, y).result()
+    """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.taken`."""
+    return Products.like(X, classes).add(X, y).taken()
 
 
 def real_gram(X: Array) -> F64:

@@ -1,0 +1,216 @@
+"""The sums of every head beside NumPy's in float64, where each size is 0 to 3.
+
+A buffer that is used again must never be what was given away: of one class, or of one feature, a
+transpose is no copy, in either memory order.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import erf, softmax
+
+from afltool import cores
+from afltool.errors import InvalidDataError
+from afltool.heads import make_head
+from afltool.heads.projections import projection
+from afltool.math.blas import unpack
+from afltool.math.gram import FixedPoint, Products
+from afltool.values.statistics import Context
+
+BITS = 5
+SIZES = list(itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 2, 3)))  # d, C, n
+WAYS = [(1, 1), (1, 9), (2, 1), (2, 2), (3, 1), (3, 9)]  # threads, rows of a block
+RULES = ["nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda"]
+CODED = {"thresholds": "range:-2:2", "buckets": 4, "experts": 2}
+HEADS = [
+    ("linear", {}),
+    ("linear", {"intercept": True}),
+    *[("discriminant", {"rule": rule}) for rule in RULES],
+    *[
+        ("random-features", {"width": width, "compute": compute, "with_linear": linear})
+        for width, compute, linear in [
+            (1, "float32", False), (3, "float32", True), (1, "float64", False),
+            (3, "float64", False), (1, "fixed", False), (2, "fixed", True),
+        ]
+    ],
+    ("softmax", {"features": "raw"}),
+    ("softmax", {"features": "random", "width": 1}),
+    ("softmax", {"features": "safle", **CODED}),
+    ("safle", {**CODED, "ridge": 1.0}),
+    ("safle", {**CODED, "ridge": 1.0, "with_linear": True}),
+    *[
+        ("deepafl", {"layers": 1, "width": width, "compute": compute})
+        for width, compute in [(1, "float32"), (1, "float64"), (2, "float64"), (1, "fixed")]
+    ],
+]  # fmt: skip
+
+
+def random(V, stream, width, σ):
+    made = projection("linear-uniform", 0, stream, V.shape[1], width)
+    return σ(V @ made.A.astype(float) + made.a)
+
+
+def gelu(z):
+    return z * (1 + erf(z / np.sqrt(2))) / 2
+
+
+def one_hot(coder, X, rows):
+    codes = np.eye(coder.size)[coder.codes(X)]  # (E, n, V)
+    return codes.transpose(1, 0, 2).reshape(rows, codes.shape[0] * coder.size)
+
+
+def features(head, X, V):
+    """Φ (n, D), dense."""
+    o = head.options
+    if head.name == "linear":
+        return np.hstack([V, np.ones((len(V), 1))]) if o.intercept else V
+    if head.name == "random-features":
+        if o.compute == "fixed":
+            return head.lift(X)
+        return np.hstack([random(V, 0, o.width, np.tanh), V[:, : V.shape[1] * o.with_linear]])
+    if head.name == "safle":
+        return one_hot(head.coder(), X, len(V))
+    if head.name == "softmax" and o.features == "safle":
+        return one_hot(head.features.coder, X, len(V))
+    if head.name == "softmax" and o.features == "random":
+        V = random(V, 0, o.width, np.tanh) if o.compute != "fixed" else V
+    return np.hstack([V, np.ones((len(V), 1))]) if head.name == "softmax" else V
+
+
+def layered(head, V, Y):
+    """The sums of W_0 or of Ω_1."""
+    phi = random(V, 0, head.options.width, np.tanh)
+    if head.phase().kind == "weights":
+        return {"gram": phi.T @ phi, "cross": phi.T @ Y}
+    F = random(phi, 1, head.options.width, gelu)
+    return {"gram": F.T @ F, "cross": F.T @ (Y - phi @ head.learned.weights[-1])}
+
+
+def expected(head, X, V, y, classes):
+    """What the phase's arrays are in float64, by name."""
+    Y = np.eye(classes)[y]
+    if head.name == "deepafl":
+        return layered(head, V, Y)
+    phi = features(head, X, V)
+    if head.phase().kind == "gradient":
+        W = head.rounds.point
+        return {"gradient": phi.T @ (softmax(phi @ W, axis=1) - Y)}
+    if head.phase() == "codes":
+        rest = {"gram": V.T @ V, "cross": V.T @ Y} if head.name == "safle" else {}
+        return {"labels": phi.T @ Y, **rest}
+    by_class = [(phi * column[:, None]).T @ phi for column in Y.T]
+    return {"gram": phi.T @ phi, "cross": phi.T @ Y, "squares": (phi**2).T @ Y, "grams": by_class}
+
+
+def compare(head, found, wanted, unit, within):
+    assert found.arrays.keys() & wanted.keys()
+    for name, array in found.arrays.items():
+        if name not in wanted:
+            continue
+        values = array * (unit if name in ("cross", "gradient") else unit**2)
+        if name in ("gram", "grams"):
+            values = np.array([unpack(one) for one in np.atleast_2d(values)])
+        if name == "labels":
+            values = array.astype(float)
+        there = np.reshape(wanted[name], values.shape)
+        assert np.allclose(values, there, rtol=within, atol=within), (name, values, there)
+
+
+def rounds(head, X, y, V):
+    """Each phase of the head that NumPy has, with the sums in one block; solved in between."""
+    for _ in range(3):
+        whole, _ = head.gather([(X, y)])
+        yield head, whole
+        bits = X.bits if isinstance(X, FixedPoint) else None
+        space = {"fraction_bits": bits, "dim": V.shape[1]}
+        if not len(y) or head.phase().kind in ("block", "gradient"):
+            return
+        if head.name not in ("softmax", "deepafl"):
+            return
+        head, _ = head.absorb(replace(whole, context=Context(space)))
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i2"])
+@pytest.mark.parametrize(("name", "options"), HEADS, ids=lambda one: str(one))
+def test_sums_of_small_sizes_are_numpys(name, options, kind):
+    fixed = options.get("compute") == "fixed"
+    if fixed and kind != "i2":
+        return
+    ways = itertools.cycle(WAYS)
+    for d, classes, n in SIZES:
+        rng = np.random.default_rng([d, classes, n])
+        whole, y = rng.integers(-60, 60, (n, d)).astype("i2"), rng.integers(0, classes, n)
+        V = whole * 2.0**-BITS
+        X = FixedPoint(whole, BITS) if kind == "i2" else V.astype(kind)
+        head = make_head(name, options).bind(d, classes)
+        for at, pooled in rounds(head, X, y, V):
+            unit = 2.0**-BITS if pooled.exact else 1.0
+            gradient = at.phase().kind == "gradient" and pooled.exact
+            if gradient:  # units of the features and 2^-24
+                unit = 2.0**-24 * (1.0 if options["features"] == "safle" else 2.0**-BITS)
+            within = 1e-5 if options.get("compute") == "float32" or gradient else 1e-11
+            rounded = (fixed and name == "deepafl") or (name == "softmax" and kind == "i2")
+            if not rounded or options.get("features") in ("raw", "safle"):
+                compare(at, pooled, expected(at, X, V, y, classes), unit, within)
+            for threads, cut in itertools.islice(ways, 2):
+                blocks = [(X[i : i + cut], y[i : i + cut]) for i in range(0, max(n, 1), cut)]
+                with cores.using(threads):
+                    parts, _ = at.gather(blocks)
+                for key, array in parts.arrays.items():
+                    other = pooled.arrays[key]
+                    if pooled.exact:
+                        assert np.array_equal(array, other), key
+                    assert np.allclose(array, other, rtol=within, atol=within), key
+        untouched = X.values if kind == "i2" else X.astype("f8")
+        assert np.array_equal(untouched, whole if kind == "i2" else V)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("bits", [None, BITS])
+def test_sums_that_were_given_away_stay_what_they_were(order, bits):
+    for d, classes in itertools.product((1, 2, 3), repeat=2):
+        rng = np.random.default_rng([d, classes])
+        whole, y = rng.integers(-60, 60, (7, d)), rng.integers(0, classes, 7)
+        X = np.asarray(whole, np.float64 if bits is None else np.int16, order=order)
+        rows = X if bits is None else FixedPoint(X, bits)
+        sums, Y = Products.like(rows, classes), np.eye(classes)[y]
+        first = sums.add(rows, y).taken()
+        kept = [a.copy() for a in first]
+        second = sums.add(rows[:3], y[:3]).taken()
+        assert all(map(np.array_equal, first, kept))
+        assert np.array_equal(unpack(first[0]), whole.T @ whole)
+        assert np.array_equal(first[1], whole.T @ Y)
+        assert np.array_equal(unpack(second[0]), whole[:3].T @ whole[:3])
+        assert np.array_equal(second[1], whole[:3].T @ Y[:3])
+
+
+@pytest.mark.parametrize("sizes", [(0, 2), (3, 0)])
+@pytest.mark.parametrize("name", ["linear", "discriminant", "safle", "softmax", "deepafl"])
+def test_a_head_needs_a_feature_and_a_class(name, sizes):
+    what = "features" if not sizes[0] else "classes"
+    with pytest.raises(InvalidDataError, match=f"a head needs {what}, at least one; found 0"):
+        make_head(name).bind(*sizes)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_one_float32_feature_are_those_of_least_squares(cli, tmp_path, classes):
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % classes
+    x = (rng.normal(size=(600, 1)) + 2 * y[:, None] + 1).astype(np.float32)
+    at = {name: str(tmp_path / name) for name in ("x.npz", "x.h5", "head0.h5", "sum.h5", "h.h5")}
+    np.savez(at["x.npz"], x=x, y=y)
+    cli("import", at["x.npz"], "--dtype", "float32", "-o", at["x.h5"])
+    cli("head", "linear", "-o", at["head0.h5"])
+    sums = ("--client", "a", "--head", at["head0.h5"], "--sum", "-o", at["sum.h5"])
+    cli("local-stats", at["x.h5"], *sums)
+    cli("solve", at["sum.h5"], "-o", at["h.h5"])
+    cli("predict", at["h.h5"], at["x.h5"], "--scores", "-o", tmp_path / "p.csv")
+    X, Y = x.astype(float), np.eye(classes)[y]
+    with (tmp_path / "p.csv").open() as file:
+        found = [[float(r[f"score:{c}"]) for c in range(classes)] for r in csv.DictReader(file)]
+    assert np.allclose(found, X @ np.linalg.lstsq(X, Y)[0], rtol=0, atol=1e-12)
