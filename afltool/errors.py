@@ -41,6 +41,8 @@ class Remedy(Enum):
     LARGER_RIDGE = auto()
     RIDGE_BEYOND = auto()  # a larger one than all that were tried
     LARGER_FIXED_RIDGE = auto()  # where none can be chosen
+    LARGER_GIVEN_RIDGE = auto()  # among other advice
+    FLOAT64 = auto()
     LARGER_BLOCK_RIDGE = auto()
     SHRINKAGE = auto()
     LARGER_PENALTY = auto()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -29,16 +30,18 @@ class Problem:
     ``standardise``: the problem of the features divided by their standard deviations s. The sums
     determine s: diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then
     acts on feature j as λ s_j². ``ridges`` (d,): further factors, one for each feature, so that
-    λ = 1 gives each feature its own ridge.
+    λ = 1 gives each feature its own ridge. ``drawn``: of random features, the number
+    format of their products.
     """
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
-        standardise: bool = False, ridges: F64 | None = None,
+        standardise: bool = False, ridges: F64 | None = None, drawn: str = "",
     ):  # fmt: skip
         d = len(G) - intercept
         self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
-        self.rows, self.means = rows, None
+        self.counts = class_counts
+        self.rows, self.means, self.drawn = rows, None, drawn
         self.spread: F64 | None = None
         sums = H.sum(axis=1)
         self.target = float(rows)  # ‖Y‖² of one-hot labels
@@ -63,13 +66,13 @@ class Problem:
     @classmethod
     def of(
         cls, total: Statistics, intercept: bool = False, standardise: bool = False,
-        ridges: F64 | None = None,
+        ridges: F64 | None = None, drawn: str = "",
     ) -> Problem:  # fmt: skip
         """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
         bits = fraction_bits(total)
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         H = rr.cross_matrix(total.arrays[CROSS], bits)
-        made = cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges)
+        made = cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges, drawn)
         if total.context.noise:  # added on purpose: these are no longer the sums of any rows
             made.moments = None
         return made
@@ -77,11 +80,12 @@ class Problem:
     def check_moments(self, ridge: float) -> None:
         """Refuse with `NumericalError` features that lie too far from zero for this ridge.
 
-        What is below the least eigenvalue that counts is left to `ridge.conditioning`.
+        What is below the least eigenvalue that counts is left to `ridge.conditioning`, and random
+        features to `rounding.checked`.
         """
         least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
         own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
-        if self.moments is not None:
+        if self.moments is not None and not self.drawn:
             self.moments.check(own, constant=self.means is not None)
 
     @cached_property
@@ -89,6 +93,20 @@ class Problem:
         """The problem's eigendecomposition, computed at the first use; about 9 d³ operations."""
         spectral = rr.Spectral.of(self.G, self.H)
         return SpectralSystem(spectral, self.target, self.rows, self.outside)
+
+    @property
+    def sizes(self) -> F64:
+        """√Σx² of each feature (d,), as the system has them: what rounding of sums is a part of."""
+        raw = np.sqrt(self.G.diagonal() if self.moments is None else self.moments.raw)
+        return np.asarray(raw if self.spread is None or self.moments is None else raw / self.spread)
+
+    def largest_score(self, W: F64) -> float:
+        """A bound from below: of any class the mean of its own rows, or the root mean square."""
+        own = (self.H * W).sum(axis=0) / np.maximum(self.counts, 1)
+        if self.means is not None:
+            own = own + self.means[1]
+        mean_square = (W * (self.G @ W)).sum(axis=0).max() / self.rows
+        return float(max(own.max(), np.sqrt(max(mean_square, 0.0)), np.finfo(float).tiny))
 
     def squared_error(self, W: F64) -> float:
         """‖Y − XW‖² over the rows of the total."""
@@ -115,9 +133,15 @@ def fraction_bits(statistics: Statistics) -> int | None:
 
 
 def fit(
-    total: Statistics, options: LeastSquaresOptions, validation: Statistics | None
+    total: Statistics,
+    options: LeastSquaresOptions,
+    validation: Statistics | None,
+    drawn: str = "",
+    check: Callable[[Problem, Choice, F64, bool], object] = lambda *_: None,
 ) -> tuple[F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
+
+    ``drawn``: see `Problem`. ``check`` refuses a solution: see `rounding.checked`.
 
     Raises `NumericalError` when G does not determine W or there is too little memory.
     """
@@ -133,10 +157,11 @@ def fit(
         if not wanted.ridges:
             wanted, by_slice = best_of_slices(options, total, validation)
         ridges, wanted = of_slices(dict(wanted.ridges), total.context.space), Fixed(1.0)
-    problem = Problem.of(total, options.intercept, options.standardise, ridges)
+    problem = Problem.of(total, options.intercept, options.standardise, ridges, drawn)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
     choice = chosen_ridge(wanted, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
+    check(problem, replace(choice, ridge=choice.ridge + kept), W, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
     if options.standardise:
@@ -183,8 +208,8 @@ def chosen_ridge(ridge: OneRidge, problem: Problem, validation: Statistics | Non
     if values is None and not problem.G.any():
         value = "0" if problem.means is None else "the same number"
         raise NumericalError(
-            f"every feature is {value} in all {problem.rows} rows, so that no ridge can be chosen: "
-            "look at the features"
+            f"every {'random ' * bool(problem.drawn)}feature is {value} in all {problem.rows} "
+            "rows, so that no ridge can be chosen: look at the features; afltool scale scales them"
         )
     if values is None:
         problem.check_moments(float(rr.auto_grid(problem.system.spectral)[0]))

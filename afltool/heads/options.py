@@ -205,7 +205,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         choices=PROJECTIONS,
     )
     _compute = "number format of the products; sums are float64, or integers with fixed"
-    compute: str = option("float32", _compute, choices=(*COMPUTE, FIXED))
+    compute: str = option("float64", _compute, choices=(*COMPUTE, FIXED))
 
     def check_room(self, dim: int) -> None:
         """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""

@@ -26,6 +26,7 @@ from .base import LAST, Block, Found, Gathered, Head, add_up, products, state
 from .least_squares import fit
 from .options import FIXED, RandomFeaturesOptions
 from .projections import Projections, Tabled, in_fixed_point, projection
+from .rounding import checked, named
 
 
 def fixed_lift(options: RandomFeaturesOptions, dim: int, bits: int) -> Tabled:
@@ -110,7 +111,8 @@ class RandomFeaturesHead(Head):
         return products(side, classes, o.compute == FIXED)
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        W, report = fit(total, self.options, validation)
+        with named(self.options.compute):
+            W, report = fit(total, self.options, validation, self.options.compute, checked)
         return replace(self, weights=W), Found(head=report)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:

@@ -267,6 +267,8 @@ SAID = {
     Remedy.LARGER_RIDGE: ": use a larger --ridge, or --ridge auto",
     Remedy.RIDGE_BEYOND: ", or give a larger --ridge",
     Remedy.LARGER_FIXED_RIDGE: ": use a larger --ridge",
+    Remedy.LARGER_GIVEN_RIDGE: ", or give a larger --ridge",
+    Remedy.FLOAT64: ": make a head with --compute float64, and its sums",
     Remedy.SHRINKAGE: ": give --shrinkage 0.05, or gather more rows than features",
     Remedy.LARGER_BLOCK_RIDGE: ": use a larger --block-ridge, or 0 for the minimum-norm solution",
     Remedy.LARGER_PENALTY: ": use a larger --penalty",

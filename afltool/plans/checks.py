@@ -233,7 +233,10 @@ def _wanted(config: RunConfig, head: Head) -> Head:
     """The head that the options of a run ask for; ``head`` is the one of its file."""
     if config.first_head is not None:
         return with_options(head, **config.head_options)
-    return new_head(config.own.head, config.all_head_options())[0]
+    options = config.all_head_options()
+    if getattr(head.options, "compute", None) == "float32":  # the default of 0.3 and before
+        options.setdefault("compute", "float32")
+    return new_head(config.own.head, options)[0]
 
 
 def difference_of(theirs: RunConfig, ours: RunConfig, start: Path, but: Collection[str]) -> str:

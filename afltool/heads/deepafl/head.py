@@ -31,8 +31,9 @@ from ...values.names import Phase
 from ...values.statistics import ArraySpec, Statistics
 from ..base import Block, Facts, Found, Gathered, Head, Round, add_up
 from ..options import FIXED
+from ..rounding import named
 from .fixed import FixedLayers, FixedSums
-from .learned import JOINT, MARKS, Learned, every_phase
+from .learned import JOINT, UNSEEN, Learned, every_phase
 from .network import PHI, Layers, State, Sums, array_specs, of_block, of_state, of_weights
 from .options import WEIGHTS, DeepAFLOptions
 from .solving import advance, direct_mse, replayed
@@ -43,7 +44,7 @@ class DeepAFLHead(Head):
     """The deep residual analytic network, learned layer by layer."""
 
     name = "deepafl"
-    not_in_digest: ClassVar[tuple[str, ...]] = MARKS
+    not_in_digest: ClassVar[tuple[str, ...]] = UNSEEN
     options: DeepAFLOptions
 
     learned: Learned = field(default_factory=Learned)
@@ -129,9 +130,10 @@ class DeepAFLHead(Head):
         """
         real = self.sums.read(total)
         seen = None if validation is None else self.sums.read(validation)
-        if total.phase == JOINT:
-            return self._replayed(real, seen)
-        learned, facts = advance(self.options, self.learned, real, seen)
+        with named(self.options.compute):
+            if total.phase == JOINT:
+                return self._replayed(real, seen)
+            learned, facts = advance(self.options, self.learned, real, seen)
         known, now = self.learned.arrays(), learned.arrays()
         sent = [a for k, a in now.items() if k.startswith(LEARNED) and k not in known]
         after, report = self._ended(learned, len(learned.weights) > len(self.learned.weights))

@@ -38,7 +38,8 @@ FILED = (  # the fields of `KeptSums`, and what a file calls them
     ("hidden", "hidden-gram"),
 )  # fmt: skip
 TRAINED, HELD_OUT = "kept", "held-out"  # the two sums of a round that a server may have
-MARKS = tuple(f"{role}-clients" for role in (TRAINED, HELD_OUT))
+ROUNDING = "rounding"
+UNSEEN = (*(f"{role}-clients" for role in (TRAINED, HELD_OUT)), ROUNDING)  # not in the digest
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,9 @@ class Learned:
     ``weights``: W_0, W_1, … (d_Φ, C). ``blocks``: Ω_1, Ω_2, … ``decoders``: Q_0, Q_1, … (d_Φ, d_Φ)
     of (88). ``errors`` (t + 1,): squared error a row of the held-out clients after W_0, W_1, …;
     empty unless they were given in every round. ``kept``: the server's sums of --incremental.
-    ``finished``: there will be no more layers, even if T is not reached.
+    ``rounding`` (2,), of sums of reals, in units of the rounding of their products: by how much
+    Φ_t may be off, and the last W_t; empty before. ``finished``: there will
+    be no more layers, even if T is not reached.
     """
 
     weights: tuple[F64, ...] = ()
@@ -179,6 +182,7 @@ class Learned:
     decoders: tuple[F64, ...] = ()
     errors: F64 = field(default_factory=lambda: NO_ERRORS)
     kept: Keeping = field(default_factory=dict)
+    rounding: F64 = field(default_factory=lambda: NO_ERRORS)
     finished: bool = False
 
     def phase(self, o: DeepAFLOptions) -> Phase | None:
@@ -189,6 +193,11 @@ class Learned:
         if o.single_round:
             return JOINT
         return Phase.of(WEIGHTS if self.layers(o) == t else BLOCK, t)
+
+    @property
+    def moved(self) -> float:
+        """The first number of ``rounding``; 0 before the first layer."""
+        return float(self.rounding[0]) if len(self.rounding) else 0.0
 
     def layers(self, o: DeepAFLOptions) -> int:
         """t of the deepest Φ_t that can be computed; W_t is enough where layers have no Ω."""
@@ -244,6 +253,8 @@ class Learned:
                 yield f"block-{t}-right", block.U, (phi, rank)
         if self.errors.shape != NO_ERRORS.shape:
             yield ERRORS, self.errors, (len(self.weights),)
+        if len(self.rounding):
+            yield ROUNDING, self.rounding, (2,)
 
     @classmethod
     def of(cls, phase: Phase | None, arrays: Mapping[str, Array], o: DeepAFLOptions) -> Learned:
@@ -259,6 +270,7 @@ class Learned:
             numbered(named, "decoder-{}"),
             named.get(ERRORS, NO_ERRORS),
             kept_from(named),
+            named.get(ROUNDING, NO_ERRORS),
             finished=phase is None and all_there,
         )
         learned._check_shapes(o)

@@ -136,7 +136,7 @@ class DeepAFLOptions(HeadOptions):
     _min_norm = "where the data do not determine the head, take the minimum-norm solution"
     min_norm: bool = option(False, _min_norm, at_solve=True)
     _compute = "number format of the products; sums are float64, or integers with fixed"
-    compute: str = option("float32", _compute, choices=(*COMPUTE, FIXED))
+    compute: str = option("float64", _compute, choices=(*COMPUTE, FIXED))
     _fixed_bits = "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits)"
     fixed_bits: int | None = option(
         None, _fixed_bits, at_least=6, at_most=14, unset=str(FIXED_BITS), newer=True

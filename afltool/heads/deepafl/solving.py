@@ -31,6 +31,7 @@ from ...values.names import CROSS, GRAM, Phase
 from ...values.parsed import Fixed
 from ...values.statistics import Statistics
 from ..least_squares import Problem, chosen_ridge, held_out, solve
+from ..rounding import checked
 from .learned import HELD_OUT, TRAINED, Learned, kept_of, kept_with_block, same_clients
 from .network import ENERGY, RECONSTRUCTION
 from .options import BLOCK, WEIGHTS, DeepAFLOptions
@@ -51,8 +52,10 @@ def advance(
     if total.phase.kind == BLOCK:
         return _with_block(o, known, total, validation)
     whole, seen = _completed(o, known, total, validation)
-    W, Q, facts = solve_weights(o, known, whole, seen)
+    W, Q, facts, found = solve_weights(o, known, whole, seen)
     after = known.with_weights(W, Q, facts.get("validation_mse"))
+    if found is not None:
+        after = replace(after, rounding=np.array([known.moved, found]))
     if o.incremental:
         after = replace(after, kept=kept_of(whole, seen))
     return after, facts
@@ -73,11 +76,11 @@ def _completed(
 
 def solve_weights(
     o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
-) -> tuple[F64, F64 | None, Facts]:
+) -> tuple[F64, F64 | None, Facts, float | None]:
     """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
     side = len(total.arrays[CROSS])
     memory.need(8 * 5 * side * side, f"the weights of {side} features")
-    problem = Problem.of(total)
+    problem = Problem.of(total, drawn=o.compute)
     choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, Fixed) else validation)
     facts: Facts = {"features": side}
     if choice.ridge > 0 and not choice.path:
@@ -86,6 +89,7 @@ def solve_weights(
         W = rr.cholesky_solve(problem.G, problem.H, choice.ridge)
     else:
         W, facts = solve(problem, choice, min_norm=o.min_norm)
+    found = checked(problem, choice, W, o.min_norm, known.moved)
     risk = problem.squared_error(W)
     facts |= {**choice.report(), "training_mse": risk / total.rows}
     if validation is not None:
@@ -95,7 +99,7 @@ def solve_weights(
     Q = None
     if o.reconstruction:
         Q, facts["reconstruction_mse"] = _decoder(problem, choice, total)
-    return W, Q, facts
+    return W, Q, facts, found
 
 
 def _decoder(problem: Problem, choice: Choice, total: Statistics) -> tuple[F64, float]:
@@ -123,11 +127,23 @@ def _with_block(
         omega = low_rank(Pi, Upsilon, W, o.block_gamma)
     kept = kept_with_block(known.kept, total, validation)
     after = replace(known, blocks=(*known.blocks, omega), kept=kept)
+    if len(known.rounding) and not o.no_skip:  # else Φ is replaced, by one of rank C
+        after = replace(after, rounding=_rounded(known, omega, Pi, total.rows))
     if o.no_skip:  # FΩ replaces Φ, so there is no gain to report
         return after, {}
     M = omega.times(W)  # F Ω W = F M
     gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())
     return after, {"training_mse_gain": gain / total.rows}
+
+
+def _rounded(known: Learned, omega: LowRank, Pi: F64, rows: int) -> F64:
+    """`Learned.rounding` once Φ has a layer more: F Z moves as U does, with W = U diag(s) Qᵀ."""
+    before, moved = known.rounding
+    U, s, _ = np.linalg.svd(known.weights[-1], full_matrices=False)
+    Z = omega.Z if omega.U is not None else product(omega.Z, U)
+    squares = np.maximum((Z * product(Pi, Z)).sum(axis=0), 0.0) / rows
+    share = np.divide(np.sqrt(squares), s, out=np.zeros_like(s), where=s > 0).max(initial=0.0)
+    return np.array([np.hypot(before, moved * share / np.sqrt(len(U))), 0.0])
 
 
 class Replay:

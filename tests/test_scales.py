@@ -1,0 +1,230 @@
+"""Every head on features of very different scale, by one client and by 40, beside NumPy.
+
+Scores agree to 1e-9 of the largest in float64 and 1e-4 in float32; else the solve is refused and
+names what helps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.special import erf
+from sklearn import datasets
+
+from afltool.errors import NumericalError
+from afltool.heads import make_head
+from afltool.heads.projections import projection
+from afltool.math.gram import real
+from afltool.options.shared import advised
+from afltool.values.statistics import Context
+
+WITHIN = {"float32": 1e-4, "float64": 1e-9}
+HELPS = {"float32": "--compute float64", "float64": "larger --ridge"}
+DATA = ["iris", "wine", "breast_cancer", "wine wide", "breast_cancer wide"]
+
+
+@cache
+def data(name):
+    """Raw rows in float32, or columns of deviation 1e-6 … 1e6, in no order; and labels."""
+    X, y = getattr(datasets, f"load_{name.split()[0]}")(return_X_y=True)
+    if "wide" in name:
+        scales = np.logspace(-6, 6, X.shape[1])
+        X = X / X.std(axis=0) * np.random.default_rng(1).permutation(scales)
+    return X.astype(np.float32), y
+
+
+def solved(name, options, X, y, clients):
+    classes = int(y.max()) + 1
+    head = make_head(name, options).bind(X.shape[1], classes)
+    order = np.random.default_rng(5).permutation(len(y))
+    parts = [np.sort(part) for part in np.array_split(order, clients)]
+    while head.phase() is not None:
+        space = {"fraction_bits": None, "dim": X.shape[1]}
+        sums = [head.gather([(X[part], y[part])])[0] for part in parts]
+        whole = replace(sums[0], context=Context(space))
+        for other in sums[1:]:
+            whole = whole + replace(other, context=Context(space))
+        with advised():
+            head, _ = head.absorb(whole)
+    return head
+
+
+def ridge(Z, Y, λ, outside=0):
+    """Scores of ridge regression by a singular value decomposition, and λ; 'auto' by GCV."""
+    U, s, Vt = np.linalg.svd(Z, full_matrices=False)
+    A = U.T @ Y
+
+    def gcv(λ):
+        f = s**2 / (s**2 + λ)
+        left = len(Y) - f.sum() - outside
+        error = (Y**2).sum() - ((2 * f - f**2)[:, None] * A**2).sum()
+        return error / left**2 if left > 1e-9 * len(Y) else np.inf
+
+    if λ == "auto":
+        top = np.ceil(4 * np.log10(s[0] ** 2))
+        λ = min(10.0 ** (np.arange(top - 40, top + 1) / 4), key=gcv)
+    return Vt.T @ ((s / (s**2 + λ))[:, None] * A)
+
+
+def least_squares(Z, Y, options):
+    mean_z = mean_y = 0.0
+    if options.get("intercept"):
+        mean_z, mean_y = Z.mean(axis=0), Y.mean(axis=0)
+    Z = Z - mean_z
+    if options.get("standardise"):
+        deviation = Z.std(axis=0)
+        Z = Z / np.where(deviation > 1e-12, deviation, 1.0)
+    return Z @ ridge(Z, Y - mean_y, options["ridge"], bool(options.get("intercept"))) + mean_y
+
+
+def random(X, stream, width):
+    made = projection("linear-uniform", 0, stream, X.shape[1], width)
+    return X @ made.A.astype(float) + made.a
+
+
+def network(X, Y, options):
+    """DeepAFL, W_t and Ω_t by singular value decompositions of Φ and F themselves."""
+    width, γ = options["width"], 0.1
+    phi = np.tanh(random(X, 0, width))
+    for t in range(options["layers"]):
+        z = random(phi, t + 1, width)
+        F = z * (1 + erf(z / np.sqrt(2))) / 2
+        W = ridge(phi, Y, options["ridge"])
+        (U, s, Qt), (P, f, Vt) = (np.linalg.svd(one, full_matrices=False) for one in (W, F))
+        T = P.T @ (Y - phi @ W) @ Qt.T
+        Z = Vt.T @ (np.outer(f, s) / (np.outer(f, s) ** 2 + γ) * T)
+        phi = phi + F @ Z @ U.T
+    return phi @ ridge(phi, Y, options["ridge"])
+
+
+def numpys(name, options, X, y):
+    X, Y = X.astype(float), np.eye(int(y.max()) + 1)[y]
+    if name == "deepafl":
+        return network(X, Y, options)
+    if name == "random-features":
+        X = np.tanh(random(X, 0, options["width"]))
+    return least_squares(X, Y, options)
+
+
+def compare(name, options, which, must_solve=False):
+    X, y = data(which)
+    compute, heads = options.get("compute", "float64"), []
+    for clients in (1, 40):
+        try:
+            heads.append(solved(name, options, X, y, clients))
+        except NumericalError as refused:
+            said = str(refused)
+            break
+    else:
+        said = ""
+    if said:
+        assert not must_solve, said
+        assert HELPS[compute] in said or "every random feature is the same number" in said
+        assert not re.search(r"feature \d", said)
+        return
+    expected = numpys(name, options, X, y)
+    one, forty = (head.scores(X) for head in heads)
+    largest = WITHIN[compute] * np.abs(expected).max()
+    assert np.abs(one - expected).max() < largest
+    assert np.abs(forty - expected).max() < largest
+    assert np.abs(forty - one).max() < largest
+
+
+MORE = [{}, {"intercept": True}, {"standardise": True}, {"intercept": True, "standardise": True}]
+
+
+@pytest.mark.parametrize("which", DATA)
+@pytest.mark.parametrize("more", MORE, ids=str)
+def test_linear_heads_are_numpys(which, more):
+    for λ in ("auto", 1.0, 1e-4):
+        compare("linear", {"ridge": λ, **more}, which, must_solve=True)
+
+
+@pytest.mark.parametrize("which", DATA[:3])
+@pytest.mark.parametrize("width", [50, 200])
+def test_random_features_of_raw_rows_are_solved_by_default(which, width):
+    compare("random-features", {"ridge": "auto", "width": width}, which, must_solve=True)
+    assert make_head("random-features").options.compute == "float64"
+
+
+@pytest.mark.parametrize("compute", WITHIN)
+@pytest.mark.parametrize("which", DATA)
+def test_random_features_are_numpys_or_refused(which, compute):
+    for λ in ("auto", 1.0, 1e-4):
+        for more in MORE:
+            compare("random-features", {"ridge": λ, "width": 50, "compute": compute, **more}, which)
+
+
+@pytest.mark.parametrize("which", DATA)
+def test_deepafl_is_numpys_by_default(which):
+    compare("deepafl", {"ridge": 1.0, "width": 64, "layers": 3}, which, must_solve=True)
+    assert make_head("deepafl").options.compute == "float64"
+
+
+@pytest.mark.parametrize("compute", WITHIN)
+@pytest.mark.parametrize("which", DATA)
+def test_deepafl_is_numpys_or_refused(which, compute):
+    for λ in ("auto", 1.0, 1e-4):
+        options = {"ridge": λ, "width": 64, "layers": 2, "compute": compute}
+        compare("deepafl", options, which)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compute", WITHIN)
+@pytest.mark.parametrize("which", DATA)
+@pytest.mark.parametrize("λ", ["auto", 1.0, 1e-2, 1e-4])
+def test_many_widths_and_layers_are_numpys_or_refused(which, compute, λ):
+    for width in (50, 200, 500):
+        for more in MORE:
+            options = {"ridge": λ, "width": width, "compute": compute, **more}
+            compare("random-features", options, which)
+    for layers in (1, 5, 10):
+        options = {"ridge": λ, "width": 64, "layers": layers, "compute": compute}
+        compare("deepafl", options, which)
+
+
+RULES = ["nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda"]
+OTHERS = [
+    *[("discriminant", {"rule": rule}) for rule in RULES],
+    ("softmax", {"rounds": 3}),
+    ("softmax", {"rounds": 3, "standardise": True}),
+    ("softmax", {"rounds": 3, "features": "random", "width": 50}),
+    ("safle", {}),
+    ("safle", {"with_linear": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
+def test_other_heads_do_not_depend_on_the_split(name, options):
+    for which in DATA if name != "safle" else DATA[:3]:
+        X, y = data(which)
+        one, forty = (solved(name, options, X, y, clients).scores(X) for clients in (1, 40))
+        assert np.abs(one - forty).max() < 1e-9 * np.abs(one).max(), which
+
+
+@pytest.mark.parametrize("which", DATA)
+def test_discriminants_are_numpys(which):
+    """In units of each feature's deviation, and from means: numbers that do not cancel."""
+    X, y = data(which)
+    wide, n = real(X), np.bincount(y)
+    scale = wide.std(axis=0)
+    V = (wide - wide.mean(axis=0)) / scale
+    M = np.array([V[y == c].mean(axis=0) for c in range(len(n))])
+    Σ = sum((V[y == c] - M[c]).T @ (V[y == c] - M[c]) for c in range(len(n))) / len(y)
+    away = [((V - m) * np.linalg.solve(Σ, (V - m).T).T).sum(axis=1) for m in M]
+    lda = np.log(n / len(y)) - 0.5 * np.array(away).T
+    own = solved("discriminant", {"rule": "lda"}, X, y, 40).scores(X)
+    # Scores have a part of each row in common, which decides nothing.
+    apart = (own - own[:, :1]) - (lda - lda[:, :1])
+    assert np.abs(apart).max() < 1e-9 * np.abs(own).max()
+
+
+def test_ridges_are_not_chosen_from_float32_sums():
+    X, y = data("wine")
+    options = {"width": 50, "compute": "float32", "ridge": "auto"}
+    with pytest.raises(NumericalError, match="hides which ridge is best: give --ridge a number"):
+        solved("random-features", options, X, y, 1)
