@@ -35,6 +35,21 @@ def test_every_head_of_many_sites(tmp_path, head, n):
     assert {f.solved(x).digest() for x in ("server", *f.names)} == {f.pooled().digest()}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [("linear", {"ridge": 1.0}), ("softmax", {"rounds": 2}),
+                                  ("random-features", {"width": 400, "compute": "fixed",
+                                                       "ridge": 1.0})])  # fmt: skip
+def test_wide_matrices(tmp_path, head):
+    rng, rows = np.random.default_rng(0), {}
+    for k in range(5):
+        y = rng.integers(0, 3, 60)
+        X = rng.integers(-900, 900, (60, 300)) + 400 * np.eye(3, 300)[y]
+        rows[f"site-{k:02d}"] = X.astype(np.int16), y
+    f = Federation(tmp_path, head, n=5, rows=rows)
+    assert set(f.run().values()) == {""}
+    assert f.solved("site-00").digest() == f.solved("server").digest() == f.pooled().digest()
+
+
 @pytest.mark.parametrize("step", ["hello", "sums", "shares"])
 @pytest.mark.parametrize("n", [5, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_member_drops_out_at_each_step(tmp_path, n, step):
