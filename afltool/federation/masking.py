@@ -29,7 +29,6 @@ PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are
 SHARE, CHUNK, SEGMENT = 33, 1 << 15, 1 << 17
 ZEROS = memoryview(bytes(8 * CHUNK))
 OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
-NO_SHARE = bytes(SHARE)  # instead of a share whose box was rubbish
 
 
 # ---------------------------------------------------------------- Shamir's secret sharing
@@ -77,7 +76,7 @@ class Secrets:
         places = range(1, len(agreed.members) + 1)
         once = X25519PrivateKey.generate()
         sender = once.public_key().public_bytes_raw()
-        parts = [public_of(self.pairs), _commitment(agreed, me.name, number, self.own), sender]
+        parts = [public_of(self.pairs), _hash(agreed, number, me.name, "", self.own), sender]
         both = (split(s, agreed.threshold, places) for s in (self.pairs, self.own))
         for holder, pairs, own in zip(agreed.members, *both, strict=True):
             cipher = cipher_between(once, holder.agreeing, *_about(agreed, number, me.name, holder))
@@ -104,10 +103,6 @@ def public_of(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def _commitment(agreed: Agreement, name: str, number: int, secret: bytes) -> bytes:
-    return hashlib.sha256(f"{agreed.digest} {number} {name}\0".encode() + secret).digest()
-
-
 def _hash(agreed: Agreement, number: int, giver: str, kind: str, share: bytes) -> bytes:
     return hashlib.sha256(f"{agreed.digest} {number} {giver} {kind}\0".encode() + share).digest()
 
@@ -116,37 +111,29 @@ def _about(agreed: Agreement, number: int, giver: str, holder: Party) -> tuple[o
     return agreed.digest, "share", number, giver, holder.key
 
 
-def _part(agreed: Agreement, offer: bytes, place: int) -> tuple[dict[str, bytes], bytes]:
-    """The two hashes and the box of the member in a place, from 1."""
-    at = FIRST + (HASHES + BOX) * (place - 1)
+def _part(agreed: Agreement, offer: bytes, holder: str) -> tuple[dict[str, bytes], bytes]:
+    """The hashes of a member's two shares, and its box."""
+    at = FIRST + (HASHES + BOX) * (agreed.places[holder] - 1)
     hashes = {PAIRS: offer[at : at + 32], OWN: offer[at + 32 : at + HASHES]}
     return hashes, offer[at + HASHES : at + HASHES + BOX]
 
 
 def held(agreed: Agreement, me: Keys, giver: str, number: int, offer: bytes) -> dict[str, bytes]:
-    """My shares of a member's two secrets; `NO_SHARE` for those that are not what it offered."""
-    hashes, box = _part(agreed, offer, agreed.places[me.name])
-    about = _about(agreed, number, giver, me.party)
+    """My shares of a member's two secrets; of a box that is rubbish some that nobody takes."""
+    about, box = _about(agreed, number, giver, me.party), _part(agreed, offer, me.name)[1]
     try:
         text = cipher_between(me.agreeing, offer[64:FIRST], *about).decrypt(bytes(12), box, None)
     except (InvalidTag, AflError):
-        text = 2 * NO_SHARE
-    shares = {PAIRS: text[:SHARE], OWN: text[SHARE:]}
-    return {
-        kind: share if _hash(agreed, number, giver, kind, share) == hashes[kind] else NO_SHARE
-        for kind, share in shares.items()
-    }
+        text = bytes(2 * SHARE)
+    return {PAIRS: text[:SHARE], OWN: text[SHARE:]}
 
 
 def right_shares(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
                  answers: Mapping[str, bytes]) -> dict[str, bytes]:  # fmt: skip
     """Those of the answers, by name, that are the shares whose hashes are in the offer."""
-    return {
-        name: share
-        for name, share in answers.items()
-        if _hash(agreed, number, giver, kind, share)
-        == _part(agreed, offer, agreed.places[name])[0][kind]
-    }
+    hashes = {name: _part(agreed, offer, name)[0][kind] for name in answers}
+    return {name: share for name, share in answers.items()
+            if _hash(agreed, number, giver, kind, share) == hashes[name]}  # fmt: skip
 
 
 def opened(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
@@ -154,8 +141,8 @@ def opened(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
     """A secret from t or more right shares of it, compared with the offer."""
     some = {agreed.places[n]: s for n, s in list(shares.items())[: agreed.threshold]}
     secret = join(some)
-    same = public_of(secret) == offer[:32] if kind == PAIRS else (
-        _commitment(agreed, giver, number, secret) == offer[32:64])  # fmt: skip
+    known = _hash(agreed, number, giver, "", secret) if kind == OWN else public_of(secret)
+    same = known == (offer[32:64] if kind == OWN else offer[:32])
     if not same:
         raise CorruptFileError(
             f"{giver!r} broke the rules in round {number}: its shares do not make what it has "

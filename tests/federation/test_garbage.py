@@ -63,6 +63,10 @@ BODIES = {
     "another round": lambda f, eve: eve.box.seal("hello", 1, bytes(32 + offer_size(f.agreed))),
     "small order": lambda f, eve: eve.box.seal(
         "hello", 0, eve._key_digest + bytes(offer_size(f.agreed))),
+    "small order of S": lambda f, eve: eve.box.seal(
+        "hello", 0, eve._key_digest + bytes(32) + eve.draw(1)[32:]),
+    "small order of E": lambda f, eve: eve.box.seal(
+        "hello", 0, eve._key_digest + (o := eve.draw(1))[:64] + bytes(32) + o[96:]),
     "another K": lambda f, eve: eve.box.seal("hello", 0, bytes(32) + eve.draw(1)),
     "no JSON": lambda f, eve: b"[" * 5000 + b"\n" + bytes(200),
     "nothing": lambda f, eve: b"",
@@ -187,6 +191,22 @@ def test_a_member_cannot_send_in_anothers_name(tmp_path):
     assert f.solved("site-00").digest() == f.pooled().digest()
 
 
+def test_a_member_cannot_put_its_numbers_behind_anothers_signature(tmp_path):
+    """It has the key of the session, so it can encrypt; the signature is of all that follows."""
+    f = Federation(tmp_path, n=3)
+    f.turn("server", *f.names)
+    eve, victim = f.sites["site-01"], f.sites["site-02"]
+    real = (tmp_path / "place" / name_of("hello", 0, "site-02")).read_bytes()
+    header, _, rest = real.partition(b"\n")
+    forged = Box(f.agreed.digest, f.keys["site-02"], eve.box.group).seal(
+        "hello", 0, eve._key_digest + eve.draw(1))  # fmt: skip
+    mixed = header + b"\n" + rest[:64] + forged.partition(b"\n")[2][64:]
+    person = f.agreed.people["site-02"]
+    assert victim.box.open("hello", 0, person, real)
+    with pytest.raises(AflError, match="altered on its way"):
+        victim.box.open("hello", 0, person, mixed)
+
+
 def test_a_member_whose_sums_no_rows_can_have_stops_the_sum(tmp_path):
     f = Federation(tmp_path, n=3)
     eve = f.sites["site-01"]
@@ -218,7 +238,8 @@ class Lying:
 CLOSES = [b"", b"[]", b"null", b"7", b'"x"', b"{}", b"[" * 5000, b"\xff", {}, {"members": {}},
           {"before": "", "members": []}, {"before": "", "members": {"eve": "ab" * 32}},
           {"before": "x", "members": "all"}, {"before": "", "members": {"server": "ab" * 32}},
-          {"before": "", "members": "digest"}, {"before": "", "members": "list"}]  # fmt: skip
+          {"before": "", "members": "digest"}, {"before": "", "members": "list"},
+          {"before": "", "members": "stranger"}]  # fmt: skip
 
 
 @pytest.mark.parametrize("said", CLOSES)
@@ -231,6 +252,7 @@ def test_close_garbage(tmp_path, said):
             "all": digests,
             "digest": {**digests, "site-03": ""},
             "list": {n: [] for n in digests},
+            "stranger": {**digests, "eve": "ab" * 32},
         }
         members = said.get("members")
         said = canonical(
@@ -339,9 +361,10 @@ def test_place_garbage(tmp_path, seed, once):
 
 
 def test_own_message_under_the_next_name_is_no_backup(tmp_path):
-    f = Federation(tmp_path, n=3)
+    f = Federation(tmp_path, "softmax", n=3)
     f.turn("server", *f.names, "server")
     data = (tmp_path / "place" / name_of("hello", 0, "site-00")).read_bytes()
+    assert len(data) < 8 * f.server.layout(1).size + f.server.offer_size(2)  # so that it is read
     put(f, "sums", 1, "site-00", data)
     assert set(f.run().values()) == {""}
 
