@@ -366,6 +366,7 @@ def test_own_message_under_the_next_name_is_no_backup(tmp_path):
     data = (tmp_path / "place" / name_of("hello", 0, "site-00")).read_bytes()
     assert len(data) < 8 * f.server.layout(1).size + f.server.offer_size(2)  # so that it is read
     put(f, "sums", 1, "site-00", data)
+    f.turn("site-00")
     assert set(f.run().values()) == {""}
 
 
