@@ -162,6 +162,9 @@ def test_ledger_overlap(tmp_path):
     with pytest.raises(MismatchError, match="--again says that you accept it"):
         ledger.check(many, f.names[:3], hashes)
     Ledger(ledger.folder, again=True).check(many, f.names[:3], hashes)
+    three = replace(then, members=f.agreed.members[:4], threshold=3)  # c + 1 have gone
+    with pytest.raises(MismatchError, match="nearly alone"):
+        Ledger(ledger.folder, again=True).check(three, f.names[:4], hashes)
     text = b"".join(p.read_bytes() for p in ledger.folder.rglob("*") if p.is_file())
     assert X[0].tobytes() not in text
     assert (ledger.folder.stat().st_mode & 0o077) == 0
