@@ -21,7 +21,7 @@ def damaged(data: bytes, how: str, draw: Random) -> bytes:
         found[:4] = b"\x00\x00\xc0\x7f"
     elif how == "another type":
         length = int.from_bytes(data[-8:], "little")
-        index = data[-40 - length : -40].replace(b'"<f4"', b'"<f8"')
+        index = data[-40 - length : -40].replace(b'"<f8"', b'"<f4"')
         found[-40 - length :] = index + hashlib.sha256(index).digest() + data[-8:]
     elif how == "noise":
         found[:] = draw.randbytes(len(data))
