@@ -39,6 +39,9 @@ class Messages(ABC):
         member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
         `UnreachableError` where the place does not answer: later the same call goes on.
         """
+        session = self.agreed.digest.encode()
+        if write_once(self.folder / "of-session", session) != session:
+            raise MismatchError(f"{self.folder} is of another session: take a folder of its own")
         self.mend()
         return self.go_on()
 

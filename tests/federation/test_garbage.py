@@ -297,9 +297,17 @@ def test_head_garbage(tmp_path, payload):
 def test_another_session_in_the_place(tmp_path):
     f = Federation(tmp_path, n=3)
     f.turn("server")
-    g = Federation(tmp_path, n=3)
+    g = f.changed(min_rows=1)
+    g.place = f.place
+    g.begin()
     with pytest.raises(MismatchError, match="holds another session"):
         g.turn("server")
+    (tmp_path / "place/session.json").write_bytes(b"rubbish")  # of its own place it makes it anew
+    assert set(f.run().values()) == {""}
+    for name in ("server", "site-00"):
+        g = Federation(tmp_path, n=3)
+        with pytest.raises(MismatchError, match="is of another session"):
+            g.turn(name)
 
 
 # ---------------------------------------------------------------- the place

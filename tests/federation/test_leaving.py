@@ -226,6 +226,28 @@ def test_noise_never_refuses(tmp_path):
     assert all(one == seen[0] for one in seen)
 
 
+def test_noise_is_added_to_every_number(tmp_path):
+    """Of all who stay together √n σ: on the triangle's diagonal, off it, and everywhere else."""
+    f = Federation(tmp_path, n=5, noise=NOISE)
+    assert set(f.run().values()) == {""}
+    noise = Noise.of(f.agreed, Layout.of(f.agreed, f.first, first=True))
+    total, exact = f.server.total(1), f.gathered(f.first)
+    on = np.arange(1, 7).cumsum() - 1
+    off = np.setdiff1d(np.arange(21), on)
+    moved = {k: (total.arrays[k] - exact.arrays[k]).ravel() / noise.sigma[k] for k in exact.arrays}
+    counts = (total.class_counts - exact.class_counts) / noise.sigma["class counts"]
+    parts = {"on": moved["gram"][on], "off": moved["gram"][off] * 2**0.5, "cross": moved["cross"]}
+    parts["counts"] = counts
+    for name, part in parts.items():
+        assert 0.1 < np.sqrt((part**2).mean() / 5) < 2.5, name
+    layout = Layout.of(f.agreed, f.first, first=True)
+    drawn = np.stack([noise.drawn(layout) for _ in range(400)]).std(axis=0)
+    gram = {True: noise.sigma["gram"], False: noise.sigma["gram"] / 2**0.5}
+    expected = [*[noise.sigma["cross"]] * 18, *(gram[k in on] for k in range(21)),
+                *[noise.sigma["class counts"]] * 3]  # fmt: skip
+    assert np.abs(drawn / np.array(expected) - 1).max() < 0.2
+
+
 def test_ridge_is_the_same_for_eigenvalues_of_another_machine(tmp_path):
     f = Federation(tmp_path, n=4, noise=NOISE)
     noise = Noise.of(f.agreed, Layout.of(f.agreed, f.first, first=True))
