@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from ..errors import UnreachableError, UsageError
+from ..progress import log
 
 RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhere objects are whole
     "file": lambda fs: os.replace,
@@ -25,6 +26,7 @@ RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhe
     "webdav": lambda fs: partial(fs.client.move, overwrite=True),
 }
 SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
+PATIENT = 5.0  # seconds after which it is said, once, that a place is waited for
 FOLDER = re.compile(r"(?!(file|sftp|ssh|s3|webdav|dav|https?):).+")
 ADDRESS = re.compile(
     r"file:///+[^/].*|(sftp|ssh)://[^/\s]+/+[^/].*|(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?"
@@ -51,6 +53,7 @@ class Place:
         self.url = re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", url)  # as it is shown
         self._url = url
         self._fs: tuple[Any, str] | None = None
+        self._slow = False
         check_address(url, self.url)
 
     def size(self, name: str) -> int | None:
@@ -107,8 +110,12 @@ class Place:
             return made
 
         seconds = SILENT + size / SLOWEST
+        result = _started(reach)
         try:
-            return _within(seconds, reach)
+            if not self._slow and not wait([result], min(PATIENT, seconds)).done:
+                self._slow = True
+                log.info("session: waiting for %s to answer", self.url)
+            return result.result(seconds)
         except UsageError:
             raise
         except TimeoutError:
@@ -120,8 +127,8 @@ class Place:
             ) from None
 
 
-def _within(seconds: float, work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises; TimeoutError when it takes longer, and it is left alone."""
+def _started(work: Callable[[], T]) -> Future[T]:
+    """What ``work`` will return or raise, in a thread that nobody has to wait for."""
     result = Future[T]()
 
     def run() -> None:
@@ -131,7 +138,7 @@ def _within(seconds: float, work: Callable[[], T]) -> T:
             result.set_exception(error)
 
     Thread(target=run, daemon=True).start()
-    return result.result(seconds)
+    return result
 
 
 def check_address(url: str, shown: str, why: object = "") -> None:
