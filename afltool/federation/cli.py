@@ -89,6 +89,7 @@ def new(
         bool, typer.Option("--evaluate", help="count test rows at the end")
     ] = False,
     min_cell: Annotated[int, typer.Option(help="minimum test rows of a class, or none")] = 10,
+    bins: Annotated[str | None, typer.Option(help="LO:HI:COUNT of the scores of test rows")] = None,
     dp_epsilon: Annotated[float | None, typer.Option(help="noise: ε of one row")] = None,
     dp_delta: Annotated[float | None, typer.Option(help="noise: δ of one row")] = None,
     clip: Annotated[float | None, typer.Option(help="noise: maximum norm of a row")] = None,
@@ -110,7 +111,7 @@ def new(
         members, server, head, commands.Table(data, y, row_ids), out,
         threshold=threshold, classes=classes, bits=fraction_bits, protection=protection,
         scale=_power(max_value) if scale == "standard" else None,
-        evaluation={"min_cell": min_cell} if evaluate else None,
+        evaluation={"min_cell": min_cell, "bins": bins} if evaluate else None,
         noise={**budget, "colluding": colluding} if noisy else None,
         min_rows=min_rows, max_rows=max_rows or 0,
     )  # fmt: skip

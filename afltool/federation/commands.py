@@ -20,6 +20,7 @@ from ..files.hdf5 import recipe
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY
 from ..heads import make_head
+from ..heads.base import Head
 from ..options.features import ImportOptions
 from ..progress import log, stop_point
 from ..stages.imports import import_embeddings
@@ -87,15 +88,17 @@ def new(members: Sequence[Path], server: Path, head: str, data: Table, out: Path
     first = first.bind(rows.space["dim"], len(rows.classes))
     agreed = Agreement(
         members=tuple(people), server=boss, head=described(first), space=dict(rows.space),
-        classes=tuple(rows.classes), evaluation=_evaluation(evaluation),
+        classes=tuple(rows.classes), evaluation=_evaluation(evaluation, first),
         threshold=usual_threshold(len(people)) if threshold is None else threshold, **terms,
     )  # fmt: skip
     list(agreed.lines())  # noise that cannot be, and the like
     return _written(agreed, out)
 
 
-def _evaluation(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if given is None else {"groups": [], "bins": usual_bins(False), **given}
+def _evaluation(given: Mapping[str, Any] | None, head: Head) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    return {"groups": [], **given, "bins": given["bins"] or usual_bins(head.log_probabilities)}
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:
@@ -177,7 +180,7 @@ def join(url: str, key: Path, data: Table, folder: Path, *, test: Table | None =
         raise MismatchError(f"{place.url} holds another session than {own}, which was approved")
     if me.party not in agreed.members:
         raise MismatchError(f"{key} is the key of no member of the session at {place.url}")
-    if not own.exists():
+    if approve is not None or not own.exists():
         agreed.check_approved(approve, allow)
         warn_of_many(agreed)
     if test and not agreed.evaluation:
