@@ -29,9 +29,13 @@ Once = Annotated[bool, typer.Option("--once", help="do what can be done now, the
 Poll = Annotated[float, typer.Option(help="seconds between two looks at the shared storage", min=0)]
 Out = Annotated[Path, typer.Option("--out", "-o", help="directory of your part of the session")]
 Passphrase = Annotated[Path | None, typer.Option(help="file whose first line is the passphrase")]
-session, keys = (typer.Typer(no_args_is_help=True, help=text) for text in (
-    "Set up and run a federation of sites that are apart.",
-    "Create the keys of members and server."))  # fmt: skip
+session, keys = (
+    typer.Typer(no_args_is_help=True, help=text)
+    for text in (
+        "Set up and run a federation of sites that are apart.",
+        "Create the keys of members and server.",
+    )
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -103,18 +107,28 @@ def new(
     if noisy and None in budget.values():
         raise UsageError("Noise needs --dp-epsilon, --dp-delta and --clip together")
     if max_rows is None and not noisy:
-        raise UsageError("Pass --max-rows, near the truth: who claims more rows than it has would "
-                         "outweigh the others")  # fmt: skip
+        raise UsageError(
+            "Pass --max-rows, near the truth: who claims more rows than it has would "
+            "outweigh the others"
+        )
     if scale not in ("none", "standard"):
         raise UsageError(f"Invalid --scale {scale!r}. Expected none or standard")
     agreed = commands.new(
-        members, server, head, commands.Table(data, y, row_ids), out,
-        threshold=threshold, classes=classes, bits=fraction_bits, protection=protection,
+        members,
+        server,
+        head,
+        commands.Table(data, y, row_ids),
+        out,
+        threshold=threshold,
+        classes=classes,
+        bits=fraction_bits,
+        protection=protection,
         scale=_power(max_value) if scale == "standard" else None,
         evaluation={"min_cell": min_cell, "bins": bins} if evaluate else None,
         noise={**budget, "colluding": colluding} if noisy else None,
-        min_rows=min_rows, max_rows=max_rows or 0,
-    )  # fmt: skip
+        min_rows=min_rows,
+        max_rows=max_rows or 0,
+    )
     _show(agreed)
     say(f"{'code':>12}  {agreed.code}")
 
@@ -130,12 +144,16 @@ def serve(
     url: Url,
     key: Key,
     out: Out,
-    deadline: Annotated[float | None, typer.Option(
-        help="hours after which a step goes on without late members, who do not come back")] = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            help="hours after which a step goes on without late members, who do not come back"
+        ),
+    ] = None,
     once: Once = False,
     poll: Poll = 5.0,
     passphrase_file: Passphrase = None,
-) -> None:  # fmt: skip
+) -> None:
     """Run the server of a session. If interrupted, rerun the same command to resume."""
     from . import commands
 
@@ -156,12 +174,13 @@ def join(
     test: Annotated[Path | None, typer.Option(help="test rows, for an evaluation")] = None,
     approve: Annotated[str | None, typer.Option(help="the code, as you heard it")] = None,
     allow: Annotated[str, typer.Option(help="signed: let the server read your sums")] = "masked",
-    again: Annotated[bool, typer.Option(
-        "--again", help="allow rows that were summed in another session")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="allow rows that were summed in another session")
+    ] = False,
     once: Once = False,
     poll: Poll = 5.0,
     passphrase_file: Passphrase = None,
-) -> None:  # fmt: skip
+) -> None:
     """Join a session as a site. Without --approve, prints what is agreed and sends nothing.
 
     If interrupted, rerun the same command to resume.
@@ -173,9 +192,16 @@ def join(
     if approve is None and not (out / SESSION).exists():
         _ask(url, key, word)
     member = commands.join(
-        url, key, commands.Table(data, y, row_ids), out, approve=approve, allow=allow, again=again,
-        test=None if test is None else commands.Table(test, y, row_ids), passphrase=word,
-    )  # fmt: skip
+        url,
+        key,
+        commands.Table(data, y, row_ids),
+        out,
+        approve=approve,
+        allow=allow,
+        again=again,
+        test=None if test is None else commands.Table(test, y, row_ids),
+        passphrase=word,
+    )
     _result(commands.run(member, once, poll))
 
 

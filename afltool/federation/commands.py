@@ -53,8 +53,9 @@ class Table:
     y: str | None = None
     row_ids: str | None = None
 
-    def file(self, out: Path, space: Mapping[str, Any], classes: Sequence[str] | Path | None,
-             raw: bool) -> Path:  # fmt: skip
+    def file(
+        self, out: Path, space: Mapping[str, Any], classes: Sequence[str] | Path | None, raw: bool
+    ) -> Path:
         """A feature file of them: itself, or made here; ``raw``: of real numbers."""
         if self.path.suffix == ".h5":
             return self.path
@@ -77,9 +78,19 @@ class Table:
 # ---------------------------------------------------------------- what is agreed
 
 
-def new(members: Sequence[Path], server: Path, head: str, data: Table, out: Path, *,
-        threshold: int | None = None, classes: Path | None = None, bits: int = 9,
-        evaluation: Mapping[str, Any] | None = None, **terms: Any) -> Agreement:  # fmt: skip
+def new(
+    members: Sequence[Path],
+    server: Path,
+    head: str,
+    data: Table,
+    out: Path,
+    *,
+    threshold: int | None = None,
+    classes: Path | None = None,
+    bits: int = 9,
+    evaluation: Mapping[str, Any] | None = None,
+    **terms: Any,
+) -> Agreement:
     """Write what is agreed into the folder ``out``; the other terms are those of `Agreement`."""
     files = [f for p in members for f in (sorted(p.glob("*.pub")) if p.is_dir() else [p])]
     people = sorted({keys.load_public(f) for f in files} - {boss := keys.load_public(server)})
@@ -87,10 +98,15 @@ def new(members: Sequence[Path], server: Path, head: str, data: Table, out: Path
     first, _ = head_from(head)
     first = first.bind(rows.space["dim"], len(rows.classes))
     agreed = Agreement(
-        members=tuple(people), server=boss, head=described(first), space=dict(rows.space),
-        classes=tuple(rows.classes), evaluation=_evaluation(evaluation, first),
-        threshold=usual_threshold(len(people)) if threshold is None else threshold, **terms,
-    )  # fmt: skip
+        members=tuple(people),
+        server=boss,
+        head=described(first),
+        space=dict(rows.space),
+        classes=tuple(rows.classes),
+        evaluation=_evaluation(evaluation, first),
+        threshold=usual_threshold(len(people)) if threshold is None else threshold,
+        **terms,
+    )
     list(agreed.lines())  # noise that cannot be, and the like
     return _written(agreed, out)
 
@@ -112,8 +128,12 @@ def _written(agreed: Agreement, out: Path) -> Agreement:
 
 def warn_of_many(agreed: Agreement) -> None:
     if (n := len(agreed.members)) > MANY:
-        log.warning("session: each of %d members loads what all have sent, in every round: above "
-                    "%d members let some add up together first", n, MANY)  # fmt: skip
+        log.warning(
+            "session: each of %d members loads what all have sent, in every round: above "
+            "%d members let some add up together first",
+            n,
+            MANY,
+        )
 
 
 def read_session(folder: Path) -> Agreement:
@@ -170,9 +190,18 @@ def serve(url: str, key: Path, folder: Path, passphrase: bytes | None = None) ->
     return Server(_place(url, folder), folder, agreed, me)
 
 
-def join(url: str, key: Path, data: Table, folder: Path, *, test: Table | None = None,
-         approve: str | None = None, allow: str = MASKED, again: bool = False,
-         passphrase: bytes | None = None) -> Member:  # fmt: skip
+def join(
+    url: str,
+    key: Path,
+    data: Table,
+    folder: Path,
+    *,
+    test: Table | None = None,
+    approve: str | None = None,
+    allow: str = MASKED,
+    again: bool = False,
+    passphrase: bytes | None = None,
+) -> Member:
     """A member of the session at ``url``; refused until somebody has compared its code."""
     me, place, own = keys.load(key, passphrase), _place(url, folder), folder / SESSION
     agreed = fetch_session(place)
@@ -189,8 +218,9 @@ def join(url: str, key: Path, data: Table, folder: Path, *, test: Table | None =
         log.warning("session: this site counts no test rows: pass --test FILE if it has some")
     files = [
         table.file(folder / f"{name}.h5", agreed.space, agreed.classes, agreed.scale is not None)
-        for name, table in (("data", data), ("test", test)) if table
-    ]  # fmt: skip
+        for name, table in (("data", data), ("test", test))
+        if table
+    ]
     rows = SiteRows.of_files(agreed, *files)
     if agreed.evaluation:
         rows.check_cells(agreed)  # at once, and not after the head is solved
@@ -248,8 +278,9 @@ def finish(party: Replica) -> Path:
     return path
 
 
-def _save_scaling(path: Path, mean: F64, deviation: F64, context: Context,
-                  made_by: Mapping[str, Any]) -> str:  # fmt: skip
+def _save_scaling(
+    path: Path, mean: F64, deviation: F64, context: Context, made_by: Mapping[str, Any]
+) -> str:
     """A file for `afltool import --scale`; returns its digest."""
     none = np.zeros(len(mean))
     arrays = {"centre": mean, "spread": deviation, "mean": mean, "constant": none, "missing": none}
@@ -286,9 +317,14 @@ def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: P
             "NAME.consent here"
         )
     stay = tuple(p for p in old.members if p.name not in without)
-    made = replace(old, members=stay, threshold=min(old.threshold, len(stay)), follows=old.digest,
-                   consents=tuple(sorted({*old.consents, *signed})),
-                   nonce=token_hex(16))  # fmt: skip
+    made = replace(
+        old,
+        members=stay,
+        threshold=min(old.threshold, len(stay)),
+        follows=old.digest,
+        consents=tuple(sorted({*old.consents, *signed})),
+        nonce=token_hex(16),
+    )
     return _written(made, out)
 
 

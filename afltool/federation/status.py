@@ -59,8 +59,9 @@ class Look:
             late = self.late("hello", 0, names)
             return 0, *(("the hello", late) if late else ("the close", [server]))
         if closed and self.has("done", closed + 1, server):
-            return closed, *(("the end", late) if (late := self.late("done", closed + 1, names))
-                             else ("", []))  # fmt: skip
+            return closed, *(
+                ("the end", late) if (late := self.late("done", closed + 1, names)) else ("", [])
+            )
         inside = [n for n in names if self.has("sums" if closed else "hello", closed, n)]
         late = self.late("sums", closed + 1, inside)
         if len(late) < len(inside):  # somebody knows the next head
@@ -82,6 +83,13 @@ def status(place: Place, agreed: Agreement) -> Status:
     rounds = phases + (agreed.scale is not None) + (agreed.evaluation is not None)
     number, what, late = Look(place, agreed).step()
     return Status(
-        place.url, agreed.digest, [p.name for p in agreed.members], agreed.server.name, number,
-        rounds, what, late, "running" if what else "solved",
-    )  # fmt: skip
+        place.url,
+        agreed.digest,
+        [p.name for p in agreed.members],
+        agreed.server.name,
+        number,
+        rounds,
+        what,
+        late,
+        "running" if what else "solved",
+    )
