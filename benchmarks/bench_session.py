@@ -93,10 +93,6 @@ def play(parties) -> dict[str, float]:
     return seconds
 
 
-def size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("[0-9]*"))
-
-
 def main(head: str, sites: str, dim: str, classes: str = "100", rows: str = "2000") -> None:
     with TemporaryDirectory() as folder:
         at = Path(folder)
@@ -109,8 +105,8 @@ def main(head: str, sites: str, dim: str, classes: str = "100", rows: str = "200
         }  # fmt: skip
         for name, who in (("member", "site-00"), ("server", "server")):
             found |= {
-                f"{name}_up": size(at / who / "sent"),
-                f"{name}_down": size(at / who / "taken"),
+                f"{name}_up": parties[who].place.up.total(),
+                f"{name}_down": parties[who].place.down.total(),
                 f"{name}_cpu_seconds": round(seconds[who], 2),
             }
         print(json.dumps(found))

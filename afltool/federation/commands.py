@@ -34,7 +34,7 @@ from .keys import Party
 from .ledger import Ledger
 from .member import Member
 from .place import Place
-from .report import summarize
+from .report import note_costs, summarize
 from .rows import SiteRows
 from .server import Server
 from .session import SESSION, Replica
@@ -250,6 +250,8 @@ def run(party: Replica, once: bool = False, poll: float = 5.0) -> Path | None:
             if once or not reached:
                 raise
             waits = f"the place ({error})"
+        if isinstance(party.place, Place):
+            note_costs(party.place, party.folder)
         if not waits:
             return finish(party)
         if waits != said or time.monotonic() - when >= REMIND:

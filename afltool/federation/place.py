@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -54,6 +55,7 @@ class Place:
         self._url = url
         self._fs: tuple[Any, str] | None = None
         self._slow = False
+        self.up, self.down = Counter[int](), Counter[int]()  # bytes of each round
         check_address(url, self.url)
 
     def size(self, name: str) -> int | None:
@@ -76,7 +78,9 @@ class Place:
                 return b""
             return data if len(data) == size else b""
 
-        return self._reach(most, read)
+        found = self._reach(most, read)
+        self.down[round_of(name)] += len(found or b"")
+        return found
 
     def write(self, name: str, data: bytes) -> None:
         """Put a file there, whole or not at all, over what was there."""
@@ -98,6 +102,7 @@ class Place:
                 raise
 
         self._reach(len(data), write)
+        self.up[round_of(name)] += len(data)
 
     def _reach(self, size: int, work: Callable[[Any, str], T]) -> T:
         """What ``work`` makes of the file system and the path in it, in a thread that may hang."""
@@ -125,6 +130,14 @@ class Place:
             raise UnreachableError(
                 f"{self.url} cannot be reached: {text}. Check the address and the login"
             ) from None
+
+
+def round_of(name: str) -> int:
+    """The round that a message belongs to; 0 is the roll-call."""
+    number, kind, *_ = *name.split("-"), ""
+    if not number.isdecimal() or kind == "key":
+        return 0
+    return int(number) - (kind == "head")
 
 
 def _started(work: Callable[[], T]) -> Future[T]:

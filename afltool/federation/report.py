@@ -16,9 +16,11 @@ from ..files.tables import write_json
 from ..inputs import read_json
 from ..stages._counted import evaluations
 from .agreement import Agreement
+from .place import Place
 from .server import FINISHED
 from .session import SESSION, Replica
 
+COSTS = "costs.json"
 MOST_BYTES = 64 << 20  # of a summary
 PAGE = Path(__file__).with_name("page.html")  # for Jinja2
 
@@ -51,32 +53,34 @@ def _signed(party: Replica) -> list[str]:
     return [name for name, same in party.certificate().items() if same]
 
 
+def note_costs(place: Place, folder: Path) -> None:
+    """Add what was sent and loaded to the costs of a folder, by rounds; it counts from 0 again."""
+    if not place.up and not place.down:
+        return
+    known = _costs(folder)
+    for way, more in (("bytes_up", place.up), ("bytes_down", place.down)):
+        for number, size in more.items():
+            known.setdefault(str(number), {"bytes_up": 0, "bytes_down": 0})[way] += size
+        more.clear()
+    write_json(known, folder / COSTS, overwrite=True)
+
+
+def _costs(folder: Path) -> dict[str, dict[str, int]]:
+    path = folder / COSTS
+    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+
+
 def _rounds(folder: Path, end: int) -> Iterator[dict[str, Any]]:
-    """Of each round what was summed, the bytes of messages each way, and the seconds it took."""
-    each = {
-        way: list(_messages(folder / name, end))
-        for way, name in (("bytes_up", "sent"), ("bytes_down", "taken"))
-    }
-    times = sorted((number, when) for every in each.values() for number, _, when in every)
-    before = times[0][1] if times else 0.0
+    """Of each round what was summed, the bytes each way, and the seconds until its end."""
+    costs, before = _costs(folder), 0.0
     for number in range(end):
-        last = max((when for n, when in times if n == number), default=before)
-        sizes = {
-            way: sum(size for n, size, _ in every if n == number) for way, every in each.items()
-        }
         total = folder / f"total-{number}.h5"
         phase = read_header(total, "statistics")["phase"] if number else "roll-call"
-        yield {"round": number, "phase": phase, **sizes, "seconds": max(last - before, 0.0)}
-        before = max(last, before)
-
-
-def _messages(folder: Path, end: int) -> Iterator[tuple[int, int, float]]:
-    """The round that each message belongs to, its bytes, and when it was written here."""
-    for path in sorted(folder.glob("[0-9]*")):
-        number, kind, _ = path.name.split("-", 2)
-        of_round = {"key": 0, "head": int(number) - 1}.get(kind, min(int(number), end - 1))
-        about = path.stat()
-        yield of_round, about.st_size, about.st_mtime
+        last = (total if number else folder / "head-1.h5").stat().st_mtime
+        seconds, before = max(last - (before or last), 0.0), last
+        sizes = [costs.get(str(k), {}) for k in {number, end if number == end - 1 else number}]
+        ways = {w: sum(one.get(w, 0) for one in sizes) for w in ("bytes_up", "bytes_down")}
+        yield {"round": number, "phase": phase, **ways, "seconds": seconds}
 
 
 def page(folder: Path, out: Path, overwrite: bool = False) -> Path:

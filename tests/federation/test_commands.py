@@ -64,8 +64,12 @@ def test_one_command_a_site(cli, apart):
         one = apart.summary(name)
         assert (one["head"], one["members"]) == (apart.pooled(), list(NAMES))
         assert afltool.info(apart.at / name / "head.h5")["digest"] == one["head"]
-        sent = sum(p.stat().st_size for p in Path(apart.url).glob(f"*-{name}"))
+        session = (Path(apart.url) / "session.json").stat().st_size * (name == "server")
+        sent = session + sum(p.stat().st_size for p in Path(apart.url).glob(f"*-{name}"))
         assert one["bytes_up"] == sent == sum(r["bytes_up"] for r in one["rounds"])
+        assert (
+            sum(r["bytes_down"] for r in one["rounds"]) == one["bytes_down"] > one["bytes_up"] / 2
+        )
     assert apart.summary("west")["signed"] == ["north", "server", "south", "west"]
     again = cli(*apart.join("north", "--once"))
     assert again.stdout == f"{apart.at / 'north/head.h5'}\n"
