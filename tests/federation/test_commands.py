@@ -410,7 +410,9 @@ def started(words, env=None):
 
 
 @slow
-@pytest.mark.parametrize("kind", PLACES.keys() - {"memory"})
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", sorted(PLACES.keys() - {"memory"}))
 def test_four_processes_over_a_real_place(cli, tmp_path, features, kind):
     """The installed command, one a site, all at the same time; status says that it is solved."""
     with PLACES[kind](tmp_path) as (url, env):
@@ -419,7 +421,8 @@ def test_four_processes_over_a_real_place(cli, tmp_path, features, kind):
         jobs = {
             "server": started(apart.serve("--poll", 0.3), {**env, "AFLTOOL_STATE": str(tmp_path)})
         }
-        time.sleep(3)
+        while installed("session", "status", url, env=env).returncode:
+            assert jobs["server"].poll() is None, jobs["server"].communicate()
         for name in NAMES:
             own = {**env, "AFLTOOL_STATE": str(tmp_path / f"state-{name}")}
             jobs[name] = started(apart.join(name, "--poll", 0.3), own)
@@ -463,6 +466,7 @@ def test_killed_at_any_moment_the_same_commands_go_on(cli, tmp_path, features, h
             kills += 1
         for n, job in jobs.items():  # killed, or too early for a session
             if job.poll() in (-signal.SIGKILL, 3):
+                job.communicate()
                 jobs[n] = started(words[n], env[n])
             assert job.poll() in (None, 0, 3, -signal.SIGKILL), job.communicate()
         time.sleep(0.2)
