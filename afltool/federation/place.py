@@ -165,9 +165,13 @@ def check_address(url: str, shown: str, why: object = "") -> None:
 
 def _opened(url: str, shown: str) -> tuple[Any, str]:
     """A new connection; nobody else's, since one that broke would be handed out again."""
+    from fsspec.config import conf
     from fsspec.core import url_to_fs
 
     options: dict[str, Any] = {}
+    if url.startswith(("s3://", "s3a://")):  # a session's next look is the next try
+        config = conf.get("s3", {}).get("config_kwargs", {})
+        options = {"config_kwargs": {"retries": {"max_attempts": 1}, **config}}
     if url.startswith(("webdav://", "dav://")):
         options = {"timeout": SILENT, "event_hooks": {"response": [_stay]}}
     try:
