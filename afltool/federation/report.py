@@ -13,7 +13,7 @@ from ..files.counts import read_counts
 from ..files.hdf5 import read_header
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
-from ..inputs import read_json
+from ..inputs import distinct_files, read_json
 from ..stages._counted import evaluations
 from .agreement import Agreement
 from .place import Place
@@ -62,7 +62,8 @@ def note_costs(place: Place, folder: Path) -> None:
         for number, size in more.items():
             known.setdefault(str(number), {"bytes_up": 0, "bytes_down": 0})[way] += size
         more.clear()
-    write_json(known, folder / COSTS, overwrite=True)
+    with distinct_files():  # it is written again and again
+        write_json(known, folder / COSTS, overwrite=True)
 
 
 def _costs(folder: Path) -> dict[str, dict[str, int]]:

@@ -297,7 +297,7 @@ def test_with_noise_nothing_is_refused_for_its_rows(cli, tmp_path, features):
         made = cli("session", "new", "--members", apart.at / "keys", "--server",
                    apart.at / "keys/server.pub", "--data", features["north"], *noise, *words,
                    "-o", tmp_path / "other")  # fmt: skip
-        refused(made, "no limits of rows")
+        refused(made, words[0][2:].replace("-", "_"))
 
 
 def test_keys_and_passphrases(cli, tmp_path, features):
@@ -336,7 +336,8 @@ def test_another_session_in_the_place(cli, tmp_path, features):
     refused(cli("session", "status", tmp_path / "empty"), "holds no session", codes=(3,))
     (tmp_path / "place/session.json").write_bytes(b"[" * 100_000)
     refused(cli("session", "status", tmp_path / "place"), "session file", codes=(3,))
-    refused(cli(*other.serve("--once")), "another session", codes=(4,))
+    cli(*other.serve("--once"))  # rubbish counts as not there
+    assert cli("session", "status", tmp_path / "place").exit_code == 0
 
 
 def test_what_does_not_go_together(cli, tmp_path, apart, features):
