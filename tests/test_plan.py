@@ -61,15 +61,8 @@ def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(rows, c
     assert len(ours[0]) >= 4
 
 
-def level(array, number):
-    """What makes a part of a level of sums: it adds up so many files of the level below."""
-    first = number * array.fan_in
-    return array.steps(number, first, min(first + array.fan_in, array.below.count) - 1)
-
-
 @pytest.mark.parametrize("held_out", [0, 0.4])
 def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
-    """All at once, and by a tree: five parts, then three sums of two of them, then two."""
     clients = tmp_path / "clients.h5"
     afltool.partition(road.train, clients, scheme="iid", clients=9, held_out=held_out)
     inputs = {"features": road.train, "partition": clients, "head": road.head0}
@@ -77,22 +70,16 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
     options = stage.options(sum=True, held_out=held)
     whole = Step(stage, options, inputs, tmp_path / "whole.h5")
     parts = whole.parts(5, tmp_path / "parts")
-    above = parts.above(2, tmp_path / "above")
-    top = above.above(2, tmp_path / "top")
-    assert (above.count, top.count) == (3, 2)
-    each = [step for number in range(5) for step in parts.steps(number)]
-    sums = [step for one in (above, top) for k in range(one.count) for step in level(one, k)]
-    for step in (*each, *sums, whole):
+    for step in (*map(parts.step, range(5)), whole):
         step.make()
     there = [read_header(path) for path in whole.results()]
     assert len(there) == 1 + bool(held_out)
-    for joined in (parts.joined(), top.joined(0, 1)):
-        again = [replace(step, out=tmp_path / f"{k}.h5") for k, step in enumerate(joined)]
-        for one, step in zip(there, again, strict=True):
-            other = read_header(step.make(overwrite=True))
-            assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"]), (
-                "so the one is up to date where the other is wanted"
-            )
+    again = [replace(step, out=tmp_path / f"{k}.h5") for k, step in enumerate(parts.joined())]
+    for one, step in zip(there, again, strict=True):
+        other = read_header(step.make(overwrite=True))
+        assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"]), (
+            "so the one is up to date where the other is wanted"
+        )
 
 
 def test_parts_of_features_are_joined_to_the_whole(tmp_path):
@@ -100,7 +87,7 @@ def test_parts_of_features_are_joined_to_the_whole(tmp_path):
     whole = features(replace(config.extract, image_size=32), "test", tmp_path / "whole.h5")
     parts = whole.parts(2, tmp_path / "parts")
     for number in range(2):
-        [step] = parts.steps(number)
+        step = parts.step(number)
         assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
         step.make()
     [joined] = parts.joined()

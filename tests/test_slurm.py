@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ memory = "64G"
 RUNS = {
     "images": [
         *["--backbone", "resnet18", "--data", "cifar100", "--clients", 10_000, "--head", "linear"],
-        *["--ridge", "auto", "--gpus", 1, "--shards", 32, "--at-once", 16, "--fan-in", 8],
+        *["--ridge", "auto", "--gpus", 1, "--shards", 32, "--at-once", 16],
         *["--clients-per-task", 100],
     ],
     "rounds": [
@@ -103,17 +102,12 @@ def test_the_scripts_are_these_line_by_line(name, road, cli, tmp_path, monkeypat
     assert not Path("/scratch/run").exists()
 
 
-@given(st.integers(1, 20_000), st.integers(1, 200), st.integers(2, 64))
-def test_the_tree_has_logarithmic_depth_and_every_task_at_most_fan_in_files(clients, each, fan_in):
+@given(st.integers(1, 20_000), st.integers(1, 200))
+def test_every_task_has_at_most_so_many_clients_and_no_task_is_too_many(clients, each):
     config = RunConfig(data="digits", backbone="resnet18", clients=clients)
-    site = Site(clients_per_task=each, fan_in=fan_in)
-    planned = jobs(config, site)
-    sizes = [job.tasks for job in planned if job.tasks and job.stage != "extract"]
-    assert sizes[0] * each >= clients > (sizes[0] - 1) * each
-    for below, above in pairwise(sizes):
-        assert above * fan_in >= below > (above - 1) * fan_in
-    assert sizes[-1] <= fan_in
-    assert fan_in ** (len(sizes) - 1) <= max(1, sizes[0] * fan_in), "no level too many"
+    planned = jobs(config, Site(clients_per_task=each))
+    [tasks] = [job.tasks for job in planned if job.stage == "local-stats"]
+    assert tasks * each >= clients > (tasks - 1) * each
     assert len({s.name for s in planned}) == len(planned)
 
 
@@ -140,7 +134,7 @@ def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
         ("acount = 'a'", r"'acount' is no option of a site; did you mean 'account'"),
         ("cpus = 'two'", r"cpus takes a whole number; found 'two'"),
         ("cpus = 0", r"--cpus is 1 to 10.6; found 0"),
-        ("fan-in = 1", r"--fan-in is 2 to 10.6; found 1"),
+        ("fan-in = 16", r"'fan-in' is no option of a site"),
         ("time = 'long'", r"--time is like 90, 01:30:00 or 2-12:00, and above 0; found 'long'"),
         ("[solve]\nmemory = 'lots'", r"--memory is like 4000M or 4G, and above 0; found 'lots'"),
         ("[slove]\nmemory = '4G'", r"\[slove\] is not a stage"),
@@ -201,9 +195,8 @@ def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_pat
     assert {p: p.read_text() for p in script.parent.glob("*.sh")} == before
     with pytest.raises(OutputExistsError, match=r"run\.toml is of a run with other options: alpha"):
         slurm.prepare(run_of(road, alpha=7.0), Site(), at)
-    slurm.prepare(run_of(road), Site(clients_per_task=1, fan_in=2, time="5"), at)
+    slurm.prepare(run_of(road), Site(clients_per_task=1, time="5"), at)
     assert "--time=5" in (at / "slurm" / "05-solve.sh").read_text()
-    assert (at / "slurm" / "04-aggregate-2.sh").exists()
     slurm.prepare(run_of(road), Site(), at)
     assert {p.name for p in script.parent.glob("*.sh")} == {p.name for p in before}
 
@@ -265,7 +258,7 @@ def test_a_job_without_a_ridge_says_the_command_that_goes_on(job, tmp_path):
 def test_wrong_options_are_refused_before_anything_is_written(road, cli, tmp_path):
     args = ["--train-features", road.train, "--test-features", road.test, "-o", tmp_path / "run"]
     assert cli("slurm", *args, "--print", "--submit").exit_code == 2
-    assert cli("slurm", *args, "--fan-in", 1).exit_code == 2
+    assert cli("slurm", *args, "--fan-in", 16).exit_code == 2
     assert cli("slurm", *args, "--head", "safle", "--buckets", 1).exit_code == 2
     assert not list(tmp_path.glob("run/slurm/*.sh"))
 
@@ -338,7 +331,7 @@ def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
     hostile(
         run / "slurm" / "04-local-stats.sh", "1", SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_JOB_ID="7"
     )
-    parts = run / "slurm" / "parts" / "round-1" / "level-0-of-2"
+    parts = run / "slurm" / "parts" / "round-1" / "sums-of-2"
     assert hostile.told("afltool") == [[
         "--summary", "local-stats", str(run / "01-features-train.h5"),
         "--partition", str(run / "02-clients.h5"), "--head", str(at / f"{NAME}.h5"),
@@ -455,7 +448,7 @@ def job(road, tmp_path):
     ):
         (stub / name).write_text(text)
         (stub / name).chmod(0o755)
-    slurm.prepare(run_of(road, held_out=0.2), Site(clients_per_task=2, fan_in=2), tmp_path / "run")
+    slurm.prepare(run_of(road, held_out=0.2), Site(clients_per_task=2), tmp_path / "run")
     environment = {
         **os.environ, "PATH": f"{stub}:{os.environ['PATH']}", "STUB": str(stub),
         "SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1",
@@ -476,12 +469,11 @@ def job(road, tmp_path):
 
 
 def test_a_task_calls_its_stages_with_its_part(job, tmp_path):
-    assert job("04-aggregate-1").wait() == 0
+    assert job("04-aggregate").wait() == 0
     parts = tmp_path / "run" / "slurm" / "parts" / "round-1"
     assert job.said("calls") == [
-        f"--summary aggregate {parts}/held-level-0-of-3/2.h5 "
-        f"-o {parts}/held-level-1-of-3-by-2/1.h5",
-        f"--summary aggregate {parts}/level-0-of-3/2.h5 -o {parts}/level-1-of-3-by-2/1.h5",
+        f"--summary aggregate {parts}/held-sums-of-3 -o {parts.parents[2]}/04-held-out.h5",
+        f"--summary aggregate {parts}/sums-of-3 -o {parts.parents[2]}/04-total.h5",
     ]
 
 
@@ -571,10 +563,10 @@ def _numbers(array: str) -> list[int]:
 
 @pytest.mark.slow
 def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road, tmp_path):
-    """Two rounds and a tree: equal digests; `run` finds everything done, and nothing is missing."""
+    """Two rounds: equal digests; `run` finds everything done, and nothing is missing."""
     config = run_of(road, head="safle", experts=4, group_size=2, buckets=4)
     at, queue = tmp_path / "run", StandIn(tmp_path / "queue")
-    script = slurm.prepare(config, Site(clients_per_task=3, fan_in=2), at)
+    script = slurm.prepare(config, Site(clients_per_task=3), at)
     queue.submit(script)
     queue.work()
     laptop = afltool.run(config, tmp_path / "laptop")
@@ -598,10 +590,10 @@ def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road
     assert len(queue.jobs()) == before
     (at / "04-total-2.h5").unlink()
     (at / "05-head-2.h5").unlink()
-    (at / "slurm/parts/round-2/level-0-of-2/1.h5").unlink()
+    (at / "slurm/parts/round-2/sums-of-2/1.h5").unlink()
     queue.submit(script)
     new = [re.sub(r"\s+", " ", job) for job in queue.jobs()[before:]]
-    assert len(new) == 3, "a task of the clients, the top of the tree, the solve"
+    assert len(new) == 3, "a task of the clients, their sum, the solve"
     assert "--array=1 04-local-stats.sh 2" in new[0]
     assert f"--dependency=afterok:{before + 1} " in new[1]
 

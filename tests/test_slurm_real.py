@@ -31,7 +31,7 @@ from afltool.plans.config import RunConfig
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["--clients-per-task", 4, "--fan-in", 4, "--warn", 10, "--memory", "500M"]
+SMALL = ["--clients-per-task", 4, "--warn", 10, "--memory", "500M"]
 MEMORY_MB = 250  # of every task of the run with 1,000 clients × 512 features
 
 

@@ -273,7 +273,7 @@ def test_other_folders_are_refused(tmp_path, cli):
 def jobs(road, tmp_path):
     """A Slurm run whose files are all there, with jobs that squeue may be asked for."""
     at = afltool.run(config(road, held_out=0.2), tmp_path / "run")
-    slurm.prepare(config(road, held_out=0.2), Site(clients_per_task=2, fan_in=2), at)
+    slurm.prepare(config(road, held_out=0.2), Site(clients_per_task=2), at)
     (at / "slurm" / "jobs").mkdir()
     for name in ("04-local-stats", "05-solve"):
         (at / "slurm" / "jobs" / f"{name}-1").write_text("7\n²\nx\n" + "9" * 5000 + "\n")

@@ -66,7 +66,7 @@ def runs_by_name(paths: list[Path]) -> tuple[dict[tuple[str, ...], list[Path]], 
     return named(paths)
 
 
-_OF_RUNS = {"shards", "clients_per_task", "fan_in"}  # of a site: they divide the jobs of one run
+_OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of one run
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 
 

@@ -9,7 +9,7 @@ compared by structure before they are made, and by recipe when their inputs are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,7 @@ class Step:
     """One stage with everything that it needs.
 
     Attributes:
-        inputs: by role a step, parts of one, or a file that is there.
+        inputs: by role a step, or files that are there.
         out: its result; None for features that stay in their store.
         head_options: options of a head, beside those of the stage.
         label: what a run calls it; by default the name of the stage.
@@ -43,7 +43,7 @@ class Step:
 
     stage: Stage
     options: Options = field(default_factory=Options)
-    inputs: Mapping[str, Step | Numbered | Input] = field(default_factory=dict)
+    inputs: Mapping[str, Step | Input] = field(default_factory=dict)
     out: Path | None = None
     head_options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
@@ -103,54 +103,31 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """The files ``folder``/I.h5 of parts; a script has variables for ``first`` and ``last``."""
-
-    folder: Path
-    first: Any
-    last: Any
-
-
-@dataclass(frozen=True)
 class Array:
     """Parts of a step that may be made at the same time: part I of ``count`` is ``folder``/I.h5.
 
-    They are ``cut`` from the step, or each puts together ``fan_in`` parts ``below``. Where the step
-    sums up held-out clients, each has such a sum, too, in a folder beside.
+    Where the step sums up held-out clients, each part has such a sum, too, in a folder beside.
     """
 
     whole: Step
     cut: Parts
     folder: Path
     count: int
-    fan_in: int = 0
-    below: Array | None = None
 
-    def above(self, fan_in: int, folder: Path) -> Array:
-        """The next level of a tree."""
-        return replace(
-            self, folder=folder, count=-(-self.count // fan_in), fan_in=fan_in, below=self
-        )
-
-    def steps(self, number: Any, *which: Any) -> list[Step]:
-        """What makes a part; ``which``: the first and the last part below that it puts together."""
+    def step(self, number: Any) -> Step:
+        """What makes a part."""
         outs = [folder / f"{number}.h5" for folder in self._folders()]
-        if self.below is not None:
-            return self.below.joined(*which, outs=outs)
         how: dict[str, Any] = {self.cut.option: Part(number, self.count)}
         how |= {"held_out": outs[0]} if len(outs) > 1 else {}
-        return [replace(self.whole, options=replace(self.whole.options, **how), out=outs[-1])]
+        return replace(self.whole, options=replace(self.whole.options, **how), out=outs[-1])
 
-    def joined(self, *which: Any, outs: Sequence[Path] = ()) -> list[Step]:
-        """What puts all parts together, or the first to the last of ``which``.
-
-        The results are those of the step itself, or go to ``outs``.
-        """
-        stage, steps = STAGES[self.cut.joined_by], []
-        for folder, out in zip(self._folders(), outs or self.whole.results(), strict=True):
-            files = Numbered(folder, *which) if which else (folder,)
-            steps.append(Step(stage, stage.options(), {self.cut.role: files}, out))
-        return steps
+    def joined(self) -> list[Step]:
+        """What puts the parts together: the results are those of the step itself."""
+        stage = STAGES[self.cut.joined_by]
+        return [
+            Step(stage, stage.options(), {self.cut.role: (folder,)}, out)
+            for folder, out in zip(self._folders(), self.whole.results(), strict=True)
+        ]
 
     def _folders(self) -> list[Path]:
         """Where the parts lie of each of the step's results."""
@@ -164,16 +141,14 @@ def linking(label: str, kind: str, given: Path, place: Path) -> Step:
     return Step(stage, inputs={"file": given}, out=place, label=label)
 
 
-def _file(one: Step | Numbered | Input) -> Input:
+def _file(one: Step | Input) -> Input:
     if isinstance(one, Step):
         assert one.out is not None, f"{one.name} has no file of its own"
         return one.out
-    if isinstance(one, Numbered):
-        return tuple(one.folder / f"{i}.h5" for i in range(one.first, one.last + 1))
     return one
 
 
-def _key(one: Step | Numbered | Input) -> Any:
+def _key(one: Step | Input) -> Any:
     return one.key() if isinstance(one, Step) else str(one)
 
 

@@ -9,10 +9,3 @@ of_round() {
     parts=$RUN/§{parts}
 }
 
-# files FOLDER FIRST LAST: the parts of these numbers, in the array "files".
-files() {
-    local i
-    files=()
-    for i in $(seq "$2" "$3"); do files+=("$1/$i.h5"); done
-}
-

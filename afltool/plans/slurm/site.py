@@ -41,9 +41,6 @@ class Site(Options):
     clients_per_task: int = option(
         50, "clients of a local-stats task", at_least=1, at_most=MOST, common=True
     )
-    fan_in: int = option(
-        16, "partial sums that an aggregate task adds up", at_least=2, at_most=MOST
-    )
     at_once: int | None = option(
         None, "most tasks of an array that run at the same time", at_least=1, at_most=MOST
     )

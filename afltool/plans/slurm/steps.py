@@ -1,9 +1,8 @@
 """A plan as jobs: which command each script calls, and which file it makes.
 
 The steps are those of `plans.plan`. What is Slurm's own is here: a step whose stage can be cut into
-parts is an array, and parts of sums are added up by a tree of arrays. Paths are those of
-`plans.layout`, as the scripts' variables name them (`_ROUNDS` in scripts.py); files that only jobs
-read lie in slurm/parts.
+parts is an array, and a job puts the parts together. Paths are those of `plans.layout`, as the
+scripts' variables name them (rounds.sh); files that only jobs read lie in slurm/parts.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ...stages.stage import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
-from ..plan import LINK, Array, Numbered, Step, first_steps, last_steps, round_steps
+from ..plan import LINK, Array, Step, first_steps, last_steps, round_steps
 from .quoting import quoted
 from .site import Site
 
@@ -112,33 +111,30 @@ class _Jobs:
         about = f"Images of the {split} split → features; task I is shard I of {shards}."
         joining, merged = "The shards → one file of features.", Path(str(step.out)).name
         return [
-            Job(f"01-extract-{split}", "extract", about, _calls(parts.steps(ME)), place, shards),
+            Job(f"01-extract-{split}", "extract", about, _call(parts.step(ME)), place, shards),
             Job(f"01-merge-{split}", "merge", joining, _calls(parts.joined()), merged),
         ]
 
     def sums(self, step: Step) -> list[Job]:
-        """An array over parts of the clients, and levels of sums until one task adds up the rest.
+        """An array over parts of the clients, and the job that adds up their sums.
 
-        The name of a level's folder has the shape of this tree, so that trees do not mix.
+        The folder of the parts has their number in its name, so that other parts do not mix in.
         """
         clients = round(client_count(self.config) * self.config.local_stats.participation)
-        tasks, fan_in = max(1, -(-clients // self.site.clients_per_task)), self.site.fan_in
-        parts = step.parts(tasks, Bash("$parts") / f"level-0-of-{tasks}")
+        tasks = max(1, -(-clients // self.site.clients_per_task))
+        parts = step.parts(tasks, Bash("$parts") / f"sums-of-{tasks}")
         if self.config.own.keep_clients:
             return [self.each(step, parts)]
         about = f"Statistics of the clients' rows; task I sums part I of {tasks} of the clients."
-        jobs = [_of_level("04-local-stats", about, parts, parts.steps(ME))]
-        while parts.count > fan_in:
-            level = f"level-{len(jobs)}-of-{tasks}-by-{fan_in}"
-            parts = parts.above(fan_in, Bash("$parts") / level)
-            jobs.append(_sums_of_sums(f"04-aggregate-{len(jobs)}", parts))
-        about = "The top of the tree: the sum over all clients."
-        body = _calls(parts.joined(0, parts.count - 1))
-        return [*jobs, Job("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)]
+        place, adding = _PARTS + parts.folder.name, OUTPUTS["aggregate"][1]
+        return [
+            Job("04-local-stats", "local-stats", about, _call(parts.step(ME)), place, tasks),
+            Job("04-aggregate", "aggregate", adding, _calls(parts.joined()), RunFolder.TOTAL),
+        ]
 
     def each(self, step: Step, parts: Array) -> Job:
         """One file a client, which are added up one after another as `run --keep-clients` does."""
-        [part], tasks = parts.steps(ME), parts.count
+        part, tasks = parts.step(ME), parts.count
         place = f"done-of-{tasks}"
         body = _call(replace(part, out=step.out))
         body += f'\nmkdir -p "$parts/{place}" && touch "$parts/{place}/{ME}{DONE}"'
@@ -180,36 +176,12 @@ advice="what is done is kept: afltool slurm ${RUN@Q}/run.toml -o ${RUN@Q} --ridg
 """
 
 
-def _sums_of_sums(name: str, parts: Array) -> Job:
-    """An array whose tasks add up so many files of the level below."""
-    assert parts.below is not None
-    fan_in, below = parts.fan_in, parts.below.count
-    end, last = below - 1, f"first + {fan_in - 1}"
-    which = f"first=$(({ME[1:]} * {fan_in}))\nlast=$(({last} < {end} ? {last} : {end}))\n"
-    about = f"A level of the tree of sums: task I adds up {fan_in} of the {below} files below."
-    return _of_level(name, about, parts, parts.steps(ME, '"$first"', '"$last"'), which)
-
-
-def _of_level(name: str, about: str, parts: Array, steps: list[Step], before: str = "") -> Job:
-    """An array whose files only jobs of this round read."""
-    place = _PARTS + parts.folder.name
-    return Job(name, steps[0].stage.name, about, before + _calls(steps), place, parts.count)
-
-
 def _calls(steps: Iterable[Step]) -> str:
     return "\n".join(map(_call, steps))
 
 
 def _call(step: Step, after: Iterable[str] = ()) -> str:
-    """``stage NAME WORDS… -o OUT``, broken into lines; ``after``: words behind -o.
-
-    A function of the scripts names numbered files first.
-    """
-    files = ""
-    for role, one in step.inputs.items():
-        if isinstance(one, Numbered):
-            files = f'files "{one.folder}" {one.first} {one.last}\n'
-            step = replace(step, inputs={**step.inputs, role: (Bash("${files[@]}"),)})
+    """``stage NAME WORDS… -o OUT``, broken into lines; ``after``: words behind -o."""
     lines, line = [], f"stage {step.stage.name}"
     words = (f"{name} {'' if value is None else _text(value)}" for name, value in step.words())
     for word in [*map(str.strip, words), f"-o {_text(step.out)}", *after]:
@@ -217,7 +189,7 @@ def _call(step: Step, after: Iterable[str] = ()) -> str:
             lines.append(line)
             line = "   "
         line += f" {word}"
-    return files + " \\\n".join([*lines, line])
+    return " \\\n".join([*lines, line])
 
 
 def _text(value: Any) -> str:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The top of the tree: the sum over all clients.
+# The sum over all clients.
 #SBATCH --job-name=04-aggregate
 #SBATCH --output=/scratch/run/slurm/log/%x-%j.log
 #SBATCH --open-mode=append
@@ -14,5 +14,4 @@
 source /scratch/run/slurm/common.sh
 of_round "${1:-1}"
 
-files "$parts/level-2-of-100-by-8" 0 1
-stage aggregate "${files[@]}" -o "$total"
+stage aggregate "$parts/sums-of-100" -o "$total"

@@ -15,4 +15,4 @@ source /scratch/run/slurm/common.sh
 of_round "${1:-1}"
 
 stage local-stats "$RUN/01-features-train.h5" --partition "$RUN/02-clients.h5" --head "$head" \
-    --sum --only "$SLURM_ARRAY_TASK_ID/100" -o "$parts/level-0-of-100/$SLURM_ARRAY_TASK_ID.h5"
+    --sum --only "$SLURM_ARRAY_TASK_ID/100" -o "$parts/sums-of-100/$SLURM_ARRAY_TASK_ID.h5"

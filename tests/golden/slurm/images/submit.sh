@@ -73,9 +73,7 @@ if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; the
 fi
 job=''
 if [ ! -e "$total" ]; then
-    many 04-local-stats "$clients" "$parts/level-0-of-100" 100 "%16" .h5
-    many 04-aggregate-1 "$job" "$parts/level-1-of-100-by-8" 13 "%16" .h5
-    many 04-aggregate-2 "$job" "$parts/level-2-of-100-by-8" 2 "%16" .h5
+    many 04-local-stats "$clients" "$parts/sums-of-100" 100 "%16" .h5
     one 04-aggregate "$job" "$total"
 fi
 one 05-solve "$job" "$solved"

@@ -14,13 +14,6 @@ of_round() {
     parts=$RUN/slurm/parts/round-$1
 }
 
-# files FOLDER FIRST LAST: the parts of these numbers, in the array "files".
-files() {
-    local i
-    files=()
-    for i in $(seq "$2" "$3"); do files+=("$1/$i.h5"); done
-}
-
 # stage NAME OPTIONS…: a command of afltool, in a process that signals to the job are passed on to.
 # Slurm sends SIGUSR1 before the time limit, SIGTERM at scancel: the command ends with exit code 75
 # and what it has finished is kept. Its last line is one of JSON: seconds, peak memory, exit code.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The top of the tree: the sum over all clients.
+# The sum over all clients.
 #SBATCH --job-name=04-aggregate
 #SBATCH --output=/scratch/run/slurm/log/%x-%j.log
 #SBATCH --open-mode=append
@@ -12,7 +12,5 @@
 source /scratch/run/slurm/common.sh
 of_round "${1:-1}"
 
-files "$parts/held-level-0-of-2" 0 1
-stage aggregate "${files[@]}" -o "$held_out"
-files "$parts/level-0-of-2" 0 1
-stage aggregate "${files[@]}" -o "$total"
+stage aggregate "$parts/held-sums-of-2" -o "$held_out"
+stage aggregate "$parts/sums-of-2" -o "$total"

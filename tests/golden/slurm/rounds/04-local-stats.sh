@@ -14,5 +14,5 @@ of_round "${1:-1}"
 
 stage local-stats "$RUN/01-features-train.h5" --partition "$RUN/02-clients.h5" --head "$head" \
     --participation 0.5 --participation-seed 0 --sum \
-    --held-out "$parts/held-level-0-of-2/$SLURM_ARRAY_TASK_ID.h5" --cache /scratch/cache \
-    --only "$SLURM_ARRAY_TASK_ID/2" -o "$parts/level-0-of-2/$SLURM_ARRAY_TASK_ID.h5"
+    --held-out "$parts/held-sums-of-2/$SLURM_ARRAY_TASK_ID.h5" --cache /scratch/cache \
+    --only "$SLURM_ARRAY_TASK_ID/2" -o "$parts/sums-of-2/$SLURM_ARRAY_TASK_ID.h5"

@@ -63,7 +63,7 @@ if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; the
 fi
 job=''
 if [ ! -e "$total" ]; then
-    many 04-local-stats "$clients" "$parts/level-0-of-2" 2 "" .h5
+    many 04-local-stats "$clients" "$parts/sums-of-2" 2 "" .h5
     one 04-aggregate "$job" "$total"
 fi
 one 05-solve "$job" "$solved"
