@@ -427,7 +427,6 @@ def baseline(
     test: str | Path,
     preset: str | None = ...,
     threads: int | None = ...,
-    stack: int | None = ...,
     settings: Mapping[str, Any] | None = ...,
     overwrite: bool = ...,
 ) -> Path: ...

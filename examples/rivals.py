@@ -5,7 +5,7 @@
 
 Rows are dealt by a Dirichlet distribution (α = 0.1, 100 clients). A tenth of the clients is held
 out and trains nothing, neither for a rival nor for a head. Every rival runs at the papers' learning
-rate and at one that the held-out clients choose (once, with seed 0, by --lr auto); its accuracies
+rate and at the one of seven that the held-out clients choose (once, with seed 0); its accuracies
 are those of the last round, of the round that held-out clients like best, and of the best round on
 the test rows, which is the papers' rule. Held-out clients also choose the analytic heads' ridge,
 layers and rounds. A seed is that of the partition and of all that is drawn.
@@ -25,7 +25,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ import numpy as np
 import pandas as pd
 
 import afltool
+from afltool.errors import NumericalError
 
 Options = dict[str, Any]
 
@@ -70,6 +72,9 @@ HEADS: list[tuple[str, str, Options]] = [
 ]
 ONE_SHOT = ("fedlpa", "fedfisher")
 RATES = ("papers'", "chosen")
+# Multiples of the rate 2C/λ_max, at which steps begin to oscillate at W = 0. Some are above 1: the
+# curvature of well classified rows vanishes, and batches are smaller than the gram of λ_max.
+TRIED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SHOWN = {
     "last": "last round",
     "held_out": "by held-out clients",
@@ -89,6 +94,10 @@ class Plan:
     seeds: int
     clients: int
     alpha: float
+
+    @property
+    def classes(self) -> int:
+        return len(afltool.info(self.train)["classes"])
 
     def partition(self, seed: int) -> Path:
         return afltool.partition(
@@ -111,19 +120,30 @@ def rival(plan: Plan, title: str, method: str, given: Options, rate: str, seed: 
         settings["rounds"] = plan.rounds
     if method == "local":
         settings["every"] = plan.rounds  # all clients' heads are measured at the end alone
-    if rate == "chosen":
-        settings["lr"] = "auto" if seed == 0 else chosen_rate(plan, title)
-        settings["lr_rounds"] = 1 if method in ONE_SHOT else plan.lr_rounds
     preset = "deepafl" if method in ("fedlpa", "fedawa") else "afl"
-    return afltool.baseline(
-        method, plan.train, plan.cell(title, rate, seed), partition=plan.partition(seed),
-        test=plan.test, preset=preset, settings=settings,
-    )  # fmt: skip
+
+    def made(name: object, **more: Any) -> Path:
+        return afltool.baseline(
+            method, plan.train, plan.cell(title, name, seed), partition=plan.partition(seed),
+            test=plan.test, preset=preset, settings={**settings, **more},
+        )  # fmt: skip
+
+    if rate == "chosen" and seed:
+        return made(rate, lr=read(plan.cell(title, rate, 0) / "summary.json")["settings"]["lr"])
+    return made(rate, lr=chosen_rate(plan, method, made)) if rate == "chosen" else made(rate)
 
 
-def chosen_rate(plan: Plan, title: str) -> float:
-    """What the held-out clients of seed 0 have chosen."""
-    return float(read(plan.cell(title, "chosen", 0) / "summary.json")["settings"]["lr"])
+def chosen_rate(plan: Plan, method: str, made: Callable[..., Path]) -> float:
+    """The rate with the best accuracy on held-out clients; of equal ones the smallest."""
+    rounds = 1 if method in ONE_SHOT else plan.lr_rounds
+    short = {"rounds": rounds, "every": 1}
+    edge = 2 * plan.classes / read(made("papers'") / "summary.json")["largest_curvature"]
+    found = {}
+    for rate in (float(f"{share * edge:.2g}") for share in TRIED):
+        with suppress(NumericalError):  # it diverges
+            told = read(made(f"rate {rate:g}", lr=rate, **short) / "summary.json")["accuracies"]
+            found[rate] = told["best_by_held_out_clients"]["held_out_top1"]
+    return max(found, key=lambda rate: (found[rate], -rate))
 
 
 def row_of_rival(title: str, rate: str, seed: int, folder: Path) -> dict[str, Any]:

@@ -121,9 +121,9 @@ def test_the_largest_curvature_is_that_of_the_gram():
 # ------------------------------------------------------------ again, elsewhere, interrupted
 
 
-def test_threads_and_stacks_give_the_same_digest(road, tmp_path, cli):
+def test_threads_give_the_same_digest(road, tmp_path, cli):
     found = set()
-    for number, more in enumerate((["1"], ["3", "--stack", "1"], ["7"])):
+    for number, more in enumerate((["1"], ["3"], ["7"])):
         out = tmp_path / str(number)
         assert cli(*arguments(road, "feddyn", out, "--threads", *more)).exit_code == 0
         found.add(digest(out))
@@ -156,7 +156,6 @@ def test_a_file_of_somebody_else_is_not_replaced(road, tmp_path, cli):
     others = {
         "summary.json": b"{}",
         "rounds.csv": b"round,winner\n1,me\n",
-        "learning-rates.json": b'{"mine": 1}',
         "head-held-out.h5": road.head.read_bytes(),
         "head.h5": road.head.read_bytes(),
         "checkpoint.h5": road.train.read_bytes(),
@@ -234,45 +233,12 @@ def test_checkpoints_are_written_while_it_runs(road, tmp_path, monkeypatch, watc
     assert digest(tmp_path / "parts") == digest(whole)
 
 
-# ------------------------------------------------------------ learning rates and presets
+# ------------------------------------------------------------ presets
 
 
-def test_the_learning_rate_is_chosen_by_held_out_clients(road, held_out, tmp_path, cli):
-    out = tmp_path / "run"
-    done = cli(*arguments(road, "fedavg", out, "--lr", "auto", "--lr-rounds", "3",
-                          partition=held_out))  # fmt: skip
-    assert done.exit_code == 0, done.stderr
-    found = summary(out)
-    tried = found["rates_tried"]
-    assert len(tried) == 7
-    best = max(one["held_out_top1"] for one in tried)
-    assert found["settings"]["lr"] in [t["lr"] for t in tried if t["held_out_top1"] == best]
-    assert not (out / "learning-rates.json").exists()
-    again = tmp_path / "again"
-    given = {"lr": found["settings"]["lr"], "rounds": 5}
-    afltool.baseline(
-        "fedavg", road.train, again, partition=held_out, test=road.test, settings=given
-    )
-    assert digest(again) == digest(out)
-
-
-def test_rates_that_were_tried_are_kept(road, held_out, tmp_path, watched):
-    given = {"partition": held_out, "test": road.test}
-    given["settings"] = {"rounds": 4, "lr": "auto", "lr_rounds": 2}
-    whole = afltool.baseline("fedavg", road.train, tmp_path / "whole", **given)
-    with watched.stopped_at(3):
-        afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)
-    kept = json.loads((tmp_path / "parts" / "learning-rates.json").read_text())["rates"]
-    assert len(kept) == 3
-    afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)
-    assert summary(tmp_path / "parts")["rates_tried"] == summary(whole)["rates_tried"]
-    assert digest(tmp_path / "parts") == digest(whole)
-
-
-def test_a_rate_cannot_be_chosen_without_held_out_clients(road, tmp_path, cli):
-    done = cli(*arguments(road, "fedavg", tmp_path / "run", "--lr", "auto"))
-    assert done.exit_code == 2
-    assert "--held-out 0.1" in done.stderr
+@pytest.mark.parametrize("more", [("--lr", "auto"), ("--lr-rounds", 3), ("--stack", 4)])
+def test_rates_are_given_and_not_searched(more, road, tmp_path, cli):
+    assert cli(*arguments(road, "fedavg", tmp_path / "run", *more)).exit_code == 2
 
 
 def test_presets_are_the_papers_and_what_is_given_wins():

@@ -359,7 +359,7 @@ def test_an_option_that_no_method_has_is_refused_first(text, how, described, cli
         ('head = ["linear", "nowhere.h5"]', 3, "nowhere.h5"),
         ('head = "safle"\nbuckets = [4, 1]', 2, "--buckets is 2 to 256; found 1"),
         ('head = "linear"\nclients = 2\n[[x]]\npartition = "nowhere.h5"', 2, "--clients is for"),
-        ('baseline = "fedavg"\nlr = "auto"', 2, "--lr auto chooses by held-out clients"),
+        ('baseline = "fedavg"\nlr = "auto"', 2, "--lr takes a number; found 'auto'"),
         ('test-features = "nowhere.h5"', 3, "nowhere.h5"),
         ('baseline = "fedavg"\ntest-features = "nowhere.h5"', 3, "nowhere.h5"),
     ],

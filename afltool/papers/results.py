@@ -227,7 +227,7 @@ def _now(cell: Cell) -> dict[str, Any]:
     """The options that decide the result, as the program resolves them now; no paths."""
     if cell.method is not None:
         settings = made_settings(cell.method, cell.settings).as_dict()
-        return {k: plain(v) for k, v in settings.items() if v != "auto"}
+        return {k: plain(v) for k, v in settings.items()}
     return {
         name: value
         for name, value in resolved(cell).items()

@@ -68,8 +68,6 @@ def _print(summary: dict[str, Any]) -> None:
     facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
     seconds = f"clients {summary['client_seconds']:.1f}, server {summary['server_seconds']:.1f}"
     facts.append(("processor seconds", seconds))
-    if summary["rates_tried"]:
-        facts.append(("learning rate", f"{summary['settings']['lr']:g}, by held-out clients"))
     tell_facts(facts, summary["rounds"])
 
 

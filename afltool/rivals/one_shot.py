@@ -27,7 +27,7 @@ class CurvatureSettings(Settings):
     """Options of methods that merge heads once, by their curvature."""
 
     rounds: int = option(1, "one: the method has a single round", at_least=1, at_most=1)
-    lr: str | float = option(0.01, "learning rate η of the clients, or auto", above=0)
+    lr: float = option(0.01, "learning rate η of the clients", above=0)
     momentum: float = option(0.9, "momentum of the local descent", at_least=0, below=1)
     epochs: int = option(50, "local epochs", at_least=1, at_most=MOST)
     tolerance: float = option(

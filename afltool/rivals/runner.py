@@ -1,18 +1,17 @@
-"""The rounds of a baseline: draw participants, train, merge, measure; and its learning rate."""
+"""The rounds of a baseline: draw participants, train, merge, measure."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from .. import progress
-from ..errors import NumericalError, UsageError
+from ..errors import NumericalError
 from ..math.blas import length, unpack
 from ..math.gram import real_gram
 from ..values.names import Phase
@@ -148,7 +147,7 @@ class Run:
             rate = self.settings.rate(number)
             raise NumericalError(
                 f"round {number}: {bad} of {len(weights)} weights are not finite: the descent "
-                f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}, or --lr auto"
+                f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}"
             )
 
     def _measured(self, number: int) -> Round:
@@ -193,9 +192,6 @@ def _micro(seconds: float) -> float:
 
 
 ADDED_AT_ONCE = 8192  # rows whose products are added to the gram together
-# Multiples of the rate 2C/λ_max, at which steps begin to oscillate at W = 0. Some are above 1: the
-# curvature of well classified rows vanishes, and batches are smaller than the gram of λ_max.
-TRIED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 def curvature(clients: Clients, bias: bool) -> float:
@@ -221,42 +217,3 @@ def curvature(clients: Clients, bias: bool) -> float:
 def stability(rate: float, top: float, classes: int) -> float:
     """η λ_max / C: gradient descent on a linear head oscillates at W = 0 where it exceeds 2."""
     return rate * top / classes
-
-
-def choose_rate(
-    settings: Settings,
-    rates: list[float],
-    begin: Callable[[Settings], Run],
-    tried: Callable[[dict[str, Any]], None],
-    known: Sequence[dict[str, Any]] = (),
-) -> tuple[float, list[dict[str, Any]]]:
-    """The rate with the best accuracy on held-out clients in any round measured, and the table.
-
-    ``begin`` makes a run of given settings; ``tried`` is called after each rate; rates in ``known``
-    are not tried again. Of equal accuracies the smaller rate wins. Rates that diverge are skipped.
-    """
-    rounds = min(settings.rounds, settings.lr_rounds or max(10, settings.rounds // 5))
-    table = list(known)
-    for rate in rates[len(known) :]:
-        entry = {"lr": rate, **_tried(begin(replace(settings, lr=rate, rounds=rounds)), rounds)}
-        table.append(entry)
-        tried(entry)
-    good = [one for one in table if one["held_out_top1"] is not None]
-    if not good:
-        raise UsageError(
-            f"--lr auto: all rates from {rates[0]:g} to {rates[-1]:g} diverged within {rounds} "
-            "rounds; scale the features, or give a smaller --lr"
-        )
-    best = max(good, key=lambda one: (one["held_out_top1"], -one["lr"]))
-    return best["lr"], table
-
-
-def _tried(run: Run, rounds: int) -> dict[str, Any]:
-    try:
-        while run.round < rounds:
-            progress.stop_point()
-            run.advance()
-    except NumericalError:
-        return {"held_out_top1": None, "rounds": run.round}
-    shares = [one["held_out_top1"] for one in run.state.rounds if "held_out_top1" in one]
-    return {"held_out_top1": max(shares), "rounds": rounds}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,7 @@ class Settings(Options):
     """Options of every method; the module of a method adds its own options."""
 
     rounds: int = option(500, "rounds of communication R", at_least=1, at_most=MOST)
-    lr: str | float = option(
-        0.05,
-        "learning rate η of the clients; auto: chosen by the partition's held-out clients",
-        above=0,
-        examples=("auto", "0.05"),
-    )
-    lr_rounds: int | None = option(
-        None,
-        "rounds that --lr auto tries each rate for",
-        at_least=1,
-        at_most=MOST,
-        unset="a fifth of --rounds, at least 10",
-    )
+    lr: float = option(0.05, "learning rate η of the clients", above=0)
     lr_decay: float = option(1.0, "factor of η from round to round", above=0, at_most=1)
     epochs: int = option(1, "local epochs of a round", at_least=1, at_most=MOST)
     batch_size: int = option(
@@ -77,8 +64,6 @@ class Settings(Options):
     def check(self) -> None:
         if self.layers == 1 and self.hidden is not None:
             raise UsageError("--layers 1 has no hidden layer: leave --hidden out")
-        if isinstance(self.lr, str) and self.lr != "auto":
-            object.__setattr__(self, "lr", _rate(self.lr))
 
     def widths(self, dim: int, classes: int) -> tuple[int, ...]:
         """(d, h, …, C) of the classifier."""
@@ -87,29 +72,10 @@ class Settings(Options):
 
     def rate(self, round: int) -> float:
         """η of a round, counted from 1."""
-        return float(self.lr) * self.lr_decay ** (round - 1)
-
-    def check_rate(self, held_out: bool, partition: object) -> None:
-        """Refuse ``--lr auto`` where no client is held out."""
-        if self.lr == "auto" and not held_out:
-            raise UsageError(
-                f"--lr auto chooses by held-out clients, and {partition} has none: make it with "
-                "partition … --held-out 0.1, or give a number"
-            )
+        return self.lr * self.lr_decay ** (round - 1)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _rate(text: str) -> float:
-    """A learning rate that came as text."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = float("nan")
-    if not (isfinite(rate) and rate > 0):
-        raise UsageError(f"--lr is a number above 0, or auto; found {text!r}")
-    return rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,14 +95,6 @@ class BaselineOptions(Options):
         unset="one per core",
         in_result=False,
     )
-    stack: int | None = option(
-        None,
-        "clients trained in one product by each thread",
-        at_least=1,
-        at_most=4096,
-        unset="as many as a cache of 1 MB holds, at most 16",
-        in_result=False,
-    )
 
 
 class BaselineFolder:
@@ -147,5 +105,4 @@ class BaselineFolder:
     HELD_OUT_HEAD = "head-held-out.h5"
     ROUNDS = "rounds.csv"
     CHECKPOINT = "checkpoint.h5"
-    RATES = "learning-rates.json"  # those that --lr auto has tried so far
-    WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS, CHECKPOINT, RATES)
+    WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS, CHECKPOINT)

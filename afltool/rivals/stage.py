@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..files.features import Features, check_alike, open_features
 from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import save_head
 from ..files.outputs import check_output
-from ..files.own_files import check_own, is_rounds, is_summary, of_json
+from ..files.own_files import check_own, is_rounds, is_summary
 from ..files.partitions import partition_of
 from ..files.schema import versions
 from ..files.tables import write_json, write_records
@@ -43,14 +43,13 @@ from ..values.text import difference
 from . import METHODS, make_settings
 from .clients import Clients, dealt, tensor
 from .network import DenseLayers
-from .runner import TRIED, Measured, Round, Run, State, choose_rate, curvature, stability
+from .runner import Measured, Round, Run, State, curvature, stability
 from .settings import BaselineFolder, BaselineOptions, Settings
 
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
-CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES
+CHECKPOINT = BaselineFolder.CHECKPOINT
 OWN = {BaselineFolder.SUMMARY: is_summary, BaselineFolder.ROUNDS: is_rounds}
-OWN[RATES] = of_json({"recipe": str, "rates": list})
 
 
 def baseline(
@@ -64,8 +63,8 @@ def baseline(
 ) -> Path:
     """Train ``method`` (see `afltool.rivals`) and write the folder ``out``; returns it.
 
-    ``settings`` are the method's, such as ``{"rounds": 100, "lr": "auto"}``. The result depends
-    neither on ``threads`` nor on ``stack``; an interrupted run goes on to the same bits.
+    ``settings`` are the method's, such as ``{"rounds": 100, "lr": 0.1}``. The result does not
+    depend on ``threads``; an interrupted run goes on to the same bits.
     """
     need_torch(f"training of {method}")
     o, given = options, [("features", Files(), features), *of_options(options)]
@@ -98,7 +97,6 @@ class _Job:
     def __post_init__(self) -> None:
         self.partition = partition_of(self.rows, self.options.partition)
         self.threads = self.options.threads or cores.available()
-        self.how: dict[str, Any] = {"threads": self.threads, "stack": self.options.stack}
         self.begun = time.perf_counter()
 
     def recipe(self) -> dict[str, Any]:
@@ -116,15 +114,10 @@ class _Job:
         clients, held_out = self.federation()
         test = Measured(_tensor(self.test), self.test.labels)
         top = curvature(clients, not self.settings.no_bias)
-        rates: list[dict[str, Any]] = []
-        chosen = self.settings
-        if self.settings.lr == "auto":
-            rate, rates = self.rate(clients, held_out, top)
-            chosen = replace(self.settings, lr=rate)
-        run = Run(self.method, chosen, clients, test, held_out, **self.how)
+        run = Run(self.method, self.settings, clients, test, held_out, threads=self.threads)
         facts = self.facts(run, top)
         self.train(run)
-        self.write(run, {**facts, "rates_tried": rates})
+        self.write(run, facts)
 
     def federation(self) -> tuple[Clients, Measured | None]:
         """The clients that train, and the rows of those that are held out."""
@@ -138,32 +131,6 @@ class _Job:
             raise UsageError(f"{self.options.partition} leaves no client with rows to train on")
         held = np.sort(order[p.held_out[p.client]])
         return clients, Measured(X[tensor(held)], labels[held]) if len(held) else None
-
-    def rate(
-        self, clients: Clients, held_out: Measured | None, top: float
-    ) -> tuple[float, list[dict[str, Any]]]:
-        """η by held-out clients, and the table; rates tried before an interruption are kept."""
-        self.settings.check_rate(held_out is not None, self.options.partition)
-        place, made_by = self.out / RATES, canonical_json(self.recipe())
-        known = _kept_rates(place, made_by)
-
-        def begin(settings: Settings) -> Run:
-            return Run(self.method, settings, clients, None, held_out, **self.how)
-
-        edge = 2.0 * clients.classes / top
-        rates = [float(f"{share * edge:.2g}") for share in TRIED]
-        with progress.task("learning rate", len(rates), "rates", len(known)) as task:
-
-            def tried(entry: dict[str, Any]) -> None:
-                known.append(entry)
-                with distinct_files():  # a file of this run's own, written again and again
-                    write_json({"recipe": made_by, "rates": known}, place, overwrite=True)
-                top1 = entry["held_out_top1"]
-                text = "diverged" if top1 is None else f"{top1:.2%} of the held-out clients' rows"
-                log.info("baseline: η %g: %s", entry["lr"], text)
-                task.advance()
-
-            return choose_rate(self.settings, rates, begin, tried, list(known))
 
     def facts(self, run: Run, top: float) -> dict[str, Any]:
         """What is known before the first round, said on the way."""
@@ -225,8 +192,7 @@ class _Job:
         how: dict[str, Any] = {"report": report, "threads": self.threads}
         for name, head in solved.items():
             save_head(self.out / name, head, self.recipe(), context, **how)
-        for name in (CHECKPOINT, *([RATES] if self.settings.lr == "auto" else [])):
-            (self.out / name).unlink(missing_ok=True)
+        (self.out / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _tensor(rows: Features) -> Any:
@@ -250,15 +216,6 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
             "--overwrite"
         )
     return State.of({k: tensor(a) for k, a in arrays.items()}, header["rounds"])
-
-
-def _kept_rates(place: Path, made_by: str) -> list[dict[str, Any]]:
-    """Rates that an interrupted run of the same command has tried."""
-    try:
-        rates = json.loads(place.read_text(encoding="utf-8"))
-        return list(rates["rates"]) if rates["recipe"] == made_by else []
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 def head_of(network: DenseLayers, theta: Any) -> Head:
