@@ -447,7 +447,6 @@ def study(
     jobs: int = ...,
     prepare: bool = ...,
     axes: Mapping[str, Any] | None = ...,
-    check: bool = ...,
     **more: Any,
 ) -> Path: ...
 def table(

@@ -86,10 +86,9 @@ def until(holds, seconds=60):
 def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
     wanted = read(described(SHARING))
     with caplog.at_level(logging.INFO, "afltool"):
-        study(wanted, tmp_path / "two", jobs=2, check=True)
+        study(wanted, tmp_path / "two", jobs=2)
     said = [one for one in caplog.messages if one.startswith("[")]
     assert sorted(one.split("]")[0] for one in said) == [f"[{n}/6" for n in range(1, 7)]
-    assert "heads solved alone have the digests of the cells" in caplog.text
     assert ("study", 6, 0) in watched.begun
     study(wanted, tmp_path / "one")
     assert results(tmp_path / "two", wanted.cells) == results(tmp_path / "one", wanted.cells)

@@ -91,11 +91,6 @@ def study(
         typer.Option("--print", help="print the command lines and do nothing"),
         OnlyWith({"list": ABSENT}),
     ] = False,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="solve every total again by itself; heads must be equal"),
-        OnlyWith({"list": ABSENT, "print": ABSENT, "slurm": ABSENT}),
-    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
     slurm: Annotated[
         bool,
@@ -145,7 +140,7 @@ def study(
         say_lines(script(cells, place, again))
         return
     with tracking(track):
-        folder = stage(wanted, out, replace(how, seeds=None), check=check)
+        folder = stage(wanted, out, replace(how, seeds=None))
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 
@@ -249,14 +244,9 @@ def plot_study(
 
 
 def _list(cells: list[dict[str, Any]]) -> str:
-    """What is said of each study; times only of settings that have been timed on this machine."""
-    from .results import duration
-
+    """What is said of each study."""
     lines = []
     for one in cells:
         lines += [f"{one['name']}: {one['cells']} cells. {one['shows']}"]
         lines += [f"    needs {one['needs']}"] if one["needs"] else []
-        if one["timed"]:
-            share = "all" if one["timed"] == one["cells"] else f"{one['timed']:,} of the"
-            lines += [f"    {share} cells take about {duration(one['seconds'])} here"]
     return "\n".join(lines) + "\n"

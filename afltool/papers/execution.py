@@ -1,32 +1,26 @@
-"""A study carried out on this machine, in one process or in several; and its heads solved alone."""
+"""A study carried out on this machine, in one process or in several."""
 
 from __future__ import annotations
 
 import fnmatch
 import logging
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..doors import need_torch
-from ..errors import AflError, IncompleteError, NumericalError, UsageError, naming
-from ..files.hdf5 import read_header
+from ..errors import AflError, IncompleteError, UsageError, naming
 from ..files.outputs import make_folder
-from ..inputs import distinct_files
 from ..options import flag
 from ..options.grammars import Part
 from ..plans.checks import check_before, check_rows
 from ..plans.layout import RunFolder
-from ..plans.summary import last_round
-from ..progress import event, quiet
-from ..stages.solve import solve
+from ..progress import event
 from .cells import Cell, StudyFolder, made_settings
 from .description import MOST_CELLS, Study, asked_for
 from .one_process import MOST_NAMED, OneProcess
 from .options import Cells, StudyOptions
-from .results import by_reason, finished, names_of_cells, note, of_all, of_rest
+from .results import by_reason, finished, names_of_cells
 
 log = logging.getLogger("afltool.papers")
 
@@ -37,7 +31,6 @@ def study(
     options: StudyOptions = StudyOptions(),
     *,
     axes: Mapping[str, Any] | None = None,
-    check: bool = False,
 ) -> Path:
     """Carry out every cell of a study in the folder ``out``; returns it.
 
@@ -45,16 +38,14 @@ def study(
     then ``out``, too. ``axes``: options that replace those of the study, by their names in its
     file; a list is an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells
     alone, by the names of their folders, or part 'I/N' of the cells. ``prepare``: only what these
-    cells share. ``jobs``: processes at the same time, of one thread each. ``check``: solve every
-    total again by itself.
+    cells share. ``jobs``: processes at the same time, of one thread each.
 
     Raises:
         UsageError: more cells than ``most``; nothing was begun.
         IncompleteError: some cells failed, the others are done.
-        NumericalError: with ``check``, a total solved alone gives another head.
     """
     wanted, folder = asked_for(wanted, out, axes or {}, options.seeds)
-    check_size(wanted, folder, options.most)
+    check_size(wanted, options.most)
     cells = part_of(wanted.cells, options.only)
     todo = [cell for cell in cells if finished(folder, cell) is None]
     check_cells(wanted, folder, todo)
@@ -72,18 +63,14 @@ def study(
     facts = {"study": wanted.name, "cells": len(cells)}
     event("run_begun", folder=folder.root, what="study", options=facts)
     log.info(
-        "study %s: %d cells, %d done, %d to do%s",
+        "study %s: %d cells, %d done, %d to do",
         wanted.name,
         len(cells),
         len(cells) - len(todo),
         len(todo),
-        of_rest(folder, cells, todo, jobs),
     )
     failures = work.all(cells)
-    note(work.took)
     event("run_done", folder=folder.root, summary={**facts, "failed": len(failures)})
-    if check:
-        check_heads(folder, cells)
     if failures:
         raise IncompleteError(
             f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
@@ -92,54 +79,13 @@ def study(
     return folder.root
 
 
-def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
-    """Solve every round of every run again, by itself; returns the number of heads that agree.
-
-    Raises `NumericalError` naming the cell whose head differs.
-    """
-    names, agreed, left = names_of_cells(cells), 0, 0
-    for cell in cells:
-        summary = finished(folder, cell)
-        if summary is None or cell.method is not None:
-            continue
-        place = RunFolder(folder.cell(cell.key))
-        start = cell.config.first_head or place.first_head
-        if last_round(place, start) is not None:
-            left += 1
-            log.info(
-                "%s: kept only its last round (--keep-rounds last), so it is not solved again",
-                names[cell.key],
-            )
-            continue
-        for number in range(1, len(summary["bytes_per_client"]) + 1):
-            held = place.held_out(number) if place.held_out(number).exists() else None
-            with (
-                tempfile.TemporaryDirectory(dir=folder.root) as scratch,
-                distinct_files(),
-                quiet(log),
-            ):
-                how = replace(cell.config.solve, head=start, validate=held)
-                alone = solve(place.total(number), Path(scratch) / "head.h5", how)
-                pair = [read_header(p, "head")["digest"] for p in (alone, place.head(number))]
-            if pair[0] != pair[1]:
-                raise NumericalError(
-                    f"{names[cell.key]}: solved alone, round {number} gives the head "
-                    f"{pair[0]}; the cell has {pair[1]}"
-                )
-            start, agreed = place.head(number), agreed + 1
-    not_solved = f"; {left} cells kept only their last round and cannot be checked" if left else ""
-    log.info("study: %d heads solved alone have the digests of the cells%s", agreed, not_solved)
-    return agreed
-
-
-def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
+def check_size(wanted: Study, most: int) -> None:
     """Refuse a study of more cells than ``most``, before anything is begun."""
     count = wanted.count()
     if count > most:
         starts = f"--most {count} starts it" if count <= MOST_CELLS else f"{MOST_CELLS:,} may start"
         raise UsageError(
-            f"the study {wanted.name} has {count:,} cells{of_all(wanted, folder)}; "
-            f"{starts}, more options make it smaller"
+            f"the study {wanted.name} has {count:,} cells; {starts}, more options make it smaller"
         )
 
 

@@ -64,7 +64,7 @@ def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> P
     Raises `UsageError` for more cells than ``most``; nothing was written.
     """
     folder = StudyFolder(out)
-    check_size(study, folder, most)
+    check_size(study, most)
     texts = script_texts(study, site, folder.root)
     check_scripts(folder.jobs, texts)
     make_folder(folder.jobs)

@@ -11,7 +11,7 @@ from typing import Any
 from ..progress import quiet
 from .cells import Cell, StudyFolder, line
 from .description import SHIPPED, read, shipped_names
-from .results import any_known, expected, results_of
+from .results import results_of
 
 
 def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
@@ -41,18 +41,15 @@ def _of_script(command: list[str]) -> str:
 def listed(
     given: Mapping[str, Any] | None = None, seeds: int | None = None
 ) -> list[dict[str, Any]]:
-    """Every study of the package: its name, cells, what it shows and needs, and how long it takes.
+    """Every study of the package: its name, cells, what it shows and needs.
 
-    ``given``: options that replace those of the studies. ``timed`` of the cells are of settings
-    that cells on this machine have had; ``seconds`` is what those will take, without the features.
+    ``given``: options that replace those of the studies.
     """
     rows = []
     for name in shipped_names():
         study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
-        timed, seconds = expected(study.cells) if any_known(given or {}) else (0, 0.0)
-        times = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
-        rows.append({"name": name, "cells": study.count(), **texts, **times})
+        rows.append({"name": name, "cells": study.count(), **texts})
     return rows
 
 

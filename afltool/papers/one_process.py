@@ -29,7 +29,7 @@ from ..plans.made import Made
 from ..plans.summary import remove_rounds, tell_done
 from ..progress import quiet
 from .cells import Cell, StudyFolder, baseline
-from .results import by_reason, finished, outdated, own_seconds
+from .results import by_reason, finished, outdated
 
 log = logging.getLogger("afltool.papers")
 Failure = tuple[str, str]  # the name of a cell, and why it failed
@@ -43,7 +43,6 @@ class OneProcess:
 
     def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
         self.folder, self.total, self.names, self.made = folder, total, names, Made()
-        self.took: list[tuple[Cell, float]] = []
         self.number = 0  # of the cell that is tried
         self.wants_ridge = False  # whether a cell failed for the lack of one
         self.busy: list[tuple[int, Cell]] = []  # other processes are at work on them
@@ -129,7 +128,6 @@ class OneProcess:
             return self.failed(cell, why_of(error))
         with suppress(FileNotFoundError):
             (place / StudyFolder.FAILED).unlink()
-        self.took.append((cell, own_seconds(summary)))
         log.info(
             "[%d/%d] %s: top-1 %.2f %% (%.1f s)", self.number, self.total, name,
             100 * summary["top1"], time.perf_counter() - begun,

@@ -152,12 +152,11 @@ class _Cells(OneProcess):
         self.made = Made(processes=self.jobs) if thinned else self.shared
         with self.made.rounds_kept():
             for number, cell, name in batch:
-                self.number, self.names, self.took = number - 1, {cell.key: name}, []
+                self.number, self.names = number - 1, {cell.key: name}
                 self.came_back: BusyError | None = None
                 failure = self.tried(cell)
                 if self.came_back is None:
-                    took = [seconds for _, seconds in self.took]
-                    self.line.tell("tried", (failure, took, self.wants_ridge))
+                    self.line.tell("tried", (failure, self.wants_ridge))
                 else:
                     again = isinstance(self.came_back, _Later)
                     self.line.tell("later", None if again else self.came_back)
@@ -286,10 +285,9 @@ class Processes(OneProcess):
             case "made", (name, value):
                 self.made.found[name] = value
                 self.makers.pop(name, None)
-            case "tried", (failure, took, wants_ridge):
-                _, cell = self.left(one)
+            case "tried", (failure, wants_ridge):
+                self.left(one)
                 self.failures += [failure] if failure else []
-                self.took += [(cell, seconds) for seconds in took]
                 self.wants_ridge |= wants_ridge
                 self.task.advance()
             case "later", why:
