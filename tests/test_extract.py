@@ -29,7 +29,6 @@ from afltool.errors import (
 from afltool.files.features import open_features
 from afltool.files.hdf5 import up_to_date
 from afltool.options.features import ExtractOptions
-from afltool.options.grammars import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import remembered as stores
 from afltool.sources.extraction.network import batches
@@ -423,57 +422,6 @@ def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp
         file.write(b"damage")
     with pytest.raises(OutputExistsError, match="not usable"):
         extract(images, None, store=tmp_path)
-
-
-# --- tasks of a job -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({"ARRAY_TASK_ID": "3", "ARRAY_TASK_COUNT": "8"}, (3, 8)),
-        ({"ARRAY_TASK_ID": "3", "ARRAY_TASK_COUNT": "3", "ARRAY_TASK_MIN": "1"}, (2, 3)),
-        ({"ARRAY_TASK_ID": "15", "ARRAY_TASK_COUNT": "2", "ARRAY_TASK_MIN": "5",
-          "ARRAY_TASK_STEP": "10", "PROCID": "0", "NTASKS": "1"}, (1, 2)),
-        ({"PROCID": "2", "NTASKS": "4"}, (2, 4)),
-        ({"ARRAY_TASK_ID": "1", "ARRAY_TASK_COUNT": "2", "PROCID": "2", "NTASKS": "4"}, (6, 8)),
-    ],
-)  # fmt: skip
-def test_the_shard_of_a_slurm_task(environ, expected):
-    assert shard_of_job({f"SLURM_{name}": value for name, value in environ.items()}) == Part(
-        *expected
-    )
-
-
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({}, "SLURM_ARRAY_TASK_ID .* or SLURM_PROCID .*, found neither"),
-        ({"ARRAY_TASK_ID": "7", "ARRAY_TASK_COUNT": "2"}, "task 7 of 2 array tasks"),
-        ({"ARRAY_TASK_ID": "7", "ARRAY_TASK_COUNT": "9", "ARRAY_TASK_STEP": "2"}, "has no place"),
-        ({"ARRAY_TASK_ID": "7"}, "a whole number in SLURM_ARRAY_TASK_COUNT"),
-        ({"PROCID": "4", "NTASKS": "4"}, "SLURM_PROCID below SLURM_NTASKS, found 4 of 4"),
-        ({"PROCID": "x", "NTASKS": "4"}, "a whole number in SLURM_PROCID, found 'x'"),
-    ],
-)
-def test_a_task_without_a_place_is_told(environ, message):
-    with pytest.raises(UsageError, match=message):
-        shard_of_job({f"SLURM_{name}": value for name, value in environ.items()})
-
-
-def test_tasks_of_a_job_make_the_shards_of_the_whole(images, tmp_path, monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("SLURM_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "3")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "1")
-    for task in (1, 2, 3):
-        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
-        path = extract(images, tmp_path / "shards" / f"{task}.h5", shard="slurm")
-        assert afltool.info(path)["source"]["shard"] == f"{task - 1}/3"
-    merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
-    whole = extract(images, tmp_path / "whole.h5")
-    assert afltool.info(merged)["digest"] == afltool.info(whole)["digest"]
 
 
 # --- what can go wrong under way ------------------------------------------------------------------

@@ -16,7 +16,6 @@ from .grammars import (
     STAGES,
     WHOLE,
     Node,
-    OfJob,
     Part,
     Views,
     one_plain_place,
@@ -247,8 +246,8 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         unset="the image alone",
         parse=parse_views,
     )
-    _shard = "I/N: part I (from 0) of N; slurm: the part of this job; see merge"
-    shard: Part | OfJob | None = option(None, _shard, in_run=False, parse=parse_shard)
+    _shard = "I/N: part I (from 0) of N; see merge"
+    shard: Part | None = option(None, _shard, in_run=False, parse=parse_shard)
     limit: int | None = option(
         None, "at most this many images of a split, spread over the classes", at_least=1
     )
@@ -285,8 +284,8 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
 
     @property
     def part(self) -> Part:
-        """The part of the images that ``shard`` means now."""
-        return WHOLE if self.shard is None else self.shard.now()
+        """The part of the images that ``shard`` means."""
+        return self.shard or WHOLE
 
     @property
     def steady(self) -> bool:

@@ -1,6 +1,6 @@
 """Texts of options with a grammar: parts and clients, nodes of a network, views of a picture.
 
-    --shard, --only   I/N, slurm; 0-9,12
+    --shard, --only   I/N; 0-9,12
     --node            NAME[:POOLING][*SCALE], such as layer3:mean+max or encoder.layers.5*0.125
     --views           flip, crops:N, flip+crops:N
 
@@ -11,9 +11,7 @@ image; crops:N are N squares at 8/7 of the side, the centre, then the corners.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import frexp
 
@@ -39,24 +37,8 @@ class Part(Parsed):
         """
         return slice(n * self.number // self.count, n * (self.number + 1) // self.count)
 
-    def now(self) -> Part:
-        """The part that is meant."""
-        return self
-
 
 WHOLE = Part()
-
-
-@dataclass(frozen=True)
-class OfJob(Parsed):
-    """The part of this task of a Slurm job; it is looked at when work begins."""
-
-    def __str__(self) -> str:
-        return "slurm"
-
-    def now(self) -> Part:
-        """The part that is meant."""
-        return shard_of_job(os.environ)
 
 
 @dataclass(frozen=True)
@@ -78,9 +60,9 @@ class Numbers(Written):
         return sorted({k for first, last in self.ranges for k in range(first, last + 1)})
 
 
-def parse_shard(text: str) -> Part | OfJob:
-    """'I/N' with I from 0, or 'slurm'."""
-    return OfJob() if text == "slurm" else parse_part(text, "--shard")
+def parse_shard(text: str) -> Part:
+    """'I/N' with I from 0."""
+    return parse_part(text, "--shard")
 
 
 def parse_part(text: str, option: str) -> Part:
@@ -91,9 +73,7 @@ def parse_part(text: str, option: str) -> Part:
     """
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if not match or not int(match[1]) < int(match[2]):
-        raise UsageError(
-            f"{option} is I/N with I from 0 to N−1, such as 0/8, or slurm; found {text!r}"
-        )
+        raise UsageError(f"{option} is I/N with I from 0 to N−1, such as 0/8; found {text!r}")
     return Part(int(match[1]), int(match[2]))
 
 
@@ -112,51 +92,6 @@ def parse_clients(text: str) -> Part | Numbers:
 def _range(text: str) -> tuple[int, int]:
     low, dash, high = text.strip().partition("-")
     return int(low), int(high if dash else low)
-
-
-def shard_of_job(environ: Mapping[str, str]) -> Part:
-    """The part of a Slurm task: its place in the array, times its place among srun's tasks.
-
-    Array tasks may begin anywhere and keep a step (``--array=1-19:2``), not leave some out: then
-    their places are not what their numbers say.
-
-    >>> shard_of_job({"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8"})
-    Part(number=3, count=8)
-    >>> shard_of_job({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
-    Part(number=1, count=4)
-    """
-    array = "SLURM_ARRAY_TASK_"
-    has_array, has_tasks = f"{array}ID" in environ, "SLURM_PROCID" in environ
-    if not has_array and not has_tasks:
-        raise UsageError(
-            "--shard slurm: expected SLURM_ARRAY_TASK_ID (sbatch --array) or SLURM_PROCID (srun), "
-            "found neither; outside a Slurm job give I/N"
-        )
-    part, parts = 0, 1
-    if has_array:
-        number, parts = _whole(environ, f"{array}ID"), _whole(environ, f"{array}COUNT")
-        first = _whole(environ, f"{array}MIN", 0)
-        part, odd = divmod(number - first, _whole(environ, f"{array}STEP", 1) or 1)
-        if odd or not 0 <= part < parts:
-            raise UsageError(
-                f"--shard slurm: task {number} of {parts} array tasks from {first} on has no place "
-                "among them; number them without gaps (--array=0-7), or give I/N"
-            )
-    if has_tasks:
-        inner, tasks = _whole(environ, "SLURM_PROCID"), _whole(environ, "SLURM_NTASKS", 1)
-        if not inner < tasks:
-            raise UsageError(
-                f"--shard slurm: expected SLURM_PROCID below SLURM_NTASKS, found {inner} of {tasks}"
-            )
-        part, parts = part * tasks + inner, parts * tasks
-    return Part(part, parts)
-
-
-def _whole(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = environ.get(name, "" if default is None else str(default))
-    if not text.isdecimal():
-        raise UsageError(f"--shard slurm: expected a whole number in {name}, found {text!r}")
-    return int(text)
 
 
 PENULTIMATE = "penultimate"  # what enters the classifier

@@ -44,8 +44,8 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     `backbones.nodes.cut_at`). Without ``out`` the file lies in the store (``store``, else
     $AFLTOOL_STORE, else ./afl-store) under a key of everything that changes a feature, and is made
     once; with both ``out`` and ``store``, ``out`` is a link to it. ``shard`` 'I/N' extracts part I
-    of N (see `merge`); 'slurm' takes I and N from the job. ``skip_corrupt`` leaves out images that
-    cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
+    of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read
+    and counts them; otherwise the first one ends the run. ``plain`` gives the bits
     of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
     return _made([(options, out)], overwrite)[0]
