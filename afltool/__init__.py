@@ -24,7 +24,6 @@ __version__ = "0.3.0"
 _WHERE = {
     "AnalyticClassifier": "estimator:AnalyticClassifier",
     "extract": "stages.extract:extract",
-    "extract_sizes": "stages.extract:extract_sizes",
     "backbone": "stages.backbone:backbone",
     "import_embeddings": "stages.imports:import_embeddings",
     "scale": "stages.scale:scale",

@@ -3,14 +3,13 @@
 python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--weights default] [--rounds 5]
     [--engines torch,onnxruntime,openvino,bf16,cuda,cuda-bf16]
     [--picture 32x32|500x375] [--kind jpg|png] [--parts] [--views] [--lie]
-    [--sizes 96,128] [--deviation DATA]
+    [--deviation DATA]
                                              resnet18 224 512, every engine that is installed
 
 The rounds alternate. With --parts decoding, resizing and the network alone, all together, and what
 they could give if they shared all cores, 1 / (1/decode + 1/resize + 1/network). With --views the
 seconds of an image for one view, two mirrored ones and five crops. With --lie decoding alone, of
 the same pictures as JPEG in folders, tar and parquet, and as grey of 16 bits in PNG and DICOM. With
---sizes the processor's time for several image sizes, one after the other and in one go. With
 --deviation how many int16 values of a data set's training images differ from those of --plain.
 """
 
@@ -92,43 +91,28 @@ def given(a: argparse.Namespace, folder: Path, **more: str) -> ExtractOptions:
 
 def ours(a: argparse.Namespace, folder: Path, engine: str) -> float:
     """Images a second of the stage, the building of the network left out as above."""
-    (_, seconds), _ = timed(a, folder, a.size, **ENGINES[engine])
-    return a.images / seconds
+    return a.images / timed(a, folder, **ENGINES[engine])
 
 
-def timed(
-    a: argparse.Namespace, folder: Path, size: int | tuple[int, ...], **more: str
-) -> tuple[tuple[float, float], object]:
-    """Processor seconds and seconds of the stage once its networks are built; its files."""
+def timed(a: argparse.Namespace, folder: Path, **more: str) -> float:
+    """Seconds of the stage once its network is built."""
     found = []
-    original = stage.side_by_side
+    original = stage._Job.run
 
     def clocked(*args: object) -> None:
-        begun = time.process_time(), time.perf_counter()
+        begun = time.perf_counter()
         original(*args)
-        found.append((time.process_time() - begun[0], time.perf_counter() - begun[1]))
+        found.append(time.perf_counter() - begun)
 
-    stage.side_by_side = clocked
+    stage._Job.run = clocked
     try:
-        made = afltool.extract_sizes(
+        afltool.extract(
             a.backbone, f"imagefolder:{folder}", "train", folder / "ours.h5", weights=a.weights,
-            image_size=size, overwrite=True, **more,
+            image_size=a.size, overwrite=True, **more,
         )  # fmt: skip
     finally:
-        stage.side_by_side = original
-    return found[0], made
-
-
-def sizes(a: argparse.Namespace, folder: Path, engine: str) -> None:
-    """Processor milliseconds an image of each size alone and of all in one go, medians."""
-    every = tuple(map(int, a.sizes.split(",")))
-    cases = [*every, every]
-    rounds = [
-        [timed(a, folder, size, **ENGINES[engine])[0][0] for size in cases]
-        for _ in range(a.rounds + 1)
-    ]
-    for size, seconds in zip(cases, zip(*rounds[1:], strict=True), strict=True):  # after graphs
-        print(f"{engine:11} {size!s:12} {1000 * statistics.median(seconds) / a.images:7.2f} ms")
+        stage._Job.run = original
+    return found[0]
 
 
 def rate(work: Callable[[], object], images: int, rounds: int) -> float:
@@ -208,7 +192,6 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--views", action="store_true")
     parser.add_argument("--lie", action="store_true")
-    parser.add_argument("--sizes", default="")
     a = parser.parse_args()
     keep_freed()  # as the command does
     with tempfile.TemporaryDirectory() as name:
@@ -228,9 +211,7 @@ def main() -> None:
                 parts(a, folder, engine)
             if a.views:
                 views(a, folder, engine)
-            if a.sizes:
-                sizes(a, folder, engine)
-        if not (a.parts or a.views or a.sizes):
+        if not (a.parts or a.views):
             compare(a, folder, chosen)
 
 

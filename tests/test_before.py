@@ -42,7 +42,6 @@ WRONG = [
     (["--alpha", -1], 2, "found -1"),
     (["--held-out", "nan"], 2, "found nan"),
     (["--image-size", 10**6], 2, "--image-size is 1 to 4096 pixels"),
-    (["--image-size", 32, "--image-size", 40], 2, "--image-size (32, 40) are for extract"),
     (["--weights-seed", 2**70], 2, "--weights-seed is 0 to 2^63 − 1"),
     (["--partition-seed", 2**70], 2, "--partition-seed is 0 to 2^63 − 1"),
     (["--batch-size", 10**9], 2, "--batch-size is 1 to 65536"),

@@ -91,8 +91,7 @@ def extract(
         typer.Option(
             "--out",
             "-o",
-            help="feature file; of several --image-size, which decode each image once, one file "
-            "each: NAME-SIZE.h5; without it, the store",
+            help="feature file; without it, the store",
         ),
         OnlyWith({"list_nodes": ABSENT}),
     ] = None,
@@ -104,10 +103,9 @@ def extract(
 ) -> None:
     """Run images through a frozen backbone and keep the features, so they are made only once."""
     if not list_nodes:
-        from ..stages.extract import extract_sizes as stage
+        from ..stages.extract import extract as stage
 
-        paths = stage(options, out, overwrite=overwrite)
-        show(paths[0] if len(paths) == 1 else paths, as_json)
+        show(stage(options, out, overwrite=overwrite), as_json)
         return
     from ..show.tables import print_nodes
     from ..sources.extraction.request import Asked

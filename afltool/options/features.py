@@ -145,7 +145,7 @@ class SeenOptions(WeightsOptions):
     _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
     preprocess: str = option("paper", _preprocess, choices=("paper", "weights"))
     _image_size = "side of the images that the network sees"
-    image_size: tuple[int, ...] | int | None = option(
+    image_size: int | None = option(
         None,
         _image_size,
         at_least=1,
@@ -159,13 +159,6 @@ class SeenOptions(WeightsOptions):
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that ``node`` names; none for what enters the classifier."""
         return () if self.node == (Node(PENULTIMATE),) else self.node
-
-    @property
-    def side(self) -> int | None:
-        """The image size. Raises `UsageError`: there are several."""
-        if isinstance(self.image_size, tuple):
-            raise UsageError(f"several --image-size {self.image_size} are for extract: give one")
-        return self.image_size
 
 
 @dataclass(frozen=True, kw_only=True)

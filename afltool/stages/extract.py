@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from ..options.features import ExtractOptions
 from ..options.shared import advised, on_cores
 from ..progress import log
 from ..sources.extraction.engines import load_network
-from ..sources.extraction.network import Batch, Network, OneDecoding
+from ..sources.extraction.network import Batch, Network
 from ..sources.extraction.request import Asked, in_store, is_kept
 from ..sources.extraction.space import space_of
 from ..sources.images.heard import Heard
@@ -48,50 +47,19 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     and counts them; otherwise the first one ends the run. ``plain`` gives the bits
     of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    return _made([(options, out)], overwrite)[0]
+    request = Asked.of(options)
+    path, made_by = in_store(request) if out is None else (out, request.recipe())
+    if up_to_date(path, made_by, overwrite):
+        return path
+    if out is not None and options.store is not None:
+        link_or_copy(extract(options), path, "features")
+    else:
+        _extract(request, path, made_by)
+    return path
 
 
-@on_cores
-def extract_sizes(
-    options: ExtractOptions, out: Path | None = None, *, overwrite: bool = False
-) -> tuple[Path, ...]:
-    """`extract` for each of several ``image_size``, with one decoding of each image.
-
-    Of ``out`` NAME.h5 the file of a size is NAME-SIZE.h5. Each file is what `extract` makes with
-    this size alone; those that are there are kept.
-    """
-    sides = options.image_size
-    if not isinstance(sides, tuple):
-        return (extract(options, out, overwrite=overwrite),)
-    if len(set(sides)) < len(sides):
-        raise UsageError(f"each --image-size has one file: give it once; found {sides}")
-    every = [replace(options, image_size=side) for side in sides]
-    outs = [out and out.with_name(f"{out.stem}-{side}{out.suffix}") for side in sides]
-    return tuple(_made([*zip(every, outs, strict=True)], overwrite))
-
-
-def _made(every: Sequence[tuple[ExtractOptions, Path | None]], overwrite: bool) -> list[Path]:
-    """The files of extractions that differ only in the image size."""
-    requests, wanted = [Asked.of(options) for options, _ in every], []
-    for one, (_, out) in zip(requests, every, strict=True):
-        one.opened = requests[0].opened
-        wanted.append(in_store(one) if out is None else (out, one.recipe()))
-    todo = [
-        k for k, (path, made_by) in enumerate(wanted) if not up_to_date(path, made_by, overwrite)
-    ]
-    options, out = every[0]
-    if todo and out is not None and options.store is not None:
-        kept = _made([(every[k][0], None) for k in todo], False)
-        for k, path in zip(todo, kept, strict=True):
-            link_or_copy(path, wanted[k][0], "features")
-    elif todo:
-        _extract([(requests[k], *wanted[k]) for k in todo])
-    return [path for path, _ in wanted]
-
-
-def _extract(every: Sequence[tuple[Asked, Path, dict[str, Any]]]) -> None:
+def _extract(request: Asked, path: Path, made_by: dict[str, Any]) -> None:
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
-    request = every[0][0]
     dataset = request.dataset()
     n = len(dataset)
     indices = range(n)[request.part.of(n)]
@@ -99,34 +67,9 @@ def _extract(every: Sequence[tuple[Asked, Path, dict[str, Any]]]) -> None:
         raise UsageError(
             f"--shard {request.given.shard}: {n} images make at most {n} shards with an image each"
         )
-    pictures, heard, jobs = OneDecoding(dataset), Heard(), []
-    for one, path, made_by in every:
-        network = load_network(one.given, one.preprocessing(), one.frozen)
-        jobs.append(_Job(one, dataset, indices, network, pictures, heard, made_by).run(path))
+    network, heard = load_network(request.given, request.preprocessing(), request.frozen), Heard()
     with heard.listening("extract"):
-        side_by_side(jobs, len(indices) * len(jobs))
-
-
-def side_by_side(jobs: Iterable[Generator[int]], images: int) -> None:
-    """Carry out jobs that say after each step how many images they have done.
-
-    Whichever is furthest behind goes on, so that what one has decoded is soon asked for by all.
-    """
-    with ExitStack() as closed:
-        at = {closed.enter_context(closing(job)): next(job) for job in jobs}
-        try:
-            with progress.task("extract", images, "images", sum(at.values())) as task:
-                while at:
-                    job = min(at, key=at.__getitem__)
-                    before, now = at.pop(job), next(job, None)
-                    if now is not None:
-                        at[job] = now
-                        task.advance(now - before)
-        except Exception as error:  # each ends with it, so that none loses what it has done
-            for job in at:
-                with suppress(type(error)):
-                    job.throw(error)
-            raise
+        _Job(request, dataset, indices, network, heard, made_by).run(path)
 
 
 def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
@@ -148,16 +91,12 @@ class _Job:
     dataset: ImageDataset
     indices: range
     network: Network
-    pictures: OneDecoding
     heard: Heard
     made_by: dict[str, Any]
     skipped: dict[int, str] = field(default_factory=dict)
 
-    def run(self, path: Path) -> Generator[int]:
-        """Extract every image not yet in the partial file, and finish the file.
-
-        After each step how many images are done; the first time before any is asked for.
-        """
+    def run(self, path: Path) -> None:
+        """Extract every image not yet in the partial file, and finish the file."""
         a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
         key = f"{how} with the recipe {Digest().json('recipe', strict(self.made_by)).hex()}"
         with writing_features(path, space_of(self.network, a), key, n) as writer:
@@ -170,9 +109,8 @@ class _Job:
             at = writer.rows + len(self.skipped)
             if at:
                 log.info("extract: %d of %d images are done, going on from there", at, n)
-            self.pictures.begins[self.network.preprocessing] = self.indices.start + at
-            yield at
-            yield from self.fill(writer, at)
+            with progress.task("extract", n, "images", at) as task:
+                self.fill(writer, at, task)
             if not writer.rows:
                 raise InvalidDataError(f"none of the {n} images could be read")
             kept = np.setdiff1d(np.arange(n) + self.indices.start, list(self.skipped))
@@ -182,7 +120,7 @@ class _Job:
         if self.skipped:
             log.warning("extract: %d corrupt images were left out (see info)", len(self.skipped))
 
-    def fill(self, writer: FeatureWriter, at: int) -> Iterator[int]:
+    def fill(self, writer: FeatureWriter, at: int, task: progress.Task) -> None:
         """Append features from position ``at`` on; what is done is committed before any error."""
         last = time.monotonic()
         todo, skip = self.indices[at:], self.asked.given.skip_corrupt
@@ -194,8 +132,7 @@ class _Job:
                     if whole and time.monotonic() - last > COMMIT_SECONDS:
                         self.commit(writer)
                         last = time.monotonic()
-                at += len(batch.indices)
-                yield at
+                task.advance(len(batch.indices))
                 progress.stop_point()
         except Exception:  # whatever it is: the batches before it are not lost
             self.commit(writer)
@@ -216,7 +153,7 @@ class _Job:
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def decode(self, index: int) -> U8:
-        decode = partial(self.pictures.decode, self.network)
+        decode = partial(self.network.decode, self.dataset)
         return self.heard.decoded(index, decode, self.dataset.describe)
 
     def commit(self, writer: FeatureWriter) -> None:

@@ -11,10 +11,9 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,39 +120,6 @@ class Network:
 
     def device_name(self) -> str:
         return platform.processor() or platform.machine()
-
-
-class OneDecoding:
-    """Pictures as several networks see them: each is decoded once, by whoever asks first.
-
-    ``begins``: the first image that the network of each preprocessing will ask for. What all have
-    taken is forgotten, so networks that go on side by side keep little.
-    """
-
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures = pictures
-        self.begins: dict[Preprocessing, int] = {}
-        self._lock = Lock()
-        self._found: dict[int, tuple[Lock, dict[Preprocessing, U8]]] = {}
-
-    def decode(self, network: Network, index: int) -> U8:
-        """`Network.decode`, which has the reason for a picture that cannot be used."""
-        with self._lock:
-            lock, views = self._found.setdefault(index, (Lock(), {}))
-        with lock:
-            if network.preprocessing not in views:
-                self._see(index, views)
-            pixels = views.pop(network.preprocessing, None)
-            if not views:
-                self._found.pop(index, None)
-        return network.decode(self.pictures, index) if pixels is None else pixels
-
-    def _see(self, index: int, views: dict[Preprocessing, U8]) -> None:
-        with suppress(CorruptImageError):
-            picture = self.pictures.load(index)
-            for way in (way for way, begin in self.begins.items() if begin <= index):
-                with suppress(ValueError):
-                    views[way] = way.pixels(picture)
 
 
 AHEAD = 4  # batches decoded ahead of the network

@@ -55,11 +55,11 @@ def known(name: str, o: SeenOptions, folder: Path, keep: bool = False) -> Known:
     """
     folder = folder / GRAPHS
     begun, states = time.time_ns(), [weights_state(o.weights)]
-    about = [name, o.weights, o.seed, o.preprocess, o.side]
+    about = [name, o.weights, o.seed, o.preprocess, o.image_size]
     key = Digest().json("known", [about, states, surroundings()]).hex()
     record = recall(folder, key)
     if record is None:
-        way = preprocessing_for(o.preprocess, name, o.weights, o.side).describe()
+        way = preprocessing_for(o.preprocess, name, o.weights, o.image_size).describe()
         identity = weights_identity(name, o.weights, o.seed)
         record = {"stage": "known", "options": {"weights": identity, "preprocessing": way}}
         if keep:

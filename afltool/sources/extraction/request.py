@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -45,12 +45,9 @@ class Asked:
 
     @classmethod
     def of(cls, o: ExtractOptions) -> Self:
-        """What ``o`` asks for; where its backbone is a file, with what the file says.
-
-        Raises `UsageError`: several image sizes.
-        """
+        """What ``o`` asks for; where its backbone is a file, with what the file says."""
         if not frozen_in(o.backbone):
-            return cls(replace(o, image_size=o.side), o.part)
+            return cls(o, o.part)
         frozen = read_frozen(Path(o.backbone))
         return cls(frozen.options(o, o.backbone), o.part, frozen=frozen)
 
