@@ -37,7 +37,6 @@ def extract(
     limit: int | None = ...,
     classes: str | Path | Sequence[str] | None = ...,
     precision: str = ...,
-    plain: bool = ...,
     data_root: str | Path | None = ...,
     path_column: str | None = ...,
     label_column: str | None = ...,

@@ -78,8 +78,7 @@ def main() -> None:
     for batch in (1, 8, 32, 64):
         compare(f"batches of {batch}", reference, run(batch=batch))
     compare("1 thread", reference, run(threads=1))
-    plain = prepare_for_inference(backbone.module, image_size=a.image_size, optimise=False)
-    compare("--plain", reference, run(plain))
+    compare("unfolded, contiguous", reference, run(backbone.module.eval()))
     for precision in ("bf16", "fp16"):
         compare(f"--precision {precision}", reference, run(precision=precision))
     if a.device:

@@ -10,7 +10,7 @@ The rounds alternate. With --parts decoding, resizing and the network alone, all
 they could give if they shared all cores, 1 / (1/decode + 1/resize + 1/network). With --views the
 seconds of an image for one view, two mirrored ones and five crops. With --lie decoding alone, of
 the same pictures as JPEG in folders, tar and parquet, and as grey of 16 bits in PNG and DICOM. With
---deviation how many int16 values of a data set's training images differ from those of --plain.
+--deviation how many int16 values of a data set's training images differ from those of PyTorch.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def main() -> None:
 
 
 def deviation(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
-    """The share of int16 values that differ from plain PyTorch's, and the largest step."""
+    """The share of int16 values that differ from PyTorch's, and the largest step."""
 
     def values(engine: str, **more: object) -> np.ndarray:
         made = afltool.extract(
@@ -227,7 +227,7 @@ def deviation(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
             return features.stored(0, len(features)).astype(np.int32)
 
     print(machine(), f"{a.backbone} at {a.size}, {a.images} images of {a.deviation}")
-    plain = values("torch", plain=True)
+    plain = values("torch")
     for engine in chosen:
         away = np.abs(values(engine) - plain)
         print(f"{engine:11} {np.mean(away > 0):.2e} of the values differ, by {away.max()} at most")

@@ -207,7 +207,7 @@ def test_features_are_what_enters_the_classifier(name):
 
     preprocessing = paper_preprocessing(size)
     batch = batch_of(preprocessing, images)
-    plain = prepare_for_inference(copy.deepcopy(backbone.module), optimise=False)
+    plain = copy.deepcopy(backbone.module).eval()
     features = infer(plain, batch, preprocessing)
     assert features.dtype == np.float32
     assert features.shape == (2, dim)
@@ -318,8 +318,7 @@ def test_networks_run_in_evaluation_mode(fake, tmp_path):
     found = []
     for size in (1, 8):
         file = afltool.extract("fake", f"imagefolder:{images}", "train", tmp_path / f"{size}.h5",
-                               weights="random", image_size=16, batch_size=size, engine="torch",
-                               plain=True)  # fmt: skip
+                               weights="random", image_size=16, batch_size=size, engine="torch")  # fmt: skip
         with open_features(file) as features:
             found.append(np.asarray(features.stored(0, len(features))))
     assert Watched.modes
@@ -377,7 +376,7 @@ def test_a_node_by_name_gives_what_torchvisions_extractor_gives(name):
         backbone = load_backbone(name, weights="random", image_size=size, nodes=[Node(node)])
         label = f"output of {node}{', averaged over positions' if averaged else ''}"
         assert (backbone.node, backbone.dim) == (label, expected.shape[1])
-        plain = prepare_for_inference(copy.deepcopy(backbone.module), optimise=False)
+        plain = copy.deepcopy(backbone.module).eval()
         np.testing.assert_array_equal(infer(plain, batch, preprocessing), expected)
         fast = prepare_for_inference(backbone.module, image_size=size)
         difference = np.abs(infer(fast, batch, preprocessing) - expected).max()

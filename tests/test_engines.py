@@ -65,7 +65,7 @@ SEVERAL = {"node": ("layer2:max", "penultimate*2"), "views": "flip+crops:2"}
 @pytest.mark.parametrize("more", [{}, pytest.param(SEVERAL, marks=pytest.mark.slow)])
 def test_features_are_those_of_plain_pytorch_within_one_step(images, tmp_path, more):
     ours = extract(images, tmp_path / "a.h5", **more)
-    plain = extract(images, tmp_path / "b.h5", plain=True, **more)
+    plain = extract(images, tmp_path / "b.h5", engine="torch", **more)
     assert afltool.info(ours)["space"] == afltool.info(plain)["space"]
     away = np.abs(values(ours) - values(plain))
     assert away.max() <= 1
@@ -284,7 +284,6 @@ def test_auto_goes_on_with_pytorch_and_says_why(images, tmp_path, monkeypatch, c
     [
         ({"engine": "onnxruntime", "precision": "bf16"}, "computes in fp32"),
         ({"engine": "openvino", "precision": "fp16"}, "openvino (is not|computes in)"),
-        ({"engine": "onnxruntime", "plain": True}, "--plain is used only with --engine"),
         ({"engine": "onnxruntime", "device": "cuda"}, "leave out --device"),
     ],
 )
@@ -313,7 +312,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(images, tmp_pat
 def test_other_networks_are_frozen_and_agree_with_plain_pytorch(images, tmp_path, backbone, size):
     random = {"weights": "random", "image_size": size}
     net = afltool.backbone(backbone, tmp_path / "net.afl", **random)
-    plain = extract(images, tmp_path / "p.h5", backbone, image_size=size, plain=True)
+    plain = extract(images, tmp_path / "p.h5", backbone, image_size=size, engine="torch")
     for engine in ["onnxruntime", *["openvino"] * is_installed("openvino")]:
         ours = extract(images, tmp_path / f"{engine}.h5", net, engine=engine)
         away = np.abs(values(ours) - values(plain))

@@ -78,7 +78,7 @@ def test_another_number_of_threads_changes_last_bits_that_rounding_absorbs(
 
 
 def test_folding_and_layout_change_last_bits_that_rounding_absorbs(resnet18, pixels, reference):
-    plain = features(prepare_for_inference(resnet18.module, optimise=False), pixels)
+    plain = features(resnet18.module.eval(), pixels)
     assert (plain != reference).any(), "the premise: they are two ways to compute it"
     assert steps(reference, plain).max() <= 1
     assert (steps(reference, plain) > 0).mean() < 0.01

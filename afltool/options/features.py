@@ -249,8 +249,6 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
-    _plain = "compute the same bits as a plain PyTorch loop; slower"
-    plain: bool = option(False, _plain, only={"engine": (AUTO, TORCH)})
     _data_root = "folder where data sets lie or are downloaded to"
     data_root: Path | None = option(
         None, _data_root, unset="$AFLTOOL_DATA, else ./afl-data", in_result=False

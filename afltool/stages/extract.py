@@ -44,8 +44,7 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     $AFLTOOL_STORE, else ./afl-store) under a key of everything that changes a feature, and is made
     once; with both ``out`` and ``store``, ``out`` is a link to it. ``shard`` 'I/N' extracts part I
     of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read
-    and counts them; otherwise the first one ends the run. ``plain`` gives the bits
-    of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
+    and counts them; otherwise the first one ends the run.
     """
     request = Asked.of(options)
     path, made_by = in_store(request) if out is None else (out, request.recipe())

@@ -64,19 +64,17 @@ def default_batch_size(device: str) -> int:
 
 
 def prepare_for_inference(
-    module: nn.Module, device: str = "cpu", *, image_size: int = 224, optimise: bool = True
+    module: nn.Module, device: str = "cpu", *, image_size: int = 224
 ) -> nn.Module:
-    """``module`` frozen, on ``device``; with ``optimise`` channels-last and with folded batch norm.
+    """``module`` frozen, on ``device``, channels-last and with folded batch norm.
 
-    The optimised network is a copy and differs from ``module`` in the last bits only (relative 1e-6
-    as measured; above 1e-4 the batch norms are not folded). ``optimise=False`` gives the same bits
-    as a plain loop.
+    A folded network is a copy and differs from ``module`` in the last bits only (relative 1e-6 as
+    measured; above 1e-4 the batch norms are not folded).
     """
     import torch
 
     module.eval().requires_grad_(False)
-    if optimise:
-        module = fold_batch_norm(module, image_size).to(memory_format=torch.channels_last)
+    module = fold_batch_norm(module, image_size).to(memory_format=torch.channels_last)
     return module.to(device)
 
 

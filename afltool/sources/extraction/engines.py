@@ -216,16 +216,14 @@ def load_network(
 
     ``auto`` takes onnxruntime on a processor, in fp32, where it is installed and agrees with
     PyTorch on known pictures: its features are in the same space. OpenVINO's are in a space of
-    their own, so it has to be named. PyTorch runs what is left: GPUs, ``--plain``, bf16 and fp16 as
+    their own, so it has to be named. PyTorch runs what is left: GPUs, bf16 and fp16 as
     autocast, and networks that cannot be a graph.
 
     Raises `EngineError`: the engine that was named cannot run it, or there is none for ``frozen``.
     """
-    if frozen and (o.engine == TORCH or o.plain):
-        raise UsageError("a frozen backbone runs without PyTorch: leave out --engine and --plain")
-    by_graph = frozen or (
-        is_installed(CHOSEN) and o.precision == "fp32" and not o.plain and _on_cpu(o.device)
-    )
+    if frozen and o.engine == TORCH:
+        raise UsageError("a frozen backbone runs without PyTorch: leave out --engine")
+    by_graph = frozen or (is_installed(CHOSEN) and o.precision == "fp32" and _on_cpu(o.device))
     engine = (CHOSEN if by_graph else TORCH) if o.engine == AUTO else o.engine
     if engine != TORCH:
         try:

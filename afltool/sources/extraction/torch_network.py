@@ -74,9 +74,7 @@ class TorchNetwork(Network):
         backbone = load_backbone(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
-        module = prepare_for_inference(
-            backbone.module, device, image_size=side, optimise=not o.plain
-        )
+        module = prepare_for_inference(backbone.module, device, image_size=side)
         if o.views is not None:
             module = over_views(module, o.seen, side)
         work = batch, o.workers or cores.threads(), threads, step
