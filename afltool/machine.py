@@ -108,25 +108,6 @@ def free_memory_by_psutil() -> int | None:
     return int(psutil.virtual_memory().available)
 
 
-def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes, without that of its parent."""
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-            return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        return peak_memory_by_psutil()
-
-
-def peak_memory_by_psutil() -> int:
-    """The same elsewhere; where the system keeps no peak, what is resident now."""
-    try:
-        import psutil
-    except ModuleNotFoundError:
-        return 0
-    memory = psutil.Process().memory_info()
-    return int(getattr(memory, "peak_wset", memory.rss))
-
-
 def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether this processor is known to have no bf16 arithmetic; False where nothing says so."""
     try:

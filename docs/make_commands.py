@@ -34,7 +34,7 @@ def page() -> str:
     """The reference: purpose, arguments and options of every command."""
     lines = ["# Commands", "", "Made by `python docs/make_commands.py`; do not edit.", ""]
     lines += ["Global options come first: `afltool -q COMMAND …` (`--quiet`), `-v` (`--verbose`),"]
-    lines += ["`--version`, `--summary` (a line of seconds and memory at the end), `--events FILE`"]
+    lines += ["`--version`, `--events FILE`"]
     lines += ["([what happens when](format.md), a line of JSON an event; `-` is stderr)."]
     lines += ["Every command takes `-h` and `--help-all`.", ""]
     for name, command in commands(typer.main.get_command(app), "afltool"):

@@ -173,6 +173,11 @@ class Cluster:
             if name in words and ("SLURM_JOB_ID=" in environment or "slurmstepd" in words)
         ]
 
+    def stages(self, name: str = "") -> list[int]:
+        """Processes of running stages; `info` and `status` are none."""
+        stages = {*self.of_jobs(f"bin/afltool {name}")}
+        return sorted(stages - {*self.of_jobs("afltool info"), *self.of_jobs("afltool status")})
+
     def _found(self) -> list[tuple[int, str, str]]:
         """(number, command line, environment)"""
         found = []

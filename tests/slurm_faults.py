@@ -60,7 +60,7 @@ class Faults:
         return False
 
     def kill_stage(self) -> bool:
-        return self.kill(self.cluster.of_jobs("--summary"))
+        return self.kill(self.cluster.stages())
 
     def kill_script(self) -> bool:
         return self.kill(self.cluster.of_jobs("slurm_script"))
@@ -129,7 +129,7 @@ class Faults:
 
     def hit_limit(self) -> bool:
         """A stage hangs and its time is over: Slurm looks every 30 seconds, then kills the job."""
-        stages = self.cluster.of_jobs("--summary")
+        stages = self.cluster.stages()
         if not stages:
             return False
         with suppress(OSError):
@@ -159,7 +159,7 @@ def disturb(cluster: Cluster, run: Path, faults: Faults, wanted: int, patience: 
     while True:
         assert time.monotonic() < end, f"after {faults.done}: {look(cluster, run)}"
         faults.wake()
-        if faults.done.total() < wanted and cluster.of_jobs("--summary"):
+        if faults.done.total() < wanted and cluster.stages():
             faults.one()
             time.sleep(faults.draw.uniform(0, 0.4))
         else:

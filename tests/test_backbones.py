@@ -318,7 +318,8 @@ def test_networks_run_in_evaluation_mode(fake, tmp_path):
     found = []
     for size in (1, 8):
         file = afltool.extract("fake", f"imagefolder:{images}", "train", tmp_path / f"{size}.h5",
-                               weights="random", image_size=16, batch_size=size, engine="torch")  # fmt: skip
+                               weights="random", image_size=16, batch_size=size,
+                               engine="torch")  # fmt: skip
         with open_features(file) as features:
             found.append(np.asarray(features.stored(0, len(features))))
     assert Watched.modes

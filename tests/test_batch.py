@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +19,8 @@ from afltool.errors import UsageError
 from afltool.heads import make_options
 from afltool.partitions import draw_clients
 from afltool.values.names import Phase
+
+MEASURED = Path(__file__).with_name("measured.py")
 
 
 def parts_of(road, head, at, count, **more):
@@ -191,29 +193,14 @@ def test_a_task_of_the_tree_needs_no_more_memory_for_more_files(tmp_path):
     files = [tmp_path / f"{i}.h5" for i in range(64)]
     for i, file in enumerate(files):
         afltool.local_stats(train, "linear", file, partition=clients, only=f"{i}/64", sum=True)
-    peaks = []
     for count in (4, 64):
-        done = installed("--summary", "aggregate", *files[:count], "-o", tmp_path / f"t{count}.h5")
-        peaks.append(json.loads(done.stderr.splitlines()[-1])["peak_mb"])
+        words = ["aggregate", *files[:count], "-o", tmp_path / f"t{count}.h5"]
+        subprocess.run([sys.executable, MEASURED, tmp_path / "peaks", *words], check=True)
+    peaks = [float(line.split()[0]) for line in (tmp_path / "peaks").read_text().splitlines()]
     assert peaks[1] < peaks[0] + 10
 
 
 # ------------------------------------------------------------ how a command behaves in a job
-
-
-def test_the_last_line_of_a_command_is_its_summary(road, tmp_path):
-    job = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"}
-    done = installed("--summary", "aggregate", road.stats, "-o", tmp_path / "t.h5", env=job)
-    line = json.loads(done.stderr.splitlines()[-1])
-    assert done.stdout == f"{tmp_path / 't.h5'}\n"
-    assert {k: line[k] for k in ("command", "exit_code", "job", "array_job", "array_task")} == {
-        "command": "aggregate", "exit_code": 0, "job": 12, "array_job": 9, "array_task": 3,
-    }  # fmt: skip
-    assert 0 < line["cpu_seconds"] < 60
-    assert 0 <= line["seconds"] < 60
-    assert 20 < line["peak_mb"] < 500
-    failed = installed("--summary", "info", tmp_path / "missing.h5")
-    assert json.loads(failed.stderr.splitlines()[-1])["exit_code"] == failed.returncode == 3
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def job(tmp_path):
 def test_a_stage_runs_in_the_image_with_the_run_in_sight(job, tmp_path):
     done, words = job('stage solve total.h5; echo "then $(afltool info x)"; afltool last')
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "afltool --summary solve total.h5\nthen afltool info x\nafltool last\n"
+    assert done.stdout == "afltool solve total.h5\nthen afltool info x\nafltool last\n"
     start = ["exec", "--bind", str(tmp_path / "a run"), "/images/afltool.sif", "afltool"]
-    assert words[:7] == [*start, "--summary", "solve"]
+    assert words[:6] == [*start, "solve"]
 
 
 def test_jobs_with_a_gpu_say_so(job):

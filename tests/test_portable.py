@@ -91,7 +91,6 @@ def test_cores_and_memory_are_those_of_psutil():
     assert machine.cores() == len(psutil.Process().cpu_affinity())
     ours, theirs = machine.free_memory(), machine.free_memory_by_psutil()
     assert ours == pytest.approx(theirs, rel=0.2)
-    assert machine.peak_memory() >= 0.5 * machine.peak_memory_by_psutil() > 0
 
 
 @pytest.mark.parametrize(

@@ -246,14 +246,6 @@ def test_a_full_disk_behind_stdout(road):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("values", [("²", "-1"), ("9" * 5000, "1\udcff")])
-def test_a_command_under_an_odd_number_of_a_job_ends_well(values, road):
-    variables = dict(zip(("SLURM_JOB_ID", "SLURM_RESTART_COUNT"), values, strict=True))
-    done = installed("--summary", "info", road.head, "--field", "digest", env=variables)
-    assert done.returncode == 0
-    assert not {"job", "restarts"} & json.loads(done.stderr.strip().splitlines()[-1]).keys()
-
-
 @pytest.mark.parametrize("data", ["a\0b\n", "\x1b[31m\n"])
 def test_odd_paths_on_stdin(data, cli):
     done = cli("verify", "-", input=data)

@@ -333,7 +333,7 @@ def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
     )
     parts = run / "slurm" / "parts" / "round-1" / "sums-of-2"
     assert hostile.told("afltool") == [[
-        "--summary", "local-stats", str(run / "01-features-train.h5"),
+        "local-stats", str(run / "01-features-train.h5"),
         "--partition", str(run / "02-clients.h5"), "--head", str(at / f"{NAME}.h5"),
         "--sum", "--cache", str(at / "c $(touch X5)"), "--only", "1/2", "-o", str(parts / "1.h5"),
     ]]  # fmt: skip
@@ -472,8 +472,8 @@ def test_a_task_calls_its_stages_with_its_part(job, tmp_path):
     assert job("04-aggregate").wait() == 0
     parts = tmp_path / "run" / "slurm" / "parts" / "round-1"
     assert job.said("calls") == [
-        f"--summary aggregate {parts}/held-sums-of-3 -o {parts.parents[2]}/04-held-out.h5",
-        f"--summary aggregate {parts}/sums-of-3 -o {parts.parents[2]}/04-total.h5",
+        f"aggregate {parts}/held-sums-of-3 -o {parts.parents[2]}/04-held-out.h5",
+        f"aggregate {parts}/sums-of-3 -o {parts.parents[2]}/04-total.h5",
     ]
 
 
@@ -550,7 +550,7 @@ class StandIn:
             capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        self.done.append((script, task, json.loads(done.stderr.strip().splitlines()[-1])))
+        self.done.append((script, task))
 
 
 def _numbers(array: str) -> list[int]:
@@ -572,13 +572,10 @@ def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road
     laptop = afltool.run(config, tmp_path / "laptop")
     for name in ("02-clients.h5", "04-total.h5", "04-total-2.h5", "05-head-2.h5", "head-final.h5"):
         assert afltool.info(at / name)["digest"] == afltool.info(laptop / name)["digest"], name
-    rounds = [script for script, _, _ in queue.done]
+    rounds = [script for script, _ in queue.done]
     assert rounds.count("05-solve.sh") == 2
     assert rounds.count("04-local-stats.sh") == 4
     assert rounds[-1] == "06-evaluate.sh"
-    line = queue.done[1][2]
-    assert (line["command"], line["exit_code"], line["array_task"]) == ("local-stats", 0, 0)
-    assert 20 < line["peak_mb"] < 1000
 
     times = {p: p.stat().st_mtime_ns for p in at.glob("0*.h5")}
     afltool.run(config, at)

@@ -197,7 +197,7 @@ def test_names_of_the_user_arrive_in_the_jobs_of_a_study(hostile, road, cli):
     for task, key in enumerate(keys):
         hostile(folder / "slurm" / "02-cells.sh", SLURM_ARRAY_TASK_ID=str(task))
         (told,) = hostile.told("afltool")
-        assert told == ["--summary", "study", str(folder), "--most", "2", "--only", key]
+        assert told == ["study", str(folder), "--most", "2", "--only", key]
 
 
 def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):

@@ -12,7 +12,7 @@ def main() -> None:
     leave_on_signals()  # first, because loading the other modules takes most of a short command
     use_given_cores()
     from .. import memory
-    from ._console import end_summary, secure, settle
+    from ._console import secure, settle
 
     secure()
     memory.keep_freed()
@@ -22,7 +22,6 @@ def main() -> None:
         app()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        end_summary(code)
         raise SystemExit(settle(code)) from None
     finally:
         ignore_signals()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import platform
 import signal
 import sys
 import time
@@ -18,12 +17,12 @@ from typing import IO, Any, TextIO
 
 import typer
 
-from .. import machine, progress
+from .. import progress
 from ..doors import FULL, TORCH, twice
 from ..errors import AflError
 from ..inputs import distinct_files
 from ..machine import STOPS, leave, repeat_lost_interrupts
-from ..values.text import json_text, shown, shown_json, shown_lines
+from ..values.text import shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 
@@ -124,46 +123,6 @@ def settle(code: int) -> int:
 
 def _is_utf8(stream: TextIO) -> bool:
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
-# Slurm's variables about a task, and their names in the line.
-SLURM = {
-    "SLURM_JOB_ID": "job",
-    "SLURM_ARRAY_JOB_ID": "array_job",
-    "SLURM_ARRAY_TASK_ID": "array_task",
-    "SLURM_RESTART_COUNT": "restarts",
-}
-
-
-_begun: tuple[str, float] | None = None  # a command, and when its options were read
-
-
-def begin_summary(command: str) -> None:
-    """`end_summary` will write the line of this command."""
-    global _begun
-    _begun = command, time.monotonic()
-
-
-def end_summary(exit_code: int) -> None:
-    """Write the line if it was asked for: what was done, how it ended, seconds and peak memory."""
-    if _begun is None:
-        return
-    command, begun = _begun
-    summary = {
-        "command": command,
-        "exit_code": exit_code,
-        "seconds": round(time.monotonic() - begun, 3),
-        "cpu_seconds": round(time.process_time(), 3),
-        "peak_mb": round(machine.peak_memory() / 1e6, 1),
-        "host": platform.node(),
-        **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
-    }
-    tell(json_text(summary))
-
-
-def _number(key: str) -> bool:
-    value = os.environ.get(key, "")
-    return value.isascii() and value.isdigit() and len(value) < 20
 
 
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal

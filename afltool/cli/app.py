@@ -29,7 +29,7 @@ from ..doors import STAGES, behind, doors, left_out, opened
 from ..heads import OPTIONS
 from ..values.text import shown
 from . import _console
-from ._console import LONG, SHORT, begin_summary, say, say_lines
+from ._console import LONG, SHORT, say, say_lines
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 
@@ -349,10 +349,6 @@ def afltool(
     context: typer.Context,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only errors and results")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="say more")] = False,
-    summary: Annotated[
-        bool,
-        typer.Option("--summary", help="end with one line of JSON on stderr: seconds, memory …"),
-    ] = False,
     events: Annotated[
         Path | None,
         typer.Option(
@@ -365,8 +361,6 @@ def afltool(
     ] = False,
 ) -> None:
     _console.set_up(quiet, verbose)
-    if summary:
-        begin_summary(str(context.invoked_subcommand))
     if events is not None:
         from ._events import writing
 

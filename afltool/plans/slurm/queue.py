@@ -118,5 +118,5 @@ def last_log(folder: Path, name: str, number: int, task: int | None) -> tuple[Pa
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_END))
         lines = file.read(LOG_END).decode(errors="replace").splitlines()
-    errors = [line for line in lines if "error" in line and not line.startswith("{")]
+    errors = [line for line in lines if "error" in line]
     return path, (errors or lines or [""])[-1][:MOST_SAID]

@@ -19,14 +19,14 @@ of_round() {
 
 # stage NAME OPTIONS…: a command of afltool, in a process that signals to the job are passed on to.
 # Slurm sends SIGUSR1 before the time limit, SIGTERM at scancel: the command ends with exit code 75
-# and what it has finished is kept. Its last line is one of JSON: seconds, peak memory, exit code.
+# and what it has finished is kept.
 child='' asked=''
 trap 'asked=USR1; [ -z "$child" ] || kill -USR1 "$child"' USR1
 trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
 stage() {
     local code
     [ -z "$asked" ] || finish 75
-    afltool --summary "$@" &
+    afltool "$@" &
     child=$!
     [ -z "$asked" ] || kill "-$asked" "$child"   # asked just before its number was known
     while wait "$child"; code=$?; [ "$code" -gt 128 ] && kill -0 "$child" 2>/dev/null; do :; done

@@ -1,0 +1,16 @@
+"""Run afltool as it is called here, and append its peak memory in MB and its name to a file.
+
+python tests/measured.py FILE WORDS…
+"""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+file, *words = sys.argv[1:]
+done = subprocess.run([Path(sys.executable).with_name("afltool"), *words], check=False)
+most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
+with Path(file).open("a") as out:
+    out.write(f"{most:.1f} {words[0]}\n")
+sys.exit(done.returncode)
