@@ -151,9 +151,7 @@ def test_the_doors_of_the_package_and_those_of_no_package():
 
 
 @pytest.mark.slow
-def test_a_stage_in_one_module_is_a_command_and_part_of_runs_scripts_status_and_studies(
-    toy_stage, road, tmp_path
-):
+def test_a_stage_in_one_module_is_a_command(toy_stage, road, tmp_path):
     helped = toy_stage("count-rows", "-h").stdout
     assert "Count the rows of each class." in helped
     assert "--at-least" in helped
@@ -162,37 +160,8 @@ def test_a_stage_in_one_module_is_a_command_and_part_of_runs_scripts_status_and_
     counts = json.loads(alone.read_text())
     assert sum(counts.values()) == afltool.info(road.train)["rows"]
     few = min(counts.values()) + 1
-    given = ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
-    own = ["--scheme", "iid", "--count-rows-at-least", few]
-
-    run = tmp_path / "run"
-    for _ in range(2):  # the second time it is up to date
-        assert toy_stage("run", *given, *own, "-o", run).returncode == 0
-    kept = {name: n for name, n in counts.items() if n >= few}
-    assert json.loads((run / "07-rows.json").read_text()) == kept != counts
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["options"]["count_rows_at_least"] == few
-    assert summary["stages"][-1]["stage"] == "count-rows"
-
-    parts = json.loads(toy_stage("status", run, "--json").stdout)
-    assert (parts["state"], parts["parts"][-1]["name"]) == ("done", "07-rows.json")
-    (run / "07-rows.json").unlink()
-    again = json.loads(toy_stage("status", run, "--json").stdout)
-    assert (again["state"], again["parts"][-1]["state"]) == ("unfinished", "missing")
-
-    scripts = json.loads(toy_stage("slurm", *given, *own, "-o", run, "--print", "--json").stdout)
-    assert (
-        f'count-rows "$RUN/01-features-train.h5" --at-least {few} -o "$RUN/07-rows.json"'
-        in (scripts["07-count-rows.sh"])
-    )
-    assert 'one 07-count-rows "$job" "$RUN/07-rows.json"' in scripts["submit.sh"]
-
-    study = tmp_path / "study.toml"
-    study.write_text(
-        f'train-features = "{road.train}"\ntest-features = "{road.test}"\n'
-        f'scheme = "iid"\nclients = 3\ncount-rows-at-least = [0, {few}]\n'
-    )
-    done = toy_stage("study", study, "-o", tmp_path / "S")
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(p.read_text()) for p in (tmp_path / "S").glob("cells/*/07-rows.json")]
-    assert sorted(map(len, found)) == sorted([len(counts), len(kept)])
+    kept = tmp_path / "kept.json"
+    assert toy_stage("count-rows", road.train, "--at-least", few, "-o", kept).returncode == 0
+    assert json.loads(kept.read_text()) == {name: n for name, n in counts.items() if n >= few}
+    given = ("--train-features", road.train, "--test-features", road.test, "-o", tmp_path / "run")
+    assert toy_stage("run", *given, "--count-rows-at-least", few).returncode == 2

@@ -24,7 +24,6 @@ from ..options.features import ExtractOptions
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.shared import SEED, Given, of_field, threads_option
 from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
-from ..stages.stage import from_outside
 from ..values.text import toml_line
 
 HALF, MOST = parse_size("50%"), parse_size("90%")  # of the free memory, for what is kept
@@ -122,11 +121,6 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
     "solve": (SolveOptions, {}),
     "evaluate": (EvaluateOptions, {}),
 }
-#: Stages from outside that belong to every run; an option of one is named by its stage.
-OUTSIDE = {name: stage for name, stage in from_outside().items() if stage.in_run is not None}
-for _name, _stage in OUTSIDE.items():
-    _own = {f.name: f"{_name.replace('-', '_')}_{f.name}" for f in fields(_stage.options)}
-    PARTS[_name] = _stage.options, _own
 
 
 def named_fields() -> Iterator[tuple[str, str, Field[Any]]]:
@@ -161,7 +155,6 @@ class RunConfig:
     solve: SolveOptions
     evaluate: EvaluateOptions
     head_options: dict[str, Any]
-    outside: dict[str, Options]  # of stages from outside, by their names
 
     def __init__(self, *, head_options: Mapping[str, Any] | None = None, **given: Any) -> None:
         given = {k: v for k, v in given.items() if v is not None}
@@ -176,8 +169,6 @@ class RunConfig:
             values[_PART[name]][f.name] = checked(f, value, name)
         for name, part in _parts(values).items():
             object.__setattr__(self, name, part)
-        outside = {name: PARTS[name][0](**values[name]) for name in OUTSIDE}
-        object.__setattr__(self, "outside", outside)
         object.__setattr__(self, "head_options", theirs)
 
     def given(self) -> dict[str, Any]:
@@ -204,7 +195,7 @@ class RunConfig:
 
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
-        options: Options | None = self.outside.get(name) or getattr(self, name)
+        options: Options | None = getattr(self, name)
         return options
 
     def with_absolute_paths(self) -> RunConfig:

@@ -23,7 +23,7 @@ from ..options.shared import SpaceOptions
 from ..stages.stage import STAGES, How, Input, Parts, Result, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
-from .config import OUTSIDE, RunConfig
+from .config import RunConfig
 from .layout import RunFolder
 
 LINK = "link"  # no command
@@ -253,19 +253,11 @@ def _gathered(
 
 
 def last_steps(config: RunConfig, folder: RunFolder, heads: list[Path]) -> list[Step]:
-    """The measuring of the solved head, and the stages from outside that belong to a run."""
+    """The measuring of the solved head."""
     options, train = config.evaluate, folder.features("train")
     inputs: dict[str, Any] = {"head": heads[-1], "features": folder.features("test")}
     if config.own.train_accuracy:
         inputs["train"] = train
     if options.each_round:
         inputs["earlier"] = tuple(heads[:-1])
-    steps = [Step(STAGES["evaluate"], options, inputs, folder / RunFolder.METRICS)]
-    files = {"train": train, "test": inputs["features"], "clients": folder.clients}
-    files["head"] = heads[-1]
-    for stage in OUTSIDE.values():
-        if stage.in_run is not None:
-            reads = {role: files[name] for role, name in stage.in_run.reads.items()}
-            out = folder / stage.in_run.out
-            steps.append(Step(stage, config.outside[stage.name], reads, out))
-    return steps
+    return [Step(STAGES["evaluate"], options, inputs, folder / RunFolder.METRICS)]

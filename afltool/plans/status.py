@@ -95,8 +95,6 @@ class Parts:
             begun = partial_path(path)
             why = f"{begun.name} is not finished" if begun.exists() else ""
             return Part(name, "unfinished" if why else "missing", why)
-        if not kind:
-            return Part(name, "done")
         try:
             header = self.headers[path] = read_header(path, kind)
         except AflError as error:

@@ -42,18 +42,6 @@ class Parts:
     role: str
 
 
-@dataclass(frozen=True)
-class InRun:
-    """A stage from outside that takes part in every run: it reads ``reads`` and writes ``out``.
-
-    ``reads``: by role a file of the run: train, test, clients or head (the solved one). ``out``: a
-    name in the run's folder.
-    """
-
-    reads: Mapping[str, str]
-    out: str
-
-
 class How(TypedDict, total=False):
     """How a stage is carried out, where it takes this.
 
@@ -86,7 +74,6 @@ class Stage:
             instead ``task_of`` of these arguments gives a task with this recipe, ``made_by``, which
             the function gets as ``task``.
         about: what it does, in one sentence.
-        in_run: how it takes part in a run, if it comes from outside.
     """
 
     name: str
@@ -99,7 +86,6 @@ class Stage:
     stored: bool = False
     code: str = ""
     about: str = ""
-    in_run: InRun | None = None
 
     @property
     def module(self) -> ModuleType:
@@ -177,8 +163,3 @@ def from_outside() -> dict[str, Stage]:
         else:
             log.warning("%s is no new stage of afltool and is left out (%s)", name, DOOR)
     return stages
-
-
-def every() -> dict[str, Stage]:
-    """All stages by name, those from outside last."""
-    return STAGES | from_outside()

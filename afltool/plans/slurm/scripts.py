@@ -13,7 +13,7 @@ from ..layout import RunFolder
 from . import quoting as shell
 from .quoting import quoted
 from .site import Site
-from .steps import Job, is_last
+from .steps import Job
 
 HERE = Path(__file__).parent
 NAMES = {
@@ -118,11 +118,9 @@ def submitting(steps: list[Job], folder: Path, site: Site) -> str:
             after = '"$job"'
         elif step.stage == "aggregate":
             sums.append(f'    one {step.name} "$job" "$total"')
-    own = (step for step in steps if is_last(step) and step.stage != "evaluate")
-    last = "".join(f'    one {step.name} "$job" "$RUN/{step.output}"\n' for step in own)
     before, rest = "\n".join(lines), "\n".join(sums)
     names = {"run": quoted(folder), "queue": queue(folder)}
-    return filled(HERE / "submit.sh", **names, before=before, sums=rest, last=last)
+    return filled(HERE / "submit.sh", **names, before=before, sums=rest)
 
 
 def _many(step: Job, limit: str, after: str) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 from ... import inputs
 from ...errors import UsageError
 from ...options import Options, flag, option, typed
-from ...stages.stage import every
+from ...stages.stage import STAGES
 
 ENVIRONMENT = "AFLTOOL_SITE"
-JOBS = (*(name for name in every() if name != "head"), "study")  # a head is made at once
+JOBS = (*(name for name in STAGES if name != "head"), "study")  # a head is made at once
 OF_A_STAGE = ("partition_name", "account", "qos", "time", "memory", "cpus", "gpus")
 _TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")

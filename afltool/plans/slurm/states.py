@@ -16,7 +16,7 @@ from ..config import RunConfig, read_config
 from ..layout import RunFolder
 from ..status import Part, Parts
 from . import queue
-from .steps import Job, is_last
+from .steps import Job
 
 PLAN, SUBMIT = RunFolder.PLAN, RunFolder.SUBMIT
 MOST_PLAN = 1 << 20  # bytes of a plan
@@ -98,7 +98,7 @@ def _works(folder: Path, answer: queue.Queue | None) -> Iterator[Work]:
         return
     number = _round(folder)
     for step in read_plan(folder / PLAN):
-        at = number if "{" in step.output or is_last(step) else 1
+        at = number if "{" in step.output or step.stage == "evaluate" else 1
         yield _work(folder, step, at, answer)
 
 
@@ -155,7 +155,7 @@ def _work(folder: Path, step: Job, number: int, answer: queue.Queue | None) -> W
     missing = [i for i, one in enumerate(names) if one not in there]
     total, count = len(names), len(names) - len(missing)
     # evaluate is submitted in the round after the one that solved the head
-    rounds = (number, number + 1) if is_last(step) else (number,)
+    rounds = (number, number + 1) if step.stage == "evaluate" else (number,)
     jobs = [(job, r) for r in rounds for job in queue.jobs_of(folder, name, r)]
     states = answer.of([job for job, _ in jobs]) if answer is not None else {}
     kinds = set(states.values())

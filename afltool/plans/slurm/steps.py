@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ...options.grammars import Part
-from ...stages.stage import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
@@ -66,11 +65,6 @@ class ScriptFolder(RunFolder):
         return Bash("$solved")
 
 
-def is_last(job: Job) -> bool:
-    """Whether a job follows the last round: that of `evaluate`, and of a stage from outside."""
-    return job.stage == "evaluate" or job.stage not in STAGES
-
-
 def jobs(config: RunConfig, site: Site, at_solve: Mapping[str, Any] | None = None) -> list[Job]:
     """Every script of a run, in order of the stages; ``at_solve``: see `plans.checks`."""
     folder, head = ScriptFolder(), Bash("$head")
@@ -100,7 +94,7 @@ class _Jobs:
     def one(self, step: Step) -> list[Job]:
         """A job as the step is."""
         name = step.stage.name
-        output, about = OUTPUTS.get(name, (Path(str(step.out)).name, step.stage.about))
+        output, about = OUTPUTS[name]
         return [Job(f"{output[:2]}-{name}", name, about, _call(step), output)]
 
     def extract(self, step: Step) -> list[Job]:

@@ -24,7 +24,7 @@ of_round 1
 while [ -e "$solved" ]; do of_round $((round + 1)); done
 if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; then
     one 06-evaluate "$test" "$RUN/§{metrics}"
-§{last}    exit
+    exit
 fi
 job=''
 if [ ! -e "$total" ]; then
