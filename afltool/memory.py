@@ -107,35 +107,23 @@ class Room:
 
 @dataclass(frozen=True)
 class Size(Written):
-    """So many ``bytes``, or a ``share`` of the memory that is free."""
+    """So many ``bytes``."""
 
     bytes: int = 0
-    share: float = 0.0
-
-    def now(self) -> int:
-        """Bytes; of a share as many as it is now."""
-        return int(self.share * (available() or 0)) if self.share else self.bytes
 
 
 def parse_size(text: str) -> Size:
-    """'8GB', '500M', or a share of the memory that is free, '50%'.
+    """'8GB' or '500M'. Raises `UsageError` for anything else.
 
-    Raises `UsageError` for anything else.
-
-    >>> parse_size("1.5GB").now(), parse_size("0").now()
+    >>> parse_size("1.5GB").bytes, parse_size("0").bytes
     (1500000000, 0)
     """
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kMGT]?)(i?)B?|(%))", text.strip())
-    if match is None or (match[4] and float(match[1]) > 100):
-        raise UsageError(
-            "--memory is a size such as 8GB or 500MB, or a share of the free memory such as 50%; "
-            f"found {text!r}"
-        )
-    number = float(match[1])
-    if match[4]:
-        return Size(text, share=number / 100)
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kMGT]?)(i?)B?", text.strip())
+    if match is None:
+        raise UsageError(f"--memory is a size such as 8GB or 500MB; found {text!r}")
     unit = UNITS[match[2]]
-    return Size(text, int(number * (1024 ** (len(str(unit)) // 3) if match[3] else unit)))
+    factor = 1024 ** (len(str(unit)) // 3) if match[3] else unit
+    return Size(text, int(float(match[1]) * factor))
 
 
 def available() -> int | None:

@@ -273,16 +273,15 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(small_disk):
         scratch.of("a").put(0, {"phi": np.ones((400, 500))})
 
 
-@pytest.mark.parametrize("text", ["", "8 potatoes", "-1GB", "120%", "1e400", "nan", "GB", "8GBB"])
-def test_memory_is_a_size_or_a_share(split, text):
+@pytest.mark.parametrize("text", ["", "8 potatoes", "-1GB", "50%", "1e400", "nan", "GB", "8GBB"])
+def test_memory_is_a_size(split, text):
     with pytest.raises(UsageError, match="--memory is a size such as 8GB"):
         RunConfig(**split, memory=text)
 
 
 def test_sizes_are_read_as_they_are_written():
     told = {"0": 0, "8GB": 8e9, "1.5 MB": 1.5e6, "2k": 2e3, "1kiB": 1024, "1GiB": 2**30, "3T": 3e12}
-    assert {text: parse_size(text).now() for text in told} == told
-    assert 0 < parse_size("10%").now() < parse_size("60%").now()
+    assert {text: parse_size(text).bytes for text in told} == told
 
 
 # ---------------------------------------------------------------- the exchange
@@ -317,7 +316,7 @@ def test_the_full_gram_is_for_a_head_that_has_another_exchange(split, tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["0", "50%"])
+@pytest.mark.parametrize("memory", ["0", "500MB"])
 def test_a_killed_run_goes_on_to_the_same_files(split, tmp_path, memory):
     words = [
         *("--train-features", split["train_features"], "--test-features", split["test_features"]),

@@ -17,7 +17,7 @@ from .. import inputs
 from ..errors import AflError, UsageError
 from ..heads import HEAD_NAMES as HEAD_NAMES
 from ..heads import OPTIONS, Names
-from ..memory import Room, Size, parse_size
+from ..memory import Room, Size, available, parse_size
 from ..options import Options, checked, flag, option, unused
 from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions
@@ -26,7 +26,6 @@ from ..options.shared import SEED, Given, of_field, threads_option
 from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from ..values.text import toml_line
 
-HALF, MOST = parse_size("50%"), parse_size("90%")  # of the free memory, for what is kept
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
 KEEP_ALL, KEEP_LAST = "all", "last"  # of the rounds of a finished run
@@ -79,13 +78,13 @@ class HereOptions(Options):
     """How a run uses this machine; the results do not depend on it."""
 
     _memory = (
-        "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
-        "rest goes to a file that the run removes"
+        "memory for what later rounds need again, such as 8GB; the rest "
+        "goes to a file that the run removes"
     )
     memory: Size | None = option(
         None,
         _memory,
-        unset=HALF.text,
+        unset="half of what is free",
         in_result=False,
         only={"rounds": True},
         of_axes=True,
@@ -107,7 +106,9 @@ class HereOptions(Options):
 
     def room(self, processes: int = 1) -> Room:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""
-        return Room(min((self.memory or HALF).now(), MOST.now()) // processes)
+        free = available() or 0
+        wanted = free // 2 if self.memory is None else self.memory.bytes
+        return Room(min(wanted, free * 9 // 10) // processes)
 
 
 #: The stages of a run in order: their options, and the names that the run has for some of them.
