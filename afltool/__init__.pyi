@@ -131,7 +131,6 @@ def partition(
     label_noise: float = ...,
     table: str | Path | None = ...,
     column: str | None = ...,
-    balance_cap: bool = ...,
     top_up: bool = ...,
     overwrite: bool = ...,
 ) -> Path: ...

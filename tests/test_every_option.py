@@ -642,4 +642,4 @@ def test_another_value_is_one():
                 value = another(f)
                 assert value != f.default
                 assert not (isinstance(value, float) and np.isnan(value))
-    assert set(FIELDS) >= {"node", "each_round", "table", "column", "top_up", "balance_cap"}
+    assert set(FIELDS) >= {"node", "each_round", "table", "column", "top_up"}

@@ -55,8 +55,8 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, int, dict[str, Any]]:
     options = {**SIMULATED[scheme], "scheme": scheme, "clients": draw(st.integers(1, 60))}
     if "alpha" in options:
         options["alpha"] = draw(st.sampled_from([1e-6, 1e-3, 0.1, 1.0, 1e3, 1e6]))
-    if scheme.startswith("dirichlet"):
-        options["balance_cap" if scheme == "dirichlet" else "top_up"] = draw(st.booleans())
+    if scheme == "dirichlet-pfl":
+        options["top_up"] = draw(st.booleans())
     options["seed"] = draw(st.integers(0, 2**32 - 1))
     return labels, n_classes, options
 
@@ -96,7 +96,6 @@ def test_any_options_give_a_client_to_each_row_or_are_refused(data: st.DataObjec
         "shards_per_client": ANY_NUMBER,
         "min_size": ANY_NUMBER,
         "alpha": ANY_ALPHA,
-        "balance_cap": st.booleans(),
         "top_up": st.booleans(),
     }
     chosen = sorted((needs | {one for one in may if data.draw(st.booleans())}) & every.keys())
@@ -308,20 +307,6 @@ def test_dirichlet_rounding_favours_no_client() -> None:
     assert np.abs(np.bincount(result.client) - 1200).max() < 150
 
 
-def test_balance_cap_closes_clients_that_hold_their_share() -> None:
-    args = (row_ids(2000), balanced(2000, 20), 20)
-    for alpha in (1e-6, 0.1):
-        sizes = [
-            np.bincount(
-                assign(*args, scheme="dirichlet", clients=10, alpha=alpha, balance_cap=cap).client,
-                minlength=10,
-            )
-            for cap in (False, True)
-        ]
-        assert sizes[1].max() < 2000 / 10 + 100  # below the cap before its last class of 100
-        assert sizes[1].std() < sizes[0].std()
-
-
 def test_by_attribute_has_one_client_per_value() -> None:
     ids, labels = row_ids(6), np.array([0, 1, 0, 1, 0, 1])
     text = assign(ids, labels, 2, **BY_SITE, attribute=list("bacbac"))
@@ -419,7 +404,7 @@ def test_held_out_clients_have_rows() -> None:
         ),
         (
             {"scheme": "dirichlet", "clients": 2},
-            "is given without --alpha.*have --balance-cap, --min-size",
+            "is given without --alpha.*have --min-size",
         ),
         ({"scheme": "dirichlet", "clients": 2, "alpha": 0.0}, "--alpha is 1e-100 to .*found 0.0"),
         (
@@ -631,7 +616,6 @@ SITES = [str(i % 17) for i in range(3000)]
 GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
     "iid": ({"clients": 30}, "fb424bbd761ae171"),
     "dirichlet": ({"clients": 30, "alpha": 0.1}, "29e6992dd987922f"),
-    "dirichlet capped": ({"clients": 30, "alpha": 0.1, "balance_cap": True}, "8588b0aa89a763c5"),
     "dirichlet min-size": ({"clients": 30, "alpha": 0.3, "min_size": 9}, "37bc74c27fce0663"),
     "shards": ({"clients": 30, "shards_per_client": 2}, "1e5f34182952bcf7"),
     "by-attribute": ({**BY_SITE, "attribute": SITES}, "4abfa3b5eae32eae"),

@@ -15,7 +15,7 @@ SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
     "afltool.schemes",
     {
         "iid": (frozenset({"clients"}), frozenset()),
-        "dirichlet": (frozenset({"clients", "alpha"}), frozenset({"min_size", "balance_cap"})),
+        "dirichlet": (frozenset({"clients", "alpha"}), frozenset({"min_size"})),
         "shards": (frozenset({"clients", "shards_per_client"}), frozenset()),
         "by-attribute": (frozenset({"table", "column"}), frozenset()),
         "file": (frozenset({"table"}), frozenset({"column", "clients"})),
@@ -61,7 +61,6 @@ class PartitionOptions(Options):
     column: str | None = option(
         None, "column of --table whose values are the clients", unset="client"
     )
-    balance_cap: bool = option(False, "dirichlet: a client that has n/K rows gets no more")
     top_up: bool = option(False, "dirichlet-pfl: fill the smallest clients up to --min-size")
 
     def check(self) -> None:

@@ -74,7 +74,7 @@ def assign(
 
     ================  ==============================================================================
     iid               clients
-    dirichlet         clients, alpha; min_size (0), balance_cap
+    dirichlet         clients, alpha; min_size (0)
     shards            clients, shards_per_client
     by-attribute      table, column; attribute (n,): its texts, one per row; each is a client
     file              table; column, clients; attribute (n,): its texts, the client names; with

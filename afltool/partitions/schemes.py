@@ -45,7 +45,6 @@ class SchemeOptions:
     shards_per_client: int
     min_size: int
     max_draws: int  # of rejection, from the size of the problem
-    balance_cap: bool
     top_up: bool
     attribute: tuple[str | None, ...]  # a text for each row, in canonical order
 
@@ -75,8 +74,8 @@ class SchemeOptions:
         draws = min(max(_DRAW_WORK // max(work, 1), 2), _DRAWS)
         shards = o.shards_per_client or (_PFL_CLASSES if published else 0)
         return cls(
-            n_classes, o.seed, clients, o.alpha or 0.0, shards, least, draws, o.balance_cap,
-            o.top_up, attribute,
+            n_classes, o.seed, clients, o.alpha or 0.0, shards, least, draws, o.top_up,
+            attribute,
         )  # fmt: skip
 
     @property
@@ -140,9 +139,8 @@ def dirichlet(labels: I64, options: SchemeOptions) -> Dealt:
 
     The shuffled rows of c are cut at ⌊n_c Σ_{j≤k} p_cj + u_c⌋ with u_c uniform on [0, 1), so client
     k gets n_c·p_ck rows in the mean; without u_c the floors gather in the last client, half a row
-    a class. With ``balance_cap`` classes go in turn and clients that hold at least n/K rows get
-    none of the next class. Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated
-    Learning", NeurIPS 2020; AFL section 4.1.
+    a class. Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning",
+    NeurIPS 2020; AFL section 4.1.
     """
     sizes = np.bincount(labels, minlength=options.n_classes)
     sizes = sizes[sizes > 0]
@@ -172,18 +170,13 @@ def _dirichlet_counts(
     method for generating gamma variables", ACM TOMS 2000, section 6).
     """
     counts = np.zeros((sizes.size, options.clients), np.int64)
-    held = np.zeros(options.clients, np.int64)
-    # A block stays in the processor's cache; under the cap a class must see the one before it.
-    block = 1 if options.balance_cap else max(1, 2**17 // options.clients)
+    block = max(1, 2**17 // options.clients)  # stays in the processor's cache
     for start in range(0, sizes.size, block):
         part = slice(start, start + block)
         shape = counts[part].shape
         logs = np.log(gammas.standard_gamma(options.alpha + 1, shape))
         logs -= boosts.standard_exponential(shape) / options.alpha
-        if options.balance_cap:
-            logs[:, held >= sizes.sum() / options.clients] = -np.inf
         counts[part] = _cut(logs, sizes[part], offsets.random((shape[0], 1)))
-        held += counts[part].sum(axis=0)
     return counts
 
 
