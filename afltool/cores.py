@@ -160,7 +160,7 @@ def _alone(work: Callable[[Item], Found], item: Item) -> Found:
 def _fitting(number: int, size: int, what: str) -> int:
     """Items under way: one waits for the threads, or as many as memory has room for."""
     free = memory.available()
-    if free is None or number * size <= free:
+    if number * size <= free:
         return number + 1
     fit = max(1, free // size)
     log.warning(

@@ -1,7 +1,6 @@
 """What one system has and another lacks: locks, flags of files, signals, cores, memory.
 
-Linux's own calls come first, since they cost nothing to load; psutil and filelock, which take 0.02
-and 0.03 s, stand in elsewhere. `WINDOWS` is asked where files behave otherwise there.
+`WINDOWS` is asked where files behave otherwise there.
 """
 
 from __future__ import annotations
@@ -65,16 +64,14 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def control_groups(kind: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Folders of the groups that limit this process in 'cpu' or 'memory': its own, those above."""
+def control_groups(root: Path = Path("/")) -> Iterator[Path]:
+    """Folders of the groups (version 2) that limit this process: its own, and those above."""
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8", "replace").splitlines()
     except OSError:
         return
-    for _, kinds, own in (line.split(":", 2) for line in lines):
-        if kinds and kind not in kinds.split(","):  # of version 2 there is one, of any kind
-            continue
-        top = root / "sys/fs/cgroup" / kinds
+    top = root / "sys/fs/cgroup"
+    for own in (line.removeprefix("0::") for line in lines if line.startswith("0::")):
         at = top / own.strip("/")  # in a container it may be the host's name of it
         yield from (folder for folder in (at, *at.parents) if folder.is_relative_to(top))
 
@@ -82,29 +79,17 @@ def control_groups(kind: str, root: Path = Path("/")) -> Iterator[Path]:
 def quota(root: Path = Path("/")) -> int | None:
     """Cores that the control groups of this process give it, rounded up; None: all."""
     limits = []
-    for folder in control_groups("cpu", root):
-        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-            with suppress(OSError, ValueError):
-                limit, period = " ".join((folder / n).read_text("ascii") for n in names).split()
-                limits += [max(1, -(-int(limit) // int(period)))] if int(limit) > 0 else []
+    for folder in control_groups(root):
+        with suppress(OSError, ValueError):  # the limit may be max
+            limit, period = map(int, (folder / "cpu.max").read_text("ascii").split())
+            limits.append(max(1, -(-limit // period)))
     return min(limits, default=None)
 
 
-def free_memory() -> int | None:
+def free_memory() -> int:
     """Bytes that the machine has available."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # to make all lines takes longer
-            return next((1024 * int(x.split()[1]) for x in file if "MemAvailable" in x), None)
-    except OSError:
-        return free_memory_by_psutil()
+    import psutil  # 0.02 s: only for what asks
 
-
-def free_memory_by_psutil() -> int | None:
-    """The same elsewhere; None where psutil is not installed."""
-    try:
-        import psutil
-    except ModuleNotFoundError:
-        return None
     return int(psutil.virtual_memory().available)
 
 

@@ -1,7 +1,7 @@
 """The one policy of memory, and what is kept in it to save time.
 
 Work asks before it starts, and is refused with the numbers: `need` is for solves, `check_backed`
-for files that claim more than they hold, `Room` for what is kept; `keep_freed` tunes the C library.
+for files that claim more than they hold, `Room` for what is kept.
 
 `run` makes a `Cache` and passes it on: to stages, and from there to the readers and writers of
 files. A command of its own passes `NO_CACHE`. No result depends on it: a file is known by its place
@@ -15,11 +15,10 @@ before and then puts its own block i.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +38,7 @@ WORTH_SAYING = 1 << 30
 UNBACKED = 300 << 20  # bytes of arrays that any file may claim: a gram of 8,192 features
 BACKING = 64  # times its own bytes that a file may claim beyond that
 ALLOWED = "AFLTOOL_FILE_GB"  # environment: gigabytes that the arrays of any file may take
-KEPT = 256 << 20  # bytes of freed memory that a command keeps for its next blocks of rows
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
@@ -50,7 +47,7 @@ def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
     Every solve asks before it allocates anything large; ``advice`` names the options to change.
     """
     free = available()
-    if free is not None and size > free:
+    if size > free:
         raise NumericalError(
             f"{what} needs about {size / 1e9:.2f} GB of memory and {free / 1e9:.2f} GB are free: "
             f"{advice}, or a larger machine"
@@ -126,63 +123,20 @@ def parse_size(text: str) -> Size:
     return Size(text, int(float(match[1]) * factor))
 
 
-def available() -> int | None:
-    """Bytes that this process may still take, by the machine, its control groups and its limits."""
-    limits = [free for free in (machine.free_memory(), _group(), _limits()) if free is not None]
-    return min(limits, default=None)
+def available() -> int:
+    """Bytes that this process may still take, by the machine and its control groups."""
+    return min([machine.free_memory(), *_of_groups()])
 
 
-def _limits() -> int | None:
-    """What ``ulimit -v`` and ``ulimit -d`` leave."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limits
-        return None
-    limits = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
-    given = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
-    given = {name: most for name, most in given.items() if most != resource.RLIM_INFINITY}
-    if not given:
-        return None
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return None
-    used = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines if "kB" in line}
-    return max(min(most - used.get(name, 0) for name, most in given.items()), 0)
-
-
-_OF_GROUP = (  # files of a limit and of what is used, and what of that is freed where it is needed
-    ("memory.max", "memory.current", "inactive_file "),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
-)
-
-
-def _group() -> int | None:
-    """What the control groups leave."""
-    limits = []
-    for folder in machine.control_groups("memory"):
-        for limit, used, freed in _OF_GROUP:
-            with suppress(OSError, ValueError):  # the limit may be max
-                left = int((folder / limit).read_text()) - int((folder / used).read_text())
-                lines = (folder / "memory.stat").read_text().splitlines()
-                left += sum(int(line.split()[1]) for line in lines if line.startswith(freed))
-                limits.append(max(left, 0))
-    return min(limits, default=None)
-
-
-def keep_freed() -> None:
-    """Let the C library keep up to `KEPT` freed bytes, where it is GNU's; elsewhere nothing.
-
-    By default it gives blocks of rows back to the kernel as soon as they are freed and takes others
-    for the next ones, a page fault for every 4 KB: a fifth of a DeepAFL layer's time. For processes
-    of our own, as the commands are; a library does not decide this for its caller.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return
-    mallopt(M_MMAP_THRESHOLD, 32 << 20)
-    mallopt(M_TRIM_THRESHOLD, KEPT)
+def _of_groups() -> Iterator[int]:
+    """What each control group of this process leaves; what is only cached in it can be freed."""
+    for folder in machine.control_groups():
+        with suppress(OSError, ValueError):  # the limit may be max
+            left = int((folder / "memory.max").read_text())
+            left -= int((folder / "memory.current").read_text())
+            lines = (folder / "memory.stat").read_text().splitlines()
+            left += sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+            yield max(left, 0)
 
 
 T = TypeVar("T")
@@ -325,18 +279,13 @@ class Cache:
 
     # ------------------------------------------------------------ files
 
-    def keep(self, path: Path, value: Any, size: int, written: bool = False) -> None:
-        """Keep what a file holds, ``size`` bytes, unless there is no room for it.
-
-        ``written``: the whole of a file that was written just now, so that nobody here reads it.
-        """
+    def keep(self, path: Path, value: Any, size: int) -> None:
+        """Keep what a file holds, ``size`` bytes, unless there is no room for it."""
         if not self.keeps:
             return
         known = self._files.setdefault(identity_of(os.stat(path)), {})
         if type(value) not in known and self.room.take(size):
             known[type(value)] = value, size
-            if written:
-                _leave_to_disk(path)
 
     def known(self, path: Path, kind: type[T]) -> T | None:
         """What was kept of this file; None of another one, or where it has changed."""
@@ -376,14 +325,3 @@ class Cache:
 
 
 NO_CACHE = Cache()
-
-
-def _leave_to_disk(path: Path) -> None:
-    """Let the system drop a file from its cache.
-
-    The heads of a deep run are gigabytes. Fresh pages for them took longer than all else that the
-    server did in a round: on a virtual machine 2.5 s a gigabyte, used ones 0.25 s.
-    """
-    if hasattr(os, "posix_fadvise"):
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

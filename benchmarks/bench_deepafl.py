@@ -29,7 +29,7 @@ from scipy.linalg.blas import sgemm, ssyrk
 from afltool.heads import make_head
 from afltool.heads.base import Head
 from afltool.heads.projections import activate, projection
-from afltool.memory import Remembered, keep_freed
+from afltool.memory import Remembered
 
 WIDTH, DIM, BLOCK = 1024, 1280, 4096
 LAMBDA, GAMMA = 1.0, 0.1
@@ -167,7 +167,6 @@ def main() -> None:
     given = sys.argv[1:]
     rows, classes, layers = (int(a) for a in [*given, *("50000", "100", "5")[len(given) :]])
     print(machine())
-    keep_freed()  # for all of them, as the commands do
     if ALONE:
         torch.set_num_threads(1)
     rng = np.random.default_rng(0)

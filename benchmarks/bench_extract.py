@@ -37,7 +37,6 @@ from torchvision import datasets, transforms
 import afltool
 from afltool import cores
 from afltool.files.features import open_features
-from afltool.memory import keep_freed
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import parse_views
 from afltool.sources.backbones.models import load_backbone
@@ -193,7 +192,6 @@ def main() -> None:
     parser.add_argument("--views", action="store_true")
     parser.add_argument("--lie", action="store_true")
     a = parser.parse_args()
-    keep_freed()  # as the command does
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["AFLTOOL_STORE"] = str(folder / "store")

@@ -82,9 +82,6 @@ SMALL = ", in blocks of 64 rows"
 
 def products(kind: str, rows: int, classes: int) -> float:
     """Least processor seconds of three, of the products of one round."""
-    from afltool.memory import keep_freed
-
-    keep_freed()
     rng = np.random.default_rng(0)
     work = {
         "gram": gram,

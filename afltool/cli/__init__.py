@@ -11,11 +11,9 @@ def main() -> None:
     """Entry point of the installed command."""
     leave_on_signals()  # first, because loading the other modules takes most of a short command
     use_given_cores()
-    from .. import memory
     from ._console import secure, settle
 
     secure()
-    memory.keep_freed()
     from .app import app
 
     try:

@@ -91,7 +91,7 @@ def save_head(
     hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
     if kept is not None:
         written = _Written(kept, canonical_json({"kind": "head", **header}))
-        cache.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
+        cache.keep(path, written, sum(a.nbytes for a in named.values()))
     return path
 
 

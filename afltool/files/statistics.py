@@ -42,7 +42,7 @@ def save_statistics(
         named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
         text = canonical_json({"kind": "statistics", **header})
         written = _of_file(json.loads(text), named, s.class_counts).unchanging(header["digest"])
-        cache.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
+        cache.keep(path, written, sum(a.nbytes for a in named.values()))
         hdf5.keep_header(path, "statistics", text, cache)
     return path
 

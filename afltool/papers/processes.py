@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from .. import cores, machine, memory, progress
+from .. import cores, machine, progress
 from ..errors import AflError, BusyError, StoppedError, UsageError
 from ..inputs import distinct_files
 from ..plans.made import Made
@@ -41,7 +41,6 @@ PATIENCE = 30  # seconds that a process has to end when the study is interrupted
 
 def work(pipe: Connection, root: Path, total: int, jobs: int, level: int) -> None:
     """Carry out the cells that come through the pipe, until None comes."""
-    memory.keep_freed()
     os.environ["OMP_NUM_THREADS"] = "1"  # by which `cores.available` counts
     line = _Line(pipe)
     logger = logging.getLogger("afltool")

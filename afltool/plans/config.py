@@ -106,7 +106,7 @@ class HereOptions(Options):
 
     def room(self, processes: int = 1) -> Room:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""
-        free = available() or 0
+        free = available()
         wanted = free // 2 if self.memory is None else self.memory.bytes
         return Room(min(wanted, free * 9 // 10) // processes)
 

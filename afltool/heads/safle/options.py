@@ -159,7 +159,7 @@ class SafleOptions(HeadOptions):
         """
         from ... import memory
 
-        side, free = self.columns_for(dim), memory.available() or 0
+        side, free = self.columns_for(dim), memory.available()
         fits = int((free / BYTES_A_PAIR) ** 0.5 - dim * self.with_linear) // self.size
         named = f" (at most {fits} can be solved for here, D = {fits * self.size})"
         memory.need(
