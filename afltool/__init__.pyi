@@ -40,7 +40,6 @@ def extract(
     data_root: str | Path | None = ...,
     path_column: str | None = ...,
     label_column: str | None = ...,
-    checksums: str | Path | None = ...,
     store: str | Path | None = ...,
     skip_corrupt: bool = ...,
     unlabelled: bool = ...,

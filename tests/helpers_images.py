@@ -160,17 +160,12 @@ def write_cifar100(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path
 
 
 def md5_of(root: Path) -> dict[str, str]:
-    """``{relative path: MD5}`` of every file below ``root``: what ``checksums=`` takes."""
+    """``{relative path: MD5}`` of every file below ``root``."""
     return {
         path.relative_to(root).as_posix(): hashlib.md5(path.read_bytes()).hexdigest()
         for path in sorted(root.rglob("*"))
         if path.is_file()
     }
-
-
-def md5_lines(root: Path) -> str:
-    """The same as text, as ``md5sum`` prints it: what a checksums file holds."""
-    return "".join(f"{md5}  {name}\n" for name, md5 in md5_of(root).items())
 
 
 # --- Fashion-MNIST --------------------------------------------------------------------------------

@@ -517,10 +517,8 @@ def files(road, tmp_path, monkeypatch):
     table = tmp_path / "other.csv"
     table.write_text("row,client,other\n" + "".join(f"r{i},c{i % 3},{i}\n" for i in range(200)))
     monkeypatch.chdir(tmp_path)
-    sums = tmp_path / "md5"
-    sums.write_text(f"{'0' * 32}  cifar-100-python.tar.gz\n")
     given = {"data": "cifar100", "partition": road.clients, "head": str(road.head0), "table": table,
-             "backbone": "resnet34", "weights": "random", "node": "layer3", "checksums": sums,
+             "backbone": "resnet34", "weights": "random", "node": "layer3",
              "cache": tmp_path / "cache"}  # fmt: skip
     return {**given, "column": "other", "train_features": road.train, "test_features": road.test}
 
@@ -582,8 +580,8 @@ def images(tmp_path_factory):
     return folder
 
 
-# Those of downloads and of tables alone; see test_datasets.
-ALONE = {"checksums", "path_column", "label_column"}
+# Those of tables alone; see test_datasets.
+ALONE = {"path_column", "label_column"}
 EXTRACT = [f for f in fields(ExtractOptions) if f.name not in ALONE]
 
 

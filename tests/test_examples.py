@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers_images import md5_lines, write_cifar100
+from helpers_images import write_imagefolder
 from PIL import Image
 
 from afltool import head, info, local_stats, partition, solve
@@ -38,22 +38,20 @@ def test_from_python(tmp_path):
 
 @pytest.mark.slow
 def test_cifar100_as_shell_commands(tmp_path):
-    data = tmp_path / "data"
-    write_cifar100(data, 400, 100, 0)
-    (tmp_path / "sums.md5").write_text(md5_lines(data))
+    images = write_imagefolder(tmp_path / "images", tuple(f"c{n:02}" for n in range(20)))
     run(
         ROOT / "examples" / "cifar100.sh",
         tmp_path / "run",
-        AFLTOOL_DATA=str(data),
+        DATA=f"imagefolder:{images}",
         CLIENTS="20",
-        EXTRACT=f"--weights random --image-size 32 --checksums {tmp_path / 'sums.md5'}",
+        EXTRACT="--weights random --image-size 32",
         SOLVE="--ridge 1",
     )
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["n"] == 100
-    assert len(metrics["per_class"]) == 100
+    assert metrics["n"] == 80
+    assert len(metrics["per_class"]) == 20
     assert len(list((tmp_path / "run" / "stats").glob("*.h5"))) == 20
-    assert metrics["top1"] > 0.05, "chance is 0.01, and the pictures differ by class"
+    assert metrics["top1"] > 0.15, "chance is 0.05, and the pictures differ by class"
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ from afltool.errors import AflError, CorruptFileError, InputError, UsageError
 from afltool.sources.embeddings.readers import read_labels
 from afltool.sources.images import open_dataset, read_classes
 from afltool.sources.images.base import CorruptImageError
-from afltool.sources.images.files import read_checksums
 from afltool.sources.images.folders import EXTENSIONS
 from afltool.sources.images.pixels import FORMATS, decode
 
@@ -115,7 +114,6 @@ def test_a_picture_of_gigabytes_is_refused_unread(tmp_path):
 
 READERS = {
     "classes": read_classes,
-    "checksums": read_checksums,
     "labels": read_labels,
     "toml": lambda p: inputs.read_toml(p, "options"),
     "json": lambda p: inputs.read_json(p, "a table"),

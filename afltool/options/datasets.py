@@ -26,7 +26,6 @@ class DatasetName:
         module: where `open_rows` is; one that begins with a dot is of `afltool.sources.images`.
         help: what it is, for people.
         takes: what stands behind the colon: PATH, FILE or PATTERN; it is absolute in run.toml.
-        checksums: whether ``--checksums`` is for it.
         columns: ``path`` and ``label``, if ``--path-column`` and ``--label-column`` are for it.
     """
 
@@ -34,7 +33,6 @@ class DatasetName:
     module: str
     help: str
     takes: str = ""
-    checksums: bool = False
     columns: tuple[str, ...] = ()
 
     @property
@@ -43,15 +41,15 @@ class DatasetName:
         return f"{self.name}:{self.takes}" if self.takes else self.name
 
 
-_FILE = "FILE", False, ("path", "label")
-_ROWS, _SAMPLES = ("PATTERN", False, ("path", "label")), ("PATTERN", False, ("label",))
+_FILE = "FILE", ("path", "label")
+_ROWS, _SAMPLES = ("PATTERN", ("path", "label")), ("PATTERN", ("label",))
 _OWN = (
     DatasetName(
         "digits", ".digits", "scikit-learn's digits; every fifth of a class is for testing"
     ),
-    DatasetName("fashion-mnist", ".fashion_mnist", "Debian's package or torchvision's", "", True),
-    DatasetName("cifar10", ".cifar", "10 classes, 32 × 32 pixels, downloaded", "", True),
-    DatasetName("cifar100", ".cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
+    DatasetName("fashion-mnist", ".fashion_mnist", "Debian's package or torchvision's"),
+    DatasetName("cifar10", ".cifar", "10 classes, 32 × 32 pixels, downloaded"),
+    DatasetName("cifar100", ".cifar", "100 classes, 32 × 32 pixels, downloaded"),
     DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
     DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
     DatasetName("table", ".path_tables", "CSV or parquet of path, label, split", *_FILE),

@@ -259,9 +259,6 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
     label_column: str | None = option(
         None, "column of the labels; of WebDataset their key in JSON", unset="label"
     )
-    checksums: Path | None = option(
-        None, "file of md5sum lines, used instead of the published checksums", in_result=False
-    )
     _store = "folder of kept features; extract -o FILE then makes FILE a link to those in it"
     store: Path | None = option(
         None, _store, unset="$AFLTOOL_STORE, else ./afl-store", in_result=False

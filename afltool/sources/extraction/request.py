@@ -22,7 +22,7 @@ from ..backbones.models import kind_of_weights, load_backbone, nodes_of
 from ..backbones.preprocessing import Preprocessing
 from ..images import dataset_state, open_dataset, read_classes
 from ..images.base import ImageDataset
-from ..images.files import default_data_root, read_checksums
+from ..images.files import default_data_root
 from .frozen import Frozen, read_frozen
 from .remembered import Known, known, recall, remember, surroundings
 
@@ -68,7 +68,6 @@ class Asked:
                 data_root=o.data_root,
                 classes=self.classes(),
                 limit=o.limit,
-                checksums=self.stated(),
                 unlabelled=o.unlabelled,
                 path_column=o.path_column,
                 label_column=o.label_column,
@@ -79,10 +78,6 @@ class Asked:
         """The names of the classes, from their file if they are in one."""
         given = self.given.classes
         return read_classes(given) if isinstance(given, Path) else given
-
-    def stated(self) -> dict[str, str] | None:
-        given = self.given.checksums
-        return None if given is None else read_checksums(given)
 
     def preprocessing(self) -> Preprocessing:
         """How images are prepared; views may be cut from larger squares than the network sees."""
@@ -121,7 +116,6 @@ class Asked:
             self.dataset()
         else:
             self.classes()
-            self.stated()
 
     def options(self) -> dict[str, Any]:
         """The options that the recipe holds as they are."""
@@ -155,7 +149,7 @@ class Asked:
         """Digest of everything that decides the recipe, which takes longer to make."""
         more = {name: getattr(self.given, name) for name in BY_CONTENT}
         classes = self.classes()
-        more |= {"classes": classes and list(classes), "checksums": self.stated()}
+        more |= {"classes": classes and list(classes)}
         if self.frozen is not None:
             more["frozen"] = dict(self.frozen.made_by)
         everything = {"options": {**self.options(), **more}, "states": states, **surroundings()}

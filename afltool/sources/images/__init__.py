@@ -7,7 +7,7 @@ asks for them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -28,7 +28,6 @@ def open_dataset(
     data_root: Path | None = None,
     classes: Sequence[str] | None = None,
     limit: int | None = None,
-    checksums: Mapping[str, str] | None = None,
     unlabelled: bool = False,
     path_column: str | None = None,
     label_column: str | None = None,
@@ -43,8 +42,6 @@ def open_dataset(
         classes: class names in the order that labels count; must hold every class of the data,
             may hold more. Default: the data set's own order.
         limit: at most so many rows, spread over the classes as evenly as can be.
-        checksums: ``{file name: MD5}`` that the caller vouches for, in place of the published
-            ones, for other data in the same format (see `read_checksums`).
         unlabelled: without labels, which folders and tables need not have then.
         path_column, label_column: of a table; default ``path`` and ``label``. Of parquet the column
             of the images, by default the only one, and of WebDataset's JSON the key of the label.
@@ -57,16 +54,13 @@ def open_dataset(
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
     kind, path = named(spec)
-    if checksums is not None and not kind.checksums:
-        those = ", ".join(one.name for one in DATASETS.values() if one.checksums)
-        raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
     for option, column in (("path", path_column), ("label", label_column)):
         if column is not None and option not in kind.columns:
             those = ", ".join(one.shown for one in DATASETS.values() if option in one.columns)
             raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
     known = None if classes is None else _checked_classes(classes)
     columns = path_column or "path", label_column or "label"
-    request = DatasetRequest(spec, path, split, data_root, known, checksums, unlabelled, *columns)
+    request = DatasetRequest(spec, path, split, data_root, known, unlabelled, *columns)
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
     if unlabelled:
         dataset = dataset.without_labels()

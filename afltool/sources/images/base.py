@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,7 +40,6 @@ class DatasetRequest:
     split: str
     data_root: Path | None
     classes: tuple[str, ...] | None
-    checksums: Mapping[str, str] | None
     unlabelled: bool
     path_column: str
     label_column: str

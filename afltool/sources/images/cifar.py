@@ -4,71 +4,46 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptFileError, InputError, InvalidDataError
+from ...doors import need_torch
+from ...errors import CorruptFileError, InvalidDataError
 from ...values.arrays import I64
 from .base import DatasetRequest, ImageDataset, digest
 from .files import RawFile, fetch, files_below
 from .pixels import ArrayPictures, array_dataset
 
-#: Where the files lie below the data root; the key of the labels in them.
+#: Where the files lie below the data root, and the key of the labels in them.
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
-#: The published MD5s of the files of each split, and of the file with the names of the classes.
-SPLITS = {
-    "cifar10": {
-        "train": {
-            "data_batch_1": "c99cafc152244af753f735de768cd75f",
-            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-            "data_batch_4": "634d18415352ddfa80567beed471001a",
-            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        },
-        "test": {"test_batch": "40351d587109b95175f43aff81a1287e"},
-    },
-    "cifar100": {
-        "train": {"train": "16019d7e3df5f24257cddd939b257f8d"},
-        "test": {"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
-    },
-}
-META = {
-    "cifar10": ("batches.meta", "label_names", "5ff9c542aee3614f3951f8cda6e48888"),
-    "cifar100": ("meta", "fine_label_names", "7973b15100ade9c7d40fb424638fde48"),
-}
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
     """``cifar10`` or ``cifar100`` in the Python version's pickles.
 
-    The MD5 of a pickle is checked first, against the published one or that in ``checksums``. The
-    unpickler can build only arrays and plain containers.
+    The MD5 of a pickle is checked first, against the one that torchvision has. The unpickler can
+    build only arrays and plain containers.
     """
-    name, root, checksums = request.spec, request.root, request.checksums
-    batches, (meta, key, md5) = SPLITS[name][request.split], META[name]
-    published = {**batches, meta: md5}
-    folder = root / FOLDERS[name]
-    if checksums is None and (missing := _missing(folder, published)):
-        from torchvision import datasets
+    name, root = request.spec, request.root
+    need_torch(f"{name}, whose checksums torchvision has,")
+    from torchvision import datasets
 
-        about: Any = getattr(datasets, name.upper())
+    about: Any = getattr(datasets, name.upper())
+    batches = dict(about.train_list if request.split == "train" else about.test_list)
+    meta, key = about.meta["filename"], about.meta["key"]
+    published = {**batches, meta: about.meta["md5"]}
+    folder = root / FOLDERS[name]
+    if missing := [file for file in published if not (folder / file).is_file()]:
         what = f"{name}: expected {', '.join(missing)} in {folder}"
         fetch(about.url, root, about.filename, about.tgz_md5, what)
-    if missing := _missing(folder, published):
-        raise InputError(
-            f"{name}: expected {', '.join(published)} in {folder}, found no {missing[0]}."
-        )
     files = {file: RawFile.read(folder / file) for file in published}
     for file, raw in files.items():
-        if checksums is None:
-            raw.check(published[file], "published")
-        else:
-            raw.check_stated(checksums)
+        raw.check(published[file])
     names = _entries(files[meta], {key: list})[0]
     read = [_cifar_batch(files[file], LABELS[name]) for file in batches]
     parts = [(str(folder / file), len(y)) for file, (_, y) in zip(batches, read, strict=True)]
@@ -79,10 +54,6 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         np.concatenate([labels for _, labels in read]),
         digest(name, *(raw.sha256 for raw in files.values())),
     )
-
-
-def _missing(folder: Path, names: Iterable[str]) -> list[str]:
-    return [name for name in names if not (folder / name).is_file()]
 
 
 def _cifar_batch(file: RawFile, labels_key: str) -> tuple[NDArray[np.uint8], I64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +31,18 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """Fashion-MNIST in idx files, packed with gzip or not.
 
     Looked for in ``root/FashionMNIST/raw`` (torchvision's layout), in Debian's folder, and then
-    downloaded to the former. ``checksums`` are MD5s of the files as they lie on the disk.
+    downloaded to the former.
     """
-    checksums, part = request.checksums, "train" if request.split == "train" else "t10k"
+    part = "train" if request.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
     raw = request.root / FOLDER
     paths = _find_idx(raw, names)
-    if not paths and checksums is None:
+    if not paths:
         _fetch_all(raw, names)
         paths = _find_idx(raw, names)
     if not paths:
         raise InputError(f"fashion-mnist: expected {names[0]} and {names[1]} (or .gz) in {raw}.")
-    contents = [_checked_idx(path, checksums) for path in paths]
+    contents = [_checked_idx(path) for path in paths]
     pixels, labels = _parse_idx(contents[0], 3), _parse_idx(contents[1], 1)
     if len(pixels) != len(labels):
         raise InvalidDataError(
@@ -76,13 +76,9 @@ def _find_idx(raw: Path, names: Sequence[str]) -> list[Path]:
     return []
 
 
-def _checked_idx(path: Path, checksums: Mapping[str, str] | None) -> RawFile:
-    raw = RawFile.read(path)
-    if checksums is not None:
-        raw.check_stated(checksums)
-        return raw.unpacked()
-    content = raw.unpacked()
-    content.check(FASHION_MNIST_MD5[path.name.removesuffix(".gz")], "published, unpacked")
+def _checked_idx(path: Path) -> RawFile:
+    content = RawFile.read(path).unpacked()
+    content.check(FASHION_MNIST_MD5[path.name.removesuffix(".gz")])
     return content
 
 

@@ -6,14 +6,13 @@ import gzip
 import hashlib
 import io
 import os
-import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ... import inputs
-from ...errors import CorruptFileError, InputError, UsageError
+from ...errors import CorruptFileError, InputError
 
 #: Of one raw file, packed or not; the largest of those known here has 47 MB.
 MOST_BYTES = 300_000_000
@@ -30,24 +29,6 @@ def default_data_root() -> Path:
 def files_below(folder: Path) -> list[Path]:
     """The files in a folder; none if there is no such folder."""
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def read_checksums(path: Path) -> dict[str, str]:
-    """``{name: MD5}`` from lines as ``md5sum`` prints them.
-
-    Raises `InputError`: the file cannot be read, or a line is something else.
-    """
-    sums = {}
-    for number, line in enumerate(inputs.read_text(path, "the checksums").splitlines(), start=1):
-        match = re.fullmatch(r"([0-9a-fA-F]{32}) [ *](.+)", line)
-        if match:
-            sums[match[2]] = match[1].lower()
-        elif line.strip():
-            raise InputError(
-                f"line {number} of {path}: expected an MD5, two spaces and a file name, as md5sum "
-                f"prints them; found {line[:60]!r}."
-            )
-    return sums
 
 
 @dataclass(frozen=True)
@@ -86,28 +67,14 @@ class RawFile:
             )
         return RawFile(self.path, data)
 
-    def check(self, expected: str, origin: str) -> None:
-        """Refuse the file unless its MD5 is ``expected``, which ``origin`` states."""
+    def check(self, expected: str) -> None:
+        """Refuse the file unless its MD5 is ``expected``, the published one."""
         digest = hashlib.md5(self.data, usedforsecurity=False).hexdigest()
         if digest != expected:
             raise CorruptFileError(
-                f"{self.path}: expected the MD5 {expected} ({origin}), found {digest} "
-                f"({len(self.data):,} bytes). Delete the file and fetch it again; if the data are "
-                "meant to be others, state their MD5s with --checksums FILE."
+                f"{self.path}: expected the published MD5 {expected}, found {digest} "
+                f"({len(self.data):,} bytes). Delete the file and fetch it again."
             )
-
-    def check_stated(self, checksums: Mapping[str, str]) -> None:
-        """`check` against the caller's MD5: that of the longest name that ends the path."""
-        parts = self.path.parts
-        stated = {name.removeprefix("./"): md5 for name, md5 in checksums.items()}
-        names = ("/".join(parts[-n:]) for n in range(len(parts), 0, -1))
-        name = next((name for name in names if name in stated), None)
-        if name is None:
-            raise UsageError(
-                f"the given checksums have no line for {self.path.name}; they name "
-                f"{len(checksums)} file(s). Write them with md5sum in {self.path.parent}."
-            )
-        self.check(stated[name], "stated by --checksums")
 
 
 def md5_of_file(path: Path) -> str:
