@@ -21,8 +21,8 @@ exec "$@"
 AFLTOOL = """#!/bin/bash
 trap 'echo stopped >>"$LOG"; exit 75' USR1
 echo "afltool $*"
-if [ "$2" = wait ]; then touch "$LOG.ready"; for i in $(seq 200); do sleep 0.05; done; fi
-[ "$2" != fail ] || exit 4
+if [ "$1" = wait ]; then touch "$LOG.ready"; for i in $(seq 200); do sleep 0.05; done; fi
+[ "$1" != fail ] || exit 4
 """
 
 

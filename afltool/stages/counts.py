@@ -1,7 +1,7 @@
 """Evaluation as statistics: solved heads and rows with labels → counts, which are added up.
 
 A round of evaluation is what sites agree on: the heads, the bins of their scores, the groups. It is
-written as a head file, so `local-stats`, `roster` and `aggregate` do with it what they do with any.
+written as a head file, so `local-stats` and `aggregate` do with it what they do with any.
 """
 
 from __future__ import annotations
