@@ -42,6 +42,10 @@ class Consent:
     session: str
     signature: str
 
+    def __post_init__(self) -> None:
+        for what, value in vars(self).items():
+            _check(f"the {what} of a consent", value, isinstance(value, str), "a text")
+
     @classmethod
     def sign(cls, session: str, me: Keys) -> Consent:
         signature = me.signing.sign(cls._text(session, me.name))

@@ -21,6 +21,7 @@ from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY
 from ..heads import make_head
 from ..heads.base import Head
+from ..inputs import read_json
 from ..options.features import ImportOptions
 from ..progress import log, stop_point
 from ..stages.imports import import_embeddings
@@ -332,6 +333,6 @@ def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: P
 
 def _consent(path: Path) -> Consent:
     try:
-        return Consent(**json.loads(path.read_bytes()))
-    except (TypeError, ValueError):
+        return Consent(**read_json(path, "a consent"))
+    except TypeError:
         raise InputError(f"{path} is no consent of a member that leaves") from None
