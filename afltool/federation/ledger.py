@@ -8,7 +8,8 @@ A private folder of the site, beside its configuration and not beside a key:
     SESSION/NNN-KIND-…  the digest of what was sent: a folder that was restored sends nothing else
     SESSION/rho         what a session with noise has spent, whatever its rows
 
-Rows are known by what they are before any scaling, whatever their order, file or class list.
+Rows are known by what they are before any scaling, whatever their order, file or classes. In
+another number format they cannot be compared, and count as the same if they have as many features.
 """
 
 from __future__ import annotations
@@ -41,16 +42,20 @@ class Ledger:
     folder: Path
     again: bool = False
 
-    def hashes(self, agreed: Agreement, blocks: Iterable[Raw]) -> Hashes:
-        """The keyed hash of each row with the name of its class, sorted."""
-        key, found = self._key(), list[bytes]()
+    def hashes(self, agreed: Agreement, blocks: Iterable[Raw]) -> tuple[Hashes, bytes]:
+        """The keyed hash of each row, sorted, and one of all rows with the names of their classes.
+
+        A gram is the same whatever the classes are, so the ledger has the rows alone.
+        """
+        key, found, labeled = self._key(), list[bytes](), list[bytes]()
         names = [f"\0{name}".encode() for name in agreed.classes]
         for X, y in blocks:
             kind = "<i2" if X.dtype.kind in "iu" else "<f8"
             for row, label in zip(np.ascontiguousarray(X, kind), y.tolist(), strict=True):
-                text = row.tobytes() + names[label % len(names)]
-                found.append(hashlib.blake2b(text, key=key, digest_size=8).digest())
-        return np.sort(np.frombuffer(b"".join(found), UNSIGNED))
+                found.append(hashlib.blake2b(row.tobytes(), key=key, digest_size=8).digest())
+                labeled.append(found[-1] + names[label % len(names)])
+        digest = hashlib.sha256(b"".join(sorted(labeled))).digest()
+        return np.sort(np.frombuffer(b"".join(found), UNSIGNED)), digest
 
     def check(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
         """Refuse sums that with earlier ones would tell of few members more than they allow."""
@@ -61,7 +66,9 @@ class Ledger:
                 continue
             before = json.loads(path.read_bytes())
             theirs = np.frombuffer(path.with_name("rows").read_bytes(), UNSIGNED)
-            overlap = len(np.intersect1d(rows, theirs))
+            (dim, bits), here = before["format"], _format(agreed)
+            uncertain = dim == here[0] and bits != here[1]
+            overlap = len(rows) if uncertain else len(np.intersect1d(rows, theirs))
             apart = now.keys() ^ before["people"].keys()
             if agreed.follows == path.parent.name:
                 apart -= now.keys()  # who joins has agreed to this, whose text names the other
@@ -71,7 +78,7 @@ class Ledger:
     def _refuse(self, agreed: Agreement, before: Mapping[str, Any], session: str, overlap: int,
                 rows: int, alone: list[str]) -> None:  # fmt: skip
         what = (
-            f"{overlap} of the {rows} rows of this site are in the sums of the session "
+            f"{overlap} of the {rows} rows of this site are, or may be, in the sums of the session "
             f"{session[:12]}, too; with both sums the sum of {', '.join(alone)} is known"
         )
         if len(alone) <= max(agreed.colluding, before["colluding"]) + 1:
@@ -85,7 +92,7 @@ class Ledger:
     def claim(self, agreed: Agreement, number: int, inside: Iterable[str], rows: Hashes) -> None:
         """Write down, before a sum can be opened, that these rows are in it."""
         people = {agreed.people[name].key: name for name in sorted(inside)}
-        content = {"people": people, "colluding": agreed.colluding}
+        content = {"people": people, "colluding": agreed.colluding, "format": _format(agreed)}
         self._key()
         with one_at_a_time(self.folder):
             self.check(agreed, people.values(), rows)
@@ -112,3 +119,9 @@ class Ledger:
 
     def _once(self, name: str, data: bytes) -> bytes:
         return write_once(self.folder / name, data)
+
+
+def _format(agreed: Agreement) -> list[int | None]:
+    """Features of a row, and the fraction bits of their numbers; None for raw ones."""
+    bits = agreed.space["fraction_bits"] if agreed.scale is None else None
+    return [agreed.space["dim"], bits]

@@ -124,8 +124,7 @@ class Member(Replica):
     def hashes(self) -> Hashes:
         """Those of all rows, which this folder is bound to from its first round on."""
         parts = (blocks() for blocks in (self.rows.train, self.rows.test))
-        found = self.ledger.hashes(self.agreed, (block for part in parts for block in part))
-        digest = hashlib.sha256(found.tobytes()).digest()
+        found, digest = self.ledger.hashes(self.agreed, (b for part in parts for b in part))
         if write_once(self.folder / "rows", digest) != digest:
             raise MismatchError(
                 f"{self.folder} was begun with other rows: a site sums the same rows in all rounds"

@@ -139,11 +139,12 @@ def test_ledger_overlap(tmp_path):
     X, y = f.rows["site-00"]
     ledger = Ledger(tmp_path / "ledger")
     order = np.random.default_rng(0).permutation(len(X))
-    hashes = ledger.hashes(f.agreed, [(X, y)])
+    hashes, digest = ledger.hashes(f.agreed, [(X, y)])
     parts = [(X[some], y[some]) for some in (order[:9], order[9:])]
-    assert np.array_equal(hashes, ledger.hashes(f.agreed, parts))
+    assert np.array_equal(hashes, ledger.hashes(f.agreed, parts)[0])
+    assert digest == ledger.hashes(f.agreed, parts)[1]
     others = replace(f.agreed, classes=("z", *CLASSES))
-    assert np.array_equal(hashes, ledger.hashes(others, [(X, y + 1)]))
+    assert np.array_equal(hashes, ledger.hashes(others, [(X, y + 1)])[0])
     ledger.claim(f.agreed, 1, f.names, hashes)
     ledger.claim(f.agreed, 1, f.names, hashes)
     fewer = f.names[:6]
@@ -154,10 +155,20 @@ def test_ledger_overlap(tmp_path):
         (np.concatenate([X, X[:1] + 1]), [*y, 0]),
         (X[:1], y[:1]),
     ):
-        some = ledger.hashes(then, [(rows[0], np.asarray(rows[1]))])
+        some, _ = ledger.hashes(then, [(rows[0], np.asarray(rows[1]))])
         with pytest.raises(MismatchError, match="site-06 is known nearly alone"):
             ledger.claim(then, 1, fewer, some)
-    ledger.check(then, fewer, ledger.hashes(then, [(X + 1, y)]))  # other rows
+    other, _ = ledger.hashes(then, [(X + 1, y)])
+    ledger.check(replace(then, scale=None), fewer, other)  # other rows
+    finer = {**f.agreed.space, "fraction_bits": 11}  # in which nobody can tell
+    for terms in ({}, {"scale": None, "space": finer}):
+        with pytest.raises(MismatchError, match="may be, in the sums"):
+            ledger.check(replace(then, **terms), fewer, other)
+    wider = {**finer, "dim": 7}  # features of something else
+    ledger.check(replace(then, scale=None, space=wider), fewer, other)
+    again, labels = ledger.hashes(replace(f.agreed, classes=("x", "y", "z")), [(X, 0 * y)])
+    assert np.array_equal(hashes, again)  # for a gram knows no classes
+    assert labels != digest
     many = replace(then, members=f.agreed.members[:3], threshold=3)  # c = 2, four have gone
     with pytest.raises(MismatchError, match="--again says that you accept it"):
         ledger.check(many, f.names[:3], hashes)
