@@ -28,9 +28,10 @@ RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhe
 }
 SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
 PATIENT = 5.0  # seconds after which it is said, once, that a place is waited for
-FOLDER = re.compile(r"(?!(file|sftp|ssh|s3|webdav|dav|https?):).+")
-ADDRESS = re.compile(
-    r"file:///+[^/].*|(sftp|ssh)://[^/\s]+/+[^/].*|(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?"
+FOLDER = re.compile(r"(?!.*::)(?!(file|sftp|ssh|s3|webdav|dav|https?):).+")
+ADDRESS = re.compile(  # fsspec would go on behind a '::', to any server
+    r"(?!.*::)(file:///+[^/].*|(sftp|ssh)://[^/\s]+/+[^/].*|"
+    r"(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?)"
 )
 
 T = TypeVar("T")

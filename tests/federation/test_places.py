@@ -62,7 +62,8 @@ def test_what_is_no_regular_file_is_not_there(tmp_path):
     ["", "s3://", "s3:hospitals/trial", "s3:///trial", "s3://a b/trial", "sftp://", "sftp://host",
      "sftp:host:trial", "sftp://host:port/trial", "sftp://[::1/trial", "webdav://", "http://[",
      "webdav://trial", "https://host/trial", "file://", "file:trial", "gibberish://trial",
-     "trial://", "simplecache::s3://hospitals/trial", "two\nlines"],
+     "trial://", "simplecache::s3://hospitals/trial", "two\nlines", "zip://x::http://host/a.zip",
+     "filecache::/trial"],
 )  # fmt: skip
 def test_what_is_no_address_is_said_at_once(url):
     with pytest.raises(UsageError, match="Not the address of a place") as said:
