@@ -80,7 +80,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     With ``fraction_bits`` the sums of linear, discriminant and safle are integers, and this is
     exact; random-features and deepafl also need the option ``{"compute": "fixed"}``. Otherwise it
     is up to rounding. It is for heads that one round solves: linear, random-features,
-    discriminant, safle with given thresholds, deepafl with single_round.
+    discriminant, safle with given thresholds, deepafl without layers.
 
     Parameters:
         head: name of a head: linear, random-features, discriminant, deepafl, safle, softmax.

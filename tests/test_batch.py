@@ -139,8 +139,8 @@ def test_the_rounds_of_a_layer_share_a_draw():
     def drawn(name, *phases):
         return [make_options(name).draw_of(Phase(phase)) for phase in phases]
 
-    phases = ("weights-0", "block-1", "weights-1", "block-2", "weights-2", "joint")
-    assert drawn("deepafl", *phases) == [0, 0, 1, 1, 2, 0]
+    phases = ("weights-0", "block-1", "weights-1", "block-2", "weights-2")
+    assert drawn("deepafl", *phases) == [0, 0, 1, 1, 2]
     assert drawn("softmax", "gram", "gradient-1", "gradient-2") == [0, 1, 2]
     assert drawn("safle", "histogram", "codes") == [0, 0]
 

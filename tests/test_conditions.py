@@ -27,9 +27,6 @@ MORE = {
     **{name: (name, options) for name, options in OPTIONS_OF.items()},
     "deepafl (88)": ("deepafl", {"layers": 1, "width": 5, "reconstruction": 0.5}),
     "deepafl incremental": ("deepafl", {"layers": 2, "width": 5, "incremental": True}),
-    "deepafl joint": (
-        "deepafl", {"layers": 1, "width": 5, "from_phi0": True, "single_round": True},
-    ),
     "deepafl fixed (88)": (
         "deepafl", {"layers": 1, "width": 5, "compute": "fixed", "reconstruction": 0.5},
     ),

@@ -384,35 +384,10 @@ def test_one_client_without_rows_changes_nothing():
     assert (one + sums(head, X[:0], y[:0])).digest() == one.digest()
 
 
-def test_the_single_round_form_is_the_layer_wise_one():
+def test_one_upload_for_all_layers_is_gone_and_files_say_so():
     X, y = rows()
-    layered = fitted(X, y, from_phi0=True, hidden_width=7, layers=5)
-    head = make_head("deepafl", {**layered.options.as_dict(), "single_round": True}).bind(D, C)
-    assert head.phase() == "joint"
-    total = sums(head, X[:80], y[:80]) + sums(head, X[80:], y[80:])
-    once = absorb(head, total)
-    assert once.phase() is None
-    for one, other in zip(once.learned.weights, layered.learned.weights, strict=True):
-        assert np.abs(one - other).max() < 1e-8 * np.abs(other).max()
-    for one, other in zip(once.learned.blocks, layered.learned.blocks, strict=True):
-        assert np.allclose(dense(one), dense(other), rtol=1e-8, atol=1e-8)
-    assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
-    Z = head.network.all_layers(X)
-    direct = np.linalg.solve(Z.T @ Z + np.eye(Z.shape[1]), Z.T @ np.eye(C)[y])
-    risk = ((np.eye(C)[y] - Z @ direct) ** 2).sum() / len(y)
-    assert np.isclose(report_of(once)["direct_ridge_mse"], risk, rtol=1e-9)
-    again = make_head("deepafl", once.options.as_dict()).restore(None, once.arrays())
-    assert again.digest() == once.digest()
-
-
-def test_one_upload_serves_other_ridges():
-    X, y = rows()
-    head = make_head(
-        "deepafl", {"width": 12, "layers": 3, "from_phi0": True, "single_round": True}
-    ).bind(D, C)
-    total = sums(head, X, y)
-    changed = absorb(with_options(head, ridge=5.0, block_ridge=0.7), total)
-    expected = fitted(X, y, from_phi0=True, ridge=5.0, block_ridge=0.7, compute="float32")
-    assert np.allclose(changed.scores(X), expected.scores(X), rtol=1e-3, atol=1e-4)
-    with pytest.raises(UsageError, match="--single-round needs --from-phi0"):
-        make_head("deepafl", {"single_round": True})
+    layered = fitted(X, y, from_phi0=True)
+    assert layered.options.as_dict()["single_round"] is False  # as digests and recipes had it
+    assert make_head("deepafl", layered.options.as_dict()).options == layered.options
+    with pytest.raises(UsageError, match="'single_round' no longer; found True"):
+        make_head("deepafl", {"from_phi0": True, "single_round": True})

@@ -105,16 +105,6 @@ def test_what_is_carried_serves_the_reconstruction_too():
         head = absorb(head, kept)
 
 
-def test_the_single_round_form_reconstructs_as_well():
-    X, y = rows()
-    options = {"width": 9, "hidden_width": 7, "layers": 4, "compute": "float64"}
-    options |= {"from_phi0": True, "reconstruction": 0.3}
-    layered = fitted(X, y, **options)
-    head = make_head("deepafl", {**options, "single_round": True}).bind(D, C)
-    once = absorb(head, sums(head, X, y))
-    assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
-
-
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_share_is_between_nothing_and_all(share):
     with pytest.raises(UsageError, match="--reconstruction is 0 to 1"):
@@ -185,19 +175,6 @@ def test_layers_without_held_out_rows_are_all_kept():
     head = fitted(X, y, **OVERFITTING)
     assert len(head.learned.weights) == 10
     assert "layers" not in report_of(head)
-
-
-def test_one_upload_and_one_of_held_out_rows_choose_the_layers_too():
-    (X, y), (V, v) = overfitting()
-    options = {**OVERFITTING, "from_phi0": True}
-    layered = with_held_out(X, y, V, v, **options)
-    once = with_held_out(X, y, V, v, **options, single_round=True)
-    assert report_of(once)["layers"] == report_of(layered)["layers"] < 9
-    assert np.allclose(once.scores(V), layered.scores(V), rtol=1e-5, atol=1e-6)
-    sent = [one["upload_bytes"] for one in report_of(once)["phases"]]
-    assert report_of(once)["phases"][0]["phase"] == "joint"
-    assert sent[0] > 0
-    assert not any(sent[1:])
 
 
 def test_the_rounds_so_far_are_the_networks_of_the_layers_that_are_known():

@@ -29,7 +29,6 @@ WAYS = {
     "dense Ω": {"width": 3},
     "no skip": {"no_skip": True},
     "(89)": {"from_phi0": True, "projection": "gaussian"},
-    "(89) in one round": {"from_phi0": True, "single_round": True},
     "(88)": {"reconstruction": 0.3, "fixed_bits": 12},
     "(88), no skip": {"reconstruction": 0.3, "no_skip": True},
     "Ω = I": {"identity_omega": True, "activation": "tanh"},
@@ -61,7 +60,7 @@ def solved(head, X, y):
 # ---------------------------------------------------------------- laws
 
 
-OFTEN = ("plain", "cascade of codes", "no skip", "(89) in one round", "(88)", "Ω = I")
+OFTEN = ("plain", "cascade of codes", "no skip", "(89)", "(88)", "Ω = I")
 
 
 @pytest.mark.parametrize(

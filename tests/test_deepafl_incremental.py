@@ -160,10 +160,9 @@ def test_a_file_without_what_it_builds_on_is_refused():
             make_head("deepafl", options).restore("weights-2", short)
 
 
-@pytest.mark.parametrize("other", ["no_skip", "identity_omega", "reconstruction", "single_round"])
+@pytest.mark.parametrize("other", ["no_skip", "identity_omega", "reconstruction"])
 def test_it_does_not_go_with_what_leaves_nothing_to_build_on(other):
     given = {"incremental": True, other: 0.5 if other == "reconstruction" else True}
-    given |= {"from_phi0": True} if other == "single_round" else {}
     with pytest.raises(
         UsageError, match=f"--incremental cannot be combined with --{other.replace('_', '-')}"
     ):

@@ -96,11 +96,6 @@ ONE_ROUND = [
     ("discriminant", {"rule": "qda", "shrinkage": 0.1}),
     ("discriminant", {"rule": "naive-bayes"}),
     ("safle", {"experts": 8, "thresholds": "range:0:1"}),
-    pytest.param(
-        "deepafl",
-        {"layers": 1, "width": 6, "from_phi0": True, "single_round": True},
-        marks=pytest.mark.slow,
-    ),
     ("deepafl", {"layers": 0, "width": 32}),
     ("deepafl", {"layers": 0, "width": 32, "compute": "fixed"}),
     ("random-features", {"width": 64, "compute": "fixed"}),

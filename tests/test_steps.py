@@ -44,7 +44,7 @@ WAYS = {
     "deepafl fixed": FIXED,
     "deepafl fixed without skip": {**FIXED, "no_skip": True},
     "deepafl fixed (88)": {**FIXED, "reconstruction": 0.3, "fixed_bits": 12},
-    "deepafl fixed (89) in one round": {**FIXED, "from_phi0": True, "single_round": True},
+    "deepafl fixed (89)": {**FIXED, "from_phi0": True},
 }
 ONLY_FIXED = {way for way in WAYS if "fixed" in way}
 

@@ -152,7 +152,12 @@ def _read(path: Path) -> HeadFile:
         try:
             head = _of_file(header, named)
         except AflError as error:
-            raise CorruptFileError(f"{path} is damaged: {error}") from None
+            what = (
+                "is of another version, or damaged"
+                if isinstance(error, UsageError)
+                else "is damaged"
+            )
+            raise CorruptFileError(f"{path} {what}: {error}") from None
         for name, array in named.items():
             check_numbers(path, name, array)
         strange = sorted(named.keys() ^ head.arrays().keys())

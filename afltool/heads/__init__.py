@@ -122,7 +122,14 @@ def head_class(name: str) -> type[Head]:
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:
     """The options of the head called ``name``, checked; those not given keep their defaults."""
     _check_name(name)
-    return made_for(f"the head {name!r}", _options(name), options or {})
+    cls, given = _options(name), dict(options or {})
+    for option, left in cls.GONE.items():
+        if (found := given.pop(option, left)) != left:
+            raise UsageError(
+                f"the head {name!r} has {option!r} no longer; found {found!r}, which afltool 0.3 "
+                "makes and reads"
+            )
+    return made_for(f"the head {name!r}", cls, given)
 
 
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:

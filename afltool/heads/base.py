@@ -45,14 +45,12 @@ LAST = Phase("last")  # the round that a head was solved in; the list of rounds 
 class Found:
     """What a solve found: figures of the ``head`` as it is now, and of this ``round`` alone.
 
-    ``sent``: what each client gets; None means all that is new in the head's arrays. ``replayed``:
-    rounds that the server has computed from this round's sums.
+    ``sent``: what each client gets; None means all that is new in the head's arrays.
     """
 
     head: Facts = field(default_factory=dict)
     round: Facts = field(default_factory=dict)
     sent: Sequence[Array] | None = None
-    replayed: Sequence[Round] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class Round:
     ``upload_bytes`` is an upper bound for one client: the size of the total's arrays, whose numbers
     are larger. ``download_bytes``: the size of what each client gets. ``solve_seconds``: time of
     the server's solve, where somebody has taken it. ``facts``: further figures of this round.
-    ``head``: figures of the head after it. ``replayed``: see `Found`; for these nothing was sent.
+    ``head``: figures of the head after it.
     """
 
     phase: Phase
@@ -75,17 +73,15 @@ class Round:
     training_mse: float | None = None
     facts: Facts = field(default_factory=dict)
     head: Facts = field(default_factory=dict)
-    replayed: Sequence[Round] = ()
 
     @classmethod
-    def of(cls, total: Statistics, solved: Found, upload: int = 0, download: int = 0) -> Round:
-        """The round that solved ``total``; a replayed one has neither upload nor download."""
+    def of(cls, total: Statistics, solved: Found, upload: int, download: int) -> Round:
+        """The round that solved ``total``."""
         facts = dict(solved.round)
         own = {name: facts.pop(name, solved.head.get(name)) for name in ("ridge", "training_mse")}
         return cls(
             phase=total.phase, rows=total.rows, clients=len(total.clients), **own, facts=facts,
             upload_bytes=upload, download_bytes=download, head=solved.head,
-            replayed=solved.replayed,
         )  # fmt: skip
 
     def taking(self, seconds: float) -> Round:
@@ -95,13 +91,12 @@ class Round:
     def entry(self) -> dict[str, Any]:
         """The round as a head's file has it."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        rest = {name: own.pop(name) for name in ("facts", "head", "replayed")}
+        rest = {name: own.pop(name) for name in ("facts", "head")}
         return {**{k: v for k, v in own.items() if v is not None}, **rest["facts"]}
 
     def report(self, before: Facts) -> dict[str, Any]:
         """What the head's file says after this round; ``before``: what it said until then."""
-        new = [one.entry() for one in (self, *self.replayed)]
-        return {**self.head, "phases": [*before.get("phases", []), *new]}
+        return {**self.head, "phases": [*before.get("phases", []), self.entry()]}
 
 
 Block = tuple[Rows, NDArray[np.int64]]

@@ -268,7 +268,6 @@ Condition = Callable[[Statistics], Iterator[str]]
 CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the kind of a phase
     "gram": (gram_of_rows, cross_of_labels, constant),
     "weights": (gram_of_rows, cross_of_labels, reconstruction),
-    "joint": (gram_of_rows, cross_of_labels),
     "block": (gram_of_rows, cross_of_residuals),
     "histogram": (histogram,),
     "codes": (codes, gram_of_rows, cross_of_labels),

@@ -50,15 +50,18 @@ class HeadOptions(Options):
 
     lends: ClassVar[tuple[str, ...]] = ()
     shows_rows: ClassVar[bool] = True
+    #: Options of earlier versions by the values that are left of them, as files still say them.
+    GONE: ClassVar[Mapping[str, Any]] = {}
 
     def as_dict(self) -> dict[str, Any]:
         """Values by name; of a ``newer`` option only another one than its default."""
         values = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
-        return {
+        said = {
             name: text_form(value)
             for name, (f, value) in values.items()
             if not (f.metadata.get("newer") and value == f.default)
         }
+        return {**said, **self.GONE}
 
     def changeable(self) -> set[str]:
         """Names of the options that `solve` may still change."""

@@ -7,8 +7,8 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `Replay`; or T + 1 without
-learned blocks, as in the other strategies of `--deepening`, see `network`). The module `network`
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or T + 1 without learned blocks, as in
+the other strategies of `--deepening`, see `network`). The module `network`
 has the clients' sums, `solving` the server's part. Ω is kept as its two thin factors. Nothing
 random is stored or sent. With held-out clients the number of layers is chosen by their squared
 error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send thin
@@ -25,18 +25,18 @@ from typing import ClassVar, Self
 from ... import cores
 from ...errors import UsageError
 from ...math.gram import Rows
-from ...memory import NOTHING, Carried
+from ...memory import Carried
 from ...values.arrays import F64, Array
 from ...values.names import Phase
 from ...values.statistics import ArraySpec, Statistics
-from ..base import Block, Facts, Found, Gathered, Head, Round, add_up
+from ..base import Block, Facts, Found, Gathered, Head, add_up
 from ..options import FIXED
 from ..rounding import named
 from .fixed import FixedLayers, FixedSums
-from .learned import JOINT, UNSEEN, Learned, every_phase
-from .network import PHI, Layers, State, Sums, array_specs, of_block, of_state, of_weights
+from .learned import UNSEEN, Learned, every_phase
+from .network import PHI, Layers, State, Sums, array_specs, of_block, of_state
 from .options import WEIGHTS, DeepAFLOptions
-from .solving import advance, direct_mse, replayed
+from .solving import advance
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +72,9 @@ class DeepAFLHead(Head):
 
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
-        if self.phase() == JOINT:
-            parts = cores.each(self._joint, blocks, lambda b: self._each_room(len(b[1])), WHAT)
-            return add_up(parts), NOTHING
         now = self.learned.layers(self.options)
         after = carried.following(self.network.key(now, self.learned))
         return add_up(self._each(blocks, carried, after)), after
-
-    def _joint(self, block: Block) -> Mapping[str, Array]:
-        rows, classes = self.network.all_layers(block[0]), self._bound()[1]
-        return of_weights(self.sums, rows, block[1], classes)
 
     def _each(
         self, blocks: Iterable[Block], before: Carried, after: Carried
@@ -115,7 +108,7 @@ class DeepAFLHead(Head):
 
     def _columns(self, dim: int) -> int:
         phi, hidden = self.options.widths
-        return dim + phi + hidden * (self.options.depth if self.phase() == JOINT else 1)
+        return dim + phi + hidden
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         return array_specs(self.options, self.learned, self._bound()[1], self.sums.exact)
@@ -131,8 +124,6 @@ class DeepAFLHead(Head):
         real = self.sums.read(total)
         seen = None if validation is None else self.sums.read(validation)
         with named(self.options.compute):
-            if total.phase == JOINT:
-                return self._replayed(real, seen)
             learned, facts = advance(self.options, self.learned, real, seen)
         known, now = self.learned.arrays(), learned.arrays()
         sent = [a for k, a in now.items() if k.startswith(LEARNED) and k not in known]
@@ -146,16 +137,6 @@ class DeepAFLHead(Head):
             return replace(self, learned=learned), {}
         by = {"layers": layers, "layers_by": "held-out clients"} if len(learned.errors) else {}
         return replace(self, learned=learned.solved(layers)), by
-
-    def _replayed(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """The head after the one round of --single-round; the total is in units of one."""
-        learned, ridge, rounds = self.learned, 0.0, []
-        for known, sums, seconds, facts in replayed(self.options, total, validation):
-            rounds.append(Round.of(sums, Found(round=facts)).taking(seconds))
-            learned, ridge = known, facts.get("ridge", ridge)
-        after, report = self._ended(learned)
-        direct = {"direct_ridge_mse": direct_mse(total, ridge)} if ridge > 0 else {}
-        return after, Found(head={"rows": total.rows, **report, **direct}, replayed=rounds)
 
     # ------------------------------------------------------------ scores
 

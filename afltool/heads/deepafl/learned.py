@@ -29,7 +29,6 @@ from ...values.statistics import Statistics
 from ..base import expect_shape, marks, numbered
 from .options import BLOCK, WEIGHTS, DeepAFLOptions
 
-JOINT = Phase("joint")  # the only phase of --single-round
 ERRORS = "validation-mse"
 NO_ERRORS: F64 = np.empty(0)
 MOVED = "moved"
@@ -158,8 +157,6 @@ def check_kept(kept: Keeping, widths: tuple[int, int], classes: int, block: bool
 
 def every_phase(o: DeepAFLOptions) -> tuple[Phase, ...]:
     """weights-0, block-1, weights-1, … weights-T; without blocks where layers have no Ω."""
-    if o.single_round:
-        return (JOINT,)
     kinds = (BLOCK, WEIGHTS) if o.learns_blocks else (WEIGHTS,)
     later = (Phase.of(kind, t) for t in range(1, o.depth + 1) for kind in kinds)
     return Phase.of(WEIGHTS, 0), *later
@@ -190,8 +187,6 @@ class Learned:
         t = len(self.weights)
         if self.finished or t > o.depth:
             return None
-        if o.single_round:
-            return JOINT
         return Phase.of(WEIGHTS if self.layers(o) == t else BLOCK, t)
 
     @property

@@ -36,7 +36,7 @@ from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import ArraySpec, Statistics
 from ..base import products
 from ..projections import Projection, Projections, activate
-from .learned import JOINT, MOVED, Learned
+from .learned import MOVED, Learned
 from .options import ACTIVATED, BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
@@ -153,11 +153,6 @@ class Layers:
                     digest.text(name, _sha256(factor))
         return digest.hex()
 
-    def all_layers(self, X: Rows) -> Array:
-        """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
-        state = self.begin(X)
-        return np.hstack([state[PHI], *(self.hidden(state, t) for t in range(self.options.depth))])
-
 
 class Sums:
     """What clients add up, and how the server reads it: products in the type of the rows, float64.
@@ -259,13 +254,12 @@ def array_specs(
         rank = hidden if U is None else U.shape[-1]
         return {MOVED: ArraySpec((phi, rank), "real"), CROSS: ArraySpec((rank, classes), "real")}
     side = phi if phase.kind == WEIGHTS else hidden
-    side = phi + o.depth * hidden if phase == JOINT else side
     found = products(side, classes, exact)
     squares, block = found[GRAM], phase.kind == BLOCK
     residual = ArraySpec((side, phi), squares.kind, LARGEST_ENTRY * LARGEST_RESIDUAL)
     if block and not o.no_skip:
         found[CROSS] = replace(residual, shape=(side, classes))
-    if o.reconstruction and phase != JOINT:
+    if o.reconstruction:
         found[RECONSTRUCTION] = residual if block else replace(squares, shape=(side, phi))
     if o.reconstruction and phase.kind == WEIGHTS:  # of fixed point, one number a feature
         found[ENERGY] = replace(squares, shape=(phi,) if exact else (1,))

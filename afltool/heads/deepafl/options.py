@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import option
@@ -22,7 +22,7 @@ from ..options import (
 )
 
 WEIGHTS, BLOCK = "weights", "block"  # kinds of phases: W_t is solved from it, or Ω_t
-NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction", "single_round")
+NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction")
 RESIDUAL, CASCADE, ACTIVATED = "residual", "cascade", "activated-cascade"
 # What is said of Ω, of F_t or of the sums for it: a cascade has none of them.
 OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental")
@@ -51,6 +51,8 @@ class DeepAFLOptions(HeadOptions):
     An option that is not given has the preset's value, or else its default. The head's file holds
     the values of all options, so a default and the same value given make the same head.
     """
+
+    GONE: ClassVar[Mapping[str, Any]] = {"single_round": False}
 
     layers: int | None = option(
         None, "number of residual layers T", at_least=0, unset=str(DEFAULTS["layers"])
@@ -121,9 +123,6 @@ class DeepAFLOptions(HeadOptions):
     )
     label_encoding: bool = option(False, _label_encoding, newer=True)
     from_phi0: bool = option(False, "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)")
-    single_round: bool = option(
-        False, "with --from-phi0: clients send one sum; the server computes all layers from it"
-    )
     _reconstruction = "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it"
     reconstruction: float = option(0.0, _reconstruction, at_least=0, at_most=1)
     incremental: bool = option(
@@ -153,15 +152,10 @@ class DeepAFLOptions(HeadOptions):
                     f"--incremental cannot be combined with --{name.replace('_', '-')}: ΦᵀΦ does "
                     "not change there, or the server knows it already"
                 )
-        if self.single_round and (not self.from_phi0 or self.no_skip or self.identity_omega):
-            raise UsageError(
-                "--single-round needs --from-phi0, without --no-skip and --identity-omega: only "
-                "then do the random layers not depend on learned weights"
-            )
 
     def changeable(self) -> set[str]:
-        """Options of the server's solves, if it computes all rounds from one sum."""
-        return {"ridge", "block_ridge", "patience", "min_norm"} if self.single_round else set()
+        """None: the sums of every round follow from what the solves before it made."""
+        return set()
 
     @classmethod
     def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +183,7 @@ class DeepAFLOptions(HeadOptions):
         return 1 + (self.learns_blocks and not self.one_round())
 
     def one_round(self) -> bool:
-        return self.single_round or self.depth == 0
+        return self.depth == 0
 
     def same_clients(self) -> str | None:
         return "incremental" if self.incremental else None
