@@ -94,7 +94,6 @@ PENALTIES = tuple({"penalty": p} for p in (1e-3, 3e-3, 1e-2, 3e-2))
 HEADS = [
     One("AFL", "linear", AFL, {"ridge": "auto"}, bits=(9, 3)),
     One("AFL, standardised", "linear", AFL, {"ridge": "auto", "standardise": True}),
-    One("AFL, a ridge a slice", "linear", AFL, {"ridge": "slices=auto"}, layers="all"),
     One("softmax", "softmax", {}, {}, PENALTIES, bits=(3,)),
     One(
         "softmax, 1,024 random features beside",
@@ -235,10 +234,9 @@ class Sweep:
         return {"top1": top1, "rounds": rounds, "seconds": time.process_time() - begun}
 
 
-def ridge_of(done: Round) -> float | str:
-    """The chosen ridge, as --ridge takes it: of slices the text that their report has."""
-    by = str(done.head["ridge_by"])
-    return by.split()[1] if by.startswith("times ") else float(done.head["ridge"])
+def ridge_of(done: Round) -> float:
+    """The chosen ridge."""
+    return float(done.head["ridge"])
 
 
 def measured(head: Head, X: Any, y: np.ndarray, rows: np.ndarray) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.math.gram import FixedPoint, real
 from afltool.options.shared import advised
-from afltool.values.parsed import parse_ridge, parse_ridges
+from afltool.values.parsed import parse_ridge
 from afltool.values.statistics import Client, ClientId, Context
 
 
@@ -306,150 +306,10 @@ def test_a_solve_may_standardise_what_was_gathered_without_a_word_of_it():
     assert report_of(found)["standardised"]
 
 
-# --- a ridge of each slice ------------------------------------------------------------------------
-
-SLICES = [{"name": "penultimate", "dim": 9}, {"name": "blocks.5:max", "dim": 7}]
-EACH = "penultimate=10,blocks.5:max=400"
-
-
-def with_slices(X, y, slices=SLICES, **options):
-    head, total = collected(X, y, **options)
-    space = {"fraction_bits": 9} if slices is None else {"fraction_bits": 9, "slices": slices}
-    return head, replace(total, context=replace(total.context, space=space))
-
-
-@pytest.mark.parametrize("standardise", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_ridges_of_slices_are_scipys_with_a_diagonal(intercept, standardise):
-    X, y = uneven()
-    head, total = with_slices(X, y, ridge=EACH, intercept=intercept, standardise=standardise)
-    found = absorb(head, total)
-    R, Y = real(X), np.eye(4)[y]
-    diagonal = np.repeat([10.0, 400.0], [9, 7])
-    if standardise:
-        diagonal *= np.where(R.std(axis=0) > 0, R.var(axis=0), 1.0)
-    A, B = (R - R.mean(axis=0), Y - Y.mean(axis=0)) if intercept else (R, Y)
-    expected = scipy.linalg.solve(A.T @ A + np.diag(diagonal), A.T @ B, assume_a="pos")
-    assert np.allclose(found.weights[:16], expected, rtol=1e-8, atol=1e-11)
-    residual = B - A @ expected
-    assert np.isclose(report_of(found)["training_mse"], (residual**2).sum() / len(y), rtol=1e-9)
-    influence = A @ np.linalg.solve(A.T @ A + np.diag(diagonal), A.T)
-    assert np.isclose(report_of(found)["degrees_of_freedom"], np.trace(influence), rtol=1e-8)
-    assert report_of(found)["ridge_by"] == f"times {EACH}"
-    if intercept:
-        assert np.allclose(found.weights[16], Y.mean(0) - R.mean(0) @ expected, atol=1e-9)
-
-
-def test_the_same_ridge_for_all_slices_is_one_ridge():
-    X, y = rows()
-    head, total = with_slices(X, y, ridge="blocks.5:max=30,penultimate=30", intercept=True)
-    wanted = solved(X, y, ridge=30.0, intercept=True)
-    assert np.allclose(absorb(head, total).weights, wanted.weights, rtol=1e-9, atol=1e-12)
-    # Held-out clients have nothing to choose: they measure.
-    _, held = with_slices(*rows(seed=4), ridge=30.0, intercept=True)
-    report = report_of(absorb(head, total, held))
-    other = report_of(absorb(with_options(head, ridge=30.0), total, held))
-    assert np.isclose(report["validation_mse"], other["validation_mse"], rtol=1e-9)
-    assert "ridge_path" not in report
-
-
-@pytest.mark.parametrize(
-    ("ridge", "slices", "message"),
-    [
-        ("penultimate=1", SLICES, "there is no ridge of 'blocks.5:max'; name each slice once"),
-        (EACH + ",stage4=1", SLICES, r"'penultimate' \(9 columns\).* there is no slice 'stage4'"),
-        (EACH, None, "the features have no slices: there is no slice 'penultimate'"),
-    ],
-)
-def test_ridges_that_are_not_those_of_the_slices_are_refused(ridge, slices, message):
-    head, total = with_slices(*rows(), slices=slices, ridge=ridge)
-    with pytest.raises(UsageError, match=message):
-        absorb(head, total)
-
-
-@pytest.mark.parametrize(
-    "bad", ["a=1,a=2", "a=0", "a=-1", "a=nan", "a=inf", "a=1,", "=1", "a=1:2:3"]
-)
-def test_ridges_of_slices_that_mean_nothing_are_refused(bad):
-    with pytest.raises(UsageError, match="each name once, such as"):
-        parse_ridges(bad)
-    with pytest.raises(UsageError, match="each name once, such as"):
-        make_head("linear", {"ridge": bad})
-
-
-def brute_force(X, y, ridges, intercept, held=None, factors=None):
-    """GCV, or the squared error of held-out rows, from the rows themselves."""
-    R, Y = real(X), np.eye(4)[y]
-    mean = (R.mean(0), Y.mean(0)) if intercept else (np.zeros(16), np.zeros(4))
-    A, B = R - mean[0], Y - mean[1]
-    penalty = np.repeat(ridges, [9, 7]) * (1.0 if factors is None else factors)
-    left = np.linalg.solve(A.T @ A + np.diag(penalty), A.T)
-    if held is not None:
-        guess = (real(held[0]) - mean[0]) @ left @ B + mean[1]
-        return ((np.eye(4)[held[1]] - guess) ** 2).sum() / len(held[1])
-    residual = ((B - A @ (left @ B)) ** 2).sum()
-    return len(y) * residual / (len(y) - np.trace(A @ left) - intercept) ** 2
-
-
-def two_kinds(n=120, seed=3):
-    """Two slices, the second ten times as large and noisier: it wants a larger ridge."""
-    X, y = rows(n, seed=seed)
-    noise = np.random.default_rng(seed + 50).normal(size=(n, 16))
-    R = real(X) / 4 + 0.3 * noise
-    R[:, 9:] = 10 * R[:, 9:] + 12 * noise[:, 9:]
-    return FixedPoint(np.rint(R * 512).astype(np.int16), 9), y
-
-
-@pytest.mark.parametrize("by", ["gcv", "held-out"])
-@pytest.mark.parametrize(("intercept", "standardise"), [(False, False), (True, True)])
-def test_chosen_ridges_of_slices_are_the_best_of_a_whole_grid(by, intercept, standardise):
-    X, y = two_kinds()
-    how = {"intercept": intercept, "standardise": standardise}
-    head, total = with_slices(X, y, ridge="slices=auto", **how)
-    validation, held = None, None
-    if by == "held-out":
-        held = two_kinds(seed=4)
-        validation = with_slices(*held, ridge="slices=auto", **how)[1]
-    found = absorb(head, total, validation)
-    text, _, chosen_by = report_of(found)["ridge_by"].removeprefix("times ").partition(" by ")
-    assert chosen_by == {"gcv": "generalised cross-validation", "held-out": "held-out clients"}[by]
-    chosen = np.array([ridge for _, ridge in parse_ridges(text).ridges])
-    factors = real(X).var(axis=0) if standardise else None
-
-    def error(ridges):
-        return brute_force(X, y, ridges, intercept, held, factors)
-
-    # All pairs of steps of √10 around the chosen ones, five up and five down.
-    steps = 10 ** (np.arange(-5, 6) / 2)
-    grid = np.array([[error(chosen * (a, b)) for b in steps] for a in steps])
-    assert np.unravel_index(grid.argmin(), grid.shape) == (5, 5)
-    assert np.isclose(report_of(found)["error_of_slice_ridges"], grid[5, 5], rtol=1e-8)
-    assert grid[5, 5] < 0.999 * report_of(found)["error_of_one_ridge"]
-    assert len(set(chosen)) == 2
-    if validation is not None:
-        assert np.isclose(report_of(found)["validation_mse"], grid[5, 5], rtol=1e-8)
-    # What was chosen can be given: the same head.
-    again = absorb(with_options(head, ridge=text), total, validation)
-    assert np.array_equal(again.weights, found.weights)
-
-
-def test_a_ridge_of_each_slice_needs_several_slices():
-    X, y = rows()
-    for slices, there in ((None, "no slices"), ([{"name": "a", "dim": 16}], "'a' .16 columns.")):
-        head, total = with_slices(X, y, slices=slices, ridge="slices=auto")
-        with pytest.raises(UsageError, match=f"the features have {there}: use --ridge auto"):
-            absorb(head, total)
-
-
-def test_other_heads_have_one_ridge():
-    for name in ("random-features", "deepafl", "safle"):
-        with pytest.raises(UsageError, match="a ridge is a number"):
-            make_head(name, {"ridge": EACH})
-    for ridge in (EACH, "slices=auto"):
-        with pytest.raises(UsageError, match="leave out the ridges of slices"):
-            make_head("linear", {"ridge": ridge, "keep_gamma": True})
-        with pytest.raises(UsageError, match="a ridge is a number"):
-            make_head("random-features", {"ridge": ridge})
+def test_there_is_one_ridge_for_all_features():
+    for ridge in ("penultimate=10,blocks.5:max=400", "slices=auto"):
+        with pytest.raises(UsageError, match="a ridge is a number ≥ 0, 'auto' or LO:HI:COUNT"):
+            make_head("linear", {"ridge": ridge})
 
 
 # ---------------------------------------------------------------- features far from zero

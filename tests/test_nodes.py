@@ -16,7 +16,6 @@ from torchvision.models.feature_extraction import create_feature_extractor
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
-from afltool.files.heads import load_head
 from afltool.options.grammars import Node, parse_node, parse_nodes
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.nodes import cut_at, cut_classifier, stage_nodes
@@ -264,23 +263,6 @@ def test_merged_shards_are_the_whole(images, staged, tmp_path):
 
 
 # --- what belongs together ------------------------------------------------------------------------
-
-
-def test_the_solve_takes_a_ridge_of_each_slice_and_names_those_there_are(staged, tmp_path, cli):
-    total = afltool.local_stats(staged, "linear", tmp_path / "t.h5", client="a")
-    each = "penultimate=10,layer3=10,layer2={0},layer1={0}"
-    for name, ridge in (("one", 10), ("same", each.format(10)), ("other", each.format(1000))):
-        done = cli("solve", total, "--ridge", ridge, "-o", tmp_path / f"{name}.h5")
-        assert done.exit_code == 0, done.output
-    one, same, other = (
-        load_head(tmp_path / f"{n}.h5")[0].weights for n in ("one", "same", "other")
-    )
-    assert np.allclose(one, same, rtol=1e-6, atol=1e-9)
-    assert np.linalg.norm(other[768:]) < 0.5 * np.linalg.norm(one[768:])
-    bad = cli("solve", total, "--ridge", "penultimate=1,stage4=2", "-o", tmp_path / "x.h5")
-    assert bad.exit_code == 2
-    assert "'layer3' (256 columns)" in bad.stderr
-    assert not (tmp_path / "x.h5").exists()
 
 
 def test_a_head_refuses_features_of_other_nodes_by_name(images, staged, tmp_path):

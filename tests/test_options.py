@@ -241,7 +241,7 @@ def test_options_of_one_name_are_the_same_option_for_every_head():
 @pytest.mark.parametrize(
     ("head", "given", "message"),
     [
-        ("linear", {"ridge": "foo"}, "'auto', LO:HI:COUNT, NAME=λ,NAME=λ or slices=auto; found 'f"),
+        ("linear", {"ridge": "foo"}, "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
         ("random-features", {"ridge": "a=1"}, "≥ 0, 'auto' or LO:HI:COUNT; found 'a=1'"),
         ("discriminant", {"rule": "fed3r", "ridge": "auto"}, "a number ≥ 0; found 'auto'"),
         ("safle", {"thresholds": "nosuch"}, "no file nosuch: `afltool head safle -h` has what --t"),

@@ -10,7 +10,6 @@ from afltool.errors import NumericalError
 from afltool.math import blas
 from afltool.math import ridge_choice as rc
 from afltool.math.ridge import Spectral, centred, cholesky_solve
-from afltool.math.ridge_choice import choose_each
 
 RIDGES = np.geomspace(1e-3, 1e3, 13)
 
@@ -191,12 +190,3 @@ def test_a_ridge_of_a_path_that_cannot_be_solved_is_left_out():
             rc.choose(system, ridges[:1])
         with pytest.raises(NumericalError, match="chosen: for none of the 2 ridges from"):
             rc.choose(system, [ridges[0] / 2, ridges[0]])
-
-
-def test_the_ridges_of_groups_are_those_that_the_solver_takes():
-    p = known_problem(50, 20, 3, 100.0, seed=1)
-    G = p.G - 1.0 * np.eye(20)
-    start = -20 * float(np.linalg.eigvalsh(G)[0])
-    found = choose_each(G, p.H, target(p), 200, widths=[10, 10], start=start, ends=(1e-9, 1e9))
-    cholesky_solve(G + np.diag(np.repeat(found.ridges, 10)), p.H, 0.0)
-    assert np.isfinite(found.error)

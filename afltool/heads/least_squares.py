@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import memory
-from ..errors import InvalidDataError, NumericalError, UsageError
+from ..errors import InvalidDataError, NumericalError
 from ..math import ridge as rr
 from ..math.ridge import Moments
-from ..math.ridge_choice import Choice, SpectralSystem, choose, choose_each, tried
+from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
 from ..values.arrays import F64, Array
 from ..values.names import CROSS, GRAM
-from ..values.parsed import Auto, Fixed, OneRidge, PerSlice
+from ..values.parsed import Fixed, Ridge
 from ..values.statistics import Statistics
 from .options import LeastSquaresOptions
-
-_SHUT = 1e4  # times the largest eigenvalue: such a ridge shuts a slice out
 
 
 class Problem:
@@ -29,14 +26,12 @@ class Problem:
 
     ``standardise``: the problem of the features divided by their standard deviations s. The sums
     determine s: diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then
-    acts on feature j as λ s_j². ``ridges`` (d,): further factors, one for each feature, so that
-    λ = 1 gives each feature its own ridge. ``drawn``: of random features, the number
-    format of their products.
+    acts on feature j as λ s_j². ``drawn``: of random features, the number format of their products.
     """
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
-        standardise: bool = False, ridges: F64 | None = None, drawn: str = "",
+        standardise: bool = False, drawn: str = "",
     ):  # fmt: skip
         d = len(G) - intercept
         self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
@@ -55,24 +50,19 @@ class Problem:
         if standardise:
             means = 0.0 if intercept else sums / rows
             self.spread = rr.spreads(np.diag(self.G) / rows, means)
-        if ridges is not None:
-            root = np.sqrt(ridges)
-            self.spread = root if self.spread is None else self.spread * root
-        if self.spread is not None:
             self.G = self.G / self.spread[:, None]
             self.G /= self.spread
             self.H = self.H / self.spread[:, None]
 
     @classmethod
     def of(
-        cls, total: Statistics, intercept: bool = False, standardise: bool = False,
-        ridges: F64 | None = None, drawn: str = "",
-    ) -> Problem:  # fmt: skip
+        cls, total: Statistics, intercept: bool = False, standardise: bool = False, drawn: str = ""
+    ) -> Problem:
         """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
         bits = fraction_bits(total)
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         H = rr.cross_matrix(total.arrays[CROSS], bits)
-        made = cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges, drawn)
+        made = cls(G, H, total.rows, total.class_counts, intercept, standardise, drawn)
         if total.context.noise:  # added on purpose: these are no longer the sums of any rows
             made.moments = None
         return made
@@ -147,54 +137,23 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    wanted = options.ridge
-    given = bool(wanted.ridges) if isinstance(wanted, PerSlice) else isinstance(wanted, Fixed)
-    squares = 2 if given and validation is None else 5
+    squares = 2 if isinstance(options.ridge, Fixed) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
-    ridges, by_slice = None, dict[str, Any]()
-    if isinstance(wanted, PerSlice):
-        by_slice = {"ridge_by": f"times {wanted}"}
-        if not wanted.ridges:
-            wanted, by_slice = best_of_slices(options, total, validation)
-        ridges, wanted = of_slices(dict(wanted.ridges), total.context.space), Fixed(1.0)
-    problem = Problem.of(total, options.intercept, options.standardise, ridges, drawn)
+    problem = Problem.of(total, options.intercept, options.standardise, drawn)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = chosen_ridge(wanted, problem, validation)
+    choice = chosen_ridge(options.ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     check(problem, replace(choice, ridge=choice.ridge + kept), W, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
     if options.standardise:
         report["standardised"] = True
-    report |= by_slice  # where there are several, its "ridge" is 1
     if kept:
         report["kept_gamma"] = kept
     return problem.with_intercept(W), report
 
 
-def best_of_slices(
-    options: LeastSquaresOptions, total: Statistics, validation: Statistics | None
-) -> tuple[PerSlice, dict[str, Any]]:
-    """The ridge of each slice, from the best common one on, and what the report says."""
-    slices = several_slices(total.context.space, str(options.ridge))
-    problem = Problem.of(total, options.intercept, options.standardise)
-    common = chosen_ridge(Auto(), problem, validation)
-    grid = rr.auto_grid(problem.system.spectral)
-    choices = choose_each(
-        problem.G, problem.H, problem.target, problem.rows, widths=[dim for _, dim in slices],
-        start=common.ridge, ends=(grid[0], _SHUT * grid[-1]), outside=problem.outside,
-        held=None if validation is None else held_out(validation, problem),
-    )  # fmt: skip
-    best = PerSlice.of(zip((name for name, _ in slices), choices.ridges, strict=True))
-    return best, {
-        "ridge_by": f"times {best} by {common.by}",
-        "ridges_tried": choices.tried,
-        "error_of_one_ridge": choices.common,
-        "error_of_slice_ridges": choices.error,
-    }
-
-
-def chosen_ridge(ridge: OneRidge, problem: Problem, validation: Statistics | None = None) -> Choice:
+def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None = None) -> Choice:
     """The given ridge, or the best of several by cross-validation or by held-out clients.
 
     A given ridge without ``validation`` costs nothing; every other case costs an
@@ -253,38 +212,3 @@ def solve(
     if facts["minimum_norm"]:
         return problem.system.spectral.weights(0.0), facts
     return (rr.cholesky_solve(problem.G, problem.H, ridge) if W is None else W), facts
-
-
-def slices_of(space: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Name and number of columns of each slice, in the order of the columns."""
-    return [(str(one["name"]), int(one["dim"])) for one in space.get("slices", ())]
-
-
-def of_slices(named: Mapping[str, float], space: Mapping[str, Any]) -> NDArray[np.float64]:
-    """The ridge of each feature (d,) from that of its slice; all slices must be named."""
-    slices = slices_of(space)
-    wanted = {name for name, _ in slices}
-    if wanted != named.keys():
-        wrong = [f"no slice {n!r}" for n in named if n not in wanted]
-        wrong += [f"no ridge of {n!r}" for n, _ in slices if n not in named]
-        raise UsageError(
-            f"--ridge names {len(named)} slices, and the features have {_told(slices)}: there is "
-            f"{wrong[0]}; name each slice once, or give one ridge for all"
-        )
-    return np.concatenate([np.full(dim, named[name]) for name, dim in slices])
-
-
-def several_slices(space: Mapping[str, Any], asked: str) -> list[tuple[str, int]]:
-    """`slices_of` features that have two or more: with fewer there is one ridge to choose."""
-    slices = slices_of(space)
-    if len(slices) < 2:
-        raise UsageError(
-            f"--ridge {asked} chooses a ridge of each slice, and the features have "
-            f"{_told(slices)}: use --ridge auto, or features of several nodes (extract --node A "
-            "--node B, --node stages)"
-        )
-    return slices
-
-
-def _told(slices: list[tuple[str, int]]) -> str:
-    return ", ".join(f"{name!r} ({dim} columns)" for name, dim in slices) or "no slices"

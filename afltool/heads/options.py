@@ -14,18 +14,7 @@ from typing import Any, ClassVar
 from ..errors import UsageError
 from ..options import Options, option
 from ..values.names import Phase
-from ..values.parsed import (
-    EACH_SLICE,
-    Auto,
-    Fixed,
-    OneRidge,
-    PerSlice,
-    Ridge,
-    parse_fixed,
-    parse_ridge,
-    parse_ridges,
-    text_form,
-)
+from ..values.parsed import Auto, Fixed, Ridge, parse_fixed, parse_ridge, text_form
 
 ACTIVATIONS = ("none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid")
 PROJECTIONS = ("linear-uniform", "gaussian")
@@ -33,11 +22,10 @@ COMPUTE = ("float32", "float64")
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 
 NUMBER = "a number ≥ 0"
-ONE_RIDGE = (
+RIDGE_GRAMMAR = (
     f"{NUMBER}; auto for generalised cross-validation (GCV); LO:HI:COUNT to choose among COUNT "
     "values"
 )
-RIDGES = f"{ONE_RIDGE}; NAME=λ,NAME=λ or {EACH_SLICE} for one of each node's features"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +125,10 @@ def ridge_option(
     what: str = "ridge λ",
     unset: str = "",
     parse: Any = parse_ridge,
-    grammar: str = ONE_RIDGE,
+    grammar: str = RIDGE_GRAMMAR,
 ) -> Any:
     """--ridge of a head that has one: its default, what parses it, and what that takes."""
-    text, anywhere = f"{what}: {grammar}", f"ridge λ: {RIDGES} (default: by the head)"
+    text, anywhere = f"{what}: {grammar}", f"ridge λ: {RIDGE_GRAMMAR} (default: by the head)"
     return option(
         default, text, at_solve=True, unset=unset, common=True, of_any=anywhere, parse=parse
     )
@@ -167,7 +155,7 @@ def seed_option(drawn: str, at_most: int = 2**64 - 1) -> Any:
 class LeastSquaresOptions(HeadOptions):
     """Options of the heads that are one ridge regression."""
 
-    ridge: Ridge = ridge_option(Fixed(0.0), parse=parse_ridges, grammar=RIDGES)
+    ridge: Ridge = ridge_option(Fixed(0.0))
     gamma: float = gamma_option()
     intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
     _min_norm = "where the data do not determine the head, take the minimum-norm solution"
@@ -178,8 +166,6 @@ class LeastSquaresOptions(HeadOptions):
     standardise: bool = standardise_option("the ridge", at_solve=True)
 
     def check(self) -> None:
-        if self.keep_gamma and isinstance(self.ridge, PerSlice):
-            raise UsageError("--keep-gamma is for a single ridge: leave out the ridges of slices")
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma needs the original features: leave out --standardise")
 
@@ -197,7 +183,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         "width", "activation", "with_linear", "seed", "projection", "compute",
     )  # fmt: skip
 
-    ridge: OneRidge = ridge_option(Auto())
+    ridge: Ridge = ridge_option(Auto())
     width: int = option(8192, "number of random features", at_least=1)
     activation: str = option("tanh", "activation σ", choices=ACTIVATIONS)
     with_linear: bool = option(False, "use the raw features beside the random ones")

@@ -1,11 +1,10 @@
 """Values that a text says: each is parsed once, where it enters, and has one text form.
 
-Those of `--ridge` are here: a ridge λ, how one is chosen, or one for each slice of the features.
+Those of `--ridge` are here: a ridge λ, or how one is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +46,6 @@ def is_parsed(value: Any) -> bool:
     return all(isinstance(one, Parsed) for one in several)
 
 
-EACH_SLICE = "slices=auto"
-
-
 @dataclass(frozen=True)
 class Fixed(Parsed):
     """λ itself, finite and ≥ 0."""
@@ -80,25 +76,7 @@ class Path(Written):
     count: int
 
 
-@dataclass(frozen=True)
-class PerSlice(Written):
-    """Name and ridge of each slice of the features; none where they are to be chosen."""
-
-    ridges: tuple[tuple[str, float], ...] = ()
-
-    @classmethod
-    def of(cls, ridges: Iterable[tuple[str, float]]) -> PerSlice:
-        """That of names and ridges.
-
-        >>> str(PerSlice.of([("penultimate", 10.0), ("blocks.5", 31.6)]))
-        'penultimate=10,blocks.5=31.6'
-        """
-        pairs = tuple(ridges)
-        return cls(",".join(f"{name}={value:g}" for name, value in pairs), pairs)
-
-
-OneRidge = Fixed | Auto | Path
-Ridge = OneRidge | PerSlice
+Ridge = Fixed | Auto | Path
 
 
 def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> Fixed:
@@ -109,27 +87,13 @@ def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> Fixed:
     return Fixed(ridge)
 
 
-def parse_ridge(value: str | float, others: str = " or LO:HI:COUNT") -> OneRidge:
-    """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0.
-
-    ``others``: what a message says may be given beside a number and 'auto'.
-    """
+def parse_ridge(value: str | float) -> Ridge:
+    """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0."""
     if value == "auto":
         return Auto()
-    if isinstance(value, str) and ":" in value and "=" not in value:
+    if isinstance(value, str) and ":" in value:
         return _path(value)
-    return parse_fixed(value, f"a number ≥ 0, 'auto'{others}")
-
-
-def parse_ridges(value: str | float) -> Ridge:
-    """What `parse_ridge` takes, or ridges of slices.
-
-    >>> parse_ridges("penultimate=10,blocks.5=100").ridges
-    (('penultimate', 10.0), ('blocks.5', 100.0))
-    """
-    if not isinstance(value, str) or "=" not in value:
-        return parse_ridge(value, f", LO:HI:COUNT, NAME=λ,NAME=λ or {EACH_SLICE}")
-    return PerSlice(value, () if value == EACH_SLICE else _by_slice(value))
+    return parse_fixed(value, "a number ≥ 0, 'auto' or LO:HI:COUNT")
 
 
 def _number(text: str | float) -> float:
@@ -152,17 +116,3 @@ def _path(text: str) -> Path:
             f"1e-3:1e3:25; found {text!r}"
         )
     return Path(text, low, high, count)
-
-
-def _by_slice(text: str) -> tuple[tuple[str, float], ...]:
-    ridges: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, value = part.strip().rpartition("=")
-        ridge = _number(value)
-        if not name or name in ridges or not 0 < ridge < float("inf"):
-            raise UsageError(
-                "ridges of slices are NAME=λ,NAME=λ with λ > 0 and each name once, such as "
-                f"penultimate=10,blocks.5=100; found {part.strip()!r} in {text!r}"
-            )
-        ridges[name] = ridge
-    return tuple(ridges.items())

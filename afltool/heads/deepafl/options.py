@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...errors import UsageError
 from ...options import option
 from ...values.names import Phase
-from ...values.parsed import Fixed, OneRidge
+from ...values.parsed import Fixed, Ridge
 from ..options import (
     ACTIVATIONS,
     COMPUTE,
@@ -70,9 +70,7 @@ class DeepAFLOptions(HeadOptions):
         only={"hidden": True},
         of_axes=True,
     )
-    ridge: OneRidge | None = ridge_option(
-        None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"])
-    )
+    ridge: Ridge | None = ridge_option(None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"]))
     _block_ridge = "ridge of every Ω_t, the paper's γ"
     block_ridge: float | None = option(
         None,
@@ -265,7 +263,7 @@ class DeepAFLOptions(HeadOptions):
         return float(self.block_ridge or 0.0)
 
     @property
-    def lam(self) -> OneRidge:
+    def lam(self) -> Ridge:
         """λ, or how it is chosen; known after the defaults are in."""
         assert self.ridge is not None
         return self.ridge

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import option
-from ...values.parsed import Auto, OneRidge
+from ...values.parsed import Auto, Ridge
 from ..options import HeadOptions, gamma_option, ridge_option, seed_option
 from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 
@@ -64,7 +64,7 @@ class SafleOptions(HeadOptions):
     with_linear: bool = option(
         False, "hybrid: fit the raw features as well, in the same least-squares problem"
     )
-    ridge: OneRidge = ridge_option(Auto(), "ridge λ of the codes")
+    ridge: Ridge = ridge_option(Auto(), "ridge λ of the codes")
     linear_ridge: float = option(
         1.0, "ridge of the raw features of a hybrid", at_least=0, at_solve=True
     )

@@ -16,7 +16,7 @@ from ...math.counts import fill_lower, quadratic
 from ...math.ridge import Moments
 from ...math.ridge_choice import FactoredSystem, choose, tried
 from ...values.arrays import F64
-from ...values.parsed import Fixed, OneRidge
+from ...values.parsed import Fixed, Ridge
 from ...values.statistics import Statistics
 from ..least_squares import fraction_bits
 
@@ -43,7 +43,7 @@ class CountedSystem:
             self.H = np.vstack([cross, codes])
 
     def solve(
-        self, ridge: OneRidge, linear_ridge: float, held: Callable[[F64], float] | None
+        self, ridge: Ridge, linear_ridge: float, held: Callable[[F64], float] | None
     ) -> tuple[F64, dict[str, Any]]:
         """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
         if self.raw and self.clean:  # the codes of a group add up to a constant
