@@ -85,7 +85,6 @@ def scale(
     row_ids: str | None = ...,
     backbone: str = ...,
     unit_bits: int = ...,
-    bins: int = ...,
     threads: int | None = ...,
     client: str | None = ...,
     min_rows: int = ...,

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
+from afltool.files.hdf5 import read_file, write_file
 from afltool.files.heads import load_solved_head
 from afltool.files.statistics import load_statistics, save_statistics
+from afltool.heads import make_options
 from afltool.heads.scaling import ScalingHead, ScalingOptions
 from afltool.math import scaling
 from afltool.math.gram import real
@@ -45,11 +47,11 @@ def sites(tmp_path, rows):
     return afltool.aggregate([tmp_path / "sums"], tmp_path / "total.h5")
 
 
-def scaled_by(total, method, rows, out, **options):
+def scaled_by(total, rows, out, **options):
     """The rows of a file, imported as float32 on the scale of a total."""
-    by = solve(total, out / f"{method}.h5", head_options={"method": method}, overwrite=True)
+    by = solve(total, out / "scaling.h5", overwrite=True)
     path = afltool.import_embeddings(
-        rows, out / f"{method}-rows.h5", scale=by, dtype="float32", overwrite=True, **options
+        rows, out / "rows.h5", scale=by, dtype="float32", overwrite=True, **options
     )
     with open_features(path) as found:
         return real(found.rows(0, len(found)))
@@ -61,29 +63,14 @@ def test_law_pooling(tmp_path, sites):
     assert info(sites)["client_names"] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("method", "theirs"), [("standard", StandardScaler()), ("minmax", MinMaxScaler())]
-)
-def test_equal_to_scikit_learn_on_the_pooled_rows(tmp_path, sites, rows, method, theirs):
-    found = scaled_by(sites, method, tmp_path / "all.npz", tmp_path)
+def test_equal_to_scikit_learn_on_the_pooled_rows(tmp_path, sites, rows):
+    found, theirs = scaled_by(sites, tmp_path / "all.npz", tmp_path), StandardScaler()
     expected = theirs.fit_transform(rows[0])
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=3e-7)  # of float32
-    head = load_solved_head(tmp_path / f"{method}.h5").head
-    centre = theirs.mean_ if method == "standard" else theirs.data_min_
-    spread = theirs.scale_ if method == "standard" else 1 / theirs.scale_
-    np.testing.assert_allclose(head.centre, centre, rtol=1e-12)
-    np.testing.assert_allclose(head.spread, spread, rtol=1e-12)
+    head = load_solved_head(tmp_path / "scaling.h5").head
+    np.testing.assert_allclose(head.centre, theirs.mean_, rtol=1e-12)
+    np.testing.assert_allclose(head.spread, theirs.scale_, rtol=1e-12)
     assert head.constant.tolist() == [0, 0, 0, 0, 1]
-
-
-def test_robust_is_within_a_bin_of_scikit_learn(tmp_path, sites, rows):
-    scaled_by(sites, "robust", tmp_path / "all.npz", tmp_path)
-    head, theirs = load_solved_head(tmp_path / "robust.h5").head, RobustScaler().fit(rows[0])
-    quartiles = np.abs(np.quantile(rows[0], [0.25, 0.5, 0.75], axis=0)).max(axis=0)
-    width = quartiles / 32 + UNIT
-    assert (np.abs(head.centre - theirs.center_) <= width).all()
-    assert (np.abs(head.spread - theirs.scale_)[:4] <= 2 * width[:4]).all()
-    assert head.spread[4] == theirs.scale_[4] == 1.0
 
 
 def test_values_off_the_grid_differ_by_their_rounding(tmp_path):
@@ -102,12 +89,12 @@ def test_missing_values_are_left_out_of_sums_and_take_the_mean_of_all_sites(tmp_
     total = afltool.scale(tmp_path / "x.npz", tmp_path / "sums")
     theirs = StandardScaler().fit(x)  # which leaves NaN out, too
     filled = theirs.transform(np.where(np.isnan(x), np.nanmean(x, axis=0), x))
-    found = scaled_by(total, "standard", tmp_path / "x.npz", tmp_path, missing="mean")
+    found = scaled_by(total, tmp_path / "x.npz", tmp_path, missing="mean")
     np.testing.assert_allclose(found, filled, rtol=3e-7, atol=3e-7)
-    more = scaled_by(total, "standard", tmp_path / "x.npz", tmp_path, missing="indicator")
+    more = scaled_by(total, tmp_path / "x.npz", tmp_path, missing="indicator")
     np.testing.assert_array_equal(more, np.hstack([found, np.isnan(x)[:, [1, 2]]]))
     with pytest.raises(InvalidDataError, match=r"row 0, feature 1 is missing .* --missing mean"):
-        scaled_by(total, "standard", tmp_path / "x.npz", tmp_path)
+        scaled_by(total, tmp_path / "x.npz", tmp_path)
 
 
 def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, rows):
@@ -119,7 +106,7 @@ def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, r
         classes=tmp_path / "classes.txt",
     )  # fmt: skip
     total = afltool.scale(real_file, tmp_path / "sums")
-    by = solve(total, tmp_path / "s.h5", head_options={"method": "robust"})
+    by = solve(total, tmp_path / "s.h5")
     made = info(afltool.import_embeddings(real_file, tmp_path / "scaled.h5", scale=by))
     assert made["classes"] == ["zebra", "ape", "cat"]
     assert made["space"]["backbone"] == "ours"
@@ -134,10 +121,10 @@ def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, r
 
 def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
     heads = []
-    for method in ("standard", "minmax"):
-        by = solve(sites, tmp_path / f"{method}.h5", head_options={"method": method})
-        made = afltool.import_embeddings(tmp_path / "a.npz", tmp_path / f"{method}-a.h5", scale=by)
-        heads.append(afltool.head("linear", tmp_path / f"{method}-head.h5", space=made))
+    for name, total in (("a", tmp_path / "sums/client-a.h5"), ("all", sites)):
+        by = solve(total, tmp_path / f"by-{name}.h5")
+        made = afltool.import_embeddings(tmp_path / "a.npz", tmp_path / f"{name}-a.h5", scale=by)
+        heads.append(afltool.head("linear", tmp_path / f"{name}-head.h5", space=made))
     with pytest.raises(MismatchError, match="scaling"):
         afltool.local_stats(made, heads[0], tmp_path / "stats", client="a")
     afltool.local_stats(made, heads[1], tmp_path / "stats", client="a")
@@ -151,34 +138,10 @@ def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
         afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "no.h5", scale=solved)
 
 
-def test_law_subtraction_where_no_extreme_leaves(tmp_path):
-    """Who holds an extreme cannot leave a sum: nobody knows the next one."""
-    inner, outer = np.array([[1.0, 2.0], [2.0, 3.0]]), np.array([[0.0, 0.0], [9.0, 9.0]])
-    for name, x in {"inner": inner, "outer": outer}.items():
-        np.savez(tmp_path / f"{name}.npz", x=x)
-        afltool.scale(tmp_path / f"{name}.npz", tmp_path / "sums")
-    files = [tmp_path / "sums" / f"client-{name}.h5" for name in ("inner", "outer")]
-    total = afltool.aggregate(files, tmp_path / "total.h5")
-    left = afltool.aggregate([total], tmp_path / "left.h5", subtract=[files[0]])
-    assert info(left)["digest"] == info(files[1])["digest"]
-    with pytest.raises(MismatchError, match=r"the (minimum|maximum) of feature 0 .* is its own"):
-        afltool.aggregate([total], tmp_path / "no.h5", subtract=[files[1]])
-
-
-# ---------------------------------------------------------------- bins
-
-
-@given(st.lists(st.integers(-(2**47) + 1, 2**47 - 1), min_size=2), st.sampled_from([1, 8, 32]))
-def test_a_bin_holds_its_values_and_bins_are_in_order(values, bins):
-    q = np.sort(np.array(values))
-    at = scaling.bin_of(q, bins)
-    assert (np.diff(at) >= 0).all()
-    assert at.min() >= 0
-    assert at.max() < scaling.width(bins)
-    for value, place in zip(q.tolist(), at.tolist(), strict=True):
-        low, high = scaling.ends(place, bins)
-        assert low <= value <= high
-        assert high - low <= abs(value) / bins
+def test_law_subtraction(tmp_path, sites):
+    files = [tmp_path / "sums" / f"client-{name}.h5" for name in "abc"]
+    left = afltool.aggregate([sites], tmp_path / "left.h5", subtract=files[:2])
+    assert info(left)["digest"] == info(files[2])["digest"]
 
 
 @settings(max_examples=40)
@@ -210,25 +173,20 @@ def test_bad_rows_are_refused(tmp_path):
         made([[1e7]])
     with pytest.raises(InvalidDataError, match="2 rows, fewer than --min-rows 3"):
         made([[1.0], [2.0]], min_rows=3)
-    with pytest.raises(UsageError, match="power of 2"):
-        made([[1.0]], bins=12)
     with pytest.raises(InvalidDataError, match="feature 1 has no value in any of the 2 rows"):
         solve(made([[1.0, np.nan], [2.0, np.nan]]), tmp_path / "s.h5")
-    total = made([[1.0]], bins=0)
-    with pytest.raises(InvalidDataError, match="robust needs histograms"):
-        solve(total, tmp_path / "s.h5", head_options={"method": "robust"})
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
         ("counts", "more values than"), ("squares", "sum of squares does not allow"),
-        ("minimum", "mean outside its extremes"), ("histogram", "histogram of other values"),
+        ("minimum", "no 'minimum', which afltool 0.3 makes"),
     ],
 )  # fmt: skip
 def test_sums_that_no_rows_can_have_are_refused(tmp_path, sites, name, wrong):
     s = load_statistics(sites)
-    changed = {**s.arrays, name: s.arrays[name] + (2**40 if name != "squares" else 0)}
+    changed = {**s.arrays, name: s.arrays.get(name, s.arrays["counts"]) + 2**40}
     if name == "squares":
         changed[name][:] = 0
     other = type(s)(s.phase, changed, s.class_counts, s.context, s.clients)
@@ -238,12 +196,20 @@ def test_sums_that_no_rows_can_have_are_refused(tmp_path, sites, name, wrong):
 
 
 def test_the_commands(tmp_path, sites, cli):
-    out = cli("scale", "--from", sites, "--method", "minmax", "-o", tmp_path / "s.h5")
+    out = cli("solve", sites, "-o", tmp_path / "s.h5")
     assert out.exit_code == 0, out.stderr
     assert "afltool import ROWS --scale" in out.stderr
-    both = cli("scale", tmp_path / "a.npz", "--from", sites, "-o", tmp_path / "n.h5")
-    assert "one of the two" in both.stderr
-    alone = cli("scale", tmp_path / "a.npz", "--method", "robust", "-o", tmp_path / "n")
-    assert "--method is used only with --from" in alone.stderr
+    assert cli("scale", "--from", sites, "-o", tmp_path / "n.h5").exit_code == 2
     no_scores = cli("predict", tmp_path / "s.h5", tmp_path / "a.npz")
     assert no_scores.exit_code != 0
+
+
+def test_what_earlier_versions_made_by_other_methods(tmp_path, sites):
+    """A solved scaling is its arrays; what is not solved yet is refused by its version."""
+    solved = load_solved_head(solve(sites, tmp_path / "s.h5"))
+    header, arrays = read_file(tmp_path / "s.h5", "head")
+    old = {**header, "options": {**header["options"], "method": "robust", "bins": 32}}
+    write_file(tmp_path / "old.h5", "head", old, arrays)
+    assert load_solved_head(tmp_path / "old.h5").head.digest() == solved.head.digest()
+    with pytest.raises(UsageError, match="'bins' no longer; found 32, which afltool 0"):
+        make_options("scaling", {"bins": 32})

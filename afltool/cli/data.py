@@ -15,13 +15,12 @@ from ..options.features import (
     ExtractOptions,
     FreezeOptions,
     ImportOptions,
-    MethodOptions,
     ScaleOptions,
     SplitOptions,
 )
 from ..options.partition import PartitionOptions
 from ..options.shared import WRITES, CsvOptions, check_formulas, is_csv
-from ._options import Json, Out, Overwrite, add, parameters, passing, print_json, show, used_with
+from ._options import Json, Overwrite, add, parameters, passing, print_json, show, used_with
 
 #: Options of `extract` on which the nodes of its network depend, and what it has to be told.
 _OF_NETWORKS = ("backbone", "data", "image_size", "preprocess", "views", "weights", "node")
@@ -51,8 +50,15 @@ def add_to(app: typer.Typer) -> None:
         ImportOptions,
         stage="imports:import_embeddings",
     )
-    summing, solving = _of(ScaleOptions, {"from": ABSENT}), _of(MethodOptions, {"from": GIVEN})
-    add(app, "scale", scale, options=summing, how=solving)
+    passing(
+        app,
+        "scale",
+        {"rows": "a feature file, or embeddings as import takes them"},
+        "Sum up a site's features, so that all sites scale alike.\n\n"
+        "Values may be missing (NaN). aggregate adds the sums up, solve makes the scaling of their "
+        "total, and import --scale takes it.",
+        ScaleOptions,
+    )
     passing(
         app,
         "convert",
@@ -112,35 +118,6 @@ def extract(
 
     rows = Asked.of(options).nodes()
     print_json(rows) if as_json else print_nodes(rows)
-
-
-def scale(
-    out: Out,
-    options: dict[str, Any],
-    how: dict[str, Any],
-    rows: Annotated[
-        Path | None, typer.Argument(help="a feature file, or embeddings as import takes them")
-    ] = None,
-    total: Annotated[
-        Path | None, typer.Option("--from", help="the total of all sites: make the scaling of it")
-    ] = None,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Sum up a site's features, so that all sites scale alike; with --from write that scaling.
-
-    Values may be missing (NaN). aggregate adds the sums up; import --scale takes the scaling.
-    """
-    from ..stages.scale import scale as stage
-    from ..stages.solve import solve
-
-    if (rows is None) == (total is None):
-        raise UsageError("give the rows of a site, or --from TOTAL.h5: one of the two")
-    if total is not None:
-        chosen = {"method": made(MethodOptions, how).method}
-        show(solve(total, out, head_options=chosen, overwrite=overwrite), as_json)
-    elif rows is not None:
-        show(stage(rows, out, made(ScaleOptions, options), overwrite=overwrite), as_json)
 
 
 def partition(

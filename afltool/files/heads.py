@@ -19,7 +19,7 @@ from ..errors import (
     MismatchError,
     UsageError,
 )
-from ..heads import OPTIONS, head_class, make_head, make_options
+from ..heads import OPTIONS, head_class, make_head, make_options, options_class
 from ..heads.base import LAST, Head, Source
 from ..inputs import meant, nearest
 from ..memory import NO_CACHE, Cache
@@ -117,8 +117,11 @@ class _Written:
 
 
 def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
-    begun, phase = make_head(header["name"], header["options"]), header["phase"]
+    name, options, phase = header["name"], header["options"], header["phase"]
     phase = None if phase is None else Phase(phase)
+    if phase is None:  # a solved head is its arrays, whatever has gone of what they were made with
+        options = {k: v for k, v in options.items() if k not in options_class(name).GONE}
+    begun = make_head(name, options)
     return _restored(begun, phase, header["dim"], header["classes"] or (), arrays)
 
 

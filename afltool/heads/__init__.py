@@ -119,10 +119,15 @@ def head_class(name: str) -> type[Head]:
     return head
 
 
+def options_class(name: str) -> type[HeadOptions]:
+    """The options class of the head called ``name``; `UsageError` names those that exist."""
+    _check_name(name)
+    return _options(name)
+
+
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:
     """The options of the head called ``name``, checked; those not given keep their defaults."""
-    _check_name(name)
-    cls, given = _options(name), dict(options or {})
+    cls, given = options_class(name), dict(options or {})
     for option, left in cls.GONE.items():
         if (found := given.pop(option, left)) != left:
             raise UsageError(

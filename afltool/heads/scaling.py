@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from ..errors import InvalidDataError, UsageError
 from ..math import scaling
 from ..math.gram import Rows, real
 from ..memory import NOTHING, Carried
-from ..options.features import MethodOptions, UnitsOptions
+from ..options.features import UnitsOptions
 from ..values.arrays import F64, I64
 from ..values.names import Phase
 from ..values.statistics import ArraySpec, Statistics
@@ -22,8 +22,10 @@ from .options import HeadOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingOptions(MethodOptions, UnitsOptions, HeadOptions):
-    """What is summed before features are scaled, and how they are scaled."""
+class ScalingOptions(UnitsOptions, HeadOptions):
+    """How values are summed before features are scaled."""
+
+    GONE: ClassVar[Mapping[str, Any]] = {"method": "standard", "bins": 0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,6 @@ class ScalingHead(Head):
     serves: ClassVar[str] = "afltool import ROWS --scale {} scales a site's rows"
 
     options: ScalingOptions
-    tells: bool = True  # minimum and maximum, which are of single rows and no sums
     centre: F64 | None = state()
     spread: F64 | None = state()
     mean: F64 | None = state()
@@ -49,39 +50,30 @@ class ScalingHead(Head):
         return dict.fromkeys(names, (self.dim,))
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
-        o = self.options
-        sums = dict(add_up(scaling.sums(x, o.unit_bits, o.bins, i) for i, x in _parts(blocks)))
-        return {name: sums[name] for name in self.array_specs(None)}, NOTHING
+        bits = self.options.unit_bits
+        return add_up(scaling.sums(x, bits, i) for i, x in _parts(blocks)), NOTHING
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """Those of `math.scaling.sums`, whatever type the features have."""
-        dim, o = self._bound()[0], self.options
+        dim = self._bound()[0]
         value = ArraySpec((dim,), "int", scaling.LIMIT)
-        specs = {
+        return {
             "counts": ArraySpec((dim,), "count", 1),
             "sums": value,
             "squares": replace(value, shape=(3, dim)),
         }
-        if self.tells:
-            specs |= {"minimum": value, "maximum": value}
-        if o.bins:
-            specs["histogram"] = ArraySpec((dim, scaling.width(o.bins)), "count", 1)
-        return specs
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        o, sums = self.options, dict(total.arrays)
+        sums = dict(total.arrays)
         if not (full := sums["counts"] > 0).all():
             raise InvalidDataError(
                 f"feature {int(full.argmin())} has no value in any of the {total.rows} rows "
                 f"({int((~full).sum())} such features): leave it out at every site"
             )
-        state = scaling.scale(sums, o.unit_bits, o.bins, o.method)
+        state = scaling.scale(sums, self.options.unit_bits)
         missing = total.rows - sums["counts"]
-        exact = o.method != "robust" and (o.method != "minmax" or scaling.told(sums))
         facts = {
-            "method": o.method,
             "rows": total.rows,
-            "exact": exact,
             "constant_features": np.flatnonzero(state["constant"]).tolist(),
             "features_with_missing": np.flatnonzero(missing).tolist(),
         }

@@ -289,32 +289,12 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         return self.views or Views()
 
 
-METHODS = ("standard", "robust", "minmax", "none")
-
-
 @dataclass(frozen=True, kw_only=True)
 class UnitsOptions(Options):
     """How features are summed before they are scaled; all sites do it alike."""
 
     _bits = "values are summed as multiples of 2^-N, exactly; with 24 the range is ±8,388,608"
     unit_bits: int = option(24, _bits, at_least=0, at_most=40)
-    _bins = "bins of the histograms in an octave, a power of 2; 0: no histograms, and no robust"
-    bins: int = option(32, _bins, at_least=0, at_most=1024)
-
-    def check(self) -> None:
-        if self.bins & (self.bins - 1):
-            raise UsageError(f"--bins is a power of 2, or 0; found {self.bins}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodOptions(Options):
-    """How features are scaled."""
-
-    _method = (
-        "by mean and standard deviation, by median and quartiles, by the least and the largest "
-        "value; none: only the means that stand for missing values"
-    )
-    method: str = option("standard", _method, choices=METHODS, at_solve=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def scale(
     name = rows.stem if o.client is None else o.client
     check_name(name)
     source, space = file_sha256(rows), space_of(x, o.backbone)
-    chosen = ScalingOptions(unit_bits=o.unit_bits, bins=o.bins)
+    chosen = ScalingOptions(unit_bits=o.unit_bits)
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
     options_of_it = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
     made_by = recipe("scale", options_of_it, {"features": source, "space": space})

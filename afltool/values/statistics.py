@@ -70,8 +70,6 @@ def same_source(
 
 
 MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
-#: Arrays of these names are no sums: the law by which they are joined.
-EXTREMES = {"minimum": np.minimum, "maximum": np.maximum}
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class ArraySpec:
         shape: its shape.
         kind: 'count' of rows, from 0 on; 'int', exact sums; both int64. 'real', float64.
         per_row: no row adds more than this to an entry, in magnitude and in the array's units;
-            infinite where no bound is known. An array in `EXTREMES` stays within it.
+            infinite where no bound is known.
     """
 
     shape: tuple[int, ...]
@@ -128,9 +126,6 @@ class Statistics:
     - pooling          statistics(rows of a and b together) = a + b
     - subtraction      (a + b) − b = a
     - zero             a − a is exactly 0, and a + (b − b) = a
-
-    Arrays named in `EXTREMES` are joined by their own law. They keep all but the last two: whose
-    extreme is that of the sum cannot be subtracted (`MismatchError`).
 
     Adding what does not belong together (another context, phase or shape; a client that is already
     in it, or its rows) raises `MismatchError` naming what differs, integer overflow
@@ -241,7 +236,6 @@ class Sum:
         """Take clients out: exact for integers, with rounding residue for float64."""
         self._check_addable(other)
         self._check_known(other)
-        self._check_within(other)
         for name, array in self._arrays.items():
             self._combine(name, array, other.arrays[name], np.subtract)
         self._counts -= other.class_counts
@@ -263,9 +257,6 @@ class Sum:
 
     def _combine(self, name: str, a: Array, b: Array, operation: Any) -> None:
         """a ← a ± b in place; integers that would wrap around are refused before they do."""
-        if name in EXTREMES:
-            EXTREMES[name](a, b, out=a)
-            return
         if np.issubdtype(a.dtype, np.integer):
             bound = self._bounds[name] + _largest(b)
             if bound > np.iinfo(np.int64).max:
@@ -341,19 +332,6 @@ class Sum:
         if (self._counts < other.class_counts).any():
             worst = int((self._counts - other.class_counts).argmin())
             raise MismatchError(f"more rows would be subtracted than there are in class {worst}")
-
-    def _check_within(self, other: Statistics) -> None:
-        """Refuse to take out an extreme: which one comes after it is not known."""
-        if (self._counts == other.class_counts).all():
-            return  # nothing is left
-        for name in EXTREMES.keys() & self._arrays.keys():
-            own = np.flatnonzero(self._arrays[name] == other.arrays[name])
-            if len(own):
-                raise MismatchError(
-                    f"client {min(other.clients)} cannot be subtracted: the {name} of feature "
-                    f"{own[0]} (and of {len(own) - 1} others) is its own; add up the files of the "
-                    "clients that stay"
-                )
 
 
 def _largest(a: Array) -> int:
