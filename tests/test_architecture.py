@@ -237,7 +237,6 @@ ONLY = {
     "safetensors": {
         "sources.backbones.*",
         "sources.embeddings.*",
-        "exporting.safetensors_files",
     },
     "pandas": {"files.tables", "papers.crosstab"},
     "click": set(),

@@ -143,7 +143,7 @@ def test_figures_of_one_class_name_it_everywhere(tumours, positive, tmp_path, cl
     drawn = afltool.roc_picture(tmp_path / "e.json", tmp_path / "roc.svg").read_text()
     assert f"positive class: {named} against {other}" in drawn
     afltool.export(
-        head, tmp_path / "h.safetensors", card=tmp_path / "card.md", metrics=tmp_path / "e.json"
+        head, tmp_path / "h.onnx", card=tmp_path / "card.md", metrics=tmp_path / "e.json"
     )
     assert (
         f"| specificity (positive class: {named}) | {recall[1]:.4f}"
@@ -171,9 +171,7 @@ def test_figures_of_an_older_file_do_not_guess_their_class(tumours, tmp_path):
     for one in found["metrics"].values():
         del one["positive"]
     (tmp_path / "old.json").write_text(json.dumps(found))
-    afltool.export(
-        head, tmp_path / "h.safetensors", card=tmp_path / "c.md", metrics=tmp_path / "old.json"
-    )
+    afltool.export(head, tmp_path / "h.onnx", card=tmp_path / "c.md", metrics=tmp_path / "old.json")
     assert "| sensitivity (positive class not named) |" in (tmp_path / "c.md").read_text()
 
 

@@ -366,7 +366,7 @@ def stages(road, noisy):
         "predict": (PredictOptions, lambda out, **o: afltool.predict(
             road.head, road.test, out / "o.csv", **o), [{}, {"scores": True}]),
         "export": (ExportOptions, lambda out, **o: afltool.export(
-            road.head, out / "o.safetensors", **o), [{}]),
+            road.head, out / "o.onnx", **o), [{}]),
     }  # fmt: skip
 
 

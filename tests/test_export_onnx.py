@@ -20,7 +20,6 @@ from afltool.files.heads import load_head, save_head
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.math.gram import real
-from afltool.sources.backbones.models import load_backbone
 from afltool.sources.images import open_dataset
 from afltool.values.statistics import Context
 
@@ -142,12 +141,6 @@ def test_another_node_and_other_weights(tmp_path, pictures):
     with pytest.raises(MismatchError, match="weights"):
         afltool.export(head, tmp_path / "m.pt2", with_backbone=True, weights="random", seed=1)
     assert not (tmp_path / "m.pt2").exists()
-    arrays = load_file(
-        afltool.export(head, tmp_path / "m.safetensors", with_backbone=True, weights="random")
-    )
-    state = load_backbone("timm:test_resnet", weights="random", image_size=32).module.state_dict()
-    inner = {name.removeprefix("backbone.network.") for name in arrays} - {"head.weights"}
-    assert inner == set(state)
     path = afltool.export(head, tmp_path / "m.pt2", with_backbone=True, weights="random")
     program = torch.export.load(io.BytesIO(path.read_bytes())).module()
     features, scores, predicted = program(torch.from_numpy(pictures[:50]))

@@ -197,7 +197,7 @@ NAMES = (
     "solve by head", "evaluate", "confusion", "plot", "predict", "model",
 )  # fmt: skip
 #: Of commands that take names of some endings only; the others write .h5, or anything.
-SUFFIXES = {"plot": ".png", "export": ".csv", "predict": ".csv", "model": ".safetensors"}
+SUFFIXES = {"plot": ".png", "export": ".csv", "predict": ".csv", "model": ".onnx"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -363,7 +363,7 @@ def of_two_results(at):
     afltool.partition(train, some, alpha=0.5, clients=6, held_out=0.4)
     afltool.local_stats(train, "linear", at / "parts", partition=some)
     return {
-        "model": (["export", head], {"-o": "a.safetensors", "--card": "a.md"}),
+        "model": (["export", head], {"-o": "a.onnx", "--card": "a.md"}),
         "figures": (["evaluate", head, test, "--each-round"],
                     {"-o": "a.json", "--confusion": "a.csv", "--rounds": "b.csv",
                      "--errors": "c.csv"}),

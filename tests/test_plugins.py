@@ -319,7 +319,7 @@ def test_wheels_of_plug_ins_are_used_in_another_environment(elsewhere, road, tmp
     assert "nearest-mean" in table
     assert "trimmed-mean" in table
     (head,) = list((tmp_path / "S").glob("cells/nearest-mean-*/05-head.h5"))[:1]
-    out = tmp_path / "model.safetensors"
+    out = tmp_path / "model.onnx"
     elsewhere("export", head, "-o", out)
     assert out.stat().st_size
     given = ["--train-features", road.train, "--test-features", road.test, "--clients", 3]

@@ -150,7 +150,7 @@ def _check_outputs(
 
 def export(
     head: Annotated[Path, typer.Argument(help="a solved head")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="a .onnx, .pt2 or .safetensors file")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="a .onnx or .pt2 file")],
     options: ExportOptions,
     overwrite: Overwrite = False,
     as_json: Json = False,

@@ -24,7 +24,6 @@ FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
     {
         ".onnx": (".onnx_files", ("onnx", "onnxscript", "onnxruntime")),
         ".pt2": (".pt2_files", ()),
-        ".safetensors": (".safetensors_files", ("safetensors",)),
     },
     lambda text, _: (text, ()),
 )

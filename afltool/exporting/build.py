@@ -11,13 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy
 
 from .. import __version__
 from ..doors import need_torch
 from ..heads.base import NOBODY, Head
 from ..math.gram import LARGEST
-from ..values.arrays import F64, Array
+from ..values.arrays import Array
 from ..values.text import json_text
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class Model:
         shape: of a batch, for the tracers; ``free`` are the axes that may have any length.
         outputs: their names in order.
         metadata: JSON values that say what the model is.
-        arrays: what a file of arrays alone holds, by name.
     """
 
     make: Callable[[], nn.Module] = field(repr=False)
@@ -51,7 +49,6 @@ class Model:
     free: Mapping[int, str]
     outputs: tuple[str, ...]
     metadata: dict[str, Any]
-    arrays: Mapping[str, Array] = field(repr=False)
 
     @cached_property
     def module(self) -> nn.Module:
@@ -70,21 +67,6 @@ class Model:
     def reach(self) -> float:
         """The largest number, after rounding, of a row that is not refused."""
         return float(np.finfo(np.float32).max) if self.bits is None else float(LARGEST)
-
-    def answers(self, given: Array, scores: Callable[[F64], Array]) -> dict[str, Array]:
-        """The outputs for float32 features (n, d) by a reader's own ``scores`` of rounded rows."""
-        one = 2.0 ** (self.bits or 0)
-        whole = given.astype(np.float64) * one
-        whole = whole if self.bits is None else np.rint(whole)
-        good = (np.abs(whole) <= self.reach).all(axis=1, keepdims=True)  # NaN is not
-        bad = np.asarray(~good)
-        answer = scores(np.where(bad, 0.0, whole) / one)
-        bad |= np.isnan(answer).any(axis=1, keepdims=True)
-        predicted = np.where(bad[:, 0], NOBODY, answer.argmax(axis=1))
-        answer = np.where(bad, np.nan, answer)
-        return self.named(
-            [answer, predicted, scipy.special.softmax(answer, axis=1)][: len(self.outputs)]
-        )
 
     def text(self) -> str:
         """The metadata as JSON."""
@@ -115,7 +97,6 @@ def of_features(head: Head, header: Mapping[str, Any]) -> Model:
     bits = header["space"]["fraction_bits"]
     dim, _ = head._bound()
     given = {"name": "features", "type": "float32", "shape": ["n", dim]}
-    arrays = {f"head.{name}": array for name, array in head.arrays().items()}
 
     def make() -> nn.Module:
         from ..heads.graphs import Classifier, graph_of
@@ -124,7 +105,7 @@ def of_features(head: Head, header: Mapping[str, Any]) -> Model:
 
     return Model(
         make, head.affine(), bits, "features", (2, dim), {0: "n"}, outputs_of(head),
-        metadata_of(head, header, given), arrays,
+        metadata_of(head, header, given),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def pack(model: Model) -> bytes:
     if model.bytes() > MOST:
         raise UsageError(
             f"the model has {model.bytes() / 1e9:.1f} GB of numbers and one .onnx file holds at "
-            "most 2: export it as .pt2 or .safetensors"
+            "most 2: export it as .pt2"
         )
     if model.affine is None:
         proto = exported(model.module, model.example, model.free, model.input, model.outputs)
@@ -34,7 +34,7 @@ def pack(model: Model) -> bytes:
     return data
 
 
-#: `Model.answers` of xW + b; what no line makes is an array.
+#: What `heads.graphs.Classifier` does with xW + b; what no line makes is an array.
 _GRAPH = """
 <ir_version: 10, opset_import: ["": {opset}]>
 head (float[n, {dim}] features) => ({outputs}) {{

@@ -50,7 +50,6 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) ->
         "order": "RGB, as decoded; grey pictures three times; no rotation by EXIF",
     }
     crop = network.preprocessing.crop
-    state = {f"backbone.{k}": v.numpy() for k, v in network.backbone.module.state_dict().items()}
     return replace(
         alone,
         make=lambda: Pipeline(front, alone.module),
@@ -60,7 +59,6 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) ->
         free={0: "n", 1: "h", 2: "w"},
         outputs=("features", *alone.outputs),
         metadata=metadata_of(head, header, given),
-        arrays={**alone.arrays, **state},
     )
 
 

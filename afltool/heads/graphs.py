@@ -101,7 +101,6 @@ class Affine(nn.Module):
 class Drawn(nn.Module):
     """x ↦ σ(xA + a), with a projection that a seed has drawn; float32 as it is, or as float64."""
 
-    from_seed = True  # its buffers are in no head file
     A: Tensor
     a: Tensor | None
 
@@ -122,7 +121,6 @@ class Looked(nn.Module):
     As `tabled.Tabled`, with float64 that holds the integers exactly.
     """
 
-    from_seed = True
     A: Tensor
     a: Tensor
     table: Tensor

@@ -226,11 +226,11 @@ class TableOptions(Options):
         parse=parse_also,
     )
     _test = (
-        "compare every row with the first: χ² of the counts of one seed; McNemar's exact "
+        "compare every row with the first: McNemar's exact "
         "test on equal rows, of several seeds a bootstrap of rows and seeds; Student's paired t "
         "over seeds"
     )
-    test: str | None = option(None, _test, choices=("chi2", "mcnemar", "t"))
+    test: str | None = option(None, _test, choices=("mcnemar", "t"))
 
 
 def refuse_options(options: TableOptions, why: str) -> None:

@@ -78,7 +78,7 @@ def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
         raise UsageError("--test compares every row with the first; the table has one row")
     first, lines = rows[0], []
     ask: dict[str, Callable[[list[Pair]], tuple[str, float | str]]]
-    ask = {"chi2": _chi2, "t": _paired_t, "mcnemar": partial(_mcnemar, heads)}
+    ask = {"t": _paired_t, "mcnemar": partial(_mcnemar, heads)}
     for column in made.columns:
         if column[0] != "top1":
             raise UsageError("--test compares top1")
@@ -119,29 +119,6 @@ def _seeds(record: Record, names: Sequence[str]) -> Key:
 
 
 _NO_PAIR = "no results of equal seeds"
-
-
-def _chi2(pairs: list[Pair]) -> tuple[str, float | str]:
-    """Pearson's χ² of right and wrong rows of two heads, without correction."""
-    from scipy.stats import chi2_contingency
-
-    words, counts = "χ² of counts", []
-    if not pairs:
-        return words, _NO_PAIR
-    if len(pairs) > 1:
-        return words, (
-            f"{len(pairs)} pairs of heads test the same rows, which count once; --test mcnemar "
-            "compares several seeds"
-        )
-    for one in pairs[0]:
-        if "n" not in one.figures:
-            return words, "the number of test rows is not known"
-        n = round(one.figures["n"])
-        right = round(one.figures["top1"] * n)
-        counts.append([right, n - right])
-    if not (counts[0][0] + counts[1][0]) or not (counts[0][1] + counts[1][1]):
-        return words, "all rows are right, or all are wrong"
-    return words, float(chi2_contingency(counts, correction=False).pvalue)
 
 
 def _paired_t(pairs: list[Pair]) -> tuple[str, float | str]:

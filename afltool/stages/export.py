@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def export(
     head: Path, out: Path, options: ExportOptions = ExportOptions(), *, overwrite: bool = False
 ) -> Path:
-    """Write a solved head as .onnx, .pt2 or .safetensors, by the name of the file.
+    """Write a solved head as .onnx or .pt2, by the name of the file.
 
     The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
     gives scores, the predicted class and, where the head defines them, probabilities. Before it
