@@ -19,7 +19,7 @@ from ..options.features import (
     SplitOptions,
 )
 from ..options.partition import PartitionOptions
-from ..options.shared import WRITES, CsvOptions, check_formulas, is_csv
+from ..options.shared import WRITES
 from ._options import Json, Overwrite, add, parameters, passing, print_json, show, used_with
 
 #: Options of `extract` on which the nodes of its network depend, and what it has to be told.
@@ -123,7 +123,6 @@ def extract(
 def partition(
     file: Annotated[Path, typer.Argument(help="features to deal; or a partition to look at")],
     options: dict[str, Any],
-    csv: CsvOptions,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="where the result goes")] = None,
     describe: Annotated[
         bool, typer.Option("--describe", help="print the table of the partition")
@@ -145,21 +144,18 @@ def partition(
     from ..show.tables import print_facts
     from ..stages import partition as stage
 
-    check_formulas(csv.formulas, export is not None and is_csv(export))
     if out is None:
         if read_header(file)["kind"] != "partition":
             raise UsageError("-o FILE is needed: where the partition goes")
         path, describe = file, describe or export is None
         if export is not None:
-            stage.export(path, export, overwrite=overwrite, formulas=csv.formulas)
+            stage.export(path, export, overwrite=overwrite)
     else:
         o, how = made(PartitionOptions, options), {"overwrite": overwrite}
         if export is None:
             path = stage.partition(file, out, o, **how)
         else:
-            path = stage.partition_and_export(
-                file, out, o, table=export, formulas=csv.formulas, **how
-            )
+            path = stage.partition_and_export(file, out, o, table=export, **how)
     if not describe:
         show(path, as_json)
         return

@@ -18,7 +18,7 @@ from ..options.evaluation import (
     ExportOptions,
     PredictOptions,
 )
-from ..options.shared import WRITES, check_formulas, is_csv
+from ..options.shared import WRITES
 from ._console import say
 from ._options import Json, Overwrite, add, parameters, passing, print_json, show, used_with
 
@@ -94,15 +94,14 @@ def evaluate(
         options = {**options, "each_round": True}
     o = made(EvaluateOptions, options)
     streamed = _check_outputs(out, confusion, rounds, as_json)
-    check_formulas(o.formulas, confusion is not None or is_csv(rounds) or is_csv(o.errors))
     with together():
         report = stage(head, features, o, overwrite=overwrite)
         if rounds is not None:
-            write_records(report["rounds"], rounds, overwrite, o.formulas)
+            write_records(report["rounds"], rounds, overwrite)
         if out is not None:
             write_json(report, out, overwrite)
         if confusion is not None:
-            write_confusion(report, confusion, overwrite, o.formulas)
+            write_confusion(report, confusion, overwrite)
     if as_json:
         print_json(report)
     elif not streamed:

@@ -15,14 +15,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from itertools import islice, zip_longest
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import OutputExistsError, UsageError
-from ..options.shared import KEEP
 from ..values.arrays import canonical_json
 from ..values.text import json_text, shown
 from .atomic import replacing
@@ -165,20 +163,18 @@ def writing_rows(
     key: str,
     overwrite: bool = False,
     as_json: bool = False,
-    formulas: str = KEEP,
 ) -> Iterator[RowWriter]:
     """A `RowWriter` for a file that takes its name when the block succeeds; '-' is stdout.
 
     ``key`` says which work it is: what an earlier run with the same key committed is continued.
     When the block fails, what was committed stays for the next run. ``as_json``: of stdout.
-    ``formulas``: of CSV, see `CsvOptions`. A file that is there must hold the same rows: else
+    A file that is there must hold the same rows: else
     `OutputExistsError` at the first that differs (of parquet at the end), unless ``overwrite``.
     """
     suffix = path.suffix.lower()
     in_json = as_json if path == STDOUT else suffix == ".jsonl"
-    in_csv = partial(csv_lines, formulas=KEEP if suffix == ".parquet" else formulas)
-    lines = _json_lines(columns) if in_json else in_csv
-    header = "" if in_json else in_csv([list(columns)])
+    lines = _json_lines(columns) if in_json else csv_lines
+    header = "" if in_json else csv_lines([list(columns)])
     if path == STDOUT:
         out = _Stdout(lines)
         if not in_json:

@@ -5,33 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..math.metrics.counting import CELLS
-from ..options.shared import KEEP
 from ..values.text import json_text
 from .atomic import write_bytes, write_text
 from .outputs import STDOUT, check_output
-
-STARTS = tuple("=+-@\t\r\n＝＋－＠")  # of what spreadsheets take for formulas
-
-
-def quoted(cell: Any) -> Any:
-    """A text that a spreadsheet would run, with ' before it; anything else as it is.
-
-    >>> quoted("=1+1"), quoted("-0.5"), quoted("a=b"), quoted(-2)
-    ("'=1+1", '-0.5', 'a=b', -2)
-    """
-    if not isinstance(cell, str) or not cell.startswith(STARTS):
-        return cell
-    with suppress(ValueError):
-        float(cell)
-        return cell
-    return f"'{cell}"
 
 
 class _Lines(io.StringIO):
@@ -43,19 +25,15 @@ class _Lines(io.StringIO):
         return super().write(row.removesuffix(self.ENDS) + "\n")
 
 
-def csv_lines(rows: Iterable[Sequence[Any]], formulas: str = KEEP) -> str:
-    """Rows as lines of CSV; ``formulas`` as `CsvOptions` has it."""
-    if formulas != KEEP:
-        rows = ([quoted(cell) for cell in row] for row in rows)
+def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as lines of CSV."""
     text = _Lines(newline="")
     csv.writer(text, lineterminator=text.ENDS).writerows(rows)
     return text.getvalue()
 
 
-def csv_of_frame(frame: Any, formulas: str = KEEP, **how: Any) -> str:
+def csv_of_frame(frame: Any, **how: Any) -> str:
     """A table of pandas as CSV; ``how`` goes to its `to_csv`."""
-    if formulas != KEEP:
-        frame = frame.rename(index=quoted, columns=quoted).map(quoted)
     text = _Lines(newline="")
     frame.to_csv(text, lineterminator=text.ENDS, **how)
     return text.getvalue()
@@ -79,21 +57,17 @@ def write_records(
     records: Sequence[dict[str, Any]],
     path: Path,
     overwrite: bool = False,
-    formulas: str = KEEP,
     columns: list[str] | None = None,
 ) -> Path:
-    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these.
-
-    ``formulas``: of CSV, see `CsvOptions`.
-    """
+    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these."""
     check_table(path)
     if path.suffix == ".parquet":
         import pandas as pd
 
-        return _write_frame(pd.DataFrame(list(records), columns=columns), path, overwrite, formulas)
+        return _write_frame(pd.DataFrame(list(records), columns=columns), path, overwrite)
     names = columns or list(dict.fromkeys(name for one in records for name in one))
     cells = zip(*(_column([one.get(name) for one in records]) for name in names), strict=True)
-    return write_text(csv_lines([names, *cells], formulas), path, overwrite)
+    return write_text(csv_lines([names, *cells]), path, overwrite)
 
 
 def _column(values: Sequence[Any]) -> list[Any]:
@@ -107,28 +81,26 @@ def _column(values: Sequence[Any]) -> list[Any]:
     return [float(one) if real and one is not None else one for one in given]
 
 
-def write_columns(columns: Mapping[str, Any], path: Path, overwrite: bool, formulas: str) -> Path:
+def write_columns(columns: Mapping[str, Any], path: Path, overwrite: bool) -> Path:
     """Columns of equal lengths as CSV, parquet or JSON."""
     import pandas as pd
 
     frame = pd.DataFrame(columns)
     if path.suffix == ".json":
         return write_text(frame.to_json(orient="records"), path, overwrite)
-    return _write_frame(frame, path, overwrite, formulas)
+    return _write_frame(frame, path, overwrite)
 
 
-def _write_frame(frame: Any, path: Path, overwrite: bool, formulas: str) -> Path:
+def _write_frame(frame: Any, path: Path, overwrite: bool) -> Path:
     if path.suffix != ".parquet":
-        return write_text(csv_of_frame(frame, formulas, index=False), path, overwrite)
+        return write_text(csv_of_frame(frame, index=False), path, overwrite)
     try:
         return write_bytes(frame.to_parquet(index=False), path, overwrite)
     except ImportError:
         raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
 
 
-def write_confusion(
-    metrics: dict[str, Any], path: Path, overwrite: bool = False, formulas: str = KEEP
-) -> Path:
+def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False) -> Path:
     """The confusion matrix as CSV with class names: rows true, columns predicted.
 
     Of 1,000 classes or more a line for each cell that is not 0: true, predicted, rows.
@@ -140,4 +112,4 @@ def write_confusion(
     else:
         rows = ([name, *row] for name, row in zip(names, confusion, strict=True))
         lines = [["true", *names], *rows]
-    return write_text(csv_lines(lines, formulas), path, overwrite)
+    return write_text(csv_lines(lines), path, overwrite)

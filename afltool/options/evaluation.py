@@ -9,14 +9,14 @@ from typing import ClassVar
 from ..values.bins import Bins, parse_bins
 from . import GIVEN, Options, option
 from .features import NetworkOptions, WeightsOptions
-from .shared import CsvOptions, ThreadOptions, table_in
+from .shared import ThreadOptions, table_in
 from .statistics import LocalStatsOptions
 
 CALIBRATIONS = ("platt", "temperature", "isotonic")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(ThreadOptions, CsvOptions):
+class EvaluateOptions(ThreadOptions):
     """What is measured."""
 
     _each_round = "also evaluate the head after every round; this chooses nothing"
@@ -88,7 +88,7 @@ class CalibrateOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions(ThreadOptions, NetworkOptions, CsvOptions):
+class PredictOptions(ThreadOptions, NetworkOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
     ONLY: ClassVar = {f.name: {"images": True} for f in fields(NetworkOptions)}

@@ -225,31 +225,6 @@ class SpaceOptions(Options):
     space: Path | None = option(None, _space)
 
 
-KEEP, QUOTE = "keep", "quote"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CsvOptions(Options):
-    """Of every command that writes CSV."""
-
-    _formulas = (
-        "texts in CSV that a spreadsheet would run as formulas (they begin with = + - @, and "
-        "are not numbers): keep them as they are, or quote: put ' before them"
-    )
-    formulas: str = option(KEEP, _formulas, choices=(KEEP, QUOTE), in_result=False)
-
-
-def is_csv(path: object) -> bool:
-    """Whether a table goes to this path as CSV: by its name, or on stdout ('-')."""
-    return str(path).lower().endswith(".csv") or str(path) == "-"
-
-
-def check_formulas(formulas: str, writes_csv: bool) -> None:
-    """Refuse to quote formulas where no CSV is written."""
-    if formulas != KEEP and not writes_csv:
-        raise UsageError(f"--formulas {formulas} is for CSV; this command writes no CSV")
-
-
 SAID = {
     Remedy.FRACTION_BITS: "; --fraction-bits {} would hold it (later rows were not read yet and "
     "may need fewer), or use --dtype float32",

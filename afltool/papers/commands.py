@@ -25,7 +25,7 @@ from ..cli._options import (
 )
 from ..errors import UsageError
 from ..options import ABSENT, GIVEN, OnlyWith
-from ..options.shared import CsvOptions, Files, check_formulas
+from ..options.shared import Files
 from ..plans.slurm.site import Site, make_site
 from .options import PictureOptions, StudyOptions, TableOptions, refuse_options
 
@@ -180,7 +180,6 @@ Counted = Annotated[
 def table(
     folder: Counted,
     options: TableOptions,
-    csv: CsvOptions,
     form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
@@ -198,15 +197,14 @@ def table(
 
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
-    check_formulas(csv.formulas, form == "csv")
     from ..files.counts import holds_counts
 
     if holds_counts(folder):
         refuse_options(options, f"{folder} is a total of counts")
-        text = table_of_counts(folder, form, csv.formulas)
+        text = table_of_counts(folder, form)
     else:
         made = make(folder, options)
-        text = as_csv(made, csv.formulas) if form == "csv" else FORMATS[form](made)
+        text = as_csv(made) if form == "csv" else FORMATS[form](made)
     if out is None:
         say_lines(text)
     else:

@@ -23,7 +23,6 @@ from ..errors import UsageError
 from ..files.columns import read_columns
 from ..files.tables import csv_of_frame
 from ..options import flag
-from ..options.shared import KEEP
 from ..values.text import in_markdown, json_text, shown
 from .options import FIGURES, STATISTICS
 
@@ -280,17 +279,17 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(c, c) for c in shown(text))
 
 
-def as_csv(table: Crosstab, formulas: str = KEEP) -> str:
+def as_csv(table: Crosstab) -> str:
     """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
-    return csv_of_records(as_records(table), [f.name for f in fields(Line)], formulas)
+    return csv_of_records(as_records(table), [f.name for f in fields(Line)])
 
 
-def csv_of_records(records: Sequence[Any], columns: Sequence[str], formulas: str) -> str:
+def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
     """A line for each record, its numbers with `_EXACT` digits."""
     import pandas as pd
 
     frame = pd.DataFrame(records, columns=list(columns))
-    return csv_of_frame(frame, formulas, index=False, float_format=f"%.{_EXACT}g")
+    return csv_of_frame(frame, index=False, float_format=f"%.{_EXACT}g")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 from ..errors import UsageError
 from ..files.counts import read_counts
 from ..files.own_files import figure_label, figure_text
-from ..options.shared import KEEP
 from ..stages._counted import evaluations
 from ..values.names import MEASURES
 from ..values.text import json_text
@@ -195,10 +194,10 @@ def _grid(path: Path) -> list[list[str]]:
     return [["figure", *named], *([label, *texts] for (_, label), texts in lines.items())]
 
 
-def table_of_counts(path: Path, form: str, formulas: str = KEEP) -> str:
+def table_of_counts(path: Path, form: str) -> str:
     """The table as Markdown, LaTeX, CSV or JSON; CSV and JSON also have the figures of classes."""
     if form == "csv":
-        return csv_of_records(figures_of(path), COLUMNS, formulas)
+        return csv_of_records(figures_of(path), COLUMNS)
     if form == "json":
         return json_text(figures_of(path), indent=2, ensure_ascii=False) + "\n"
     lines = markdown_lines(_grid(path)) if form == "md" else latex_lines(_grid(path))

@@ -215,8 +215,7 @@ class _Run:
         own = {role: {**metrics[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
         self.metrics = {**metrics, **own}
         place = write_json(self.metrics, self.folder / RunFolder.METRICS, overwrite=True)
-        formulas = self.config.evaluate.formulas
-        write_confusion(self.metrics, self.folder / RunFolder.CONFUSION, True, formulas)
+        write_confusion(self.metrics, self.folder / RunFolder.CONFUSION, True)
         return place
 
     def summary(self) -> None:

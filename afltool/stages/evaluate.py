@@ -108,7 +108,7 @@ def evaluate(
             report["against"] = {"path": str(o.against), "predicted_differently": differ, **tested}
         wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
-        write_records(wrong, o.errors, overwrite, o.formulas, WRONG)
+        write_records(wrong, o.errors, overwrite, WRONG)
     figures = {k: report[k] for k in (*TOPS, "n") if k in report}
     event("metrics", head=head, features=features, figures=figures)
     return report

@@ -18,7 +18,6 @@ from ..files.hdf5 import recipe, up_to_date
 from ..files.partitions import load_partition, save_partition
 from ..files.tables import write_columns
 from ..options.partition import SCHEMES, PartitionOptions
-from ..options.shared import KEEP
 from ..partitions import Partition, rows_digest, summary
 from ..partitions.dealing import assign, canonical_order
 from ..values.arrays import file_sha256
@@ -45,12 +44,11 @@ def partition_and_export(
     *,
     table: Path,
     overwrite: bool = False,
-    formulas: str = KEEP,
 ) -> Path:
     """`partition` and `export`: both files, or after an error none."""
     dealt, made_by = _dealt(features, out, overwrite, options)
     with together():
-        _write_table(out, dealt or load_partition(out), table, overwrite, formulas)
+        _write_table(out, dealt or load_partition(out), table, overwrite)
         if dealt is not None:
             save_partition(out, dealt, made_by)
     return out
@@ -114,12 +112,12 @@ def describe(path: Path) -> dict[str, Any]:
     }
 
 
-def export(path: Path, table: Path, *, overwrite: bool = False, formulas: str = KEEP) -> Path:
+def export(path: Path, table: Path, *, overwrite: bool = False) -> Path:
     """Write the assignment as CSV, parquet or JSON: row, client, label, held_out."""
-    return _write_table(path, load_partition(path), table, overwrite, formulas)
+    return _write_table(path, load_partition(path), table, overwrite)
 
 
-def _write_table(path: Path, p: Partition, table: Path, overwrite: bool, formulas: str) -> Path:
+def _write_table(path: Path, p: Partition, table: Path, overwrite: bool) -> Path:
     if table.suffix not in (".csv", ".parquet", ".json"):
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
     columns = {
@@ -128,7 +126,7 @@ def _write_table(path: Path, p: Partition, table: Path, overwrite: bool, formula
         "label": p.effective_labels,
         "held_out": p.held_out[p.client],
     }
-    return write_columns(columns, table, overwrite, formulas)
+    return write_columns(columns, table, overwrite)
 
 
 def _row_texts(path: Path, p: Partition) -> list[str]:

@@ -16,7 +16,7 @@ from ..files.outputs import STDOUT
 from ..files.row_tables import RowWriter, check_rows, writing_rows
 from ..options import refuse_unused
 from ..options.evaluation import PredictOptions
-from ..options.shared import KEEP, advised, check_formulas, is_csv, on_cores
+from ..options.shared import advised, on_cores
 from ..progress import log
 from ..sources.extraction.scoring import (
     ItemBlock,
@@ -65,15 +65,14 @@ def predict(
     """
     o = options
     check_rows(out)
-    check_formulas(o.formulas, is_csv(out) and not (as_json and out == STDOUT))
     solved, header = load_solved_head(head)
     parts = _named(named, o)
     scorer = Scorer(solved, header["classes"], o)
     heard = Heard()
     sources = _sources(parts, head, header, o, heard)
     total = sum(source.size for source in sources)
-    key = _key(header, scorer, sources, out, o.formulas)
-    table = writing_rows(out, scorer.columns, key, overwrite, as_json, o.formulas)
+    key = _key(header, scorer, sources, out)
+    table = writing_rows(out, scorer.columns, key, overwrite, as_json)
     with heard.listening("predict"), table as writer:
         if writer.done:
             log.info("predict: %d of %d are done, going on from there", writer.done, total)
@@ -98,17 +97,14 @@ def _named(named: Sequence[Path], o: PredictOptions) -> list[Named]:
     return parts
 
 
-def _key(
-    header: dict[str, Any], scorer: Scorer, sources: Sequence[ItemSource], out: Path, formulas: str
-) -> str:
+def _key(header: dict[str, Any], scorer: Scorer, sources: Sequence[ItemSource], out: Path) -> str:
     """What a table that was begun must be of to be gone on with."""
     work = [header["digest"], header["classes"], scorer.columns]
     values = scorer.options.chosen()
     chosen = {k: values[k] for k in ("coverage", "per_class", "min_confidence") if k in values}
     work += [chosen] if chosen else []
     work += [[source.fingerprint for source in sources]]
-    form = [out.suffix, *([] if formulas == KEEP else [formulas])]
-    return Digest().json("predictions", [*map(str, work), *form]).hex()
+    return Digest().json("predictions", [*map(str, work), out.suffix]).hex()
 
 
 def _check_absent(parts: Sequence[Named]) -> None:
