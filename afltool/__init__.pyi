@@ -254,7 +254,6 @@ def aggregate(
     out: str | Path,
     *,
     threads: int | None = ...,
-    add: str | Path | Sequence[str | Path] = ...,
     subtract: str | Path | Sequence[str | Path] = ...,
     held_out: str | Path | None = ...,
     law: str = ...,

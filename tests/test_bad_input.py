@@ -58,7 +58,7 @@ def readers(kind, path, road, out):
         },
         "statistics": {
             "aggregate": ["aggregate", path, "-o", out],
-            "add": ["aggregate", road.total, "--add", path, "-o", out],
+            "add": ["aggregate", road.total, path, "-o", out],
             "subtract": ["aggregate", road.total, "--subtract", path, "-o", out],
             "solve": ["solve", path, "-o", out],
             "validate": ["solve", road.total, "--validate", path, "-o", out],
@@ -604,7 +604,7 @@ def test_a_client_given_twice(road, tmp_path, cli):
     files, out = sorted(road.stats.iterdir()), tmp_path / "o.h5"
     done = cli("aggregate", road.stats, files[3], "-o", out)
     refused(done, MISMATCH, files[3], "client 3", "is given twice")
-    done = cli("aggregate", road.total, "--add", files[3], "-o", out)
+    done = cli("aggregate", road.total, files[3], "-o", out)
     refused(done, MISMATCH, files[3], "client 3", "is given twice")
     nothing_at(out)
 

@@ -72,7 +72,7 @@ def test_a_sum_that_lacks_a_client_is_another_one(road, tmp_path):
         with pytest.raises(UsageError, match=r"was made differently: options\.clients"):
             afltool.aggregate(files, total)
     with pytest.raises(UsageError, match="was made differently"):
-        afltool.aggregate([a, b], total, add=[c], subtract=[a])
+        afltool.aggregate([a, b, c], total, subtract=[a])
 
 
 def test_clients_held_out_have_parts_of_their_own_and_empty_parts_are_neutral(road, tmp_path):

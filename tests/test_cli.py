@@ -234,7 +234,7 @@ def test_many_files_by_stdin_glob_folder_and_name(road, tmp_path, cli, monkeypat
         "glob of folders": ([f"{road.folder}/st?ts"], None),
         "folder on stdin": (["-"], f"{road.stats}\n"),
         "mixed": ([files[0], "-", f"{road.stats}/client-[3-5].h5"], f"{files[1]}\n{files[2]}\n"),
-        "added": ([files[0], *(x for f in files[1:] for x in ("--add", f))], None),
+        "added": ([*files[1:], files[0]], None),
     }
     for way, (args, given) in ways.items():
         out = tmp_path / f"{way}.h5"

@@ -196,7 +196,7 @@ def test_a_late_client_is_added_exactly(road, tmp_path):
     each = afltool.local_stats(road.train, head0, tmp_path / "s", partition=road.clients)
     files = sorted(each.glob("*.h5"))
     early = afltool.aggregate(files[:-1], tmp_path / "early.h5")
-    late = afltool.aggregate([early], tmp_path / "late.h5", add=[files[-1]])
+    late = afltool.aggregate([early, files[-1]], tmp_path / "late.h5")
     whole = afltool.aggregate(files, tmp_path / "whole.h5")
     assert afltool.info(late)["digest"] == afltool.info(whole)["digest"]
 

@@ -117,7 +117,7 @@ def test_partial_sums_of_some_clients_add_up(road, tmp_path):
         )
         for only in ("0-2", "3", "4,5")
     ]  # fmt: skip
-    total = afltool.aggregate([parts[2], parts[0]], tmp_path / "late.h5", add=[parts[1]])
+    total = afltool.aggregate([parts[2], parts[0], parts[1]], tmp_path / "late.h5")
     assert load_statistics(total).clients == load_statistics(road.total).clients
     assert digest(total) == digest(road.total)
 
@@ -267,7 +267,7 @@ def test_subtracting_a_part_and_adding_it_again_gives_the_total_back(road, tmp_p
     less = afltool.aggregate([road.total], tmp_path / "less.h5", subtract=[part])
     assert digest(less) == digest(afltool.aggregate([files[0], *files[4:]], tmp_path / "others.h5"))
     assert digest(less) != digest(road.total)
-    again = afltool.aggregate([less], tmp_path / "again.h5", add=[files[3], files[2], files[1]])
+    again = afltool.aggregate([less, files[3], files[2], files[1]], tmp_path / "again.h5")
     assert digest(again) == digest(road.total)
 
 

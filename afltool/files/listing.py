@@ -8,9 +8,7 @@ from typing import IO
 
 from .. import inputs
 from ..errors import InputError, UsageError
-from ..values.names import file_of_name
 from . import schema
-from .hdf5 import read_header
 
 
 def expand(paths: Sequence[str | Path], stdin: IO[str] | None = None) -> list[Path]:
@@ -25,55 +23,6 @@ def expand(paths: Sequence[str | Path], stdin: IO[str] | None = None) -> list[Pa
         else:
             files += _expand_one(inputs.given_path(item), set())
     return files
-
-
-def files_of_clients(items: Sequence[str | Path], others: Sequence[str | Path]) -> list[str | Path]:
-    """The same items; one that is no path but the name of a client becomes the client's file.
-
-    It is looked for in the folders among ``others``, and in those of the files among them.
-
-    Raises:
-        InputError: no such file, or several.
-    """
-    given = [Path(other) for other in others if str(other) != "-"]
-    folders = dict.fromkeys(p if p.is_dir() else p.parent for p in given if p.exists())
-    return [
-        item if str(item) == "-" or _is_path(Path(item)) else _file_of(str(item), [*folders])
-        for item in items
-    ]
-
-
-def _is_path(item: Path) -> bool:
-    return item.exists() or item.suffix == ".h5" or any(c in str(item) for c in "*?[")
-
-
-def _file_of(client: str, folders: Sequence[Path]) -> Path:
-    """The one file in ``folders`` whose only client has this name."""
-    files = []
-    for folder in folders:
-        named = [folder / file_of_name(client)] if client else []
-        if client.isdecimal():  # numbered clients: client-007.h5
-            named += sorted(folder.glob(f"client-*{client}.h5"))
-        files += [p for p in dict.fromkeys(named) if p.is_file() and _only_client(p) == client]
-    if len(files) == 1:
-        return files[0]
-    where = ", ".join(map(str, folders[:5])) or "no folder"
-    if files:
-        raise InputError(
-            f"{len(files)} files are of client {client!r}: {', '.join(map(str, files[:5]))}; give "
-            "the path of the one that you mean"
-        )
-    raise InputError(
-        f"{client} is neither a path nor a client whose file is in {where}: "
-        f"{inputs.meant(client, 'give the path of its file')}"
-    )
-
-
-def _only_client(path: Path) -> str | None:
-    """The name of the client that a file is of; None where it is of several, or no statistics."""
-    header = read_header(path)
-    names = header["clients"]["names"] if header["kind"] == "statistics" else []
-    return str(names[0]) if len(names) == 1 else None
 
 
 def _expand_one(path: Path, seen: set[tuple[int, int]]) -> list[Path]:

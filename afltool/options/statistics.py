@@ -66,11 +66,7 @@ class LocalStatsOptions(ThreadOptions):
 class AggregateOptions(ThreadOptions):
     """What is added up, and by which law."""
 
-    add: tuple[Path, ...] = option((), "statistics of late clients; may be repeated", in_run=False)
-    _subtract = (
-        "statistics of clients that leave, or the name of one whose file is in a folder given "
-        "here; may be repeated"
-    )
+    _subtract = "statistics of clients that leave; may be repeated"
     subtract: tuple[Path, ...] = option((), _subtract, in_run=False, only={"law": "sum"})
     _held_out = "file for the sum of the held-out clients"
     held_out: Path | None = option(None, _held_out, in_run=False, writes=True)

@@ -14,7 +14,7 @@ from .. import cores, progress
 from ..errors import InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
-from ..files.listing import expand, files_of_clients
+from ..files.listing import expand
 from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..heads.steps import total_of
 from ..memory import NO_CACHE, Cache
@@ -35,22 +35,19 @@ def aggregate(
     overwrite: bool = False,
     cache: Cache = NO_CACHE,
 ) -> Path:
-    """Add up statistics.
-
-    ``add`` has the statistics of late clients, ``subtract`` those of clients that leave.
+    """Add up statistics, and subtract those of clients that leave, ``subtract``.
 
     Items are files, folders, globs or '-' (paths on stdin). Totals may be added, too; a sum lists
-    the clients of all its parts. An item of ``subtract`` that is not a path is the name of a client
-    whose file lies in a folder among the others, or beside one of the files. The sum of the clients
+    the clients of all its parts. The sum of the clients
     that the partition holds out is written to ``held_out``. A message says how many clients of a
     partition are missing, those that leave among them; with ``complete`` that is an error. The same
     feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
     'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
     o = options
-    paths = expand([*files, *o.add], sys.stdin)
-    leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
-    plus, minus = [_Item.of(path) for path in paths], [_Item.of(path) for path in leaving]
+    plus, minus = (
+        [_Item.of(path) for path in expand(one, sys.stdin)] for one in (files, o.subtract)
+    )
     if not plus:
         raise UsageError("there are no statistics to add up")
     _count_clients(plus, minus, o.complete)
