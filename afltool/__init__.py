@@ -38,7 +38,6 @@ _WHERE = {
     "evaluate": "stages.evaluate:evaluate",
     "counts": "stages.counts:counts",
     "read_counts": "files.counts:read_counts",
-    "evaluation": "stages.counts:evaluation",
     "calibrate": "stages.calibrate:calibrate",
     "predict": "stages.predict:predict",
     "export": "stages.export:export",

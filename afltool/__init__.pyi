@@ -324,15 +324,6 @@ def counts(
 def read_counts(
     path: str | Path,
 ) -> Counts: ...
-def evaluation(
-    heads: str | Path | Sequence[str | Path],
-    out: str | Path,
-    *,
-    bins: str | None = ...,
-    groups: str | Sequence[str] = ...,
-    min_group: int = ...,
-    overwrite: bool = ...,
-) -> Path: ...
 def calibrate(
     head: str | Path,
     counts: str | Path,

@@ -69,22 +69,6 @@ def test_a_client_is_taken_out_exactly(at, tmp_path):
     assert found[0] == found[1]
 
 
-def test_a_round_that_is_written_first_counts_the_same(road, at, tmp_path, cli):
-    agreed = tmp_path / "round.h5"
-    assert cli("head", "evaluation", road.head, at / "other.h5", "-o", agreed).exit_code == 0
-    afltool.local_stats(road.test, agreed, tmp_path / "by-head", client="one")
-    words = ["evaluate", agreed, road.test, "--counts", "--client", "one", "-o", tmp_path / "o"]
-    assert cli(*words).exit_code == 0
-    wanted = (at / "one" / "client-one.h5").read_bytes()
-    for folder in ("by-head", "o"):
-        path = tmp_path / folder / "client-one.h5"
-        digest = afltool.info(at / "one" / "client-one.h5")["digest"]
-        assert afltool.info(path)["digest"] == digest
-        assert load_statistics(path).context == load_statistics(at / "sum.h5").context
-    assert wanted
-    assert afltool.verify(agreed)["intact"]
-
-
 @settings(max_examples=25)
 @given(st.data())
 def test_counts_of_blocks_add_up_and_equal_scores_rank_by_class(data):
@@ -187,11 +171,7 @@ def test_groups_that_are_too_small_or_unknown_are_refused(road, sexes, tmp_path)
 
     refused("has 4 rows of the group 'x'; expected none or at least 10", by=f"{sexes}:ward")
     refused("has the group 'f', which is not one of m, w", by=f"{sexes}:sex", groups=["m", "w"])
-    agreed = afltool.evaluation([road.head], tmp_path / "g.h5", groups=["f", "m"], min_group=5)
-    refused("group of each row is needed", UsageError, agreed)
-    refused("says --beside", UsageError, agreed, by=f"{sexes}:sex", beside=[road.head])
-    with pytest.raises(UsageError, match="group of each row is needed"):
-        afltool.local_stats(road.test, agreed, tmp_path / "o", client="a")
+    refused("group of each row is needed", UsageError, groups=["f", "m"], min_group=5)
 
 
 # ------------------------------------------------------------ bad input
@@ -212,7 +192,7 @@ def test_what_does_not_belong_together_is_refused_by_name(road, at, tmp_path):
     with pytest.raises(MismatchError, match="classes"):
         afltool.counts(road.head, three, tmp_path / "d", client="a")
     with pytest.raises(UsageError, match="is named twice"):
-        afltool.evaluation([road.head, road.head], tmp_path / "d.h5")
+        afltool.counts(road.head, road.test, tmp_path / "d", client="a", beside=[road.head])
     with pytest.raises(UsageError, match="no counts"):
         afltool.read_counts(road.total)
 

@@ -62,21 +62,11 @@ def add_to(app: typer.Typer) -> None:
 
 def _heads() -> typer.Typer:
     """`afltool head NAME`: a command for each head, with its options."""
-    from ..options.evaluation import RoundOptions
-
     heads = typer.Typer()
     for name, cls in OPTIONS.items():
         own = partial(parameters, cls, "Head")
         how: dict[str, Any] = {"stage": "head:head", "first": (name,), "head_options": own}
         passing(heads, name, {}, cls.__doc__, SpaceOptions, **how)
-    passing(
-        heads,
-        "evaluation",
-        {"heads": (list[Path], "solved heads, of one feature space and list of classes")},
-        "Write a round of evaluation, on which sites agree before they count (evaluate --counts).",
-        RoundOptions,
-        stage="counts:evaluation",
-    )
     return heads
 
 

@@ -138,8 +138,8 @@ LEAST = 10  # rows of a group, unless said otherwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundOptions(Options):
-    """What every site of a round of evaluation has alike, beside the heads."""
+class CountOptions(LocalStatsOptions):
+    """Whose rows are counted, for which heads: bins, groups and heads are alike at every site."""
 
     _bins = "bins of the scores, LO:HI:COUNT, LO ≤ 0, HI ≥ 1; a unit has a multiple of 15 of them"
     bins: Bins | None = option(
@@ -149,12 +149,6 @@ class RoundOptions(Options):
     groups: tuple[str, ...] = option((), _groups)
     _least = "fewest rows of a group in the file of a site; groups without rows are allowed"
     min_group: int = option(LEAST, _least, at_least=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountOptions(RoundOptions, LocalStatsOptions):
-    """Whose rows are counted, for which heads, and what is done to the counts before they leave."""
-
     _beside = "another solved head that is counted in the same round; may be repeated"
     beside: tuple[Path, ...] = option((), _beside)
 
