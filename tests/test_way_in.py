@@ -480,7 +480,7 @@ def test_columns_that_are_no_numbers_are_named_with_their_kind(tmp_path, told):
 def test_columns_of_one_name_are_refused(tmp_path):
     columns = [pa.array([1.0, 2.0]), pa.array([3.0, 4.0]), pa.array([0, 1])]
     parquet.write_table(pa.Table.from_arrays(columns, ["a", "a", "y"]), tmp_path / "t.parquet")
-    with pytest.raises(InvalidDataError, match="several columns named a"):
+    with pytest.raises(InvalidDataError, match="two columns are called 'a'"):
         afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
 
 

@@ -6,7 +6,7 @@ What commands and carriers build on:
     keys.load_public(path) -> Party
 
     agreement.Agreement(members=, server=, head=compute.described(head), space=, classes=, …)
-        .digest  .code (for the telephone alone)  .lines(), str(): all terms in words
+        .digest  .code (for the telephone alone)  `words.lines`: all terms in words
         .check_approved(code, allowed)  Agreement.parse(bytes)  .text  .write(path)
     agreement.usual_threshold(n)    agreement.Consent.sign(old.digest, keys): who leaves signs it
     compute.first_head(agreed)      refuses another first head, and so other phases

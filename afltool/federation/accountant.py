@@ -14,8 +14,10 @@ LEAST_SIGMA = 2.0
 
 def rho(change: float, sigmas: dict[float, int], members: int) -> float:
     """ρ of the sum of ``members``: ``change`` is √Σ(aⱼ/σⱼ)² of a row, ``sigmas``: σ → how many."""
-    tau = {s: 10 * sum(math.exp(-2 * (math.pi * s) ** 2 * k / (k + 1)) for k in range(1, members))
-           for s in sigmas}  # fmt: skip
+    tau = {
+        s: 10 * sum(math.exp(-2 * (math.pi * s) ** 2 * k / (k + 1)) for k in range(1, members))
+        for s in sigmas
+    }
     ratio = change**2 / members
     first = ratio + sum(tau[s] * n for s, n in sigmas.items()) / 2
     second = (math.sqrt(ratio) + math.sqrt(sum(tau[s] ** 2 * n for s, n in sigmas.items()))) ** 2

@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
+from ..files.atomic import write_bytes
 from ..values.bins import parse_bins
 from .envelope import DOMAIN, canonical
 from .keys import Keys, Party
@@ -198,8 +199,9 @@ class Agreement:
 
         It is for the telephone: nothing that comes with the agreement may show it.
         """
-        slow = hashlib.scrypt(self.digest.encode(), salt=b"afltool session", n=1 << 17, r=8, p=1,
-                              maxmem=1 << 28)  # fmt: skip
+        slow = hashlib.scrypt(
+            self.digest.encode(), salt=b"afltool session", n=1 << 17, r=8, p=1, maxmem=1 << 28
+        )
         text = slow.hex()[:DIGITS]
         return " ".join(text[i : i + 4] for i in range(0, DIGITS, 4))
 
@@ -207,8 +209,8 @@ class Agreement:
         """Refuse unless somebody has compared the code, and allowed a protection below masks."""
         if given is None:
             raise UsageError(
-                f"{self}\n\nAsk for the code by telephone, from somebody whose voice you know: "
-                "--approve CODE says that you agree to all of this"
+                "ask for the code by telephone, from somebody whose voice you know: --approve CODE "
+                "says that you agree to all of the terms"
             )
         digits = "".join(c for c in given.lower() if c not in " -")
         if len(digits) != DIGITS or not HEX.fullmatch(digits):
@@ -218,64 +220,6 @@ class Agreement:
         if not self.masked and allowed != self.protection:
             raise UsageError(
                 f"the server can read what leaves this site: --allow {self.protection} says yes"
-            )
-
-    # ------------------------------------------------------------ in words
-
-    def __str__(self) -> str:
-        return "\n".join(f"{k:>12}  {v}" for k, v in self.lines())
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """What a site approves, in words: every term is in them."""
-        from .compute import first_head
-
-        first = first_head(self)
-        yield "members", ", ".join(f"{p.name} ({p.key[:16]})" for p in self.members)
-        yield "server", f"{self.server.name} ({self.server.key[:16]})"
-        yield "protection", self._protection_in_words()
-        yield "threshold", f"{self.threshold} of {len(self.members)} must stay"
-        yield "noise", self._noise_in_words()
-        yield "head", f"{first.name} {_short(self.head['options'])} ({self.head['digest'][:16]})"
-        rounds = [*self._scale_in_words(), *map(str, first.phases()), *self._evaluation_in_words()]
-        yield "rounds", f"{len(rounds)} at most: {'; '.join(rounds)}"
-        yield "features", _short(self.space)
-        yield "classes", f"{len(self.classes)}: {', '.join(map(repr, self.classes))}"
-        limits = f"{self.min_rows} to {self.max_rows} a site"
-        yield "rows", "no limits: a refusal would tell of them" if self.noise else limits
-        left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in self.consents]
-        yield "follows", "; ".join([self.follows[:16] or "no other session", *left])
-        yield "nonce", self.nonce
-
-    def _protection_in_words(self) -> str:
-        if not self.masked:
-            return "signed: the server reads the sums of each site"
-        return (
-            f"masked: nobody opens a sum of fewer than {self.threshold} sites, nor do the server "
-            f"and {self.colluding} members together learn more; {self.colluding + 1} may"
-        )
-
-    def _noise_in_words(self) -> str:
-        if self.noise is None:
-            return "none: sums that are opened are exact"
-        from .noise import epsilon_of
-
-        o = self.noise
-        return (
-            f"ε = {epsilon_of(self):.4g}, δ = {o['delta']:g} for one row (as asked: ε = "
-            f"{o['epsilon']:g}), rows of norm {o['clip']:g} at most, {o['colluding']} members may "
-            "work with the server"
-        )
-
-    def _scale_in_words(self) -> Iterator[str]:
-        if self.scale is not None:
-            yield f"scale (sums and sums of squares of features within ±2^{self.scale})"
-
-    def _evaluation_in_words(self) -> Iterator[str]:
-        if o := self.evaluation:
-            groups = ", ".join(map(repr, o["groups"])) or "none"
-            yield (
-                f"evaluation of the final head (counts of test rows in bins {o['bins']}, groups: "
-                f"{groups}; of each class and group a site has {o['min_cell']} test rows or none)"
             )
 
     # ------------------------------------------------------------ its file
@@ -304,8 +248,7 @@ class Agreement:
 
     def write(self, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.text)
-        return path
+        return write_bytes(self.text, path)
 
 
 # ---------------------------------------------------------------- types and ranges
@@ -344,13 +287,12 @@ def _names(what: str, values: object, least: int) -> None:
 
 def _depth(value: object, most: int) -> None:
     """Refuse what is nested deeply, or is no JSON, or not a finite number."""
-    good = most > 0 and (value is None or isinstance(value, Mapping | list | tuple | str | int) or (
-        isinstance(value, float) and math.isfinite(value)))  # fmt: skip
+    good = most > 0 and (
+        value is None
+        or isinstance(value, Mapping | list | tuple | str | int)
+        or (isinstance(value, float) and math.isfinite(value))
+    )
     _check("a term", value, good, "JSON that is nested less")
     if isinstance(value, Mapping | list | tuple):
         for one in value.values() if isinstance(value, Mapping) else value:
             _depth(one, most - 1)
-
-
-def _short(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k} {v!r}" for k, v in facts.items() if v is not None)

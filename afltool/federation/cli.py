@@ -221,16 +221,19 @@ def _ask(url: str, key: Path, passphrase: bytes | None) -> None:
 
 
 @added(session, "status")
-def status(url: Url, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def status(
+    url: Url, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
+) -> None:
     """Show which round a session is in and who is waited for."""
     from . import commands
     from .place import Place
     from .status import status as look
+    from .words import lines
 
     agreed = commands.fetch_session(place := Place(url))
     found = look(place, agreed)
     if as_json:
-        print_json({**asdict(found), "agreed": dict(agreed.lines())})
+        print_json({**asdict(found), "agreed": dict(lines(agreed))})
     else:
         _show(agreed)
         say(found)
@@ -284,7 +287,9 @@ def _result(head: Path | None) -> None:
 
 
 def _show(agreed: Agreement) -> None:
-    say_lines(f"{agreed}\n")
+    from .words import in_words
+
+    say_lines(f"{in_words(agreed)}\n")
 
 
 def _first_line(path: Path | None) -> bytes | None:

@@ -39,6 +39,7 @@ from .report import note_costs, summarize
 from .rows import SiteRows
 from .server import Server
 from .session import SESSION, Replica
+from .words import lines
 
 MANY = 32  # members, above which every member loads more than is sensible
 SOLVED, SCALING = "head.h5", "scaling.h5"
@@ -108,7 +109,7 @@ def new(
         threshold=usual_threshold(len(people)) if threshold is None else threshold,
         **terms,
     )
-    list(agreed.lines())  # noise that cannot be, and the like
+    list(lines(agreed))  # noise that cannot be, and the like
     return _written(agreed, out)
 
 

@@ -60,8 +60,9 @@ def statistics_of(agreed: Agreement, head: Head, blocks: Iterable[Block]) -> Sta
     return steps.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
 
 
-def total_from(agreed: Agreement, head: Head, arrays: Mapping[str, Array], counts: Array,
-               names: Iterable[str]) -> Statistics:  # fmt: skip
+def total_from(
+    agreed: Agreement, head: Head, arrays: Mapping[str, Array], counts: Array, names: Iterable[str]
+) -> Statistics:
     """The sum over members, as any other stage has it; refused if no rows can have it."""
     clients = {ClientId(name): Client(None) for name in sorted(names)}
     phase = head.phase()

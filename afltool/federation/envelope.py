@@ -78,8 +78,14 @@ class Box:
         assert len(header) < HEADER
         return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
 
-    def open(self, kind: str, number: int, sender: Party, data: bytes,
-             mine: X25519PrivateKey | None = None) -> Envelope:  # fmt: skip
+    def open(
+        self,
+        kind: str,
+        number: int,
+        sender: Party,
+        data: bytes,
+        mine: X25519PrivateKey | None = None,
+    ) -> Envelope:
         """The payload; `CorruptFileError`, with the sender's name, of all that is not this
         message and whole. ``mine``: the key of its only reader."""
         where = f"the {kind} of {sender.name!r} in round {number}"

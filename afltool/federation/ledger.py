@@ -75,8 +75,15 @@ class Ledger:
             if overlap and (alone := sorted({**before["people"], **now}[k] for k in apart - left)):
                 self._refuse(agreed, before, path.parent.name, overlap, len(rows), alone)
 
-    def _refuse(self, agreed: Agreement, before: Mapping[str, Any], session: str, overlap: int,
-                rows: int, alone: list[str]) -> None:  # fmt: skip
+    def _refuse(
+        self,
+        agreed: Agreement,
+        before: Mapping[str, Any],
+        session: str,
+        overlap: int,
+        rows: int,
+        alone: list[str],
+    ) -> None:
         what = (
             f"{overlap} of the {rows} rows of this site are, or may be, in the sums of the session "
             f"{session[:12]}, too; with both sums the sum of {', '.join(alone)} is known"

@@ -37,8 +37,9 @@ OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
 def split(secret: bytes, threshold: int, places: Iterable[int]) -> list[bytes]:
     """Shares f(place) of f(0) = secret, f a random polynomial of degree t − 1."""
     f = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
-    return [(sum(c * pow(x, k, PRIME) for k, c in enumerate(f)) % PRIME).to_bytes(SHARE)
-            for x in places]  # fmt: skip
+    return [
+        (sum(c * pow(x, k, PRIME) for k, c in enumerate(f)) % PRIME).to_bytes(SHARE) for x in places
+    ]
 
 
 def join(shares: Mapping[int, bytes]) -> bytes:
@@ -128,16 +129,26 @@ def held(agreed: Agreement, me: Keys, giver: str, number: int, offer: bytes) -> 
     return {PAIRS: text[:SHARE], OWN: text[SHARE:]}
 
 
-def right_shares(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
-                 answers: Mapping[str, bytes]) -> dict[str, bytes]:  # fmt: skip
+def right_shares(
+    agreed: Agreement,
+    number: int,
+    giver: str,
+    kind: str,
+    offer: bytes,
+    answers: Mapping[str, bytes],
+) -> dict[str, bytes]:
     """Those of the answers, by name, that are the shares whose hashes are in the offer."""
     hashes = {name: _part(agreed, offer, name)[0][kind] for name in answers}
-    return {name: share for name, share in answers.items()
-            if _hash(agreed, number, giver, kind, share) == hashes[name]}  # fmt: skip
+    return {
+        name: share
+        for name, share in answers.items()
+        if _hash(agreed, number, giver, kind, share) == hashes[name]
+    }
 
 
-def opened(agreed: Agreement, number: int, giver: str, kind: str, offer: bytes,
-           shares: Mapping[str, bytes]) -> bytes:  # fmt: skip
+def opened(
+    agreed: Agreement, number: int, giver: str, kind: str, offer: bytes, shares: Mapping[str, bytes]
+) -> bytes:
     """A secret from t or more right shares of it, compared with the offer."""
     some = {agreed.places[n]: s for n, s in list(shares.items())[: agreed.threshold]}
     secret = join(some)
@@ -161,8 +172,13 @@ def mask(x: Words, me: str, drawn: Secrets, offers: Mapping[str, bytes], salt: s
     add_streams(streams, x)
 
 
-def unmask(total: Words, offers: Mapping[str, bytes], stayed: Collection[str],
-           found: Mapping[str, bytes], salt: str) -> None:  # fmt: skip
+def unmask(
+    total: Words,
+    offers: Mapping[str, bytes],
+    stayed: Collection[str],
+    found: Mapping[str, bytes],
+    salt: str,
+) -> None:
     """Take away what does not cancel in the sum over those who stayed, in place."""
     streams = []
     for name, secret in found.items():
@@ -173,8 +189,9 @@ def unmask(total: Words, offers: Mapping[str, bytes], stayed: Collection[str],
     add_streams(streams, total)
 
 
-def _pairs(secret: bytes, me: str, offers: Mapping[str, bytes], salt: str,
-           others: Collection[str]) -> list[tuple[str, bytes]]:  # fmt: skip
+def _pairs(
+    secret: bytes, me: str, offers: Mapping[str, bytes], salt: str, others: Collection[str]
+) -> list[tuple[str, bytes]]:
     mine = X25519PrivateKey.from_private_bytes(secret)
     return [
         (other, derive(exchange(mine, offers[other][:32]), salt, *sorted((me, other))))

@@ -28,8 +28,15 @@ from .vectors import adopted, largest_head
 class Member(Replica):
     """A member of a session, with its rows and its ledger; see `Replica.turn`."""
 
-    def __init__(self, place: Carrier, folder: Path, agreed: Agreement, me: Keys, rows: SiteRows,
-                 ledger: Ledger) -> None:  # fmt: skip
+    def __init__(
+        self,
+        place: Carrier,
+        folder: Path,
+        agreed: Agreement,
+        me: Keys,
+        rows: SiteRows,
+        ledger: Ledger,
+    ) -> None:
         super().__init__(place, folder, agreed, me)
         self.rows, self.ledger = rows, ledger
         self._solved: tuple[int, Head] | None = None
@@ -186,8 +193,10 @@ class Member(Replica):
         found = {name: self.take("seen", number, name) for name in inside}
         same = [name for name, one in found.items() if one and one.payload == seen]
         if others := [name for name, one in found.items() if one and one.payload != seen]:
-            self.say(f"{', '.join(others)} say that they were told of another round {number}: they "
-                     "or the server do not tell the truth")  # fmt: skip
+            self.say(
+                f"{', '.join(others)} say that they were told of another round {number}: they "
+                "or the server do not tell the truth"
+            )
         if len(same) >= self.agreed.threshold:
             return ""
         late = [name for name in inside if name not in same]

@@ -117,8 +117,15 @@ class Messages(ABC):
     def to_mend(self) -> list[Path]:
         return sorted((self.folder / "sent").glob("[0-9]*"))
 
-    def take(self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None,
-             check: Check | None = None) -> Envelope | None:  # fmt: skip
+    def take(
+        self,
+        kind: str,
+        number: int,
+        sender: str,
+        digest: str = "",
+        size: int | None = None,
+        check: Check | None = None,
+    ) -> Envelope | None:
         """A message of somebody if it has come and is whole, kept; what is not counts as not there.
 
         ``digest``: which one counts; else the first one. ``size``: of its payload, if another than

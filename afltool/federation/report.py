@@ -19,6 +19,7 @@ from .agreement import Agreement
 from .place import Place
 from .server import FINISHED
 from .session import SESSION, Replica
+from .words import lines
 
 COSTS = "costs.json"
 MOST_BYTES = 64 << 20  # of a summary
@@ -98,5 +99,5 @@ def page(folder: Path, out: Path, overwrite: bool = False) -> Path:
     facts = read_json(folder / SUMMARY, "a summary", MOST_BYTES)
     made = Environment(autoescape=True).from_string(PAGE.read_text())
     return write_text(
-        made.render(s=facts, agreed=list(agreed.lines()), masked=agreed.masked), out, overwrite
+        made.render(s=facts, agreed=list(lines(agreed)), masked=agreed.masked), out, overwrite
     )

@@ -52,8 +52,9 @@ class SiteRows:
         real = agreed.scale is not None
         return cls(partial(_blocks, train, real), partial(_blocks, test, real) if test else no_rows)
 
-    def blocks(self, agreed: Agreement, test: bool, scale: Scaling | None,
-               radius: int | None) -> Iterator[Block]:  # fmt: skip
+    def blocks(
+        self, agreed: Agreement, test: bool, scale: Scaling | None, radius: int | None
+    ) -> Iterator[Block]:
         """The rows as heads take them: scaled, or clipped to a norm if there is noise."""
         bits, dim, first = agreed.space["fraction_bits"], agreed.space["dim"], 0
         for X, y in self.test() if test else self.train():

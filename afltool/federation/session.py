@@ -243,12 +243,17 @@ class Replica(Messages):
 
     def offers(self, number: int) -> dict[str, bytes] | str:
         """The offers of all in a round; kept when the sums of the round before were read."""
-        path, size, inside = self.folder / f"offers-{number}", offer_size(self.agreed), (
-            self.closed(number - 1) or {})  # fmt: skip
+        path, size, inside = (
+            self.folder / f"offers-{number}",
+            offer_size(self.agreed),
+            (self.closed(number - 1) or {}),
+        )
         if not path.exists():
             assert number == 1, "offers of later rounds are kept with the total"
-            found = {n: self.take("hello", 0, n, inside[n], check=self.check_hello)
-                     for n in sorted(inside)}  # fmt: skip
+            found = {
+                n: self.take("hello", 0, n, inside[n], check=self.check_hello)
+                for n in sorted(inside)
+            }
             if late := [name for name, one in found.items() if one is None]:
                 return f"the hello of {', '.join(late)}"
             write_once(path, b"".join(one.payload[32:] for one in found.values() if one))

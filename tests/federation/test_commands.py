@@ -41,7 +41,9 @@ def apart(cli, tmp_path, features):
 def refused(done, *words, codes=(2, 3, 4, 5)):
     """The command has ended with one paragraph that has these words."""
     assert done.exit_code in codes, (done.exit_code, done.stderr)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("session: ")]
+    lines = [
+        line for line in done.stderr.splitlines() if not line.startswith(("session: ", "import: "))
+    ]
     assert [line[:7] for line in lines] == ["error: "]
     for word in words:
         assert word in done.stderr, done.stderr

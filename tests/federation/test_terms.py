@@ -16,6 +16,7 @@ from afltool.federation.agreement import Agreement, Consent
 from afltool.federation.compute import described
 from afltool.federation.noise import Noise
 from afltool.federation.vectors import Layout
+from afltool.federation.words import in_words
 from afltool.heads import make_head
 
 NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
@@ -42,7 +43,7 @@ def test_a_code_is_for_one_agreement(agreed):
 
 def test_wrong_code_stays_wrong(agreed):
     """Nothing that a site is told has the right code: it comes by telephone."""
-    told = [str(agreed)]
+    told = [in_words(agreed)]
     for given in (None, "1" * 32, "1" * 31, replace(agreed, nonce="0" * 32).code):
         with pytest.raises(AflError) as error:
             agreed.check_approved(given)
@@ -65,29 +66,29 @@ def test_all_terms_are_shown(agreed):
         "consents": (Consent.sign("ab" * 32, eve),), "noise": NOISE,
     }  # fmt: skip
     assert others.keys() == {f.name for f in fields(Agreement)}
-    words = {str(agreed)}
+    words = {in_words(agreed)}
     for name, value in others.items():
         limits = {"min_rows": 0, "max_rows": 0} if name == "noise" else {}
         if name == "members":
             limits = {"threshold": 5}
         changed = replace(agreed, **{name: value, **limits})
         assert changed.digest != agreed.digest
-        assert str(changed) not in words, name
-        words.add(str(changed))
+        assert in_words(changed) not in words, name
+        words.add(in_words(changed))
     noisy = replace(agreed, noise=NOISE, max_rows=0)
     for key, value in {"epsilon": 2.0, "delta": 1e-6, "clip": 5.0, "colluding": 1}.items():
-        assert str(replace(noisy, noise={**NOISE, key: value})) != str(noisy)
+        assert in_words(replace(noisy, noise={**NOISE, key: value})) != in_words(noisy)
     scored = replace(agreed, evaluation=SCORED)
     for key, value in {"groups": ["f"], "min_cell": 6, "bins": "0:1:15"}.items():
-        assert str(replace(scored, evaluation={**SCORED, key: value})) != str(scored)
-    assert all(repr(c) in str(agreed) for c in CLASSES)
+        assert in_words(replace(scored, evaluation={**SCORED, key: value})) != in_words(scored)
+    assert all(repr(c) in in_words(agreed) for c in CLASSES)
     key = replace(agreed, members=tuple(sorted((*cut, keys_.Party("site-06", eve.party.key)))))
-    assert str(key) != str(agreed)
+    assert in_words(key) != in_words(agreed)
 
 
 def test_rounds_are_those_of_the_head_itself(tmp_path):
     a = Federation(tmp_path, "softmax", n=4).agreed
-    assert "4 at most: gram; gradient-1; gradient-2; gradient-3" in str(a)
+    assert "4 at most: gram; gradient-1; gradient-2; gradient-3" in in_words(a)
     wrong = replace(a, head={**a.head, "digest": "ab" * 32})
     with pytest.raises(MismatchError, match="another first head"):
         str(wrong)
@@ -170,7 +171,7 @@ def test_colluding_follows_from_the_threshold(tmp_path):
         assert a.colluding == c
         assert 2 * t > n + c
         assert t >= c + 3
-        assert f"the server and {c} members" in str(a)
+        assert f"the server and {c} members" in in_words(a)
 
 
 def test_epsilon_shown_is_added(tmp_path):
@@ -187,7 +188,7 @@ def test_epsilon_shown_is_added(tmp_path):
             rho += accountant.rho(change / sigma[k], parts, honest)
         epsilon = accountant.epsilon(rho, 1e-5)
         assert epsilon == pytest.approx(1.0, rel=1e-6)
-        assert f"ε = {epsilon:.4g}, δ = 1e-05" in str(a)
+        assert f"ε = {epsilon:.4g}, δ = 1e-05" in in_words(a)
 
 
 def test_names_are_files_on_every_system_and_no_two_look_alike(agreed):
