@@ -218,10 +218,7 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         path_in=frozen_in,
         common=True,
     )
-    _data = (
-        "the images, RGB as they are stored: EXIF orientation is not applied, transparency is left "
-        "out, as in torchvision"
-    )
+    _data = "images, read as torchvision does: EXIF orientation and transparency are ignored"
     data: str = option(
         "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
     )
