@@ -218,7 +218,7 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         path_in=frozen_in,
         common=True,
     )
-    _data = "images, read as torchvision does: EXIF orientation and transparency are ignored"
+    _data = "images; EXIF orientation and transparency are ignored, as in torchvision"
     data: str = option(
         "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
     )
