@@ -1,0 +1,329 @@
+"""What the attack scripts share: honest parties, small data, crafted messages, a verdict.
+
+Honest parties act by the installed program alone: its public functions, its command (`afl`), or the
+functions behind `session new`, `session serve` and `session join`. Attackers sign with their own
+keys only; a member has the key K of its session, as members do.
+
+Exit codes of a script: 0 the attack fails (HOLDS), 1 it succeeds (BROKEN), 2 the script does not
+fit this version of the program and has to be adapted (ERROR; never read it as HOLDS).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+import afltool
+from afltool.cli import main as _commands  # noqa: F401  (the heads are registered)
+from afltool.errors import AflError
+from afltool.federation import commands, compute, keys
+from afltool.federation.agreement import Agreement
+from afltool.federation.commands import Table
+from afltool.federation.envelope import DOMAIN, Box, canonical, name_of
+from afltool.federation.ledger import Ledger
+from afltool.federation.member import Member
+from afltool.federation.place import Place
+from afltool.federation.rows import SiteRows
+from afltool.federation.server import Server
+from afltool.files.features import open_features
+
+os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
+AFL = (sys.executable, "-m", "afltool")
+SITES = ("north", "south", "west")
+FOUR = ("east", *SITES)
+MB = 1 << 20
+
+
+# ---------------------------------------------------------------- verdict
+
+
+def run(main):
+    """Call ``main(folder)`` in a temporary folder; it returns (broken, text)."""
+    begun = time.time()
+    with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
+        os.chdir(folder)
+        os.environ["AFLTOOL_STATE"] = str(Path(folder) / "state")
+        try:
+            broken, text = main(Path(folder).resolve())
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            print("ERROR: this script does not fit this version of the program: adapt it")
+            broken = None
+        os.chdir("/")
+    print(f"({time.time() - begun:.0f} s)")
+    if broken is None:
+        sys.stdout.flush()
+        os._exit(2)
+    print(f"{'BROKEN' if broken else 'HOLDS'}: {text}")
+    sys.stdout.flush()
+    os._exit(int(broken))
+
+
+def premise(holds, what):
+    """What has to be so for the attack to mean anything; else the script has to be adapted."""
+    if not holds:
+        raise RuntimeError(f"premise: {what}")
+
+
+# ---------------------------------------------------------------- the installed command
+
+
+def afl(*words, ok=True, limit=110, **env):
+    """The installed command; ``said`` is all that it printed."""
+    done = subprocess.run(
+        [*AFL, *map(str, words)], capture_output=True, text=True, timeout=limit,
+        env={**os.environ, "COLUMNS": "200", **env}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    done.said = done.stdout + done.stderr
+    if ok and done.returncode:
+        raise RuntimeError(f"afltool {' '.join(map(str, words))}: {done.returncode}: {done.said}")
+    return done
+
+
+def crashed(done):
+    """Whether a command that was given something bad did not end in a message."""
+    return "Traceback" in done.said or done.returncode not in (2, 3, 4, 5)
+
+
+class _Kept(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def heard():
+    """What the program tells people meanwhile, a list of lines."""
+    kept, log = _Kept(), logging.getLogger("afltool")
+    level = log.level
+    log.addHandler(kept)
+    log.setLevel(logging.INFO)
+    try:
+        yield kept.lines
+    finally:
+        log.removeHandler(kept)
+        log.setLevel(level)
+
+
+logging.getLogger("afltool").addHandler(logging.NullHandler())
+logging.getLogger("afltool").propagate = False
+
+
+# ---------------------------------------------------------------- data
+
+
+def clusters(n, d=6, classes=3, seed=0):
+    """Rows (n, d) around a center for each class, and their labels; the first rows have each."""
+    rng = np.random.default_rng([seed, n, d])
+    centers = np.random.default_rng(7).normal(size=(classes, d))
+    y = np.concatenate([np.arange(classes), rng.integers(0, classes, max(n - classes, 0))])[:n]
+    return centers[y] + rng.normal(size=(n, d)), y
+
+
+def features(folder, name, x, y, classes=None, **how):
+    """A feature file NAME.h5; ``classes``: the names of labels 0, 1, …"""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"c{i}" for i in range(int(max(y)) + 1)] if classes is None else list(classes)
+    (folder / f"{name}.classes").write_text("".join(f"{one}\n" for one in names))
+    np.savez(folder / f"{name}.npz", x=np.asarray(x, np.float64), y=np.array(names)[y])
+    given = {"classes": folder / f"{name}.classes", "backbone": "b", **how}
+    return afltool.import_embeddings(folder / f"{name}.npz", out=folder / f"{name}.h5", **given)
+
+
+def of_sites(folder, names=SITES, n=40, d=6, classes=3, **how):
+    """Features of each site, all with the same classes."""
+    names_of = [f"c{k}" for k in range(classes)]
+    return {
+        name: features(folder, name, *clusters(n + i, d, classes, seed=i), names_of, **how)
+        for i, name in enumerate(names)
+    }
+
+
+def stored(path):
+    """The int16 rows and the labels of a feature file."""
+    with open_features(path) as opened:
+        return opened.stored(0, len(opened)), np.array(opened.labels)
+
+
+# ---------------------------------------------------------------- a session
+
+
+class Trial:
+    """A session of sites over a folder; each party has a folder, a key and a ledger of its own."""
+
+    def __init__(self, at, rows, head="linear", names=None, test=None, place="trial", new_keys=None,
+                 options=None, **agreed):  # fmt: skip
+        self.at, self.rows, self.names = at, rows, tuple(names or rows)
+        self.place, self.test = at / "place" / place, test
+        self.office, self.keys = at / "office" / place, new_keys or at / "keys"
+        for name in (*self.names, "office"):
+            if not (self.keys / name).exists():
+                keys.new(name, self.keys)
+        if options:
+            head = afltool.head(head, at / f"head-{place}.h5", **options)
+        given = {"max_rows": 0 if agreed.get("noise") else 1000, **agreed}
+        if test:
+            given = {"evaluation": {"min_cell": 1}, **given}
+        self.agreed = commands.new(
+            [self.keys / f"{name}.pub" for name in self.names], self.keys / "office.pub", str(head),
+            Table(rows[self.names[0]]), self.office, **given,
+        )  # fmt: skip
+        self.parties = {}
+
+    @classmethod
+    def of(cls, at, rows, agreed, place, new_keys=None, names=None):
+        """A session of terms that are made already."""
+        self = cls.__new__(cls)
+        self.at, self.rows, self.test, self.agreed = at, rows, None, agreed
+        self.names = tuple(names or (p.name for p in agreed.members))
+        self.place, self.office = at / "place" / place, at / "office" / place
+        self.keys, self.parties = new_keys or at / "keys", {}
+        agreed.write(self.office / "session.json")
+        return self
+
+    def me(self, name):
+        return keys.load(self.keys / name)
+
+    def site(self, name):
+        return self.at / "sites" / self.place.name / name
+
+    def state(self, name):
+        return self.at / "states" / name
+
+    def path(self, kind, number, sender):
+        """Where a message lies in the place."""
+        return self.place / name_of(kind, number, sender)
+
+    # ------------------------------------------------------------ honest parties
+
+    @property
+    def server(self):
+        if "office" not in self.parties:
+            self.parties["office"] = Server(Place(str(self.place)), self.office, self.agreed,
+                                            self.me("office"))  # fmt: skip
+        return self.parties["office"]
+
+    def member(self, name, anew=False, kind=Member, rows=None, **how):
+        """A site as `session join` makes it; ``anew``: as after a start of its process."""
+        if anew or name not in self.parties:
+            if kind is Member and rows is None:
+                os.environ["AFLTOOL_STATE"] = str(self.state(name))
+                table, test = Table(self.rows[name]), self.test and Table(self.test[name])
+                given = {"approve": self.agreed.code, "allow": self.agreed.protection,
+                         "folder": self.site(name), "test": test, **how}  # fmt: skip
+                made = commands.join(str(self.place), self.keys / name, table, **given)
+            else:
+                rows = rows or SiteRows.of_files(self.agreed, self.rows[name])
+                made = kind(Place(str(self.place)), self.site(name), self.agreed, self.me(name),
+                            rows, Ledger(self.state(name) / "ledger"))  # fmt: skip
+            self.parties[name] = made
+        return self.parties[name]
+
+    def serve(self, deadline=None):
+        self.server.deadline = deadline
+        return self.server.turn()
+
+    def join(self, name, **how):
+        return self.member(name, **how).turn()
+
+    def turn(self, names=None, deadline=None):
+        """The server, then sites, each once; what each waits for."""
+        said = {"office": self.serve(deadline)}
+        return said | {name: self.join(name) for name in (self.names if names is None else names)}
+
+    def play(self, names=None, most=80, **how):
+        """Turns until all have the head; whether they have."""
+        for _ in range(most):
+            if set(self.turn(names, **how).values()) == {""}:
+                return True
+        return False
+
+    def said(self, name):
+        """What a party was told to pass over, in one line."""
+        return " | ".join(sorted(self.parties[name]._said))
+
+    def solved(self, name):
+        one = self.parties[name]
+        return one.head(one.known())
+
+    def pooled(self, *names):
+        """The digest of the head of all rows of these sites in one place."""
+        head = compute.first_head(self.agreed)
+        while head.phase() is not None:
+            blocks = [b for n in names or self.names for b in SiteRows.of_files(
+                self.agreed, self.rows[n]).blocks(self.agreed, False, None, None)]  # fmt: skip
+            head = compute.solved(head, compute.statistics_of(self.agreed, head, blocks))
+        return head.digest()
+
+    # ------------------------------------------------------------ what a dishonest one sends
+
+    def box(self, name):
+        """What seals and opens as ``name``, with the key of the session that each member has."""
+        box = Box(self.agreed.digest, self.me(name))
+        box.group = next(p.box.group for p in self.parties.values() if p.box.group)
+        return box
+
+    def post(self, name, kind, number, payload, to=b""):
+        """A message signed by ``name``, whatever it says."""
+        data = self.box(name).seal(kind, number, payload, to)
+        self.path(kind, number, name).write_bytes(data)
+        return data
+
+    def raw(self, name, kind, number, body, header=None):
+        """A signed message with any body, or another header."""
+        box = Box(self.agreed.digest, self.me(name))
+        sha = hashlib.sha256(body).hexdigest()
+        header = box._header(kind, number, name, sha) if header is None else header
+        data = header + b"\n" + box.me.signing.sign(DOMAIN + header) + body
+        self.path(kind, number, name).write_bytes(data)
+        return data
+
+    def opened(self, name, kind, number, sender):
+        """What a message says to ``name``, who has K."""
+        data = self.path(kind, number, sender).read_bytes()
+        return self.box(name).open(kind, number, self.agreed.people[sender], data).payload
+
+
+def outcome(turn):
+    """What a turn ends with: ('waits' | 'stops' | 'crash', text)."""
+    try:
+        return "waits", turn()
+    except AflError as error:
+        return "stops", str(error)
+    except Exception as error:
+        return "crash", f"{type(error).__name__}: {error}"
+
+
+def triangle(packed):
+    """The symmetric matrix of a packed lower triangle."""
+    d = int((np.sqrt(8 * len(packed) + 1) - 1) / 2)
+    full = np.zeros((d, d), packed.dtype)
+    full[np.tril_indices(d)] = packed
+    return full + np.tril(full, -1).T
+
+
+__all__ = [
+    "FOUR", "MB", "SITES", "AflError", "Agreement", "Box", "Ledger", "Member", "Path", "Place",
+    "Server", "SiteRows", "Table", "Trial", "afl", "afltool", "canonical", "clusters", "commands",
+    "compute", "crashed", "features", "hashlib", "heard", "json", "keys", "name_of", "np", "of_sites",
+    "os", "outcome", "premise", "replace", "run", "shutil", "stored", "subprocess", "sys", "time",
+    "triangle",
+]  # fmt: skip
