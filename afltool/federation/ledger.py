@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,12 @@ class Ledger:
     def check(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
         """Refuse sums that with earlier ones would tell of few members more than they allow."""
         now = {agreed.people[name].key: name for name in inside}
-        left = {one.key for one in agreed.consents}
-        for path in sorted(self.folder.glob("*/people-*")):
+        known = {p: json.loads(p.read_bytes()) for p in sorted(self.folder.glob("*/people-*"))}
+        follows = {p.parent.name: before["follows"] for p, before in known.items()}
+        for path, before in known.items():
             if path.parent.name == agreed.digest:
                 continue
-            before = json.loads(path.read_bytes())
+            left = {c.key for c in agreed.consents if path.parent.name in _line(c.session, follows)}
             theirs = np.frombuffer(path.with_name("rows").read_bytes(), UNSIGNED)
             (dim, bits), here = before["format"], _format(agreed)
             uncertain = dim == here[0] and bits != here[1]
@@ -99,7 +100,8 @@ class Ledger:
     def claim(self, agreed: Agreement, number: int, inside: Iterable[str], rows: Hashes) -> None:
         """Write down, before a sum can be opened, that these rows are in it."""
         people = {agreed.people[name].key: name for name in sorted(inside)}
-        content = {"people": people, "colluding": agreed.colluding, "format": _format(agreed)}
+        content = {"people": people, "colluding": agreed.colluding, "format": _format(agreed),
+                   "follows": agreed.follows}  # fmt: skip
         self._key()
         with one_at_a_time(self.folder):
             self.check(agreed, people.values(), rows)
@@ -132,3 +134,10 @@ def _format(agreed: Agreement) -> list[int | None]:
     """Features of a row, and the fraction bits of their numbers; None for raw ones."""
     bits = agreed.space["fraction_bits"] if agreed.scale is None else None
     return [agreed.space["dim"], bits]
+
+
+def _line(session: str, follows: Mapping[str, str]) -> Iterator[str]:
+    """A session that somebody has left, and those that it follows."""
+    while session:
+        yield session
+        session = follows.get(session, "")

@@ -75,6 +75,17 @@ def test_leaving_needs_the_leaver(five):
         replace(five.agreed, consents=(replace(consent, signature="00"),))
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_consent_is_for_one_session_and_those_before_it(five, follows):
+    """Who has left another session once may not be left out of this one."""
+    consent = Consent.sign(five.changed(min_rows=1).agreed.digest, five.keys["site-04"])
+    about = five.agreed.digest if follows else ""
+    g = following(five, five.names[:4], [consent], about, max_rows=65)
+    with pytest.raises(MismatchError, match="site-04 is known nearly alone"):
+        g.run()
+    assert sent_no_shares(g)
+
+
 def test_who_has_left_and_those_who_stay_are_done(five):
     old = five.agreed.digest
     g = following(five, five.names[:4], [Consent.sign(old, five.keys["site-04"])], old)
