@@ -133,5 +133,8 @@ def _system(before: Head, total: Statistics, side: int) -> F64 | None:
         L = np.tril(unpack(factor))
         return np.asarray(L @ L.T)
     if gram is not None and gram.shape == (length(side),):
-        return gram_matrix(gram, total.context.space.get("fraction_bits"))
+        G = gram_matrix(gram, total.context.space.get("fraction_bits"))
+        ridge = getattr(getattr(before.options, "ridge", None), "value", 0.0)
+        least = _backward(side) * float(np.linalg.norm(G))
+        return G + max(ridge, least) * np.eye(side)  # or nothing bounds a feature that no row has
     return None

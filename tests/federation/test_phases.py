@@ -277,6 +277,21 @@ def test_unlike_blas(tmp_path, power, options):
         assert not compute.is_same(name, W, wrong, head, s)
 
 
+@pytest.mark.parametrize("options", [{"ridge": 1.0}, {"ridge": 1e-3}, {"min_norm": True}])
+def test_a_feature_that_no_row_has_gets_no_weight_of_the_server(tmp_path, options):
+    rng = np.random.default_rng(0)
+    X = rng.integers(-900, 900, (90, 6)).astype(np.int16)
+    X[:, 2] = 0
+    rows = {f"site-{k:02d}": (X[k::3], rng.integers(0, 3, 30)) for k in range(3)}
+    f = Federation(tmp_path, ("linear", options), n=3, rows=rows)
+    s = f.gathered(f.first)
+    ((name, W),) = f.first.absorb(s)[0].arrays().items()
+    moved = W.copy()
+    moved[2] += 10 * np.abs(W).max() if "min_norm" in options else 1e-3
+    assert compute.is_same(name, W, W * (1 + 2**-50), f.first, s)
+    assert not compute.is_same(name, W, moved, f.first, s)
+
+
 def test_one_large_number_moves_no_other(tmp_path):
     f = Federation(tmp_path, n=3)
     s = f.gathered(f.first)
