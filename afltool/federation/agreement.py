@@ -25,6 +25,7 @@ SIGNED, MASKED = "signed", "masked"
 DIGITS = 32  # that people compare
 LARGEST = 4 << 20  # bytes of session.json
 MOST_MEMBERS, MOST_ROWS = 200, 1 << 24
+MOST_OPTION = 1 << 16  # of a head
 LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
 HEX = re.compile(r"[0-9a-f]*")
 
@@ -137,8 +138,12 @@ class Agreement:
         _check("options of the head", head["options"], isinstance(head["options"], Mapping))
         seed = head["options"].get("seed")  # of many one may single out a row
         _check("seed of a session's head", seed, seed in (None, 0))
+        for what, value in head["options"].items():
+            if type(value) is int:  # of rounds, layers, width: what is shown fits into memory
+                _whole(f"{what} of the head", value, -MOST_OPTION, MOST_OPTION)
         int16 = isinstance(space, Mapping) and space.get("dtype") == "int16"
-        _check("space of int16 features", space, int16)
+        words = int16 and all(key.isascii() and key.isidentifier() for key in space)
+        _check("space of int16 features", space, words)  # its keys are shown as they are
         _whole("features", space.get("dim"), 1, 1 << 20)
         _whole("fraction bits", space.get("fraction_bits"), 0, 15)
         _depth([head, space], 9)
