@@ -73,7 +73,10 @@ def main(at):
                 if kind == "crash" or said is True:
                     crashes.append(f"done of {sender}, {name}, at {reader}: {said}")
     if crashes:
-        return True, f"{len(crashes)} of {2 * len(cases) + 18} odd papers: {'; '.join(crashes)[:300]}"
+        return (
+            True,
+            f"{len(crashes)} of {2 * len(cases) + 18} odd papers: {'; '.join(crashes)[:300]}",
+        )
     return False, f"{len(cases)} odd consents and {len(ends)} odd ends each end in a message"
 
 

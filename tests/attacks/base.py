@@ -251,10 +251,7 @@ class Trial:
 
     def play(self, names=None, most=80, **how):
         """Turns until all have the head; whether they have."""
-        for _ in range(most):
-            if set(self.turn(names, **how).values()) == {""}:
-                return True
-        return False
+        return any(set(self.turn(names, **how).values()) == {""} for _ in range(most))
 
     def said(self, name):
         """What a party was told to pass over, in one line."""

@@ -39,7 +39,9 @@ def main(at):
 
     sent = afl(*base, "--approve", trial.agreed.code, ok=False)
     left = sorted(p.name for p in trial.place.glob("*-north"))
-    print(f"join --approve ended with {sent.returncode}: {sent.said.strip()[-160:]}; north sent {left}")
+    print(
+        f"join --approve ended with {sent.returncode}: {sent.said.strip()[-160:]}; north sent {left}"
+    )
     wrong = afl(*base, "--approve", trial.agreed.code, "--allow", "masked", ok=False)
     left = left or sorted(p.name for p in trial.place.glob("*-north")) or not wrong.returncode
     allowed = afl(*base, "--approve", trial.agreed.code, "--allow", "signed", ok=False)

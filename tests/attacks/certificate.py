@@ -11,7 +11,17 @@ members, and the page on privacy says so.
 """
 
 from base import (
-    FOUR, Path, Trial, afl, afltool, canonical, commands, of_sites, outcome, premise, run,
+    FOUR,
+    Path,
+    Trial,
+    afl,
+    afltool,
+    canonical,
+    commands,
+    of_sites,
+    outcome,
+    premise,
+    run,
 )  # fmt: skip
 
 from afltool.federation.vectors import packed

@@ -24,7 +24,11 @@ def main(at):
     rounds = len(trial.server.head(1).phases())
     premise(rounds == 3 and trial.member("north").known() == 2, f"three rounds, found {rounds}")
     head, total = trial.server.head(2), trial.server.total(1)
-    said = {"close": trial.server.close_digest(1), "totals": [total.digest()], "head": head.digest()}
+    said = {
+        "close": trial.server.close_digest(1),
+        "totals": [total.digest()],
+        "head": head.digest(),
+    }
     premise(canonical(said) == trial.server.result(2), "this is what an end says")
     trial.post("office", "done", 2, canonical(said))
     first = {n: outcome(lambda n=n: trial.join(n)) for n in SITES}
@@ -36,7 +40,9 @@ def main(at):
     report = afl("session", "report", trial.site("north"), ok=False)
     print("join says:", done.said.strip()[-120:], "| report ends with", report.returncode)
     signed = sorted(p.name for p in trial.place.glob("*-done-*") if "office" not in p.name)
-    files = [p for n in SITES for p in trial.site(n).glob("*") if p.name in ("head.h5", "summary.json")]
+    files = [
+        p for n in SITES for p in trial.site(n).glob("*") if p.name in ("head.h5", "summary.json")
+    ]
     early = done.stdout.strip() or not report.returncode
 
     # The honest server goes on: members compare the end of all three rounds with the forged one.

@@ -18,7 +18,9 @@ NUMBER = count()
 
 def state(at, rows, protection, steps):
     """A session in which north has come so far; its folders can be copied."""
-    trial = Trial(at / f"trial-{next(NUMBER)}", rows, protection=protection, threshold=3, new_keys=at / "keys")
+    trial = Trial(
+        at / f"trial-{next(NUMBER)}", rows, protection=protection, threshold=3, new_keys=at / "keys"
+    )
     trial.serve()
     if steps:
         trial.turn()

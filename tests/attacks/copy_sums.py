@@ -18,7 +18,7 @@ NAMES = ("adam", "north", "south", "west")
 def copied(trial, kind, number, how):
     """Adam's message made of north's; '' where he cannot make it."""
     data = trial.path(kind, number, "north").read_bytes()
-    header, _, rest = data.partition(b"\n")
+    _, _, rest = data.partition(b"\n")
     if how == "file":
         trial.path(kind, number, "adam").write_bytes(data)
     elif how == "body":
@@ -53,7 +53,9 @@ def play(at, rows, protection, kind, how):
     inside = trial.server.closed(1) or trial.server.closed(0) or {}
     named = " | ".join([*lines, *(text for kind, text in told.values() if kind != "waits")])
     over = all((trial.site(n) / "head-2.h5").exists() for n in ("north", "south", "west"))
-    blamed = [n for n in ("north", "south", "west") if f"of {n!r}" in named and "not there" in named]
+    blamed = [
+        n for n in ("north", "south", "west") if f"of {n!r}" in named and "not there" in named
+    ]
     crash = any(kind == "crash" for kind, _ in told.values())
     print(f"{protection}, {kind} of north as a {how}: {why[:60] or 'sent'}; in: {sorted(inside)}; "
           f"over: {over}; said: {named[:200]}")  # fmt: skip

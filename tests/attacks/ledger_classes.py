@@ -10,7 +10,15 @@ numbers, and the record outlives a key.
 """
 
 from base import (
-    Trial, clusters, compute, features, np, outcome, premise, run, shutil,
+    Trial,
+    clusters,
+    compute,
+    features,
+    np,
+    outcome,
+    premise,
+    run,
+    shutil,
 )  # fmt: skip
 
 NAMES = ("anna", "bert", "cleo", "dora")

@@ -79,7 +79,9 @@ def main(at):
         for anew in (False, True) if play is not of_all else (False,):
             trial, over, waits = play(at / f"{play.__name__}-{anew}", anew)
             right = over and {trial.solved(n).digest() for n in SITES} == {trial.pooled()}
-            print(f"{what} lost{', with --once' if anew else ''}: the end: {over}, right: {right} {waits}")
+            print(
+                f"{what} lost{', with --once' if anew else ''}: the end: {over}, right: {right} {waits}"
+            )
             if not right:
                 broken.append(what)
     if broken:

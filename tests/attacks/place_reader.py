@@ -10,8 +10,20 @@ of the same lengths and the same open text, but for random numbers.
 """
 
 from base import (
-    FOUR, AflError, Box, Trial, features, hashlib, json, keys, np, of_sites, premise, run,
-    shutil, stored,
+    FOUR,
+    AflError,
+    Box,
+    Trial,
+    features,
+    hashlib,
+    json,
+    keys,
+    np,
+    of_sites,
+    premise,
+    run,
+    shutil,
+    stored,
 )  # fmt: skip
 
 

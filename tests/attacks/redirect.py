@@ -76,7 +76,9 @@ def main(at):
     for address in (urls, f"{internal}/trial", f"http:{internal[5:]}", f"reference::{internal}/x",
                     f"simplecache::{internal}/trial", f"zip://x::{internal}/a.zip"):  # fmt: skip
         found = afl("session", "join", address, *words, ok=False)
-        print(f"join {str(address).replace(str(at), '')}: {found.returncode} {found.said.strip()[-90:]}")
+        print(
+            f"join {str(address).replace(str(at), '')}: {found.returncode} {found.said.strip()[-90:]}"
+        )
         premise(found.returncode in (2, 3, 4, 75), f"it is no place: {found.said}")
     link = at / "place" / "link"  # in a folder: a link in the place of a message
     link.mkdir()

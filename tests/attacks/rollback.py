@@ -9,11 +9,25 @@ has also lost, or spoiled, what north has sent, and the ledger alone, or the fol
 Must hold: its own signed message in the place, or its ledger, stops the site, with a message.
 """
 
-from base import FOUR, Trial, clusters, features, np, of_sites, outcome, premise, run, shutil, triangle
+from base import (
+    FOUR,
+    Trial,
+    clusters,
+    features,
+    np,
+    of_sites,
+    outcome,
+    premise,
+    run,
+    shutil,
+    triangle,
+)
 
 
 def main(at):
-    fewer = features(at / "rows", "north-29", *(a[:-1] for a in clusters(31, 5, seed=1)), ["c0", "c1", "c2"])
+    fewer = features(
+        at / "rows", "north-29", *(a[:-1] for a in clusters(31, 5, seed=1)), ["c0", "c1", "c2"]
+    )
     broken = []
     for what, spoil, keep in (
         ("all is old", None, ()),

@@ -13,10 +13,32 @@ import socket
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from base import MB, SITES, Place, Trial, afl, name_of, of_sites, os, premise, run, subprocess, sys, time
+from base import (
+    MB,
+    SITES,
+    Place,
+    Trial,
+    afl,
+    name_of,
+    of_sites,
+    os,
+    premise,
+    run,
+    subprocess,
+    sys,
+    time,
+)
 
 SIZE = 40 * MB
-ODD = ("anything", "session.json.partial", "999-sums-north", "001-sums-", "001-sums-eve", "-", "001-x-north")
+ODD = (
+    "anything",
+    "session.json.partial",
+    "999-sums-north",
+    "001-sums-",
+    "001-sums-eve",
+    "-",
+    "001-x-north",
+)
 
 
 class Counting(Place):
@@ -112,7 +134,10 @@ def main(at):
         s3.terminate()
         s3.wait(10)
     if forms or not (right and right_s3) or max(most, most_s3) > MB:
-        return True, f"forms: {forms}; a file of {max(most, most_s3):,} bytes is read; {right}, {right_s3}"
+        return (
+            True,
+            f"forms: {forms}; a file of {max(most, most_s3):,} bytes is read; {right}, {right_s3}",
+        )
     return False, "there are no presigned forms; what is too large is never read, and overwritten"
 
 

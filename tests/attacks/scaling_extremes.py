@@ -69,7 +69,9 @@ def main(at):
         for name in SITES:
             ends[name] = outcome(lambda n=name: third.join(n))
         third.serve()
-    premise(ends["north"][0] == "stops", f"rows beyond the agreed range are refused: {ends['north']}")
+    premise(
+        ends["north"][0] == "stops", f"rows beyond the agreed range are refused: {ends['north']}"
+    )
     clipped = third.path("sums", 1, "north").exists()
     if extra or alone or ignored or clipped or names != ["cross", "gram"]:
         return True, f"opened: {extra}, {alone}; --min-rows ignored: {ignored}; clipped: {clipped}"

@@ -17,9 +17,15 @@ from base import SITES, Agreement, Trial, json, keys, of_sites, outcome, premise
 from afltool.federation.masking import FIRST, check_offer, offer_size
 
 P = 2**255 - 19
-SMALL = [0, 1, P - 1, P, P + 1,
-         2707385501144840649318225287225658788936804267575313519463743609750303021,  # order 8
-         55188659117513257062467267217118295137698188065244968500265048394206261417927]  # order 8
+SMALL = [
+    0,
+    1,
+    P - 1,
+    P,
+    P + 1,
+    2707385501144840649318225287225658788936804267575313519463743609750303021,  # order 8
+    55188659117513257062467267217118295137698188065244968500265048394206261417927,
+]  # order 8
 ENCODED = [((y | sign << 255).to_bytes(32, "little")) for y in SMALL for sign in (0, 1)]
 D = -121665 * pow(121666, -1, P) % P
 X25519 = [0, 1, P - 1, P, P + 1,
@@ -91,7 +97,9 @@ def main(at):
                 if kind != "stops":
                     accepted.append(f"an offer with {key.hex()[:12]}: {kind}")
     print("accepted:", accepted or "none")
-    premise(outcome(lambda: check_offer(trial.agreed, good))[0] == "waits", "an honest offer is taken")
+    premise(
+        outcome(lambda: check_offer(trial.agreed, good))[0] == "waits", "an honest offer is taken"
+    )
     if accepted:
         return True, f"{len(accepted)} keys of small order are accepted, and anybody signs for them"
     return False, "no key of small order is accepted"

@@ -21,7 +21,9 @@ def main(at):
     body = json.loads(trial.agreed.text)
 
     def but(**changed):
-        return json.dumps({**body, **changed}, indent=1, sort_keys=True, ensure_ascii=False).encode()
+        return json.dumps(
+            {**body, **changed}, indent=1, sort_keys=True, ensure_ascii=False
+        ).encode()
 
     def head(**options):
         options = {**body["head"]["options"], **options}
