@@ -165,7 +165,10 @@ def state() -> Path:
 
 def _met() -> dict[str, str]:
     path = state() / "people.json"
-    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+    met = read_json(path, "whom this site has met") if path.exists() else {}
+    if not isinstance(met, dict) or not all(isinstance(name, str) for name in met.values()):
+        raise InputError(f"{path} is damaged. Remove it: then everybody is new to this site")
+    return met
 
 
 def newcomers(agreed: Agreement, me: Party) -> list[str]:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ..errors import MismatchError
 from ..files.atomic import write_once
 from ..files.locks import one_at_a_time
+from ..inputs import read_json
 from .agreement import Agreement
 from .rows import Raw
 
@@ -60,7 +61,8 @@ class Ledger:
     def check(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
         """Refuse sums that with earlier ones would tell of few members more than they allow."""
         now = {agreed.people[name].key: name for name in inside}
-        known = {p: json.loads(p.read_bytes()) for p in sorted(self.folder.glob("*/people-*"))}
+        paths = sorted(self.folder.glob("*/people-*"))
+        known = {p: read_json(p, "a session of the ledger") for p in paths}
         follows = {p.parent.name: before["follows"] for p, before in known.items()}
         for path, before in known.items():
             if path.parent.name == agreed.digest:

@@ -209,6 +209,16 @@ def test_another_key_of_a_known_name_is_said(cli, apart):
     ]
 
 
+@pytest.mark.parametrize("data", [b"[", b"[1]", b"[" * 100_000, b"\xff", b'{"0": 1}'])
+def test_a_damaged_list_of_whom_a_site_has_met_is_named(cli, apart, data):
+    cli(*apart.serve("--once"))
+    path = Path(os.environ["AFLTOOL_STATE"]) / "people.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    refused(cli(*apart.join("north", "--once")), "people.json")
+    assert not apart.sent_by("north")
+
+
 def test_what_the_server_reads_needs_a_yes(cli, tmp_path, features):
     apart = Apart(cli, tmp_path, features, new=("--protection", "signed", "--max-rows", 99))
     cli(*apart.serve("--once"))
