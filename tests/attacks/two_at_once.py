@@ -33,7 +33,11 @@ def main(at):
                         ends[trial.place.name, name] = said
                     premise(kind != "crash", said)
         opened = [t.place.name for t in (one, two) if not isinstance(t.server.total(1), str)]
-        print(f"{protection}: opened {opened}; refused at {sorted(ends)}: {list(ends.values())[:1]}"[:330])
+        print(
+            f"{protection}: opened {opened}; refused at {sorted(ends)}: {list(ends.values())[:1]}"[
+                :330
+            ]
+        )
         premise(ends, "somebody refuses")
         if len(opened) > 1:
             both.append(protection)
