@@ -7,6 +7,7 @@ bytes are checked by who reads. A place that does not answer, or is full, raises
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections import Counter
@@ -33,6 +34,8 @@ ADDRESS = re.compile(  # fsspec would go on behind a '::', to any server
     r"(?!.*::)(file:///+[^/].*|(sftp|ssh)://[^/\s]+/+[^/].*|"
     r"(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?)"
 )
+
+LIBRARIES = ("asyncio", "botocore", "httpx", "paramiko", "s3fs")  # what they log is in the error
 
 T = TypeVar("T")
 
@@ -169,6 +172,8 @@ def _opened(url: str, shown: str) -> tuple[Any, str]:
     from fsspec.config import conf
     from fsspec.core import url_to_fs
 
+    for name in LIBRARIES:
+        logging.getLogger(name).addHandler(logging.NullHandler())
     options: dict[str, Any] = {}
     if url.startswith(("s3://", "s3a://")):  # a session's next look is the next try
         config = conf.get("s3", {}).get("config_kwargs", {})

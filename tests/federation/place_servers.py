@@ -158,13 +158,20 @@ def silent():
 
 
 @contextmanager
-def answering(answer):
-    """The port of an HTTP server that does ``answer(handler)``, and the paths that were asked."""
+def answering(answer, always: bytes | None = None):
+    """The port of an HTTP server that does ``answer(handler)``, and the paths that were asked.
+
+    ``always``: it sends these bytes at once, whatever is asked, and hangs up."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_):
             pass
+
+        def handle(self):
+            if always is None:
+                return super().handle()
+            return self.wfile.write(always)
 
         def __getattr__(self, name):
             if not name.startswith("do_"):

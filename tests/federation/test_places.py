@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from conftest import fill
+from conftest import fill, installed
 from place_servers import PLACES, answering, configured, needed, s3, sftp, silent, webdav
 
 from afltool.errors import UnreachableError, UsageError
@@ -98,7 +98,26 @@ def test_a_place_that_answers_nothing_is_away_in_time(kind, monkeypatch, caplog)
             Place(url).read("session.json", 10)
         assert url in str(said.value)
         assert time.monotonic() - begun < 30
-    assert [r.message for r in caplog.records] == [f"session: waiting for {url} to answer"]
+    said = [r.message for r in caplog.records if r.name == "afltool"]
+    assert said == [f"session: waiting for {url} to answer"]
+
+
+@slow
+@pytest.mark.parametrize("kind", ["sftp", "s3", "webdav"])
+@pytest.mark.parametrize("said", [b"", b"rubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n<a>"])
+def test_a_server_of_something_else_is_one_line(kind, said):
+    """No traceback of a library below, of its threads and loops neither."""
+    needed("paramiko", "s3fs", "webdav4")
+    with answering(lambda handler: None, said) as (port, _):
+        host = f"http://127.0.0.1:{port}"
+        url = {"sftp": f"sftp://127.0.0.1:{port}/trial"}.get(kind, f"{kind}://hospitals/trial")
+        env = {"FSSPEC_S3_ENDPOINT_URL": host, "FSSPEC_WEBDAV_BASE_URL": host,
+               "FSSPEC_S3_KEY": "a", "FSSPEC_S3_SECRET": "b"}  # fmt: skip
+        done = installed("session", "status", url, env=env)
+    lines = [x for x in done.stderr.splitlines() if "to answer" not in x]
+    assert done.returncode == 3, done.stderr
+    assert [line[:7] for line in lines] == ["error: "], done.stderr
+    assert url in lines[0]
 
 
 @slow
