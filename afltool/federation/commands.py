@@ -28,6 +28,7 @@ from ..stages.imports import import_embeddings
 from ..values.arrays import F64
 from ..values.bins import usual_bins
 from ..values.statistics import Context
+from ..values.text import difference
 from . import keys
 from .agreement import LARGEST, MASKED, Agreement, Consent, usual_threshold
 from .compute import described
@@ -226,6 +227,8 @@ def join(
         for name, table in (("data", data), ("test", test))
         if table
     ]
+    for path in files:
+        _check_space(agreed, path)
     rows = SiteRows.of_files(agreed, *files)
     if agreed.evaluation:
         rows.check_cells(agreed)  # at once, and not after the head is solved
@@ -233,6 +236,17 @@ def join(
     _meet(agreed)
     agreed.write(own)
     return member
+
+
+def _check_space(agreed: Agreement, path: Path) -> None:
+    """Refuse other features, of which the session may scale the numbers."""
+    units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
+    ours, theirs = (
+        {k: v for k, v in space.items() if k not in units}
+        for space in (agreed.space, rows_of(path).space)
+    )
+    if where := difference(ours, theirs, "agreed", f"in {path}"):
+        raise MismatchError(f"the rows of {path} are not those of the session: {where}")
 
 
 def _place(url: str, folder: Path) -> Place:

@@ -297,6 +297,21 @@ def test_rows_that_are_not_those_agreed_leave_nothing(
     assert [n for n in apart.sent_by("north") if "hello" not in n] == []
 
 
+def test_features_that_the_session_scales_are_of_one_kind(cli, tmp_path, features):
+    new = ("--scale", "standard", "--max-rows", 100)
+    apart = Apart(cli, tmp_path, features, new=new)
+    cli(*apart.serve("--once"))
+    other = afltool.import_embeddings(
+        features["north"].with_suffix(".npz"), tmp_path / "other.h5", backbone="another"
+    )
+    refused(cli(*apart.join("north", "--once", data=other)), "backbone", "another", codes=(4,))
+    raw = afltool.import_embeddings(
+        features["north"].with_suffix(".npz"), tmp_path / "raw.h5", dtype="float32"
+    )
+    assert apart.sent_by("north") == []
+    assert cli(*apart.join("north", "--once", data=raw)).exit_code == 0
+
+
 def test_with_noise_nothing_is_refused_for_its_rows(cli, tmp_path, features):
     noise = ("--dp-epsilon", 5, "--dp-delta", 1e-5, "--clip", 3)
     apart = Apart(cli, tmp_path, features, new=noise)
