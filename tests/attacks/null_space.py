@@ -37,7 +37,7 @@ def main(at):
         W[2, 1] = size
         bad = head.restore(head.phase(), {**head.arrays(), "weights": W})
         trial.post("office", "head", 2, packed(before, bad))
-        ends = {n: outcome(partial(trial.join, n)) for n in FOUR}
+        ends = {n: outcome(lambda n=n, t=trial: t.join(n)) for n in FOUR}
         print(f"a weight of {size} with ridge {ridge}: {ends['north']}"[:200])
         if any(kind != "stops" for kind, _ in ends.values()):
             taken.append(f"{size} with ridge {ridge}")
