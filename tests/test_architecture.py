@@ -306,7 +306,8 @@ def test_no_global_random_generator():
 # Where files are written and given their names. An archive of a data set is unpacked as a folder.
 WRITES = {
     "json.dump": set(),
-    "json.dumps": {"values.text", "files.columns"},  # there only a cell in a message
+    # A cell in a message; and what is signed, whose bytes are canonical.
+    "json.dumps": {"values.text", "files.columns", "federation.envelope"},
     "os.replace": {"files.atomic", "sources.images.tiny_imagenet"},
     "os.rename": set(),
     "os.link": {"files.atomic"},

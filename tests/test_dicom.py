@@ -28,7 +28,7 @@ from afltool.sources.images import open_dataset
 from afltool.sources.images.base import CorruptImageError
 from afltool.sources.images.pixels import decode
 
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch", "plain": True}
+SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
 
 
 def dicom(pixels, syntax=ExplicitVRLittleEndian, **tags) -> bytes:

@@ -56,7 +56,7 @@ def test_plain_commands_load_nothing_of_sessions(road, tmp_path):
 
 
 # Modules of afltool that a plain command loads.
-MOST = {"local-stats": 45, "aggregate": 42, "solve": 52, "study": 90}
+MOST = {"local-stats": 45, "aggregate": 42, "solve": 52, "study": 93}
 
 
 @pytest.mark.parametrize("name", MOST)

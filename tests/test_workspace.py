@@ -152,14 +152,6 @@ def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(split, tm
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no such call")
-def test_files_that_nobody_reads_back_do_not_stay_in_the_systems_cache(split, tmp_path):
-    left = "<built-in method posix.posix_fadvise>"
-    found = calls(lambda: run(split, tmp_path / "run"))[left]
-    assert found == sum(1 for path in (tmp_path / "run").glob("0[345]-*.h5"))
-    small = calls(lambda: run(split, tmp_path / "small", memory="0"))[left]
-    assert small == 1, "nothing is kept but a head without arrays"
-
-
 def test_a_run_looks_at_the_arrays_of_earlier_rounds_no_more(split, tmp_path):
     """So a layer's files cost what is new in them, and the one digest of each head."""
     found = [calls(lambda n=n: run(split, tmp_path / f"{n}", layers=n)) for n in (2, 4, 6)]

@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 
 from .. import __version__
 from ..doors import need_torch
 from ..heads.base import NOBODY, Head
 from ..math.gram import LARGEST
-from ..values.arrays import Array
+from ..values.arrays import F64, Array
 from ..values.text import json_text
 
 if TYPE_CHECKING:
@@ -67,6 +68,21 @@ class Model:
     def reach(self) -> float:
         """The largest number, after rounding, of a row that is not refused."""
         return float(np.finfo(np.float32).max) if self.bits is None else float(LARGEST)
+
+    def answers(self, given: Array, scores: Callable[[F64], Array]) -> dict[str, Array]:
+        """The outputs for float32 features (n, d) by a reader's own ``scores`` of rounded rows."""
+        one = 2.0 ** (self.bits or 0)
+        whole = given.astype(np.float64) * one
+        whole = whole if self.bits is None else np.rint(whole)
+        good = (np.abs(whole) <= self.reach).all(axis=1, keepdims=True)  # NaN is not
+        bad = np.asarray(~good)
+        answer = scores(np.where(bad, 0.0, whole) / one)
+        bad |= np.isnan(answer).any(axis=1, keepdims=True)
+        predicted = np.where(bad[:, 0], NOBODY, answer.argmax(axis=1))
+        answer = np.where(bad, np.nan, answer)
+        return self.named(
+            [answer, predicted, scipy.special.softmax(answer, axis=1)][: len(self.outputs)]
+        )
 
     def text(self) -> str:
         """The metadata as JSON."""

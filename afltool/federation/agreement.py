@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..files.atomic import write_bytes
 from ..values.bins import parse_bins
+from ..values.text import json_text
 from .envelope import DOMAIN, canonical
 from .keys import Keys, Party
 
@@ -249,7 +250,7 @@ class Agreement:
 
     @property
     def text(self) -> bytes:
-        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False).encode()
+        return json_text(asdict(self), indent=1, sort_keys=True, ensure_ascii=False).encode()
 
     def write(self, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from ..stages.imports import import_embeddings
 from ..values.arrays import F64
 from ..values.bins import usual_bins
 from ..values.statistics import Context
-from ..values.text import difference
+from ..values.text import difference, json_text
 from . import keys
 from .agreement import LARGEST, MASKED, Agreement, Consent, usual_threshold
 from .compute import described
@@ -185,7 +184,7 @@ def newcomers(agreed: Agreement, me: Party) -> list[str]:
 def _meet(agreed: Agreement) -> None:
     people = {**_met(), **{p.key: name for name, p in agreed.people.items()}}
     (path := state() / "people.json").parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(json.dumps(people).encode(), path, overwrite=True)
+    write_bytes(json_text(people).encode(), path, overwrite=True)
 
 
 # ---------------------------------------------------------------- serve and join
@@ -321,7 +320,7 @@ def consent(before: Path, key: Path, out: Path, passphrase: bytes | None = None)
     if me.party not in agreed.members:
         raise MismatchError(f"{key} is the key of no member of {before}")
     signed = Consent.sign(agreed.digest, me)
-    return write_bytes(json.dumps(vars(signed)).encode(), out, overwrite=False)
+    return write_bytes(json_text(vars(signed)).encode(), out, overwrite=False)
 
 
 def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: Path) -> Agreement:

@@ -23,6 +23,7 @@ from nacl.signing import SigningKey, VerifyKey
 
 from .. import machine
 from ..errors import CorruptFileError, InputError, UsageError
+from ..files.atomic import write_bytes
 from ..values.names import DEVICES
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
@@ -101,7 +102,7 @@ def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(data)
-        path.with_name(f"{name}.pub").write_bytes(line + f" {name}\n".encode())
+        write_bytes(line + f" {name}\n".encode(), path.with_name(f"{name}.pub"))
     except FileExistsError:
         raise UsageError(f"{path} exists: a key is never overwritten") from None
     except OSError as error:

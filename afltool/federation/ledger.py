@@ -15,7 +15,6 @@ another number format they cannot be compared, and count as the same if they hav
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from ..files.atomic import write_once
 from ..files.locks import one_at_a_time
 from ..inputs import read_json
 from .agreement import Agreement
+from .envelope import canonical
 from .rows import Raw
 
 Hashes = NDArray[np.uint64]
@@ -108,7 +108,7 @@ class Ledger:
         with one_at_a_time(self.folder):
             self.check(agreed, people.values(), rows)
             self._once(f"{agreed.digest}/rows", rows.tobytes())
-            self._once(f"{agreed.digest}/people-{number}", json.dumps(content).encode())
+            self._once(f"{agreed.digest}/people-{number}", canonical(content))
 
     def note(self, agreed: Agreement, name: str, digest: str) -> None:
         """Refuse another message than the one that was sent by this name before."""

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import AflError, OutputExistsError
 from ..files.hdf5 import read_header, usable
 from ..files.outputs import writer_errors
+from ..heads import options_class
 from ..inputs import distinct_files, read_json
 from ..options import flag
 from ..progress import event, heard, log
@@ -38,7 +39,9 @@ def resolved(
             if name in FIELDS and f.metadata["in_run"]:
                 chosen[name] = plain(getattr(options, f.name))
     header = read_header(head, "head")
-    theirs = {**header["options"], **(at_solve(config, head) if late is None else late)}
+    gone = options_class(header["name"]).GONE
+    own = {k: v for k, v in header["options"].items() if k not in gone}
+    theirs = {**own, **(at_solve(config, head) if late is None else late)}
     chosen |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
     chosen |= {name: plain(value) for name, value in theirs.items()}
     return chosen | {k: v for k, v in config.all_head_options().items() if k == PRESET}

@@ -8,8 +8,6 @@ sums hold as before, and whoever sets that feature later has its class.
 Must hold: members refuse such a head, as any that is not the solution.
 """
 
-from functools import partial
-
 from base import FOUR, Trial, clusters, features, np, of_sites, outcome, premise, run
 
 from afltool.federation.vectors import packed

@@ -91,7 +91,7 @@ def test_rounds_are_those_of_the_head_itself(tmp_path):
     assert "4 at most: gram; gradient-1; gradient-2; gradient-3" in in_words(a)
     wrong = replace(a, head={**a.head, "digest": "ab" * 32})
     with pytest.raises(MismatchError, match="another first head"):
-        str(wrong)
+        in_words(wrong)
     with pytest.raises(UsageError, match="head: expected digest, name, options"):
         replace(a, head={**a.head, "phases": ["gram"]})
     with pytest.raises(UsageError, match="seed of a session"):
