@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 from sklearn import datasets
+from sklearn.naive_bayes import GaussianNB
 
 from afltool.errors import NumericalError
 from afltool.heads import make_head
@@ -206,21 +207,63 @@ def test_other_heads_do_not_depend_on_the_split(name, options):
         assert np.abs(one - forty).max() < 1e-9 * np.abs(one).max(), which
 
 
-@pytest.mark.parametrize("which", DATA)
-def test_discriminants_are_numpys(which):
-    """In units of each feature's deviation, and from means: numbers that do not cancel."""
-    X, y = data(which)
+def discriminants(rule, X, y):
+    """Scores of a rule up to a part that all classes of a row have in common.
+
+    In units of each feature's deviation, and from means, where the rule allows it: numbers that do
+    not cancel.
+    """
     wide, n = real(X), np.bincount(y)
-    scale = wide.std(axis=0)
-    V = (wide - wide.mean(axis=0)) / scale
+    if rule == "naive-bayes":
+        return GaussianNB().fit(wide, y).predict_joint_log_proba(wide)
+    if rule == "fed3r":
+        Z = np.hstack([wide, np.ones((len(y), 1))])
+        W = ridge(Z, np.eye(len(n))[y], 0.01)
+        return Z @ (W / np.linalg.norm(W[:-1], axis=0))
+    V = wide if rule == "nearest-mean" else (wide - wide.mean(axis=0)) / wide.std(axis=0)
     M = np.array([V[y == c].mean(axis=0) for c in range(len(n))])
-    Σ = sum((V[y == c] - M[c]).T @ (V[y == c] - M[c]) for c in range(len(n))) / len(y)
-    away = [((V - m) * np.linalg.solve(Σ, (V - m).T).T).sum(axis=1) for m in M]
-    lda = np.log(n / len(y)) - 0.5 * np.array(away).T
-    own = solved("discriminant", {"rule": "lda"}, X, y, 40).scores(X)
-    # Scores have a part of each row in common, which decides nothing.
-    apart = (own - own[:, :1]) - (lda - lda[:, :1])
+    if rule == "nearest-mean":
+        return -0.5 * np.array([((V - m) ** 2).sum(axis=1) for m in M]).T
+    each = [(V[y == c] - M[c]).T @ (V[y == c] - M[c]) for c in range(len(n))]
+    Σ = {
+        "lda": [sum(each) / len(y)] * len(n),
+        "fedcgs": [np.cov(V.T)] * len(n),
+        "qda": [one / k for one, k in zip(each, n, strict=True)],
+    }[rule]
+    away = [
+        ((V - m) * np.linalg.solve(S, (V - m).T).T).sum(axis=1) for m, S in zip(M, Σ, strict=True)
+    ]
+    return np.log(n / len(y)) - 0.5 * (np.array(away).T + [np.linalg.slogdet(S)[1] for S in Σ])
+
+
+@pytest.mark.parametrize("which", DATA)
+@pytest.mark.parametrize("rule", RULES)
+def test_discriminants_are_numpys(which, rule):
+    X, y = data(which)
+    own, wanted = (
+        solved("discriminant", {"rule": rule}, X, y, 40).scores(X),
+        discriminants(rule, X, y),
+    )
+    apart = (own - own[:, :1]) - (wanted - wanted[:, :1])
     assert np.abs(apart).max() < 1e-9 * np.abs(own).max()
+
+
+@pytest.mark.parametrize("which", DATA[:3])
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_safle_is_numpys(which, with_linear):
+    """Ridge regression on the one-hot codes of the head's own buckets, beside the raw features."""
+    X, y = data(which)
+    options = {
+        "ridge": 1.0,
+        "with_linear": with_linear,
+        **({"linear_ridge": 1.0} if with_linear else {}),
+    }
+    head = solved("safle", options, X, y, 40)
+    codes = head.coder().codes(X)
+    phi = np.eye(head.options.size)[codes].transpose(1, 0, 2).reshape(len(X), -1)
+    Z = np.hstack([real(X), phi]) if with_linear else phi
+    wanted = Z @ ridge(Z, np.eye(int(y.max()) + 1)[y], 1.0)
+    assert np.abs(head.scores(X) - wanted).max() < 1e-9 * np.abs(wanted).max()
 
 
 def test_ridges_are_not_chosen_from_float32_sums():
