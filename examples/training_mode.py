@@ -137,7 +137,7 @@ def import_rows(features: np.ndarray, rows: Rows, path: Path) -> None:
     """Make a feature file of them."""
     raw = path.with_suffix(".npz")
     np.savez(raw, x=features, y=rows.labels, row_ids=np.array(rows.ids))
-    afltool("import", raw, "--overwrite", "-o", path)
+    afltool("import", raw, "--allow-constant", "--overwrite", "-o", path)
     raw.unlink()
 
 

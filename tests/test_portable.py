@@ -63,9 +63,9 @@ def test_the_consortium_tutorial_works_without_what_linux_has(tmp_path):
     done = follow(page, work, env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
     check_figures(page, done)
     assert (work / "office" / "head.onnx").is_file()
-    solved = [work / "trial", *(work / name / f"trial-{name}" for name in WINDOWS[1:])]
-    assert len({afltool.info(one / "head-final.h5")["digest"] for one in solved}) == 1
-    first = "session join ../place/trial --key keys/north.key --features features.h5 -o first"
+    solved = [work / "trial", *(work / name / "trial" for name in WINDOWS[1:])]
+    assert len({afltool.info(one / "head.h5")["digest"] for one in solved}) == 1
+    first = "session join ../place --key north --data train.npz --test test.npz -o first"
     asked = subprocess.run(
         [command, *first.split()], cwd=work / "north", capture_output=True, text=True
     )
