@@ -116,7 +116,7 @@ def new(
 def _evaluation(given: Mapping[str, Any] | None, head: Head) -> dict[str, Any] | None:
     if given is None:
         return None
-    return {"groups": [], **given, "bins": given["bins"] or usual_bins(head.log_probabilities)}
+    return {"groups": [], **given, "bins": given.get("bins") or usual_bins(head.log_probabilities)}
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:
