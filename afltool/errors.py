@@ -46,6 +46,7 @@ class Remedy(Enum):
     LARGER_BLOCK_RIDGE = auto()
     SHRINKAGE = auto()
     LARGER_PENALTY = auto()
+    LARGER_GIVEN_PENALTY = auto()  # among other advice
 
 
 class AflError(Exception):

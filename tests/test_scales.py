@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scipy.special import erf
+from scipy.special import erf, logsumexp
 from sklearn import datasets
 from sklearn.naive_bayes import GaussianNB
 
@@ -102,13 +102,77 @@ def network(X, Y, options):
     return phi @ ridge(phi, Y, options["ridge"])
 
 
+EQUAL = 1e-12  # objectives that differ by this share or less are equal
+
+
+def softmax(Z, Y, options, intercept=True):
+    """Softmax regression by some steps of majorisation, W = V - B^-1 g, or of L-BFGS.
+
+    B^-1 times the gradient is the solution of a least-squares problem, by a QR of [Z / sqrt 2;
+    diag(p)^1/2] whose columns have length 1; with an intercept, which has no penalty, of centred Z.
+    """
+    (N, C), μ = Y.shape, options.get("penalty", 1e-3)
+    Z = Z - Z.mean(axis=0) if intercept else Z
+    variance = Z.var(axis=0) if options.get("standardise") else np.ones(Z.shape[1])
+    p = μ * N * np.where(variance > 0, variance, 1.0)
+    if intercept:
+        Z, p = np.hstack([Z, np.ones((N, 1))]), np.append(p, 0.0)
+    A = np.vstack([Z / np.sqrt(2), np.diag(np.sqrt(p))])
+    lengths = np.linalg.norm(A, axis=0)
+    Q, R = np.linalg.qr(A / lengths)
+
+    def divided(residual, V):
+        """B^-1 (Z^T residual + p V)"""
+        right = np.vstack([np.sqrt(2) * residual, np.sqrt(p)[:, None] * V])
+        return np.linalg.solve(R, Q.T @ right) / lengths[:, None]
+
+    def dot(a, residual, V):
+        """<a, Z^T residual + p V>"""
+        return ((Z @ a) * residual).sum() + (p[:, None] * a * V).sum()
+
+    ε = options.get("label_smoothing", 0.0)
+    T = (1 - ε) * Y + ε / C
+    V = W_before = best = 3 * divided(Y, np.zeros((len(p), C)))
+    t, before, least, kept = 1.0, np.inf, np.inf, None
+    for _ in range(options["rounds"]):
+        S = Z @ V
+        log_sum = logsumexp(S, axis=1, keepdims=True)
+        residual = np.exp(S - log_sum) - T
+        F = ((T * (log_sum - S)).sum() + 0.5 * (p[:, None] * V**2).sum()) / N
+        step = divided(residual, V)
+        W = V - step
+        if least * (1 - EQUAL) > F:
+            best, least = W, F
+        if not options.get("lbfgs"):
+            if before * (1 + EQUAL) < F or options.get("no_momentum"):
+                t = 1.0
+            t_next = 1.0 if options.get("no_momentum") else (1 + np.sqrt(1 + 4 * t * t)) / 2
+            V, W_before, t, before = W + (t - 1) / t_next * (W - W_before), W, t_next, F
+            continue
+        now = V, residual, step, F
+        if kept is None:
+            V, kept = W, now
+            continue
+        V_0, residual_0, step_0, F_0 = kept
+        s, slope = V - V_0, dot(V - V_0, residual_0, V_0) / N
+        if 1e-4 * slope + EQUAL * F_0 < F - F_0:  # where the parabola is least
+            V = V_0 + np.clip(-slope / (2 * (F - F_0 - slope)), 0.1, 0.5) * s
+            continue
+        change, moved = (residual - residual_0, s), step - step_0
+        share = dot(s, residual, V) / dot(s, *change)
+        q = dot(s, *change) / dot(moved, *change) * (step - share * moved)
+        V, kept = V - q - s * (share - dot(q, *change) / dot(s, *change)), now
+    return Z @ best
+
+
 def numpys(name, options, X, y):
     X, Y = X.astype(float), np.eye(int(y.max()) + 1)[y]
     if name == "deepafl":
         return network(X, Y, options)
-    if name == "random-features":
-        X = np.tanh(random(X, 0, options["width"]))
-    return least_squares(X, Y, options)
+    if name == "random-features" or options.get("features") == "random":
+        lifted = np.tanh(random(X, 0, options["width"]))
+        X = np.hstack([lifted, X]) if options.get("with_linear") else lifted
+    return (softmax if name == "softmax" else least_squares)(X, Y, options)
 
 
 def compare(name, options, which, must_solve=False):
@@ -124,7 +188,8 @@ def compare(name, options, which, must_solve=False):
         said = ""
     if said:
         assert not must_solve, said
-        assert HELPS[compute] in said or "every random feature is the same number" in said
+        helps = HELPS[compute].replace("ridge", "penalty" if name == "softmax" else "ridge")
+        assert helps in said or "every random feature is the same number" in said
         assert not re.search(r"feature \d", said)
         return
     expected = numpys(name, options, X, y)
@@ -188,12 +253,99 @@ def test_many_widths_and_layers_are_numpys_or_refused(which, compute, λ):
         compare("deepafl", options, which)
 
 
+OF_SOFTMAX = [
+    {},
+    {"standardise": True},
+    {"no_momentum": True},
+    {"lbfgs": True},
+    {"label_smoothing": 0.1},
+    {"penalty": 1e-6, "standardise": True},
+    {"penalty": 1e-9},
+]
+
+
+@pytest.mark.parametrize("which", DATA)
+@pytest.mark.parametrize("more", OF_SOFTMAX, ids=str)
+def test_softmax_is_numpys(which, more):
+    for rounds in (3, 20):
+        compare("softmax", {"rounds": rounds, **more}, which, must_solve=True)
+
+
+@pytest.mark.parametrize("which", DATA)
+@pytest.mark.parametrize(
+    "more", [{"standardise": True}, {"features": "random", "width": 50}], ids=str
+)
+def test_the_best_round_is_not_chosen_by_rounding(which, more):
+    """Once the objective falls no more; scores then still move by the root of its precision."""
+    for rounds in (20, 60):
+        compare("softmax", {"rounds": rounds, "penalty": 1.0, **more}, which, must_solve=True)
+
+
+OF_RANDOM = [
+    {},
+    {"lbfgs": True},
+    {"with_linear": True},
+    {"standardise": True},
+    {"with_linear": True, "standardise": True},
+    {"penalty": 1e-5},
+    {"penalty": 1e-8},
+]
+
+
+@pytest.mark.parametrize("compute", WITHIN)
+@pytest.mark.parametrize("which", DATA)
+def test_softmax_of_random_features_is_numpys_or_refused(which, compute):
+    for more in OF_RANDOM:
+        options = {"features": "random", "width": 50, "compute": compute, "rounds": 5, **more}
+        plain = more in OF_RANDOM[:3]
+        compare("softmax", options, which, must_solve=plain)
+    assert make_head("softmax", {"features": "random"}).options.compute == "float64"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compute", WITHIN)
+@pytest.mark.parametrize("which", DATA)
+def test_softmax_of_many_random_features_is_numpys_or_refused(which, compute):
+    for width in (200, 500):
+        for more in OF_RANDOM:
+            options = {"features": "random", "width": width, "compute": compute, **more}
+            compare("softmax", {"rounds": 20, **options}, which, must_solve=more == {})
+
+
+@pytest.mark.parametrize("more", [{}, {"with_linear": True}, {"with_linear": True, "lbfgs": True}])
+@pytest.mark.parametrize("which", DATA[:3])
+def test_softmax_of_codes_is_numpys(which, more):
+    X, y = data(which)
+    options = {"features": "safle", "rounds": 5, **more}
+    one, forty = (solved("softmax", options, X, y, clients) for clients in (1, 40))
+    codes, size = one.features.coder.codes(X), one.features.coder.size
+    Z = np.eye(size)[codes].transpose(1, 0, 2).reshape(len(X), -1)
+    Z = np.hstack([real(X), Z]) if more.get("with_linear") else Z
+    wanted = softmax(Z, np.eye(int(y.max()) + 1)[y], options, intercept=False)
+    # Of codes alone probabilities are rounded to 2^-24, so that all sums are integers.
+    within = 1e-9 if more.get("with_linear") else 4 * 2.0**-24
+    for head in (one, forty):
+        assert np.abs(head.scores(X) - wanted).max() < within * np.abs(wanted).max()
+    assert more.get("with_linear") or np.array_equal(one.scores(X), forty.scores(X))
+
+
+OF_FAR = [{}, {"standardise": True}, {"features": "safle", "with_linear": True}]
+
+
+@pytest.mark.parametrize("more", OF_FAR, ids=str)
+def test_softmax_of_features_far_from_zero_is_refused(more):
+    """Sums no longer tell their deviation; the linear head refuses them, too."""
+    X, y = datasets.load_iris(return_X_y=True)
+    far = X * [1, 1, 1, 1e-2] + [0, 0, 0, 3e4]
+    options = {"rounds": 3, "penalty": 1e-5, **more}
+    for name, given in (("softmax", options), ("linear", {"intercept": True})):
+        with pytest.raises(NumericalError, match="feature 3 lies too far from zero"):
+            solved(name, given, far, y, 1)
+
+
 RULES = ["nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda"]
 OTHERS = [
     *[("discriminant", {"rule": rule}) for rule in RULES],
-    ("softmax", {"rounds": 3}),
-    ("softmax", {"rounds": 3, "standardise": True}),
-    ("softmax", {"rounds": 3, "features": "random", "width": 50}),
     ("safle", {}),
     ("safle", {"with_linear": True}),
 ]

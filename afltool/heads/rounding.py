@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, Remedy
+from ..errors import NumericalError, Remedy, RidgeNeededError
 from ..math import ridge as rr
 from ..math.ridge_choice import Choice
 from ..values.arrays import F64
@@ -45,19 +45,28 @@ def named(compute: str) -> Iterator[None]:
 
 
 def checked(
-    problem: Problem, choice: Choice, W: F64, min_norm: bool, moved: float = 0.0
+    problem: Problem,
+    choice: Choice,
+    W: F64 | None = None,
+    min_norm: bool = False,
+    moved: float = 0.0,
+    rows: str = "",
+    larger: Remedy = Remedy.LARGER_GIVEN_RIDGE,
 ) -> float | None:
     """How far rounding moves the weights, in u; `NumericalError` where it would move the scores.
 
-    ``W``: in the problem's units. ``moved``: by how many u rounding has moved the features. None
-    where nothing is rounded, noise was added, or the minimum norm of float64 is asked for.
+    ``W``: in the problem's units, where it is solved already. ``moved``: by how many u rounding has
+    moved the features. ``rows``: the number format of the features, where products have their own.
+    ``larger``: what helps float64. None where nothing is rounded, noise was added, or the minimum
+    norm of float64 is asked for.
     """
     if problem.drawn not in TRUSTED or problem.moments is None:
         return None
     if choice.ridge == 0 and min_norm and problem.drawn == "float64":
         return None
-    u, least = TRUSTED[problem.drawn]
-    if problem.drawn == "float32" and len(choice.path) > 1:
+    compute, u = rows or problem.drawn, TRUSTED[problem.drawn][0]
+    of_features, least = TRUSTED[compute]
+    if compute == "float32" and len(choice.path) > 1:
         raise NumericalError(
             "rounding of float32 sums hides which ridge is best: give --ridge a number, or choose "
             "it from sums in float64",
@@ -66,36 +75,53 @@ def checked(
     divide = partial(rr.cholesky_solve, problem.G, ridge=choice.ridge)
     if choice.ridge == 0 or choice.path:
         divide = partial(_divided, problem, choice.ridge)
-    scores, weights = _moves(problem, W, choice.ridge, divide, moved, u)
-    off = u * scores / problem.largest_score(W)
-    if off <= least and not _spread_lost(problem, u * ROUNDINGS):
+    rounded = of_features / u if rows else 0.0
+    try:
+        W = divide(problem.H) if W is None else W
+        scores, weights = _moves(problem, W, choice.ridge, divide, moved, u, rounded)
+        off = u * scores / problem.largest_score(W)
+    except RidgeNeededError:
+        off, weights = 1.0, 0.0
+    what = f"would change scores by about {off:.1g} of the largest, and {least:g} is allowed"
+    if off > 1.0 or _spread_lost(problem, of_features * ROUNDINGS):
+        what = "alone would decide the scores"
+    elif off <= least:
         return weights
-    wide = problem.drawn == "float64"
+    wide = compute == "float64"
     raise NumericalError(
-        f"rounding of {problem.drawn} sums would change scores by about {off:.1g} of the largest, "
-        f"and {least:g} is allowed: the random features of these rows have too little of their own"
-        + ("; scale the rows first (afltool scale), leave out --standardise" * wide),
-        remedy=Remedy.LARGER_GIVEN_RIDGE if wide else Remedy.FLOAT64,
+        f"rounding of {compute} numbers {what}: the random features of these rows have too little "
+        f"of their own{'; scale the rows first (afltool scale), leave out --standardise' * wide}",
+        remedy=larger if wide else Remedy.FLOAT64,
     )
 
 
 def _moves(
-    problem: Problem, W: F64, ridge: float, divide: Callable[[F64], F64], moved: float, u: float
+    problem: Problem,
+    W: F64,
+    ridge: float,
+    divide: Callable[[F64], F64],
+    moved: float,
+    u: float,
+    rounded: float,
 ) -> tuple[float, float]:
-    """By how many u scores and weights move; ``divide``: B (d, k) → (G + λI)⁻¹ B."""
+    """By how many u scores and weights move; ``divide``: B (d, k) → (G + λI)⁻¹ B.
+
+    ``rounded``: by how many u of its own size each feature is off.
+    """
     sizes, N = problem.sizes[:, None], problem.rows
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(len(sizes), PROBES))
     Z, F = np.hsplit(divide(np.hstack([sizes * signs, signs])), 2)
     of_rows, of_features = (max((B * (problem.G @ B)).sum(), 0.0) / PROBES for B in (Z, F))
-    if u * ROUNDINGS * np.linalg.norm(sizes * Z) > 0.5 * PROBES**0.5:
+    if u * ROUNDINGS * (1.0 + rounded / N**0.5) * np.linalg.norm(sizes * Z) > 0.5 * PROBES**0.5:
         return float("inf"), 0.0  # the system itself is as small as what it is off by
     left, squares = problem.squared_error(W), (W**2).sum(axis=0).max()
-    sums = ((sizes * W) ** 2).sum(axis=0).max() + N
-    scores = ROUNDINGS * np.sqrt(of_rows * sums / N)
+    own = ((sizes * W) ** 2).sum(axis=0).max()
+    scores = ROUNDINGS * np.sqrt(of_rows * (own + N) / N)
+    scores += ROUNDINGS * rounded * np.sqrt(own / N + left * of_rows / N**2)
     if problem.spread is not None:  # λ s_j² is rounded as the variance s_j² is
         scores *= 1.0 + ridge / N
     scores += LATER * moved * np.sqrt(squares + left * of_features / N)
-    weights = (Z**2).sum() * sums + moved**2 * (
+    weights = (Z**2).sum() * (own + N) + moved**2 * (
         left * (F**2).sum() + PROBES * squares * of_features
     )
     return float(scores), float(np.sqrt(weights / PROBES))

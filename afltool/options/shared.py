@@ -247,6 +247,7 @@ SAID = {
     Remedy.SHRINKAGE: ": give --shrinkage 0.05, or gather more rows than features",
     Remedy.LARGER_BLOCK_RIDGE: ": use a larger --block-ridge, or 0 for the minimum-norm solution",
     Remedy.LARGER_PENALTY: ": use a larger --penalty",
+    Remedy.LARGER_GIVEN_PENALTY: ", or give a larger --penalty",
 }
 
 

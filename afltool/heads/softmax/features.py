@@ -13,18 +13,22 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ...errors import Remedy
 from ...math import codes as cd
 from ...math import ridge as rr
 from ...math.gram import FixedPoint, Rows, real
+from ...math.ridge import Moments
+from ...math.ridge_choice import Choice
 from ...math.softmax import Buffers, Coded, Dense, Design
 from ...values.arrays import F64, Array, Digest
 from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import ArraySpec, Statistics
 from ..base import Block, Head, Source
-from ..least_squares import fraction_bits
+from ..least_squares import Problem, fraction_bits
 from ..linear import LinearHead
 from ..options import LinearOptions, RandomFeaturesOptions
 from ..random_features import Lift
+from ..rounding import checked
 from ..safle.cuts import FEDERATED
 from ..safle.head import CODES as COUNTED
 from ..safle.head import HISTOGRAM, SafleHead
@@ -103,6 +107,15 @@ class SoftmaxFeatures:
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         return G.T, rr.cross_matrix(total.arrays[CROSS], bits)
 
+    def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
+        """Refuse with `NumericalError` a `system` whose rounding would change the start's scores.
+
+        ``ridge``: of the start; ``own``: the variances (D,) by which it is weighed, if it is.
+        """
+        if not total.context.noise:
+            moments = Moments.of(np.diag(G)[:-1].copy(), H[:-1], total.class_counts)
+            moments.check(ridge if own is None else ridge * own[:-1], constant=True)
+
     def bits(self, total: Statistics) -> int | None:
         """Fraction bits of Φ in exact gradients; None for real ones."""
         return fraction_bits(total)
@@ -163,6 +176,13 @@ class RandomFeatures(SoftmaxFeatures):
     def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
         return super().sums((self.lifted(X)[0], y) for X, y in blocks)
 
+    def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
+        if total.exact or total.context.noise:
+            return
+        rows, scaled = self.options.compute, own is not None
+        problem = Problem(G, H, total.rows, total.class_counts, True, scaled, "float64")
+        checked(problem, Choice(ridge), rows=rows, larger=Remedy.LARGER_GIVEN_PENALTY)
+
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
     ) -> tuple[Lifted, dict[str, Array]]:
@@ -222,6 +242,10 @@ class CodedFeatures(SoftmaxFeatures):
             self.head.say_digits()
         system = CountedSystem(total)
         return system.matrix(), system.H
+
+    def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
+        system = CountedSystem(total)
+        system.check_moments(ridge if own is None else ridge * own[: system.raw])
 
     def bits(self, total: Statistics) -> int | None:
         """Codes alone are integers in units of one."""

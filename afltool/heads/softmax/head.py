@@ -200,6 +200,7 @@ class SoftmaxHead(Head):
         memory.need(14 * columns * columns, f"the curvature of {columns} columns")
         G, H = self.features.system(total)
         variances = _variances(G, H, total.rows) if self.options.standardise else None
+        self.features.check(G, H, total, 2.0 * self.options.penalty * total.rows, variances)
         bound = sm.Bound.of(G, self._penalty(total, columns, variances))
         start = 0.5 * START_SCALE * bound.solve(H)
         rounds = Rounds.begin(bound, start, total, variances)

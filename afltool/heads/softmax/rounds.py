@@ -24,6 +24,9 @@ OF_LBFGS = ("gradient", "counted")
 # A step of L-BFGS is kept if the objective falls by this share of what its slope foretells
 # (Nocedal and Wright, Numerical Optimization, 2006, (3.4)); else it is shortened.
 ENOUGH = 1e-4
+# Objectives that differ by this share or less are equal: near the minimum rounding alone would
+# choose the round, and with it digits of W, which objectives tell to the root of their precision.
+EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Rounds:
             after = self._ahead(W, self.risen(facts), not options.no_momentum, facts["objective"])
         after = replace(after, number=self.number + 1, validated=held is not None)
         value = facts["objective"] if held is None else held
-        if self.least is not None and value >= self.least:
+        if self.least is not None and value >= (1.0 - EQUAL) * self.least:
             return after
         # The objective at W is at most that at V. The held-out loss is known at V only, so with
         # held-out clients V is kept.
@@ -121,7 +124,7 @@ class Rounds:
         s = self.point - self.step
         slope = _dot(self.gradient, s) / total.rows
         risen = objective - self.objective
-        if risen > ENOUGH * slope:
+        if risen > ENOUGH * slope + EQUAL * self.objective:
             share = np.clip(-slope / (2.0 * (risen - slope)), 0.1, 0.5)
             return replace(self, point=self.step + share * s)
         y = gradient - self.gradient
@@ -135,7 +138,8 @@ class Rounds:
 
     def risen(self, facts: Mapping[str, Any]) -> bool:
         """Whether the objective at V is above that of the round before."""
-        return self.objective is not None and facts["objective"] > self.objective
+        before = self.objective
+        return before is not None and facts["objective"] > (1.0 + EQUAL) * before
 
     def check_covered(self, total: Statistics) -> None:
         """Refuse clients whose rows are not in the gram: with their gradient a step could be too
