@@ -15,19 +15,18 @@ from .files.arrays import damage_as_error
 from .files.hdf5 import recipe
 from .files.heads import load_head, save_head
 from .heads import OPTIONS, make_head
-from .heads.base import Block, Head, binding
+from .heads.base import Block, Head, binding, solved, statistics_of
 from .heads.calibrated.head import CalibratedHead
 from .heads.checks import reported_scores
-from .heads.steps import solved, statistics_of
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
-from .math.metrics.decision import decided
+from .math.metrics.figures import decided
 from .math.rounding import Rounding
 from .options.features import NumberFormat
 from .options.shared import advised
 from .sources.embeddings import imported_space
-from .values.bins import PROBABILITIES, SCORES
 from .values.names import ordered_columns
+from .values.parsed import PROBABILITIES, SCORES
 from .values.statistics import Context, Statistics
 from .values.text import COLUMNS
 

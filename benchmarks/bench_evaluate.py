@@ -22,7 +22,7 @@ import afltool
 from afltool.files.features import open_features
 from afltool.files.heads import load_solved_head
 from afltool.math.metrics import counting
-from afltool.values.bins import SCORES
+from afltool.values.parsed import SCORES
 
 
 def made(rows: int, dim: int, classes: int, folder: Path) -> tuple[Path, Path]:

@@ -27,7 +27,7 @@ from afltool.heads.checks import reported_scores
 from afltool.math import calibration as cal
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
-from afltool.values.bins import SCORES
+from afltool.values.parsed import SCORES
 
 METHODS = ("platt", "temperature", "isotonic")
 EDGES = np.array(SCORES.edges)

@@ -12,7 +12,7 @@ import sklearn.metrics as theirs
 
 import afltool
 from afltool.errors import InvalidDataError
-from afltool.math.metrics.decision import best, decided, places
+from afltool.math.metrics.figures import best, decided, places
 
 NAN = float("nan")
 RULES = ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")

@@ -24,7 +24,7 @@ from afltool.math.metrics import from_counts as fc
 from afltool.math.metrics.figures import Scored, ece
 from afltool.sources.images import open_dataset
 from afltool.sources.images.files import DEBIAN_FASHION_MNIST, default_data_root
-from afltool.values.bins import ONE, SCORES, parse_bins
+from afltool.values.parsed import ONE, SCORES, parse_bins
 from afltool.values.statistics import Statistics
 
 

@@ -13,12 +13,11 @@ from problems import same, sums
 import afltool
 from afltool.errors import InvalidDataError, MismatchError
 from afltool.heads import OPTIONS, make_head
-from afltool.heads.base import binding
+from afltool.heads.base import binding, solved, statistics_of
 from afltool.heads.evaluation import Evaluation
 from afltool.heads.scaling import ScalingHead, ScalingOptions
-from afltool.heads.steps import solved, statistics_of, total_of
 from afltool.math.gram import LARGEST, FixedPoint
-from afltool.values.statistics import Client, ClientId, Context
+from afltool.values.statistics import Client, ClientId, Context, total_of
 
 D, C, BITS = 6, 3, 14
 DEEP = {"layers": 2, "feature_width": 8, "hidden_width": 8, "ridge": 10.0}
@@ -183,4 +182,4 @@ def test_nobody_else_computes():
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in verbs
     }
-    assert calls == {"heads/base", "heads/steps", "heads/softmax/features", "stages/_laws"}
+    assert calls == {"heads/base", "heads/softmax/features", "stages/_laws"}

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..files.atomic import write_bytes
-from ..values.bins import parse_bins
+from ..values.parsed import parse_bins
 from ..values.text import json_text
 from .envelope import DOMAIN, canonical
 from .keys import Keys, Party

@@ -25,7 +25,7 @@ from ..options.features import ImportOptions
 from ..progress import log, stop_point
 from ..stages.imports import import_embeddings
 from ..values.arrays import F64
-from ..values.bins import usual_bins
+from ..values.parsed import usual_bins
 from ..values.statistics import Context
 from ..values.text import difference, json_text
 from . import keys

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import MismatchError
-from ..heads import conditions, make_head, make_options, steps
+from ..heads import base, conditions, make_head, make_options
 from ..heads.base import Block, Head, binding
 from ..heads.evaluation import Evaluation
 from ..math.blas import length, unpack
@@ -57,7 +57,7 @@ def context_of(agreed: Agreement, head: Head) -> Context:
 
 def statistics_of(agreed: Agreement, head: Head, blocks: Iterable[Block]) -> Statistics:
     """What a site sums of its rows for a head."""
-    return steps.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
+    return base.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
 
 
 def total_from(
@@ -78,7 +78,7 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
     if ridge is not None:
         options = make_options(head.name, {**head.options.as_dict(), "ridge": ridge})
         head = type(head).begin(options).bind(head.dim or 0, head.classes or 0)
-    return steps.solved(head, total)[0]
+    return base.solved(head, total)[0]
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,13 @@ from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, real
 from ..memory import NOTHING, Carried
 from ..values.arrays import Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
-from ..values.statistics import ArraySpec, Client, ClientId, Statistics, Sum, mark
+from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
 from .options import HeadOptions
 
 NOBODY = -1  # the class of a row that is refused, in a file that `export` writes
 
 Facts = Mapping[str, Any]
+H = TypeVar("H", bound="Head")
 LAST = Phase("last")  # the round that a head was solved in; the list of rounds has its phase
 
 
@@ -366,6 +367,49 @@ class Head(ABC):
         for name, array in sorted(named.items()):
             digest.array(name, array, array_kind(array))
         return digest.hex()
+
+
+# ---------------------------------------------------------------- what a round computes
+# Stages, runs and federations compute by these two and `values.statistics.total_of` alone.
+
+
+def statistics_of(
+    head: Head,
+    blocks: Iterable[Block],
+    clients: Mapping[ClientId, Client],
+    context: Context,
+    carried: Carried = NOTHING,
+) -> tuple[Statistics, Carried]:
+    """The sums of rows for the next phase of ``head``, and what its next round may start from.
+
+    Args:
+        head: bound to the rows' d features and C classes, and not solved.
+        blocks: rows X (n, d) with int64 labels y (n,); at least one block, which may have no rows.
+        clients: whose rows they are.
+        context: what other statistics must have in common with these: ``Context(space, classes,
+            binding(head))`` of `binding`.
+        carried: what this function returned one round earlier for the same blocks.
+
+    Raises:
+        UsageError: the head is solved or not bound.
+        InvalidDataError: a label is outside 0 … C − 1, or a number is not one of the head's format.
+        NumericalError: integers could exceed int64.
+    """
+    sums, left = head.gather(blocks, clients, carried)
+    return replace(sums, context=context), left
+
+
+def solved(head: H, total: Statistics, validation: Statistics | None = None) -> tuple[H, Round]:
+    """The head one phase further, from the sum over clients, and what is recorded of the round.
+
+    ``validation``: the sum over held-out clients, for what is chosen by them.
+
+    Raises:
+        MismatchError: the total is of another phase.
+        InvalidDataError: the total has no rows, or a number that is not finite.
+        NumericalError: the numbers do not determine an answer.
+    """
+    return head.absorb(total, validation)
 
 
 # ---------------------------------------------------------------- what every head has in common

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..math.gram import Rows, pieces
 from ..math.metrics import counting
-from ..math.metrics.decision import SCORES_AT_ONCE
+from ..math.metrics.figures import SCORES_AT_ONCE
 from ..memory import NOTHING, Carried
 from ..options import option
 from ..options.evaluation import LEAST
 from ..values.arrays import I64, Array, canonical_json
-from ..values.bins import Bins, parse_bins, usual_bins
 from ..values.names import COUNTS, Phase
+from ..values.parsed import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec
 from .base import Block, Gathered, Head
 from .checks import reported_scores

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
-from ..values.bins import Bins, parse_bins
+from ..values.parsed import Bins, parse_bins
 from . import GIVEN, Options, option
 from .features import NetworkOptions, WeightsOptions
 from .shared import ThreadOptions, table_in

@@ -16,13 +16,12 @@ from ..files.arrays import damage_as_error
 from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
 from ..files.listing import expand
 from ..files.statistics import clients_of, load_statistics, save_statistics
-from ..heads.steps import total_of
 from ..memory import NO_CACHE, Cache
 from ..options.shared import advised, on_cores
 from ..options.statistics import AggregateOptions
 from ..progress import log
 from ..values.arrays import Digest
-from ..values.statistics import Client, ClientId, Statistics
+from ..values.statistics import Client, ClientId, Statistics, total_of
 
 
 @on_cores

@@ -23,8 +23,7 @@ from ..heads.base import LAST, Head
 from ..heads.checks import reported_scores
 from ..math.gram import Rows
 from ..math.metrics.counting import TOPS, Metrics, confusion_entry, score_metrics
-from ..math.metrics.decision import cut
-from ..math.metrics.figures import FIGURES, Scored, by_part, curves, summary
+from ..math.metrics.figures import FIGURES, Scored, by_part, curves, cut, summary
 from ..memory import NO_CACHE, Cache
 from ..options.evaluation import EvaluateOptions
 from ..options.shared import on_cores

@@ -24,8 +24,7 @@ from ..files.outputs import make_folder
 from ..files.partitions import ClientRows, tell_disk
 from ..files.statistics import load_statistics, save_statistics, weigh_statistics
 from ..heads import HEADS
-from ..heads.base import Block, Head, binding, sums_of
-from ..heads.steps import statistics_of
+from ..heads.base import Block, Head, binding, statistics_of, sums_of
 from ..machine import FOLDS
 from ..memory import NO_CACHE, Cache
 from ..options import flag, refuse_unused

@@ -14,9 +14,8 @@ from ..errors import InvalidDataError, naming
 from ..files.hdf5 import recipe, up_to_date
 from ..files.outputs import make_folder
 from ..files.statistics import save_statistics
-from ..heads.base import Block, binding
+from ..heads.base import Block, binding, statistics_of
 from ..heads.scaling import ScalingHead, ScalingOptions
-from ..heads.steps import statistics_of
 from ..math.rounding import Rounding
 from ..options.features import ScaleOptions
 from ..options.shared import advised, on_cores

@@ -15,9 +15,8 @@ from ..files.hdf5 import read_header, recipe, up_to_date
 from ..files.heads import check_bound, load_head, save_head
 from ..files.statistics import load_statistics
 from ..heads import HEADS, make_head
-from ..heads.base import Head, binding, marks
+from ..heads.base import Head, binding, marks, solved
 from ..heads.checks import check_total, with_options
-from ..heads.steps import solved
 from ..memory import NO_CACHE, Cache
 from ..options.shared import advised
 from ..options.statistics import SolveOptions

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, MismatchError, NumericalError, Remedy
+from ..errors import AflError, InvalidDataError, MismatchError, NumericalError, Remedy, naming
 from .arrays import Array, Digest, array_kind, freeze, narrowest
 from .names import Phase
 from .text import difference
@@ -332,6 +332,33 @@ class Sum:
         if (self._counts < other.class_counts).any():
             worst = int((self._counts - other.class_counts).argmin())
             raise MismatchError(f"more rows would be subtracted than there are in class {worst}")
+
+
+def total_of(
+    parts: Iterable[tuple[object, Statistics]],
+    leaving: Iterable[tuple[object, Statistics]] = (),
+    repeats: bool = False,
+) -> Statistics:
+    """Σ ``parts`` − Σ ``leaving``, one of them in memory at a time beside the sum.
+
+    For integers any order and grouping gives the same bits. ``parts``: at least one, each with what
+    an error calls it, such as its path or its member; ``leaving``: of clients that are in the sum.
+    ``repeats``: add clients whose rows are in the sum by another name.
+
+    Raises:
+        MismatchError: statistics of another context, phase or shape; a client, or its rows, twice;
+            one that leaves and is not in the sum.
+        NumericalError: integers could exceed int64.
+    """
+    stream = iter(parts)
+    total = Sum(next(stream)[1], repeats)
+    for name, part in stream:
+        with naming(name, AflError):
+            total.add(part)
+    for name, part in leaving:
+        with naming(name, AflError):
+            total.subtract(part)
+    return total.result()
 
 
 def _largest(a: Array) -> int:

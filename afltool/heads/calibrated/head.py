@@ -19,7 +19,7 @@ from ...errors import InvalidDataError, NumericalError, UsageError
 from ...math import calibration as cal
 from ...math.gram import Rows
 from ...values.arrays import F64, I64, canonical_json
-from ...values.bins import ONE
+from ...values.parsed import ONE
 from ..base import Head, state
 from ..checks import reported_scores
 from ..holding import HoldingHead, description

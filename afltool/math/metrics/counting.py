@@ -1,6 +1,6 @@
 """Scored rows as counts: integers that add up over blocks, sites and rounds.
 
-The predicted class and the place of the row's own are those of `decision`. What is put into bins is
+The predicted class and the place of the row's own are those of `figures`. What is put into bins is
 in fixed point, round(s · 2^32). So the last bits of a score, which depend on the library and on the
 block that a row is in, change no count, unless two scores of a row are equal up to them, or a score
 lies within them of the middle between two fixed-point numbers and of an edge.
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...values.arrays import F64, I64, Array
-from ...values.bins import ONE, Bins
-from .decision import decided, places
-from .figures import MANY, Tally, nulls, sensitivities
+from ...values.parsed import ONE, Bins
+from .figures import MANY, Tally, decided, nulls, places, sensitivities
 
 AT_ONCE = 2**16  # scores that are counted together, in the same memory, within a cache
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10

@@ -23,7 +23,7 @@ from ...heads.base import Head
 from ...heads.calibrated.head import CalibratedHead
 from ...heads.checks import reported_scores
 from ...math.gram import FixedPoint, Rows, encode
-from ...math.metrics.decision import best, cut
+from ...math.metrics.figures import best, cut
 from ...options.evaluation import PredictOptions
 from ...options.features import NetworkOptions
 from ...values.arrays import F32, F64, I64
