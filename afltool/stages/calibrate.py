@@ -51,12 +51,21 @@ def calibrate(
             rows = of_head.scores[:, 1].sum(axis=1)
             fewest = rows.min(), read.classes[rows.argmin()]
             log.warning(
-                "calibrate: predicted classes can change: %s fits a map to each class (the fewest "
-                "rows, %d, are of %s). The head predicted %d of %d counted rows right. Count what "
-                "changes: afltool evaluate %s TEST.h5 --against %s",
-                *(method, *fewest, of_head.right, read.rows, out, head),
+                "calibrate: %s: %s fits a map to each class (the fewest rows, %d, are of %s). The "
+                "head predicted %d of %d counted rows right. Measure what changes: "
+                "afltool evaluate %s TEST.h5 --against %s",
+                *(_changes(made.changed(of_head.scores), read.rows), method, *fewest),
+                *(of_head.right, read.rows, out, head),
             )
     return out
+
+
+def _changes(changed: tuple[int, int] | None, rows: int) -> str:
+    if changed is None:
+        return f"predicted classes can change, and counts do not tell in how many of {rows} rows"
+    least, most = changed
+    span = f"{most}" if least == most else f"{least} to {most}"
+    return f"predicted classes change in {span} of {rows} counted rows"
 
 
 def _check_ends(counts: Path, counted: HeadCounts) -> None:

@@ -115,6 +115,28 @@ class CalibratedHead(HoldingHead):
         above: NDArray[np.bool_] = np.rint(V * ONE) > least
         return above
 
+    def changed(self, scores: I64) -> tuple[int, int] | None:
+        """At least and at most how many of the counted rows (C, 2, B) have another class than by
+        the head; None where the counts do not tell.
+
+        They do where the values of a row add up to 1: one above ½ is the highest, and the others
+        are no more than what it leaves. Of two classes they are all of it.
+        """
+        counted, E = scores.sum(axis=1), self.arrays()["edges"].copy()
+        ones, two = self.inner.log_probabilities, len(counted) == 2
+        mirrored = two and np.array_equal(counted[0], counted[1][::-1])
+        if not (ones or mirrored) or not np.allclose(E + E[::-1], 1.0, rtol=0, atol=1e-9):
+            return None
+        if not ones:  # bins at the ends have what lies beyond
+            E[[0, -1]] += [-1e9, 1e9]
+        F = self.of_values(np.tile(E[:, None], len(counted)))
+        low, high = np.minimum(F[:-1], F[1:]), np.maximum(F[:-1], F[1:])  # of each bin
+        top = high[::-1] if two else np.maximum.accumulate(high)[::-1]
+        rows = counted.T * (E[:-1, None] > 0.5 - 1e-9)
+        most = scores[:, 1].sum() - rows[_of_others(top) < low].sum()
+        least = rows[_of_others(low[::-1]) > high].sum() if two else 0
+        return int(least), int(most)
+
     # ------------------------------------------------------------ state
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
@@ -125,6 +147,15 @@ class CalibratedHead(HoldingHead):
 
     def phase(self) -> None:
         return None
+
+
+def _of_others(F: F64) -> F64:
+    """For each class the highest of the others, (n, C)."""
+    highest, at = F.max(axis=1, keepdims=True), F.argmax(axis=1)[:, None]
+    rest = F.copy()
+    np.put_along_axis(rest, at, -np.inf, axis=1)
+    second = rest.max(axis=1, keepdims=True)
+    return np.where(np.arange(F.shape[1]) == at, second, highest)
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
