@@ -380,35 +380,14 @@ def statistics_of(
     context: Context,
     carried: Carried = NOTHING,
 ) -> tuple[Statistics, Carried]:
-    """The sums of rows for the next phase of ``head``, and what its next round may start from.
-
-    Args:
-        head: bound to the rows' d features and C classes, and not solved.
-        blocks: rows X (n, d) with int64 labels y (n,); at least one block, which may have no rows.
-        clients: whose rows they are.
-        context: what other statistics must have in common with these: ``Context(space, classes,
-            binding(head))`` of `binding`.
-        carried: what this function returned one round earlier for the same blocks.
-
-    Raises:
-        UsageError: the head is solved or not bound.
-        InvalidDataError: a label is outside 0 … C − 1, or a number is not one of the head's format.
-        NumericalError: integers could exceed int64.
-    """
+    """`Head.gather` of rows, for sums that have ``context`` in common: ``Context(space, classes,
+    binding(head))``. `NumericalError`: integers could exceed int64."""
     sums, left = head.gather(blocks, clients, carried)
     return replace(sums, context=context), left
 
 
 def solved(head: H, total: Statistics, validation: Statistics | None = None) -> tuple[H, Round]:
-    """The head one phase further, from the sum over clients, and what is recorded of the round.
-
-    ``validation``: the sum over held-out clients, for what is chosen by them.
-
-    Raises:
-        MismatchError: the total is of another phase.
-        InvalidDataError: the total has no rows, or a number that is not finite.
-        NumericalError: the numbers do not determine an answer.
-    """
+    """`Head.absorb` of the sum over clients."""
     return head.absorb(total, validation)
 
 

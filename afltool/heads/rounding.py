@@ -51,14 +51,13 @@ def checked(
     min_norm: bool = False,
     moved: float = 0.0,
     rows: str = "",
-    larger: Remedy = Remedy.LARGER_GIVEN_RIDGE,
 ) -> float | None:
     """How far rounding moves the weights, in u; `NumericalError` where it would move the scores.
 
     ``W``: in the problem's units, where it is solved already. ``moved``: by how many u rounding has
-    moved the features. ``rows``: the number format of the features, where products have their own.
-    ``larger``: what helps float64. None where nothing is rounded, noise was added, or the minimum
-    norm of float64 is asked for.
+    moved the features. ``rows``: the number format of the features of a penalised loss, whose
+    products are float64. None where nothing is rounded, noise was added, or the minimum norm of
+    float64 is asked for.
     """
     if problem.drawn not in TRUSTED or problem.moments is None:
         return None
@@ -88,6 +87,7 @@ def checked(
     elif off <= least:
         return weights
     wide = compute == "float64"
+    larger = Remedy.LARGER_GIVEN_PENALTY if rows else Remedy.LARGER_GIVEN_RIDGE
     raise NumericalError(
         f"rounding of {compute} numbers {what}: the random features of these rows have too little "
         f"of their own{'; scale the rows first (afltool scale), leave out --standardise' * wide}",

@@ -155,7 +155,8 @@ def _of_others(F: F64) -> F64:
     rest = F.copy()
     np.put_along_axis(rest, at, -np.inf, axis=1)
     second = rest.max(axis=1, keepdims=True)
-    return np.where(np.arange(F.shape[1]) == at, second, highest)
+    others: F64 = np.where(np.arange(F.shape[1]) == at, second, highest)
+    return others
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:

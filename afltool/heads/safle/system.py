@@ -46,7 +46,10 @@ class CountedSystem:
         self, ridge: Ridge, linear_ridge: float, held: Callable[[F64], float] | None
     ) -> tuple[F64, dict[str, Any]]:
         """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
-        self.check_moments(linear_ridge)
+        if self.raw and self.clean:  # the codes of a group add up to a constant
+            squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
+            moments = Moments.of(squares, self.H[: self.raw], self.counts)
+            moments.check(linear_ridge, constant=True)
         if ridge == Fixed(0.0):
             return self._minimum_norm(linear_ridge, held)
         system = FactoredSystem(
@@ -57,13 +60,6 @@ class CountedSystem:
         report = {key: value for key, value in choice.point.items() if value is not None}
         report |= {"features": self.side, **self._of_raw(linear_ridge), **choice.report()}
         return choice.weights(), report
-
-    def check_moments(self, ridge: F64 | float) -> None:
-        """Refuse with `NumericalError` raw features that lie too far from zero for this ridge."""
-        if self.raw and self.clean:  # the codes of a group add up to a constant
-            squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
-            moments = Moments.of(squares, self.H[: self.raw], self.counts)
-            moments.check(ridge, constant=True)
 
     def _of_raw(self, linear_ridge: float) -> dict[str, float]:
         return {"linear_ridge": linear_ridge} if self.raw else {}

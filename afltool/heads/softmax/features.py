@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...errors import Remedy
 from ...math import codes as cd
 from ...math import ridge as rr
 from ...math.gram import FixedPoint, Rows, real
@@ -107,14 +106,20 @@ class SoftmaxFeatures:
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         return G.T, rr.cross_matrix(total.arrays[CROSS], bits)
 
+    @property
+    def raw(self) -> int:
+        """How many columns of Φ, its first ones, are neither constant nor codes."""
+        return self.head.dim or 0
+
     def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
         """Refuse with `NumericalError` a `system` whose rounding would change the start's scores.
 
         ``ridge``: of the start; ``own``: the variances (D,) by which it is weighed, if it is.
         """
-        if not total.context.noise:
-            moments = Moments.of(np.diag(G)[:-1].copy(), H[:-1], total.class_counts)
-            moments.check(ridge if own is None else ridge * own[:-1], constant=True)
+        n = self.raw
+        if n and not total.context.noise:
+            moments = Moments.of(np.diag(G)[:n].copy(), H[:n], total.class_counts)
+            moments.check(ridge if own is None else ridge * own[:n], constant=True)
 
     def bits(self, total: Statistics) -> int | None:
         """Fraction bits of Φ in exact gradients; None for real ones."""
@@ -181,7 +186,7 @@ class RandomFeatures(SoftmaxFeatures):
             return
         rows, scaled = self.options.compute, own is not None
         problem = Problem(G, H, total.rows, total.class_counts, True, scaled, "float64")
-        checked(problem, Choice(ridge), rows=rows, larger=Remedy.LARGER_GIVEN_PENALTY)
+        checked(problem, Choice(ridge), rows=rows)
 
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
@@ -243,9 +248,9 @@ class CodedFeatures(SoftmaxFeatures):
         system = CountedSystem(total)
         return system.matrix(), system.H
 
-    def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
-        system = CountedSystem(total)
-        system.check_moments(ridge if own is None else ridge * own[: system.raw])
+    @property
+    def raw(self) -> int:
+        return super().raw * self.head.options.with_linear
 
     def bits(self, total: Statistics) -> int | None:
         """Codes alone are integers in units of one."""
