@@ -559,6 +559,9 @@ def test_remarks_of_readers_are_counted_and_named_by_the_tool(tmp_path, cli, cap
     lines = [one for one in caplog.messages if one.startswith("extract: ") and "such as" in one]
     assert len(lines) == len(expected)
     assert all(any(re.search(one, line) for line in lines) for one in expected)
+    images_are = "EXIF orientation and transparency are ignored, as in torchvision"
+    assert afltool.info(tmp_path / "a.h5")["images"] == images_are
+    assert images_are in " ".join(cli("info", tmp_path / "a.h5").stdout.split())
     for quiet in ([], ["-q"]):
         done = cli(
             *quiet, "extract", "--backbone", "resnet18", "--weights", "random", "--image-size", 32,

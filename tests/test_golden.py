@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import afltool
+
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = ("0.2.0", "0.3.0", "0.3.0-262611b")
 FORMAT = "--compute"
@@ -84,6 +86,15 @@ def scores(path):
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return np.array([[float(v) for k, v in row.items() if k.startswith("score:")] for row in rows])
+
+
+def test_features_of_images_say_how_files_became_pixels(old, cli):
+    """A space has no entry for it: older ones mean the same."""
+    for path in old.rglob("*.h5"):
+        info = afltool.info(path)
+        if info["kind"] == "features":
+            assert ("images" in info) == (info["space"]["preprocessing"] is not None)
+            assert ("EXIF orientation" in cli("info", path).stdout) == ("images" in info)
 
 
 def test_no_command_makes_its_output_again(archive, cli, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ..errors import UsageError
 from ..values.names import ROW_IDS
+from ..values.text import PIXELS
 from . import GIVEN, Options, option
 from .datasets import SHOWN, absolute_dataset
 from .grammars import (
@@ -218,7 +219,7 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         path_in=frozen_in,
         common=True,
     )
-    _data = "images; EXIF orientation and transparency are ignored, as in torchvision"
+    _data = f"images; {PIXELS}"
     data: str = option(
         "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..files.own_files import figure_text
-from ..values.text import COLUMNS
+from ..values.text import COLUMNS, PIXELS
 from .tables import facts_table, print_facts
 from .terminal import on_stdout, print_words
 
@@ -136,7 +136,8 @@ def _space(space: Facts) -> dict[str, str]:
     scaled = f"scaled by {space['scaling'][:12]}" if space.get("scaling") else None
     made = ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers, scaled)))
     named = {COLUMNS: _names(space[COLUMNS])} if COLUMNS in space else {}
-    return {"backbone": made, **named}
+    images = {"images": PIXELS} if space.get("preprocessing") else {}
+    return {"backbone": made, **images, **named}
 
 
 _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {

@@ -23,6 +23,7 @@ from ..options.shared import ThreadOptions, on_cores
 from ..partitions import summary
 from ..values.names import COUNTS, Phase
 from ..values.statistics import Context, Statistics
+from ..values.text import PIXELS
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -91,6 +92,7 @@ def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "dim": dim,
         "classes": header["classes"],
         "space": header["space"],
+        **({"images": PIXELS} if header["space"]["preprocessing"] else {}),
         "source": header["source"],
     }
 

@@ -21,6 +21,8 @@ from ..errors import NumericalError, UsageError
 
 COLUMNS = "columns"  # where a feature space has the names of its features
 CLASSES = "classes"  # and a header those of its classes
+#: How files become pixels in every feature space, which has no entry for it.
+PIXELS = "EXIF orientation and transparency are ignored, as in torchvision"
 SHOWN = 5  # names that a message lists
 
 

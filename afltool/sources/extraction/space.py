@@ -3,8 +3,8 @@
 `space_of` gives the space of a network; `options_for` gives the options of a network for a space,
 so that the user of a head can make features for it. Callers compare the space of the rebuilt
 network with the whole space, so a field that `options_for` does not know is refused by name, never
-ignored. How files become RGB (see `afltool.sources.images.pixels`) has no field, as there is one
-way; another one would need a field.
+ignored. How files become RGB (`values.text.PIXELS`, see `afltool.sources.images.pixels`) has no
+field, as there is one way; another one would need a field.
 """
 
 from __future__ import annotations
