@@ -68,7 +68,7 @@ def test_what_a_site_gives_is_the_same_for_every_shell():
     )
     blocks = re.findall(r"^```(?:sh|" + "|".join(WINDOWS) + r")\n(.*?)^```$", plain, re.M | re.S)
     lines = "".join(blocks).splitlines()
-    assert len(lines) > 15
+    assert len(lines) > 20
     assert [x for x in lines if not re.fullmatch(r"(afltool|cd|python) [\w ./,-]+", x)] == []
 
 
