@@ -161,6 +161,10 @@ def json_or_table(place, rows):
         (changed(label=""), "row 1 below the header has no label"),
         (changed(path="/data/a.png"), "1 paths are absolute"),
         (lambda rows: [*rows, rows[0]], "1 paths are named more than once"),
+        (
+            lambda rows: [*rows, {**rows[0], "path": f"./{rows[0]['path']}"}],
+            "1 paths are named more than once",
+        ),
         (lambda rows: [{**r, "split": "val"} for r in rows], r"no row has 'train'.*val \(36 rows"),
         (lambda rows: [{**r, "label": "x"} for r in rows], "at least two classes"),
     ],

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from posixpath import normpath
 
 from ...errors import InputError, InvalidDataError
 from ...files.columns import Columns, read_columns
@@ -85,7 +86,8 @@ def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
 
 def _check_paths(table: Path, paths: Sequence[str]) -> None:
     """Row ids must be unique and the same on every machine."""
-    twice = [path for path, times in Counter(map(composed, paths)).items() if times > 1]
+    files = Counter(normpath(composed(path)) for path in paths)
+    twice = [path for path, times in files.items() if times > 1]
     absolute = [path for path in paths if PurePosixPath(path).is_absolute()]
     broken = [path for path in paths if "\n" in path or "\0" in path]
     for odd, what in (
