@@ -374,3 +374,12 @@ def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path, wrong, pict
 def test_a_class_that_is_none_is_named(measured, tmp_path):
     with pytest.raises(UsageError, match=r"0, 1, 2, 3; found '7'"):
         afltool.roc_picture(measured, tmp_path / "p.png", positive=("7",))
+
+
+def test_scores_beyond_the_memory_are_refused_before_any_are_made(road, cli, free_memory):
+    """The AUC of many classes keeps all scores: it took 16 GB of 20,000 classes without a word."""
+    free_memory(20_000)  # of 200 rows and 4 classes 25,600 bytes
+    done = cli("evaluate", road.head, road.test, "--metrics", "auc")
+    assert done.exit_code == 5
+    assert "the AUC of 4 classes on 200 rows needs about" in " ".join(done.stderr.split())
+    assert cli("evaluate", road.head, road.test, "--metrics", "f1").exit_code == 0

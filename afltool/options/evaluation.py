@@ -39,7 +39,7 @@ class EvaluateOptions(ThreadOptions):
     _metrics = (
         "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
         "classes), auc, sensitivity, specificity, macro-sensitivity, macro-specificity, log-loss, "
-        "ece; auc keeps rows × classes × 8 bytes in memory"
+        "ece; auc needs rows × classes × 32 bytes of memory"
     )
     metrics: str | None = option(None, _metrics, in_run=False)
     _positive = "class for which sensitivity, specificity and auc are computed, against the rest"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores, progress
+from .. import cores, memory, progress
 from ..errors import UsageError
 from ..files.atomic import together
 from ..files.columns import column_by_row
@@ -204,9 +204,9 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
     needed = [name for name in names if FIGURES[name].needs == "probabilities"]
     if needed and not head.log_probabilities:
         raise UsageError(
-            f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
-            "scores, which are not probabilities: leave it out, or make some of them with "
-            "afltool evaluate --counts and afltool calibrate"
+            f"--metrics {needed[0]} needs probabilities; the scores of this {head.name} head are "
+            "none: leave it out, or make some of them with afltool evaluate --counts and afltool "
+            "calibrate"
         )
 
 
@@ -330,6 +330,10 @@ class _Pass:
 
     def score(self) -> None:
         """Count and keep what is asked for, block by block."""
+        if "auc" in self.names:  # all scores twice, and their order
+            n, classes = len(self.rows), len(self.rows.classes)
+            what = f"the AUC of {classes} classes on {n} rows"
+            memory.need(32 * n * classes, what, "leave auc out, or evaluate with --counts")
         with progress.task("evaluate", len(self.rows), "rows") as task:
             room = self.file.head.room
             blocks = cut(self.rows.blocks(), len(self.rows.classes))
