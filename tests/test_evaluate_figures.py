@@ -381,5 +381,5 @@ def test_scores_beyond_the_memory_are_refused_before_any_are_made(road, cli, fre
     free_memory(20_000)  # of 200 rows and 4 classes 25,600 bytes
     done = cli("evaluate", road.head, road.test, "--metrics", "auc")
     assert done.exit_code == 5
-    assert "the AUC of 4 classes on 200 rows needs about" in " ".join(done.stderr.split())
+    assert "the AUC of 800 scores needs about" in " ".join(done.stderr.split())
     assert cli("evaluate", road.head, road.test, "--metrics", "f1").exit_code == 0

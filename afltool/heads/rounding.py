@@ -26,6 +26,7 @@ from .least_squares import Problem
 
 ROUNDINGS, LATER = 40.0, 10.0  # by which the averages of this solve and of earlier layers count
 PROBES = 8
+Divide = Callable[[F64], F64]
 #: Number format of products → u, and the part of the largest score by which scores may be off.
 TRUSTED = {"float32": (2.0**-24, 1e-4), "float64": (2.0**-53, 1e-9)}
 
@@ -96,13 +97,7 @@ def checked(
 
 
 def _moves(
-    problem: Problem,
-    W: F64,
-    ridge: float,
-    divide: Callable[[F64], F64],
-    moved: float,
-    u: float,
-    rounded: float,
+    problem: Problem, W: F64, ridge: float, divide: Divide, moved: float, u: float, rounded: float
 ) -> tuple[float, float]:
     """By how many u scores and weights move; ``divide``: B (d, k) → (G + λI)⁻¹ B.
 

@@ -63,8 +63,7 @@ def calibrate(
 def _changes(changed: tuple[int, int] | None, rows: int) -> str:
     if changed is None:
         return f"predicted classes can change, and counts do not tell in how many of {rows} rows"
-    least, most = changed
-    span = f"{most}" if least == most else f"{least} to {most}"
+    span = " to ".join(map(str, sorted({*changed})))
     return f"predicted classes change in {span} of {rows} counted rows"
 
 

@@ -331,9 +331,8 @@ class _Pass:
     def score(self) -> None:
         """Count and keep what is asked for, block by block."""
         if "auc" in self.names:  # all scores twice, and their order
-            n, classes = len(self.rows), len(self.rows.classes)
-            what = f"the AUC of {classes} classes on {n} rows"
-            memory.need(32 * n * classes, what, "leave auc out, or evaluate with --counts")
+            n = len(self.rows) * len(self.rows.classes)
+            memory.need(32 * n, f"the AUC of {n:,} scores", "leave auc out, or give --counts")
         with progress.task("evaluate", len(self.rows), "rows") as task:
             room = self.file.head.room
             blocks = cut(self.rows.blocks(), len(self.rows.classes))

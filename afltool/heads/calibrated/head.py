@@ -151,12 +151,9 @@ class CalibratedHead(HoldingHead):
 
 def _of_others(F: F64) -> F64:
     """For each class the highest of the others, (n, C)."""
-    highest, at = F.max(axis=1, keepdims=True), F.argmax(axis=1)[:, None]
-    rest = F.copy()
-    np.put_along_axis(rest, at, -np.inf, axis=1)
-    second = rest.max(axis=1, keepdims=True)
-    others: F64 = np.where(np.arange(F.shape[1]) == at, second, highest)
-    return others
+    highest, less = F.max(axis=1, keepdims=True), np.full((len(F), 1), -np.inf)
+    second = np.partition(np.hstack([F, less]), -2, axis=1)[:, -2:-1]
+    return np.asarray(np.where(highest == F, second, highest), np.float64)
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:

@@ -106,18 +106,13 @@ class SoftmaxFeatures:
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         return G.T, rr.cross_matrix(total.arrays[CROSS], bits)
 
-    @property
-    def raw(self) -> int:
-        """How many columns of Φ, its first ones, are neither constant nor codes."""
-        return self.head.dim or 0
-
     def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
         """Refuse with `NumericalError` a `system` whose rounding would change the start's scores.
 
         ``ridge``: of the start; ``own``: the variances (D,) by which it is weighed, if it is.
         """
-        n = self.raw
-        if n and not total.context.noise:
+        n = self.head.dim
+        if not total.context.noise:
             moments = Moments.of(np.diag(G)[:n].copy(), H[:n], total.class_counts)
             moments.check(ridge if own is None else ridge * own[:n], constant=True)
 
@@ -248,9 +243,9 @@ class CodedFeatures(SoftmaxFeatures):
         system = CountedSystem(total)
         return system.matrix(), system.H
 
-    @property
-    def raw(self) -> int:
-        return super().raw * self.head.options.with_linear
+    def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
+        if self.head.options.with_linear:
+            super().check(G, H, total, ridge, own)
 
     def bits(self, total: Statistics) -> int | None:
         """Codes alone are integers in units of one."""
