@@ -10,9 +10,11 @@ from the head, the number of sites and the threshold alone.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,6 +29,7 @@ from afltool.federation.member import Member
 from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
 from afltool.federation.server import Server
+from afltool.federation.session import Waiting
 from afltool.heads import make_head
 from afltool.sources.embeddings import imported_space
 
@@ -42,13 +45,15 @@ class Sender(Member):
 
     server: Path
 
-    def next_head(self, number: int) -> str:
-        for name in (f"head-{number + 1}.h5", f"total-{number}.h5", f"offers-{number + 1}"):
+    def next_head(self, number: int) -> None:
+        for name in (f"head-{number + 1}.h5", f"total-{number}.h5"):
             if not (self.folder / name).exists():
                 if not (self.server / name).exists():
-                    return "the server"
+                    raise Waiting("the server")
                 shutil.copy(self.server / name, self.folder / name)
-        return ""
+        for path in (self.server / "taken").glob(f"{number:03d}-sums-*"):  # they have the offers
+            with suppress(FileExistsError):
+                os.link(path, self.folder / "taken" / path.name)
 
 
 def rows_of(site: int, n: int, dim: int, classes: int) -> SiteRows:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,26 +12,61 @@ from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
+from unicodedata import normalize
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..files.atomic import write_bytes
+from ..heads import HEADS, make_options
 from ..values.parsed import parse_bins
-from ..values.text import json_text
+from ..values.text import difference, json_text, shown
 from .envelope import DOMAIN, canonical
 from .keys import Keys, Party
 
-SIGNED, MASKED = "signed", "masked"
-DIGITS = 32  # that people compare
+MASKED = "masked"
 LARGEST = 4 << 20  # bytes of session.json
-MOST_MEMBERS, MOST_ROWS = 200, 1 << 24
-MOST_OPTION = 1 << 16  # of a head
+MOST = 1 << 24  # rows of a site
+MOST_OPTION = 1 << 16  # of a head: rounds, layers, width that are shown fit into memory
 LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
-HEX = re.compile(r"[0-9a-f]*")
+HEX64 = "[0-9a-f]{64}"
 
 
 def usual_threshold(n: int) -> int:
     """All of up to five members; of more, more than two thirds."""
     return n if n <= 5 else 2 * n // 3 + 1
+
+
+# ---------------------------------------------------------------- types and ranges
+
+
+def _expect(what: str, expected: str, good: object, found: object) -> None:
+    if not good:
+        raise UsageError(f"{what}: expected {expected}, found {str(found)[:200]!r}")
+
+
+def _within(what: str, value: Any, least: float, most: float) -> None:
+    """Refuse another type than that of the bounds, and what is beyond them."""
+    good = type(value) is type(least) and least <= value <= most
+    kind = "a whole number" if type(least) is int else "a real number"
+    _expect(what, f"{kind} from {least} to {most}", good, value)
+
+
+def _matches(what: str, value: Any, form: str) -> None:
+    _expect(what, form, isinstance(value, str) and re.fullmatch(form, value), value)
+
+
+def _has_keys(what: str, value: Any, *keys: str) -> None:
+    _expect(what, ", ".join(keys), isinstance(value, Mapping) and value.keys() == set(keys), value)
+
+
+def _are_names(what: str, value: Any, least: int) -> None:
+    names = value if isinstance(value, list | tuple) else [None]
+    known = {normalize("NFC", name) for name in names if isinstance(name, str) and name}
+    _expect(what, "different texts, not empty", least <= len(known) == len(names), value)
+
+
+def _depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, Mapping) else value
+    return 1 + max(map(_depth, parts), default=0) if isinstance(value, Mapping | list) else 0
 
 
 @dataclass(frozen=True, order=True)
@@ -46,8 +79,11 @@ class Consent:
     signature: str
 
     def __post_init__(self) -> None:
-        for what, value in vars(self).items():
-            _check(f"the {what} of a consent", value, isinstance(value, str), "a text")
+        _matches("session of a consent", self.session, HEX64)
+        _matches("signature of a consent", self.signature, HEX64 * 2)
+        signature, text = bytes.fromhex(self.signature), self._text(self.session, self.name)
+        if not Party(self.name, self.key).has_signed(signature, text):
+            raise MismatchError(f"{self.name!r} has not signed that it leaves {self.session[:12]}")
 
     @classmethod
     def sign(cls, session: str, me: Keys) -> Consent:
@@ -58,53 +94,25 @@ class Consent:
     def _text(session: str, name: str) -> bytes:
         return DOMAIN + canonical(["leave", session, name])
 
-    def check(self) -> None:
-        _digits("the session of a consent", self.session, 64)
-        _digits("the signature of a consent", self.signature, 128)
-        signature, text = bytes.fromhex(self.signature), self._text(self.session, self.name)
-        if not Party(self.name, self.key).has_signed(signature, text):
-            raise MismatchError(f"{self.name!r} has not signed that it leaves {self.session[:12]}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """The terms of a session; refused, here already, unless each is of its type and in its range.
+    """The terms of a session; refused unless each is of its type and in its range."""
 
-    Attributes:
-        members: with their keys, sorted by name.
-        server: who decides when a round is over, and nothing else.
-        head: ``name``, ``options`` and ``digest`` of the head before its first round; each site
-            makes it itself, with its phases.
-        space: of the features that are summed; int16 with ``fraction_bits``.
-        classes: their names, in order.
-        protection: 'masked', or 'signed', in which the server reads each site's sums.
-        threshold: t; so many members are enough to open a sum, and fewer open none.
-        min_rows, max_rows: of one site; 0 with noise, under which nothing is refused for its rows.
-        noise: None, or ``epsilon``, ``delta``, ``clip`` (largest norm of a row) and ``colluding``
-            (members whose noise may not count).
-        scale: None, or m: sites give raw features within ±2^m, and the first round brings them to
-            mean 0 and deviation 1.
-        evaluation: None, or ``groups`` (names), ``min_cell`` (fewest test rows of a class or a
-            group at a site, or none) and ``bins`` of scores: the last round counts test rows.
-        follows: digest of an earlier session of the same rows, or ''.
-        consents: of those who have left it, or one before it.
-        nonce: 32 random hexadecimal digits.
-    """
-
-    members: tuple[Party, ...]
-    server: Party
-    head: Mapping[str, Any]
-    space: Mapping[str, Any]
-    classes: tuple[str, ...]
-    protection: str = MASKED
-    threshold: int
-    min_rows: int = 0
-    max_rows: int
-    noise: Mapping[str, Any] | None = None
-    scale: int | None = None
-    evaluation: Mapping[str, Any] | None = None
-    follows: str = ""
-    consents: tuple[Consent, ...] = ()
+    members: tuple[Party, ...]  # sorted by name
+    server: Party  # who decides when a round is over, and nothing else
+    head: Mapping[str, Any]  # name, options, digest before its first round; each site makes it
+    space: Mapping[str, Any]  # of the features that are summed: int16 with fraction bits
+    classes: tuple[str, ...]  # their names, in order
+    protection: str = MASKED  # or 'signed': the server reads each site's sums
+    threshold: int  # t: so many members are enough to open a sum, and fewer open none
+    min_rows: int = 0  # of one site
+    max_rows: int  # 0 with noise, under which nothing is refused for its rows
+    noise: Mapping[str, Any] | None = None  # epsilon, delta, clip (norm of a row), colluding
+    scale: int | None = None  # m: round 1 brings features within ±2^m to mean 0, deviation 1
+    evaluation: Mapping[str, Any] | None = None  # groups, min_cell, bins of the last round
+    follows: str = ""  # digest of an earlier session of the same rows
+    consents: tuple[Consent, ...] = ()  # of those who have left it, or one before it
     nonce: str = field(default_factory=lambda: token_hex(16))
 
     def __post_init__(self) -> None:
@@ -113,60 +121,60 @@ class Agreement:
             times = Counter(getattr(p, what).casefold() for p in (*self.members, self.server))
             if twice := [k for k, seen in times.items() if seen > 1]:
                 raise MismatchError(f"two parties have the {what} {twice[0]!r}, or one like it")
-        _check(
-            "members", n, least <= n <= MOST_MEMBERS and list(self.members) == sorted(self.members)
-        )
-        _check("protection", self.protection, self.protection in (SIGNED, MASKED))
-        _whole("threshold", self.threshold, max(least, n // 2 + 1), n)
-        self._check_rows()
-        if self.noise is not None:
+        _within("members", n, least, 200)
+        _expect("members", "them sorted", list(self.members) == sorted(self.members), n)
+        _matches("protection", self.protection, "masked|signed")
+        _within("threshold", self.threshold, max(least, n // 2 + 1), n)
+        self._check_head()
+        _are_names("classes", self.classes, 1)
+        space = dict(self.space) if isinstance(self.space, Mapping) else {}
+        words = all(key.isascii() and key.isidentifier() for key in space)  # shown as they are
+        good = space.get("dtype") == "int16" and words and _depth(space) < 9
+        _expect("space", "int16 features, and words as keys", good, self.space)
+        _within("features", space.get("dim"), 1, 1 << 20)
+        _within("fraction bits", space.get("fraction_bits"), 0, 15)
+        if self.noise is None:
+            _within("max_rows (--max-rows)", self.max_rows, 1, MOST)
+        else:
             self._check_noise(self.noise)
+        _within("min_rows", self.min_rows, 0, self.max_rows)
         if self.scale is not None:
-            _whole("scale", self.scale, 0, 30)
-        if self.evaluation is not None:
-            self._check_evaluation(self.evaluation)
-        _digits("nonce", self.nonce, 32)
-        _digits("follows", self.follows, 64 if self.follows else 0)
-        for one in self.consents:
-            one.check()
+            _within("scale", self.scale, 0, 30)
+        if (e := self.evaluation) is not None:
+            _has_keys("evaluation", e, "bins", "groups", "min_cell")
+            _are_names("groups", e["groups"], 0)
+            _within("min_cell", e["min_cell"], 1, 1 << 20)
+            _expect("bins", "LO:HI:COUNT", isinstance(e["bins"], str), e["bins"])
+            parse_bins(e["bins"])
+        _matches("nonce", self.nonce, "[0-9a-f]{32}")
+        _matches("follows", self.follows, f"({HEX64})?")
 
-    def _check_rows(self) -> None:
-        head, space = self.head, self.space
-        _names("classes", self.classes, 1)
-        _keys("head", head, "digest", "name", "options")
-        _digits("digest of the head", head["digest"], 64)
-        _check("name of the head", head["name"], isinstance(head["name"], str))
-        _check("options of the head", head["options"], isinstance(head["options"], Mapping))
-        seed = head["options"].get("seed")  # of many one may single out a row
-        _check("seed of a session's head", seed, seed in (None, 0))
-        for what, value in head["options"].items():
-            if type(value) is int:  # of rounds, layers, width: what is shown fits into memory
-                _whole(f"{what} of the head", value, -MOST_OPTION, MOST_OPTION)
-        int16 = isinstance(space, Mapping) and space.get("dtype") == "int16"
-        words = int16 and all(key.isascii() and key.isidentifier() for key in space)
-        _check("space of int16 features", space, words)  # its keys are shown as they are
-        _whole("features", space.get("dim"), 1, 1 << 20)
-        _whole("fraction bits", space.get("fraction_bits"), 0, 15)
-        _depth([head, space], 9)
-        most = 0 if self.noise else MOST_ROWS  # with noise a refusal would tell of the rows
-        _whole("max_rows", self.max_rows, min(1, most), most)
-        _whole("min_rows", self.min_rows, 0, self.max_rows)
+    def _check_head(self) -> None:
+        """Refuse options that are not exactly those that the head itself writes."""
+        _has_keys("head", self.head, "digest", "name", "options")
+        name, given = self.head["name"], self.head["options"]
+        _matches("digest of the head", self.head["digest"], HEX64)
+        _expect("head", ", ".join(HEADS), isinstance(name, str) and name in HEADS, name)
+        _expect("options of the head", "their names", isinstance(given, Mapping), given)
+        for what, value in given.items():
+            if type(value) is int:
+                _within(f"option {what!r} of the head", value, -MOST_OPTION, MOST_OPTION)
+        options = make_options(name, given)
+        written, files = options.as_dict(), options.files()
+        where = difference(written, given, "of the head", "agreed")
+        same = canonical(written) == canonical(given) and not files
+        _expect("options of the head", "what it writes, and no file", same, where or files)
+        _expect("seed of a session's head", "0", not given.get("seed"), given.get("seed"))
 
     def _check_noise(self, noise: Mapping[str, Any]) -> None:
-        _keys("noise", noise, "clip", "colluding", "delta", "epsilon")
-        alone = self.masked and self.scale is None and self.evaluation is None
-        _check("noise beside scale, evaluation or without masks", noise, alone)
-        _real("epsilon", noise["epsilon"], 1e-6, 1e10)
-        _real("delta", noise["delta"], LEAST_DELTA, 0.5)
-        _real("clip", noise["clip"], 2.0**-15, 2.0**20)
-        _whole("colluding", noise["colluding"], 0, self._most_colluding)
-
-    def _check_evaluation(self, evaluation: Mapping[str, Any]) -> None:
-        _keys("evaluation", evaluation, "bins", "groups", "min_cell")
-        _names("groups", evaluation["groups"], 0)
-        _whole("min_cell", evaluation["min_cell"], 1, 1 << 20)
-        _check("bins", evaluation["bins"], isinstance(evaluation["bins"], str))
-        parse_bins(evaluation["bins"])
+        _has_keys("noise", noise, "clip", "colluding", "delta", "epsilon")
+        if not self.masked or self.scale is not None or self.evaluation is not None:
+            raise UsageError("noise needs masks, and neither a scale nor an evaluation")
+        _within("epsilon", noise["epsilon"], 1e-6, 1e10)
+        _within("delta", noise["delta"], LEAST_DELTA, 0.5)
+        _within("clip", noise["clip"], 2.0**-15, 2.0**20)
+        _within("colluding", noise["colluding"], 0, self._most_colluding)
+        _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
 
     # ------------------------------------------------------------ what follows from the terms
 
@@ -208,19 +216,13 @@ class Agreement:
         slow = hashlib.scrypt(
             self.digest.encode(), salt=b"afltool session", n=1 << 17, r=8, p=1, maxmem=1 << 28
         )
-        text = slow.hex()[:DIGITS]
-        return " ".join(text[i : i + 4] for i in range(0, DIGITS, 4))
+        return " ".join(re.findall("....", slow.hex()[:32]))
 
-    def check_approved(self, given: str | None, allowed: str = MASKED) -> None:
+    def check_approved(self, given: str, allowed: str = MASKED) -> None:
         """Refuse unless somebody has compared the code, and allowed a protection below masks."""
-        if given is None:
-            raise UsageError(
-                "ask for the code by telephone, from somebody whose voice you know: --approve CODE "
-                "says that you agree to all of the terms"
-            )
-        digits = "".join(c for c in given.lower() if c not in " -")
-        if len(digits) != DIGITS or not HEX.fullmatch(digits):
-            raise UsageError(f"--approve is malformed: expected {DIGITS} digits 0-9, a-f")
+        digits = re.sub("[ -]", "", given.lower())
+        if not re.fullmatch("[0-9a-f]{32}", digits):
+            raise UsageError("--approve is malformed: expected 32 digits 0-9, a-f")
         if digits != self.code.replace(" ", ""):
             raise MismatchError("--approve is the code of another session: do not go on")
         if not self.masked and allowed != self.protection:
@@ -241,9 +243,9 @@ class Agreement:
             made = cls(**body)
             same = made.text == data
         except (TypeError, LookupError, ValueError, AttributeError, RecursionError) as error:
-            raise CorruptFileError(f"the session file is damaged: {error}") from None
+            raise CorruptFileError(f"the session file is damaged: {shown(error)}") from None
         except AflError as error:
-            raise CorruptFileError(f"the session file is refused: {error}") from None
+            raise CorruptFileError(f"the session file is refused: {shown(error)}") from None
         if not same:
             raise CorruptFileError("the session file is not as afltool writes it")
         return made
@@ -255,50 +257,3 @@ class Agreement:
     def write(self, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_bytes(self.text, path)
-
-
-# ---------------------------------------------------------------- types and ranges
-
-
-def _check(what: str, value: object, good: bool, expected: str = "another value") -> None:
-    if not good:
-        raise UsageError(f"{what}: expected {expected}, found {str(value)[:200]!r}")
-
-
-def _whole(what: str, value: object, least: int, most: int) -> None:
-    good = type(value) is int and least <= value <= most
-    _check(what, value, good, f"a whole number from {least} to {most}")
-
-
-def _real(what: str, value: object, least: float, most: float) -> None:
-    good = type(value) is float and least <= value <= most
-    _check(what, value, good, f"a real number from {least:g} to {most:g}")
-
-
-def _digits(what: str, value: object, size: int) -> None:
-    good = isinstance(value, str) and len(value) == size and bool(HEX.fullmatch(value))
-    _check(what, value, good, f"{size} digits 0-9, a-f")
-
-
-def _keys(what: str, value: object, *keys: str) -> None:
-    _check(what, value, isinstance(value, Mapping) and set(value) == set(keys), ", ".join(keys))
-
-
-def _names(what: str, values: object, least: int) -> None:
-    names = values if isinstance(values, list | tuple) else [None]
-    known = {unicodedata.normalize("NFC", v) for v in names if isinstance(v, str) and v}
-    good = len(known) == len(names) >= least
-    _check(what, values, good, f"{least} or more different texts that are not empty")
-
-
-def _depth(value: object, most: int) -> None:
-    """Refuse what is nested deeply, or is no JSON, or not a finite number."""
-    good = most > 0 and (
-        value is None
-        or isinstance(value, Mapping | list | tuple | str | int)
-        or (isinstance(value, float) and math.isfinite(value))
-    )
-    _check("a term", value, good, "JSON that is nested less")
-    if isinstance(value, Mapping | list | tuple):
-        for one in value.values() if isinstance(value, Mapping) else value:
-            _depth(one, most - 1)

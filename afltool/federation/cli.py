@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ..cli._console import command, print_json, say, say_lines, tell
 from ..errors import InputError, UsageError
@@ -18,19 +15,35 @@ from ..errors import InputError, UsageError
 if TYPE_CHECKING:
     from .agreement import Agreement
 
-Url = Annotated[
-    str, typer.Argument(help="shared storage: a directory, sftp://, s3:// or webdav://")
-]
-Key = Annotated[Path, typer.Option(help="your private key, from keys new or ssh-keygen")]
-Data = Annotated[Path, typer.Option(help="feature file (.h5), or a table as import reads it")]
-Label = Annotated[str | None, typer.Option(help="column with the labels of a table")]
-Ids = Annotated[str | None, typer.Option(help="column with the row ids of a table")]
-Once = Annotated[bool, typer.Option("--once", help="do what can be done now, then exit")]
-Poll = Annotated[float, typer.Option(help="seconds between two looks at the shared storage", min=0)]
-Out = Annotated[Path, typer.Option("--out", "-o", help="directory of your part of the session")]
-Passphrase = Annotated[Path | None, typer.Option(help="file whose first line is the passphrase")]
+
+EXTRA = ("cryptography", "nacl", "bcrypt", "fsspec", "jinja2")
+INSTALL = "pip install 'afltool[session]'"
+
+
+class Group(typer.core.TyperGroup):
+    """Commands whose errors are one paragraph and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with command():
+            try:
+                return super().invoke(ctx)
+            except ModuleNotFoundError as error:
+                if error.name not in EXTRA:
+                    raise
+                raise UsageError(f"{error.name} is missing: {INSTALL}") from None
+
+
+Url = Annotated[str, Argument(help="shared storage: a directory, sftp://, s3:// or webdav://")]
+Key = Annotated[Path, Option(help="your private key, from keys new or ssh-keygen")]
+Data = Annotated[Path, Option(help="feature file (.h5), or a table as import reads it")]
+Label = Annotated[str | None, Option(help="column with the labels of a table")]
+Ids = Annotated[str | None, Option(help="column with the row ids of a table")]
+Once = Annotated[bool, Option("--once", help="do what can be done now, then exit")]
+Poll = Annotated[float, Option(help="seconds between two looks at the shared storage", min=0)]
+Out = Annotated[Path, Option("--out", "-o", help="directory of your part of the session")]
+Passphrase = Annotated[Path | None, Option(help="file whose first line is the passphrase")]
 session, keys = (
-    typer.Typer(no_args_is_help=True, help=text)
+    typer.Typer(cls=Group, no_args_is_help=True, help=text)
     for text in (
         "Set up and run a federation of sites that are apart.",
         "Create the keys of members and server.",
@@ -43,24 +56,10 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(session, name="session")
 
 
-def added(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command whose errors are one paragraph and an exit code."""
-
-    def add(function: Callable[..., None]) -> Callable[..., None]:
-        @wraps(function)
-        def run(*args: Any, **options: Any) -> None:
-            with command():
-                function(*args, **options)
-
-        return group.command(name)(run)
-
-    return add
-
-
-@added(keys, "new")
+@keys.command("new")
 def keys_new(
-    names: Annotated[list[str], typer.Argument(help="A-Z, a-z, 0-9, '.', '_' and '-'")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="directory of the keys")] = Path(),
+    names: Annotated[list[str], Argument(help="A-Z, a-z, 0-9, '.', '_' and '-'")],
+    out: Annotated[Path, Option("--out", "-o", help="directory of the keys")] = Path(),
     passphrase_file: Passphrase = None,
 ) -> None:
     """Generate a key pair per name: NAME stays private, NAME.pub goes to the others."""
@@ -70,85 +69,72 @@ def keys_new(
         say(new(name, out, _first_line(passphrase_file)))
 
 
-@added(session, "new")
+@session.command("new")
 def new(
     out: Out,
-    members: Annotated[list[Path], typer.Option(help="public keys, or a directory of them")],
-    server: Annotated[Path, typer.Option(help="public key of the server")],
-    data: Annotated[Path, typer.Option(help="rows that have the agreed features and classes")],
-    head: Annotated[str, typer.Option(help="name of a head, or a head file")] = "linear",
+    members: Annotated[list[Path], Option(help="public keys, or a directory of them")],
+    server: Annotated[Path, Option(help="public key of the server")],
+    data: Annotated[Path, Option(help="rows that have the agreed features and classes")],
+    head: Annotated[str, Option(help="name of a head, or a head file")] = "linear",
     y: Label = None,
     row_ids: Ids = None,
-    classes: Annotated[
-        Path | None, typer.Option(help="class names of a table, one per line")
+    classes: Annotated[Path | None, Option(help="class names of a table, one per line")] = None,
+    scale: Annotated[str, Option(help="none, or standard: mean 0, deviation 1")] = "none",
+    max_value: Annotated[
+        float, Option(help="largest raw feature, with --scale", min=1, max=2**30)
+    ] = 65536.0,
+    fraction_bits: Annotated[int, Option(help="of features of a table")] = 9,
+    protection: Annotated[str, Option(help="masked, or signed (server reads)")] = "masked",
+    threshold: Annotated[int | None, Option(help="members that must stay")] = None,
+    min_rows: Annotated[int, Option(help="minimum rows per member")] = 0,
+    max_rows: Annotated[int, Option(help="maximum rows per member, near the truth")] = 0,
+    evaluate: Annotated[bool, Option("--evaluate", help="count test rows at the end")] = False,
+    groups: Annotated[
+        list[str] | None, Option(help="group of test rows that is counted apart")
     ] = None,
-    scale: Annotated[str, typer.Option(help="none, or standard: mean 0, deviation 1")] = "none",
-    max_value: Annotated[float, typer.Option(help="largest raw feature, with --scale")] = 65536.0,
-    fraction_bits: Annotated[int, typer.Option(help="of features of a table")] = 9,
-    protection: Annotated[str, typer.Option(help="masked, or signed (server reads)")] = "masked",
-    threshold: Annotated[int | None, typer.Option(help="members that must stay")] = None,
-    min_rows: Annotated[int, typer.Option(help="minimum rows per member")] = 0,
-    max_rows: Annotated[int | None, typer.Option(help="maximum rows per member")] = None,
-    evaluate: Annotated[
-        bool, typer.Option("--evaluate", help="count test rows at the end")
-    ] = False,
-    min_cell: Annotated[int, typer.Option(help="minimum test rows of a class, or none")] = 10,
-    bins: Annotated[str | None, typer.Option(help="LO:HI:COUNT of the scores of test rows")] = None,
-    dp_epsilon: Annotated[float | None, typer.Option(help="noise: ε of one row")] = None,
-    dp_delta: Annotated[float | None, typer.Option(help="noise: δ of one row")] = None,
-    clip: Annotated[float | None, typer.Option(help="noise: maximum norm of a row")] = None,
-    colluding: Annotated[int, typer.Option(help="noise: members who may work together")] = 0,
+    min_cell: Annotated[int, Option(help="minimum test rows of a class or a group, or none")] = 10,
+    bins: Annotated[str | None, Option(help="LO:HI:COUNT of the scores of test rows")] = None,
+    dp_epsilon: Annotated[float | None, Option(help="noise: ε of one row")] = None,
+    dp_delta: Annotated[float | None, Option(help="noise: δ of one row")] = None,
+    clip: Annotated[float | None, Option(help="noise: maximum norm of a row")] = None,
+    colluding: Annotated[int, Option(help="noise: members who may work together")] = 0,
 ) -> None:
     """Create a session: what all sites agree on. Prints the code to read out by telephone."""
     from . import commands
 
     budget = {"epsilon": dp_epsilon, "delta": dp_delta, "clip": clip}
-    noisy = any(v is not None for v in budget.values())
-    if noisy and None in budget.values():
+    if (noisy := any(v is not None for v in budget.values())) and None in budget.values():
         raise UsageError("Noise needs --dp-epsilon, --dp-delta and --clip together")
-    if max_rows is None and not noisy:
-        raise UsageError(
-            "Pass --max-rows, near the truth: who claims more rows than it has would "
-            "outweigh the others"
-        )
     if scale not in ("none", "standard"):
         raise UsageError(f"Invalid --scale {scale!r}. Expected none or standard")
+    counted = {"groups": groups or [], "min_cell": min_cell, "bins": bins}
     agreed = commands.new(
         members,
         server,
         head,
-        commands.Table(data, y, row_ids),
+        data,
         out,
-        threshold=threshold,
-        classes=classes,
+        table={"y": y, "row_ids": row_ids, "classes": classes},
         bits=fraction_bits,
+        scale=math.ceil(math.log2(max_value)) if scale == "standard" else None,
         protection=protection,
-        scale=_power(max_value) if scale == "standard" else None,
-        evaluation={"min_cell": min_cell, "bins": bins} if evaluate else None,
-        noise={**budget, "colluding": colluding} if noisy else None,
+        threshold=threshold,
         min_rows=min_rows,
-        max_rows=max_rows or 0,
+        max_rows=max_rows,
+        evaluation=counted if evaluate else None,
+        noise={**budget, "colluding": colluding} if noisy else None,
     )
-    _show(agreed)
-    say(f"{'code':>12}  {agreed.code}")
+    _show(agreed, code=True)
 
 
-def _power(value: float) -> int:
-    if not 1 <= value < 2**30:
-        raise UsageError(f"Invalid --max-value {value}. Expected 1 to 2^30")
-    return math.ceil(math.log2(value))
-
-
-@added(session, "serve")
+@session.command("serve")
 def serve(
     url: Url,
     key: Key,
     out: Out,
     deadline: Annotated[
         float | None,
-        typer.Option(
-            help="hours after which a step goes on without late members, who do not come back"
-        ),
+        Option(help="hours after which a step goes on without late members, who do not come back"),
     ] = None,
     once: Once = False,
     poll: Poll = 5.0,
@@ -160,10 +146,11 @@ def serve(
     server = commands.serve(url, key, out, _first_line(passphrase_file))
     server.deadline = None if deadline is None else 3600 * deadline
     tell(f"session: read this code out by telephone: {server.agreed.code}")
-    _result(commands.run(server, once, poll))
+    if head := commands.run(server, once, poll):
+        say(head)
 
 
-@added(session, "join")
+@session.command("join")
 def join(
     url: Url,
     key: Key,
@@ -171,11 +158,12 @@ def join(
     out: Out,
     y: Label = None,
     row_ids: Ids = None,
-    test: Annotated[Path | None, typer.Option(help="test rows, for an evaluation")] = None,
-    approve: Annotated[str | None, typer.Option(help="the code, as you heard it")] = None,
-    allow: Annotated[str, typer.Option(help="signed: let the server read your sums")] = "masked",
+    test: Annotated[Path | None, Option(help="test rows, for an evaluation")] = None,
+    by: Annotated[str, Option(help="TABLE:COLUMN, the group of each test row")] = "",
+    approve: Annotated[str | None, Option(help="the code, as you heard it")] = None,
+    allow: Annotated[str, Option(help="signed: let the server read your sums")] = "masked",
     again: Annotated[
-        bool, typer.Option("--again", help="allow rows that were summed in another session")
+        bool, Option("--again", help="allow rows that were summed in another session")
     ] = False,
     once: Once = False,
     poll: Poll = 5.0,
@@ -190,64 +178,39 @@ def join(
 
     word = _first_line(passphrase_file)
     if approve is None and not (out / SESSION).exists():
-        _ask(url, key, word)
-    member = commands.join(
-        url,
-        key,
-        commands.Table(data, y, row_ids),
-        out,
-        approve=approve,
-        allow=allow,
-        again=again,
-        test=None if test is None else commands.Table(test, y, row_ids),
-        passphrase=word,
-    )
-    _result(commands.run(member, once, poll))
+        say_lines(commands.what_is_agreed(url, key, word))
+        raise UsageError(
+            "Nothing was sent. Ask for the code by telephone, from a person whose voice you know. "
+            "If you agree to all of this, rerun with --approve CODE"
+        )
+    table, code = {"y": y, "row_ids": row_ids}, {"approve": approve, "allow": allow}
+    member = commands.join(url, key, data, out, word, table, test, by, again=again, **code)
+    if head := commands.run(member, once, poll):
+        say(head)
 
 
-def _ask(url: str, key: Path, passphrase: bytes | None) -> None:
-    """Show what would be approved, but not the code."""
-    from . import commands, keys
-    from .place import Place
-
-    me, agreed = keys.load(key, passphrase), commands.fetch_session(Place(url))
-    _show(agreed)
-    for text in commands.newcomers(agreed, me.party):
-        say(f"{'new':>12}  {text}")
-    raise UsageError(
-        "Nothing was sent. Ask for the code by telephone, from a person whose voice you know. If "
-        "you agree to all of this, rerun with --approve CODE"
-    )
-
-
-@added(session, "status")
-def status(
-    url: Url, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
-) -> None:
+@session.command("status")
+def status(url: Url, as_json: Annotated[bool, Option("--json", help="print JSON")] = False) -> None:
     """Show which round a session is in and who is waited for."""
-    from . import commands
+    from . import commands, words
     from .place import Place
-    from .status import status as look
-    from .words import lines
 
     agreed = commands.fetch_session(place := Place(url))
-    found = look(place, agreed)
+    found = words.status(place, agreed)
     if as_json:
-        print_json({**asdict(found), "agreed": dict(lines(agreed))})
+        print_json({**found, "agreed": words.lines(agreed)})
     else:
         _show(agreed)
-        say(found)
+        say(found["text"])
 
 
-@added(session, "leave")
+@session.command("leave")
 def leave(
-    before: Annotated[Path, typer.Argument(help="directory of the session that is left")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="the consent, or the next session")],
-    without: Annotated[list[str] | None, typer.Option(help="who leaves")] = None,
-    consent: Annotated[list[Path] | None, typer.Option(help="consent of a leaver")] = None,
-    key: Annotated[
-        Path | None, typer.Option(help="your key, if you are the one who leaves")
-    ] = None,
+    before: Annotated[Path, Argument(help="directory of the session that is left")],
+    out: Annotated[Path, Option("--out", "-o", help="the consent, or the next session")],
+    without: Annotated[list[str] | None, Option(help="who leaves")] = None,
+    consent: Annotated[list[Path] | None, Option(help="consent of a leaver")] = None,
+    key: Annotated[Path | None, Option(help="your key, if you are the one who leaves")] = None,
     passphrase_file: Passphrase = None,
 ) -> None:
     """Leave a session (--key), or create the next one without members who left (--without)."""
@@ -257,45 +220,35 @@ def leave(
         raise UsageError("Pass --key to sign that you leave, or --without for the next session")
     if key is not None:
         say(commands.consent(before, key, out, _first_line(passphrase_file)))
-        return
-    agreed = commands.leave(before, without or [], consent or [], out)
-    _show(agreed)
-    say(f"{'code':>12}  {agreed.code}")
+    else:
+        _show(commands.leave(before, without or [], consent or [], out), code=True)
 
 
-@added(session, "report")
+@session.command("report")
 def report(
-    folder: Annotated[Path, typer.Argument(help="your directory of a session that is over")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="write an .html page")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="overwrite the page")] = False,
+    folder: Annotated[Path, Argument(help="your directory of a session that is over")],
+    out: Annotated[Path | None, Option("--out", "-o", help="write an .html page")] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="overwrite the page")] = False,
 ) -> None:
     """Print the costs and results of a session as JSON, or write its page."""
-    from ..files.schema import SUMMARY
-    from .report import page
+    from .report import page, read_summary
 
-    if out is not None:
-        say(page(folder, out, overwrite))
-    elif (path := folder / SUMMARY).is_file():
-        print_json(json.loads(path.read_bytes()))
+    if out is None:
+        print_json(read_summary(folder))
     else:
-        raise InputError(f"{folder} holds no session that is over: it has no {SUMMARY}")
+        say(page(folder, out, overwrite))
 
 
-def _result(head: Path | None) -> None:
-    if head is not None:
-        say(head)
-
-
-def _show(agreed: Agreement) -> None:
+def _show(agreed: Agreement, code: bool = False) -> None:
     from .words import in_words
 
     say_lines(f"{in_words(agreed)}\n")
+    if code:
+        say(f"{'code':>12}  {agreed.code}")
 
 
 def _first_line(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
     try:
-        return path.read_bytes().splitlines()[0]
+        return path.read_bytes().splitlines()[0] if path else None
     except (OSError, IndexError):
         raise InputError(f"{path} has no passphrase in its first line") from None

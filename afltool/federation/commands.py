@@ -5,76 +5,40 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import numpy as np
 
 from ..errors import InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import write_bytes
 from ..files.hdf5 import recipe
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY
-from ..heads import make_head
-from ..heads.base import Head
 from ..inputs import read_json
 from ..options.features import ImportOptions
 from ..progress import log, stop_point
 from ..stages.imports import import_embeddings
-from ..values.arrays import F64
 from ..values.parsed import usual_bins
 from ..values.statistics import Context
-from ..values.text import difference, json_text
+from ..values.text import json_text
 from . import keys
 from .agreement import LARGEST, MASKED, Agreement, Consent, usual_threshold
 from .compute import described
-from .keys import Party
 from .ledger import Ledger
 from .member import Member
 from .place import Place
-from .report import note_costs, summarize
+from .report import known_costs, note_costs, summarize
 from .rows import SiteRows
 from .server import Server
 from .session import SESSION, Replica
-from .words import lines
+from .words import in_words, lines
 
+NO_OPTIONS: Mapping[str, Any] = {}  # of a table, as `afltool import` has them: y, row_ids, classes
 MANY = 32  # members, above which every member loads more than is sensible
 SOLVED, SCALING = "head.h5", "scaling.h5"
-REMIND = 3600.0  # seconds after which it is said again what is waited for
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of a site: a feature file (.h5), or a table as `afltool import` takes it."""
-
-    path: Path
-    y: str | None = None
-    row_ids: str | None = None
-
-    def file(
-        self, out: Path, space: Mapping[str, Any], classes: Sequence[str] | Path | None, raw: bool
-    ) -> Path:
-        """A feature file of them: itself, or made here; ``raw``: of real numbers."""
-        if self.path.suffix == ".h5":
-            return self.path
-        how = {"dtype": "float32"} if raw else {"fraction_bits": space["fraction_bits"]}
-        names = tuple(classes) if isinstance(classes, Sequence) else classes
-        options = ImportOptions(
-            y=self.y, row_ids=self.row_ids, classes=names, backbone=space["backbone"], **how
-        )
-        return import_embeddings(self.path, out, options)
-
-    def context(self, scaled: bool, bits: int, classes: Path | None) -> Context:
-        """Space and classes of a session that sums such rows."""
-        space = {"backbone": ImportOptions().backbone, "fraction_bits": bits}
-        with TemporaryDirectory() as folder:
-            found = rows_of(self.file(Path(folder) / "rows.h5", space, classes, scaled))
-        units = {"dtype": "int16", "fraction_bits": bits} if scaled else {}
-        return replace(found, space={**found.space, **units})
 
 
 # ---------------------------------------------------------------- what is agreed
@@ -84,58 +48,58 @@ def new(
     members: Sequence[Path],
     server: Path,
     head: str,
-    data: Table,
+    data: Path,
     out: Path,
     *,
-    threshold: int | None = None,
-    classes: Path | None = None,
+    table: Mapping[str, Any] = NO_OPTIONS,
     bits: int = 9,
+    threshold: int | None = None,
+    scale: int | None = None,
     evaluation: Mapping[str, Any] | None = None,
     **terms: Any,
 ) -> Agreement:
-    """Write what is agreed into the folder ``out``; the other terms are those of `Agreement`."""
+    """Write what is agreed into the folder ``out``; the other terms are those of `Agreement`.
+
+    ``data``: rows of the features and classes, with ``bits`` fraction bits if it is a table.
+    """
     files = [f for p in members for f in (sorted(p.glob("*.pub")) if p.is_dir() else [p])]
     people = sorted({keys.load_public(f) for f in files} - {boss := keys.load_public(server)})
-    rows = data.context(terms.get("scale") is not None, bits, classes)
-    first, _ = head_from(head)
-    first = first.bind(rows.space["dim"], len(rows.classes))
+    with TemporaryDirectory() as at:
+        rows = rows_of(features(data, Path(at) / "rows.h5", scale, bits, table))
+    units = {} if scale is None else {"dtype": "int16", "fraction_bits": bits}
+    first = head_from(head)[0].bind(rows.space["dim"], len(rows.classes))
+    if evaluation is not None:
+        bins = evaluation.get("bins") or usual_bins(first.log_probabilities)
+        evaluation = {"groups": [], **evaluation, "bins": bins}
     agreed = Agreement(
         members=tuple(people),
         server=boss,
         head=described(first),
-        space=dict(rows.space),
+        space={**rows.space, **units},
         classes=tuple(rows.classes),
-        evaluation=_evaluation(evaluation, first),
         threshold=usual_threshold(len(people)) if threshold is None else threshold,
+        scale=scale,
+        evaluation=evaluation,
         **terms,
     )
-    list(lines(agreed))  # noise that cannot be, and the like
+    lines(agreed)  # refuses noise that cannot be, and the like
     return _written(agreed, out)
 
 
-def _evaluation(given: Mapping[str, Any] | None, head: Head) -> dict[str, Any] | None:
-    if given is None:
-        return None
-    return {"groups": [], **given, "bins": given.get("bins") or usual_bins(head.log_probabilities)}
+def features(path: Path, out: Path, scale: int | None, bits: int, table: Mapping[str, Any]) -> Path:
+    """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
+    if path.suffix == ".h5":
+        return path
+    form = {"fraction_bits": bits} if scale is None else {"dtype": "float32"}  # raw ones
+    return import_embeddings(path, out, ImportOptions(**form, **table))
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:
-    path = out / SESSION
-    if path.exists() and path.read_bytes() != agreed.text:
-        raise UsageError(f"{out} holds a session already. Choose another -o")
-    agreed.write(path)
-    warn_of_many(agreed)
+    agreed.write(out / SESSION)
+    if len(agreed.members) > MANY:
+        text = "session: each member loads what all send: above %d members let some add up first"
+        log.warning(text, MANY)
     return agreed
-
-
-def warn_of_many(agreed: Agreement) -> None:
-    if (n := len(agreed.members)) > MANY:
-        log.warning(
-            "session: each of %d members loads what all have sent, in every round: above "
-            "%d members let some add up together first",
-            n,
-            MANY,
-        )
 
 
 def read_session(folder: Path) -> Agreement:
@@ -164,6 +128,7 @@ def state() -> Path:
 
 
 def _met() -> dict[str, str]:
+    """Names of parties by their keys."""
     path = state() / "people.json"
     met = read_json(path, "whom this site has met") if path.exists() else {}
     if not isinstance(met, dict) or not all(isinstance(name, str) for name in met.values()):
@@ -171,14 +136,15 @@ def _met() -> dict[str, str]:
     return met
 
 
-def newcomers(agreed: Agreement, me: Party) -> list[str]:
-    """Who is new to this site, and whose key is another one than before."""
-    met, found = _met(), []
+def what_is_agreed(url: str, key: Path, passphrase: bytes | None = None) -> str:
+    """What would be approved, in words, but not the code; and who is new, or has another key."""
+    me, agreed, met = keys.load(key, passphrase), fetch_session(Place(url)), _met()
+    text = f"{in_words(agreed)}\n"
     for name, person in agreed.people.items():
-        if person != me and met.get(person.key) != name:
+        if person != me.party and met.get(person.key) != name:
             other = "has ANOTHER KEY than before" if name in met.values() else "is new here"
-            found.append(f"{name} {other}")
-    return found
+            text += f"{'new':>12}  {name} {other}\n"
+    return text
 
 
 def _meet(agreed: Agreement) -> None:
@@ -198,14 +164,16 @@ def serve(url: str, key: Path, folder: Path, passphrase: bytes | None = None) ->
 def join(
     url: str,
     key: Path,
-    data: Table,
+    data: Path,
     folder: Path,
-    *,
-    test: Table | None = None,
-    approve: str | None = None,
-    allow: str = MASKED,
-    again: bool = False,
     passphrase: bytes | None = None,
+    table: Mapping[str, Any] = NO_OPTIONS,
+    test: Path | None = None,
+    by: str = "",
+    *,
+    approve: str | None = None,
+    allow: str | None = None,
+    again: bool = False,
 ) -> Member:
     """A member of the session at ``url``; refused until somebody has compared its code."""
     me, place, own = keys.load(key, passphrase), _place(url, folder), folder / SESSION
@@ -215,51 +183,41 @@ def join(
     if me.party not in agreed.members:
         raise MismatchError(f"{key} is the key of no member of the session at {place.url}")
     if approve is not None or not own.exists():
-        agreed.check_approved(approve, allow)
-        warn_of_many(agreed)
+        agreed.check_approved(approve or "", allow or MASKED)
     if test and not agreed.evaluation:
         raise UsageError("--test is for a session with an evaluation. Leave it out")
     if agreed.evaluation and not test:
         log.warning("session: this site counts no test rows: pass --test FILE if it has some")
-    files = [
-        table.file(folder / f"{name}.h5", agreed.space, agreed.classes, agreed.scale is not None)
-        for name, table in (("data", data), ("test", test))
-        if table
-    ]
-    for path in files:
-        _check_space(agreed, path)
-    rows = SiteRows.of_files(agreed, *files)
+    groups = agreed.evaluation["groups"] if agreed.evaluation and test else []
+    if bool(groups) != bool(by):
+        raise UsageError(
+            f"--by TABLE:COLUMN is for the groups of test rows; agreed: {groups or 'none'}"
+        )
+    table = {**table, "backbone": agreed.space["backbone"], "classes": agreed.classes}
+    form = agreed.scale, agreed.space["fraction_bits"], table
+    tested = test and features(test, folder / "test.h5", *form)
+    rows = SiteRows.of_files(agreed, features(data, folder / "data.h5", *form), tested, by)
     if agreed.evaluation:
         rows.check_cells(agreed)  # at once, and not after the head is solved
     member = Member(place, folder, agreed, me, rows, Ledger(state() / "ledger", again))
     _meet(agreed)
-    agreed.write(own)
+    if not own.exists():
+        _written(agreed, folder)
     return member
-
-
-def _check_space(agreed: Agreement, path: Path) -> None:
-    """Refuse other features, of which the session may scale the numbers."""
-    units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
-    ours, theirs = (
-        {k: v for k, v in space.items() if k not in units}
-        for space in (agreed.space, rows_of(path).space)
-    )
-    if where := difference(ours, theirs, "agreed", f"in {path}"):
-        raise MismatchError(f"the rows of {path} are not those of the session: {where}")
 
 
 def _place(url: str, folder: Path) -> Place:
     if "://" not in url and Path(url).resolve() == folder.resolve():
         raise UsageError(f"{url} is the place that all reach, so it cannot be your folder -o, too")
-    return Place(url)
+    return known_costs(Place(url), folder)
 
 
-def run(party: Replica, once: bool = False, poll: float = 5.0) -> Path | None:
+def run(party: Server | Member, once: bool = False, poll: float = 5.0) -> Path | None:
     """Turns until the session is over, or one; returns the head's file, None where it goes on.
 
     A place that was reached once may be away for any time.
     """
-    said, when, reached = "", 0.0, False
+    said, reached = "", False
     while True:
         stop_point()
         try:
@@ -268,13 +226,11 @@ def run(party: Replica, once: bool = False, poll: float = 5.0) -> Path | None:
             if once or not reached:
                 raise
             waits = f"the place ({error})"
-        if isinstance(party.place, Place):
-            note_costs(party.place, party.folder)
+        note_costs(party)
         if not waits:
             return finish(party)
-        if waits != said or time.monotonic() - when >= REMIND:
-            log.info("session: waiting for %s", waits)
-            said, when = waits, time.monotonic()
+        if waits != said:
+            log.info("session: waiting for %s", said := waits)
         if once:
             return None
         end = time.monotonic() + poll
@@ -290,25 +246,13 @@ def finish(party: Replica) -> Path:
         return folder / SOLVED
     made_by = recipe("session", {"round": number - 1}, {"of": agreed.digest})
     context = Context(dict(agreed.space), agreed.classes)
-    if (scale := party.scale()) and scale.found:
-        digest = _save_scaling(folder / SCALING, *scale.found, context, made_by)
-        context = replace(context, space={**context.space, "scaling": digest})
+    if scale := party.scale():  # its file is for `afltool import --scale`
+        raw = {**context.space, "dtype": "float32", "fraction_bits": None}
+        save_head(folder / SCALING, scale, made_by, replace(context, space=raw))
+        context = replace(context, space={**context.space, "scaling": scale.digest()})
     path = save_head(folder / SOLVED, party.head(number), made_by, context)
     summarize(party)
     return path
-
-
-def _save_scaling(
-    path: Path, mean: F64, deviation: F64, context: Context, made_by: Mapping[str, Any]
-) -> str:
-    """A file for `afltool import --scale`; returns its digest."""
-    none = np.zeros(len(mean))
-    arrays = {"centre": mean, "spread": deviation, "mean": mean, "constant": none, "missing": none}
-    first = make_head("scaling", {"method": "standard"}).bind(len(mean), len(context.classes))
-    head = first.restore(None, arrays)
-    space = {**context.space, "dtype": "float32", "fraction_bits": None}
-    save_head(path, head, made_by, replace(context, space=space))
-    return head.digest()
 
 
 # ---------------------------------------------------------------- members who leave
@@ -320,7 +264,7 @@ def consent(before: Path, key: Path, out: Path, passphrase: bytes | None = None)
     if me.party not in agreed.members:
         raise MismatchError(f"{key} is the key of no member of {before}")
     signed = Consent.sign(agreed.digest, me)
-    return write_bytes(json_text(vars(signed)).encode(), out, overwrite=False)
+    return write_bytes(json_text(asdict(signed)).encode(), out, overwrite=False)
 
 
 def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: Path) -> Agreement:
@@ -328,7 +272,7 @@ def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: P
     old = read_session(before)
     if unknown := sorted(set(without) - {p.name for p in old.members}):
         raise UsageError(f"no members of {before}: {', '.join(unknown)}")
-    signed = tuple(sorted(_consent(path) for path in consents))
+    signed = {_consent(path) for path in consents}
     given = {c.name for c in signed if c.session == old.digest}
     if missing := sorted(set(without) - given):
         raise UsageError(
@@ -351,5 +295,5 @@ def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: P
 def _consent(path: Path) -> Consent:
     try:
         return Consent(**read_json(path, "a consent"))
-    except TypeError:
-        raise InputError(f"{path} is no consent of a member that leaves") from None
+    except (TypeError, UsageError) as error:
+        raise InputError(f"{path} is no consent of a member that leaves: {error}") from None

@@ -1,10 +1,4 @@
-"""The only module here that computes statistics and heads: what the core's functions give.
-
-statistics_of(rows, head)     what a site sums
-solved(head, total)           the next head
-first_head, evaluation_of     of an agreement
-is_same                       whether another machine has solved the same
-"""
+"""The only module here that computes statistics and heads: what the core's functions give."""
 
 from __future__ import annotations
 
@@ -47,7 +41,7 @@ def described(head: Head) -> dict[str, Any]:
 
 def evaluation_of(agreed: Agreement, head: Head) -> Head:
     """The round that counts test rows with a solved head."""
-    o = agreed.evaluation or {}
+    o: Mapping[str, Any] = agreed.evaluation or {}
     return Evaluation.of([head], o["bins"], tuple(o["groups"]), o["min_cell"])
 
 

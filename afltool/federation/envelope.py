@@ -10,10 +10,10 @@ so that the sender's key does not open it later.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
@@ -25,23 +25,11 @@ from .keys import Keys, Party, cipher_between, derive
 
 DOMAIN = b"afltool federation 1\n"  # no other program signs texts with this beginning
 KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head", "done")
-HEADER, OVERHEAD = 1024, 1024 + 64 + 32 + 12 + 16  # most bytes beside the payload
+OVERHEAD = 1024 + 64 + 32 + 12 + 16  # most bytes beside the payload: header, signature, key …
 
 
 def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def parsed(data: bytes) -> Any:
-    """JSON as `canonical` writes it; `ValueError` for anything else."""
-    try:
-        value = json.loads(data)
-        same = canonical(value) == data
-    except (ValueError, RecursionError, UnicodeError):
-        same = False
-    if not same:
-        raise ValueError("not canonical JSON")
-    return value
 
 
 def name_of(kind: str, number: int, sender: str) -> str:
@@ -66,16 +54,15 @@ class Box:
 
     def seal(self, kind: str, number: int, payload: bytes, to: bytes = b"") -> bytes:
         """``to``: the X25519 public key of its only reader; else it is for all of the session."""
-        sender, own, nonce = self.me.name, b"", secrets.token_bytes(12)
-        cipher = self._group_cipher(kind, number, sender)
+        assert kind in KINDS
+        about = self.session, kind, number, self.me.name
+        own, nonce, cipher = b"", secrets.token_bytes(12), self._group_cipher(*about)
         if to:
             once = X25519PrivateKey.generate()
             own = once.public_key().public_bytes_raw()
-            cipher = cipher_between(once, to, self.session, kind, number, sender, own.hex())
+            cipher = cipher_between(once, to, *about, own.hex())
         body = own + nonce + cipher.encrypt(nonce, payload, None)
-        header = self._header(kind, number, sender, hashlib.sha256(body).hexdigest())
-        assert kind in KINDS
-        assert len(header) < HEADER
+        header = self._header(kind, number, self.me.name, sha256(body).hexdigest())
         return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
 
     def open(
@@ -86,39 +73,33 @@ class Box:
         data: bytes,
         mine: X25519PrivateKey | None = None,
     ) -> Envelope:
-        """The payload; `CorruptFileError`, with the sender's name, of all that is not this
-        message and whole. ``mine``: the key of its only reader."""
-        where = f"the {kind} of {sender.name!r} in round {number}"
-        header, _, rest = data.partition(b"\n")
-        body = rest[64:]
-        if not sender.has_signed(rest[:64], DOMAIN + header):
-            raise CorruptFileError(f"{where} is not signed by {sender.name!r}")
-        sha = hashlib.sha256(body).hexdigest()
-        if header != self._header(kind, number, sender.name, sha):
-            raise CorruptFileError(f"{where} is another message, or was altered on its way")
+        """The payload; `CorruptFileError` of all that is not this message and whole. ``mine``: the
+        key of its only reader."""
+        about, body = (
+            (self.session, kind, number, sender.name),
+            self.body(kind, number, sender, data),
+        )
         try:
-            cipher = self._group_cipher(kind, number, sender.name)
+            cipher = self._group_cipher(*about)
             if mine is not None:
                 own, body = body[:32], body[32:]
-                about = self.session, kind, number, sender.name, own.hex()
-                cipher = cipher_between(mine, own, *about)
+                cipher = cipher_between(mine, own, *about, own.hex())
             payload = cipher.decrypt(body[:12], body[12:], None)
         except (InvalidTag, ValueError, AflError):
-            raise CorruptFileError(f"{where} is encrypted with another key") from None
-        return Envelope(hashlib.sha256(data).hexdigest(), payload)
+            raise CorruptFileError("it is encrypted with another key") from None
+        return Envelope(sha256(data).hexdigest(), payload)
 
-    def is_mine(self, kind: str, number: int, data: bytes) -> bool:
-        """Whether the beginning of a file is that of this message, signed by me."""
+    def body(self, kind: str, number: int, sender: Party, data: bytes) -> bytes:
+        """What the sender has signed, still encrypted."""
         header, _, rest = data.partition(b"\n")
-        try:
-            sha = str(json.loads(header)[4])
-        except (ValueError, TypeError, LookupError, RecursionError):
-            return False
-        same = header == self._header(kind, number, self.me.name, sha)
-        return same and self.me.party.has_signed(rest[:64], DOMAIN + header)
+        if not sender.has_signed(rest[:64], DOMAIN + header):
+            raise CorruptFileError(f"it is not signed by {sender.name!r}")
+        if header != self._header(kind, number, sender.name, sha256(rest[64:]).hexdigest()):
+            raise CorruptFileError("it is another message, or was altered on its way")
+        return rest[64:]
 
     def _header(self, kind: str, number: int, sender: str, sha: str) -> bytes:
         return canonical([self.session, kind, number, sender, sha])
 
-    def _group_cipher(self, kind: str, number: int, sender: str) -> AESGCM:
-        return AESGCM(derive(self.group, self.session, "message", kind, number, sender))
+    def _group_cipher(self, *about: object) -> AESGCM:
+        return AESGCM(derive(self.group, *about))

@@ -23,12 +23,13 @@ from nacl.signing import SigningKey, VerifyKey
 
 from .. import machine
 from ..errors import CorruptFileError, InputError, UsageError
-from ..files.atomic import write_bytes
+from ..files.atomic import write_bytes, write_once
+from ..inputs import read_text
 from ..values.names import DEVICES
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
 KEY = re.compile(r"[0-9a-f]{64}")
-RAW = form.Encoding.Raw, form.PublicFormat.Raw
+PUBLIC = "the key 'ssh-ed25519 … NAME'"
 
 
 @dataclass(frozen=True, order=True)
@@ -49,11 +50,8 @@ class Party:
 
     @staticmethod
     def check_name(name: object) -> None:
-        if (
-            not isinstance(name, str)
-            or not NAME.fullmatch(name)
-            or re.fullmatch(DEVICES, name, re.I)
-        ):
+        good = isinstance(name, str) and NAME.fullmatch(name)
+        if not good or re.fullmatch(DEVICES, str(name), re.I):
             raise UsageError(
                 f"{name!r} is no name of a party: up to 64 of A-Z, a-z, 0-9, '.', '_', '-', not "
                 "ending in a dot, and no device of Windows"
@@ -98,21 +96,14 @@ def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
     lock = form.BestAvailableEncryption(passphrase) if passphrase else form.NoEncryption()
     data = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, lock)
     line = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(data)
-        write_bytes(line + f" {name}\n".encode(), path.with_name(f"{name}.pub"))
-    except FileExistsError:
-        raise UsageError(f"{path} exists: a key is never overwritten") from None
-    except OSError as error:
-        raise InputError(f"cannot write the key {path}: {error.strerror}") from None
-    return path.with_name(f"{name}.pub")
+    if os.path.lexists(path) or write_once(path, data) != data:
+        raise UsageError(f"{path} exists: a key is never overwritten")
+    return write_bytes(line + f" {name}\n".encode(), path.with_name(f"{name}.pub"))
 
 
 def load(path: Path, passphrase: bytes | None = None) -> Keys:
     """A private key; its name is that of the public file beside it."""
-    data = _read(path)
+    data = read_text(path, "the key").encode()
     if not machine.WINDOWS and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise InputError(f"others can read the private key {path}: chmod 600 {path}")
     try:
@@ -128,22 +119,14 @@ def load(path: Path, passphrase: bytes | None = None) -> Keys:
 
 
 def load_public(path: Path) -> Party:
-    words = _read(path).decode(errors="replace").strip().split(" ", 2)
+    words = read_text(path, PUBLIC).strip().split(" ", 2)
     try:
         key = form.load_ssh_public_key(" ".join(words[:2]).encode())
         if not isinstance(key, Ed25519PublicKey) or len(words) != 3:
             raise ValueError
     except ValueError:
-        raise CorruptFileError(f"{path}: expected 'ssh-ed25519 … NAME'") from None
-    return Party(words[2], key.public_bytes(*RAW).hex())
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(1 << 16)
-    except OSError as error:
-        raise InputError(f"cannot read the key {path}: {error.strerror}") from None
+        raise CorruptFileError(f"{path}: expected {PUBLIC}") from None
+    return Party(words[2], key.public_bytes_raw().hex())
 
 
 # ---------------------------------------------------------------- secrets
@@ -155,10 +138,6 @@ def exchange(mine: X25519PrivateKey, theirs: bytes) -> bytes:
         return mine.exchange(X25519PublicKey.from_public_bytes(theirs))
     except ValueError:
         raise CorruptFileError("an X25519 key would make every secret 0") from None
-
-
-def check_public(theirs: bytes) -> None:
-    exchange(X25519PrivateKey.generate(), theirs)
 
 
 def derive(secret: bytes, *purpose: object) -> bytes:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .. import cores
 from ..errors import AflError, CorruptFileError
 from .agreement import Agreement
-from .keys import Keys, Party, check_public, cipher_between, derive, exchange
+from .keys import Keys, cipher_between, derive, exchange
 
 Words = NDArray[np.uint64]
 PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
@@ -56,125 +56,110 @@ def join(shares: Mapping[int, bytes]) -> bytes:
 
 # ---------------------------------------------------------------- a member's offer of a round
 
-# An offer is S_u, a commitment to b_u, the public part of the key of its boxes; then for each
-# member, in their order, the hashes of its two shares and a box with both.
-FIRST, HASHES, BOX = 96, 64, 2 * SHARE + 16
+FIRST, HASHES, BOX = 96, 64, 2 * SHARE + 16  # bytes of the parts of an `Offer`
+
+
+def offered(agreed: Agreement, number: int, giver: str, drawn: bytes) -> bytes:
+    """An `Offer` of s_u and b_u, 32 bytes each; the key of its boxes is forgotten."""
+    about, once = _about(agreed, number, giver), X25519PrivateKey.generate()
+    pairs, own = drawn[:32], drawn[32:]
+    parts = [public_of(pairs), _hash(about, "", own), once.public_key().public_bytes_raw()]
+    shares = (split(secret, agreed.threshold, agreed.places.values()) for secret in (pairs, own))
+    for holder, pair, one in zip(agreed.members, *shares, strict=True):
+        cipher = cipher_between(once, holder.agreeing, about, holder.key)
+        box = cipher.encrypt(bytes(12), pair + one, None)  # the key is used once
+        parts += [_hash(about, PAIRS, pair), _hash(about, OWN, one), box]
+    return b"".join(parts)
 
 
 @dataclass(frozen=True)
-class Secrets:
-    """What a member draws for one round."""
+class Offer:
+    """What a member offers for a round; refused where it would stop those who use it.
 
-    pairs: bytes  # X25519 private key of the pairwise masks
-    own: bytes  # key of its own mask
+    ``data`` is S_u, a commitment to b_u, and the public part of the key of its boxes; then for each
+    member, in their order, the hashes of its two shares and a box with both.
+    """
 
-    @classmethod
-    def draw(cls) -> Secrets:
-        return cls(secrets.token_bytes(32), secrets.token_bytes(32))
+    agreed: Agreement
+    number: int
+    giver: str
+    data: bytes
 
-    def offer(self, agreed: Agreement, me: Keys, number: int) -> bytes:
-        """Both secrets in shares; the key of the boxes is forgotten, so it opens none later."""
-        places = range(1, len(agreed.members) + 1)
-        once = X25519PrivateKey.generate()
-        sender = once.public_key().public_bytes_raw()
-        parts = [public_of(self.pairs), _hash(agreed, number, me.name, "", self.own), sender]
-        both = (split(s, agreed.threshold, places) for s in (self.pairs, self.own))
-        for holder, pairs, own in zip(agreed.members, *both, strict=True):
-            cipher = cipher_between(once, holder.agreeing, *_about(agreed, number, me.name, holder))
-            for kind, share in ((PAIRS, pairs), (OWN, own)):
-                parts.append(_hash(agreed, number, me.name, kind, share))
-            parts.append(cipher.encrypt(bytes(12), pairs + own, None))  # the key is used once
-        return b"".join(parts)
+    def __post_init__(self) -> None:
+        if len(self.data) != offer_size(self.agreed):
+            raise CorruptFileError("an offer of another length")
+        for key in (self.public, self.data[64:FIRST]):
+            exchange(X25519PrivateKey.generate(), key)
+
+    @property
+    def public(self) -> bytes:
+        return self.data[:32]
+
+    @property
+    def about(self) -> str:
+        return _about(self.agreed, self.number, self.giver)
+
+    def part(self, holder: str) -> tuple[dict[str, bytes], bytes]:
+        """The hashes of a member's two shares, and its box."""
+        part = self.data[FIRST + (HASHES + BOX) * (self.agreed.places[holder] - 1) :]
+        return {PAIRS: part[:32], OWN: part[32:HASHES]}, part[HASHES : HASHES + BOX]
+
+    def held(self, me: Keys) -> dict[str, bytes]:
+        """My shares of both secrets; of a box that is rubbish some that nobody takes."""
+        try:
+            cipher = cipher_between(me.agreeing, self.data[64:FIRST], self.about, me.party.key)
+            text = cipher.decrypt(bytes(12), self.part(me.name)[1], None)
+        except (InvalidTag, AflError):
+            text = bytes(2 * SHARE)
+        return {PAIRS: text[:SHARE], OWN: text[SHARE:]}
+
+    def opened(self, kind: str, answers: Mapping[str, bytes]) -> tuple[bytes | None, list[str]]:
+        """A secret, if t of the answers are its shares, as their hashes say; and whose are not."""
+        hashes = {name: self.part(name)[0][kind] for name in answers}
+        right = [n for n, share in answers.items() if _hash(self.about, kind, share) == hashes[n]]
+        wrong = sorted(answers.keys() - set(right))
+        if len(right) < self.agreed.threshold:
+            return None, wrong
+        some = right[: self.agreed.threshold]
+        secret = join({self.agreed.places[name]: answers[name] for name in some})
+        known = {PAIRS: public_of(secret), OWN: _hash(self.about, "", secret)}[kind]
+        if known != {PAIRS: self.public, OWN: self.data[32:64]}[kind]:
+            raise CorruptFileError(
+                f"{self.giver!r} broke the rules in round {self.number}: its shares do not make "
+                "what it has offered, so nobody can open the sum"
+            )
+        return secret, wrong
 
 
 def offer_size(agreed: Agreement) -> int:
     return FIRST + (HASHES + BOX) * len(agreed.members) if agreed.masked else 0
 
 
-def check_offer(agreed: Agreement, offer: bytes) -> None:
-    """Refuse an offer that would stop those who use it."""
-    if len(offer) != offer_size(agreed):
-        raise CorruptFileError("an offer of another length")
-    if agreed.masked:
-        check_public(offer[:32])
-        check_public(offer[64:FIRST])
-
-
 def public_of(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def _hash(agreed: Agreement, number: int, giver: str, kind: str, share: bytes) -> bytes:
-    return hashlib.sha256(f"{agreed.digest} {number} {giver} {kind}\0".encode() + share).digest()
+def _about(agreed: Agreement, number: int, giver: str) -> str:
+    return f"{agreed.digest} {number} {giver}"
 
 
-def _about(agreed: Agreement, number: int, giver: str, holder: Party) -> tuple[object, ...]:
-    return agreed.digest, "share", number, giver, holder.key
-
-
-def _part(agreed: Agreement, offer: bytes, holder: str) -> tuple[dict[str, bytes], bytes]:
-    """The hashes of a member's two shares, and its box."""
-    at = FIRST + (HASHES + BOX) * (agreed.places[holder] - 1)
-    hashes = {PAIRS: offer[at : at + 32], OWN: offer[at + 32 : at + HASHES]}
-    return hashes, offer[at + HASHES : at + HASHES + BOX]
-
-
-def held(agreed: Agreement, me: Keys, giver: str, number: int, offer: bytes) -> dict[str, bytes]:
-    """My shares of a member's two secrets; of a box that is rubbish some that nobody takes."""
-    about, box = _about(agreed, number, giver, me.party), _part(agreed, offer, me.name)[1]
-    try:
-        text = cipher_between(me.agreeing, offer[64:FIRST], *about).decrypt(bytes(12), box, None)
-    except (InvalidTag, AflError):
-        text = bytes(2 * SHARE)
-    return {PAIRS: text[:SHARE], OWN: text[SHARE:]}
-
-
-def right_shares(
-    agreed: Agreement,
-    number: int,
-    giver: str,
-    kind: str,
-    offer: bytes,
-    answers: Mapping[str, bytes],
-) -> dict[str, bytes]:
-    """Those of the answers, by name, that are the shares whose hashes are in the offer."""
-    hashes = {name: _part(agreed, offer, name)[0][kind] for name in answers}
-    return {
-        name: share
-        for name, share in answers.items()
-        if _hash(agreed, number, giver, kind, share) == hashes[name]
-    }
-
-
-def opened(
-    agreed: Agreement, number: int, giver: str, kind: str, offer: bytes, shares: Mapping[str, bytes]
-) -> bytes:
-    """A secret from t or more right shares of it, compared with the offer."""
-    some = {agreed.places[n]: s for n, s in list(shares.items())[: agreed.threshold]}
-    secret = join(some)
-    known = _hash(agreed, number, giver, "", secret) if kind == OWN else public_of(secret)
-    same = known == (offer[32:64] if kind == OWN else offer[:32])
-    if not same:
-        raise CorruptFileError(
-            f"{giver!r} broke the rules in round {number}: its shares do not make what it has "
-            "offered, so nobody can open the sum"
-        )
-    return secret
+def _hash(about: str, kind: str, share: bytes) -> bytes:
+    return hashlib.sha256(f"{about} {kind}\0".encode() + share).digest()
 
 
 # ---------------------------------------------------------------- masks
 
 
-def mask(x: Words, me: str, drawn: Secrets, offers: Mapping[str, bytes], salt: str) -> None:
+def mask(x: Words, me: str, drawn: bytes, offers: Mapping[str, Offer], salt: str) -> None:
     """Add the masks of ``me`` in place; ``offers``: of all members of the round."""
-    streams = [(derive(drawn.own, salt, OWN, me), False)]
-    streams += [(k, me > other) for other, k in _pairs(drawn.pairs, me, offers, salt, offers)]
+    streams = [(derive(drawn[32:], salt, OWN, me), False)]
+    streams += _pairs(drawn[:32], me, offers, salt, offers)
     add_streams(streams, x)
 
 
 def unmask(
     total: Words,
-    offers: Mapping[str, bytes],
+    offers: Mapping[str, Offer],
     stayed: Collection[str],
     found: Mapping[str, bytes],
     salt: str,
@@ -185,16 +170,17 @@ def unmask(
         if name in stayed:
             streams.append((derive(secret, salt, OWN, name), True))
         else:  # what each who stayed has added for it
-            streams += [(k, name > o) for o, k in _pairs(secret, name, offers, salt, stayed)]
+            streams += _pairs(secret, name, offers, salt, stayed)
     add_streams(streams, total)
 
 
 def _pairs(
-    secret: bytes, me: str, offers: Mapping[str, bytes], salt: str, others: Collection[str]
-) -> list[tuple[str, bytes]]:
+    secret: bytes, me: str, offers: Mapping[str, Offer], salt: str, others: Collection[str]
+) -> list[tuple[bytes, bool]]:
+    """The streams that ``me`` adds; those that others add for it are of the other sign."""
     mine = X25519PrivateKey.from_private_bytes(secret)
     return [
-        (other, derive(exchange(mine, offers[other][:32]), salt, *sorted((me, other))))
+        (derive(exchange(mine, offers[other].public), salt, *sorted((me, other))), me > other)
         for other in sorted(others)
         if other != me
     ]

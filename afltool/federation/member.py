@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import IncompleteError, MismatchError
+from ..errors import AflError, IncompleteError, MismatchError
 from ..files.atomic import delete, write_once
-from ..heads.base import Head
+from ..heads.base import Block
 from ..values.statistics import Statistics
 from .agreement import Agreement
 from .compute import check_point, statistics_of
 from .keys import Keys
 from .ledger import Hashes, Ledger
-from .masking import OWN, PAIRS, Secrets, Words, held, mask
-from .place import Carrier
+from .masking import OWN, PAIRS, Words, mask, offered
+from .place import Place
 from .rows import SiteRows
 from .scaling import Scaling
-from .session import Replica
+from .session import Replica, Waiting
 from .vectors import adopted, largest_head
 
 
@@ -30,7 +31,7 @@ class Member(Replica):
 
     def __init__(
         self,
-        place: Carrier,
+        place: Place,
         folder: Path,
         agreed: Agreement,
         me: Keys,
@@ -39,81 +40,63 @@ class Member(Replica):
     ) -> None:
         super().__init__(place, folder, agreed, me)
         self.rows, self.ledger = rows, ledger
-        self._solved: tuple[int, Head] | None = None
+        self._gathered = dict[int, Statistics]()
 
-    def go_on(self) -> str:
-        if not self.begin():
-            return f"{self.agreed.server.name}, the server, to begin"
+    def go_on(self) -> None:
+        self.begin()
         self.post("hello", 0, lambda: self._key_digest + self.draw(1))
         number = self.known()
-        while True:
-            inside = self.closed(number - 1)
-            if inside is None:
-                return f"{self.agreed.server.name}, the server, to begin round {number}"
-            self.check_inside(inside)
-            if self.task(number) is None:
-                return self.end(number)
-            if waits := self.sum_up(number) or self.next_head(number):
-                return waits
+        while self.inside(number - 1) and self.task(number) is not None:
+            self.sum_up(number)
+            self.next_head(number)
             number += 1
+        self.end(number)
 
-    def begin(self) -> bool:
-        """Take the key of the session, and make its first head."""
-        place = self.agreed.places[self.me.name]
-        found = self.take("key", place, self.agreed.server.name)
+    def begin(self) -> None:
+        """Take the key of the session."""
+        server = self.agreed.server.name
+        found = self.take("key", self.agreed.places[self.me.name], server)
         if found is None:
-            return False
+            raise Waiting(f"{server}, the server, to begin")
         self.box.group, self.server_key = found.payload[:32], found.payload[32:]
-        self.begin_heads()
-        return True
 
     @property
     def _key_digest(self) -> bytes:
         return hashlib.sha256(self.box.group).digest()
 
-    def check_inside(self, inside: Mapping[str, str]) -> None:
+    def inside(self, number: int) -> Mapping[str, str]:
+        """Who is in a round; refused where this site is not."""
+        inside = self.closed(number)
         if self.me.name not in inside:
             self.forget()
             raise IncompleteError(
                 f"the session goes on without {self.me.name!r}: what it has sent came late, or "
                 "was not whole, and a member that has left does not come back"
             )
-
-    def forget(self) -> None:
-        for path in self.folder.glob("secrets-*"):
-            delete(path)
+        return inside
 
     # ------------------------------------------------------------ one round
 
-    def sum_up(self, number: int) -> str:
+    def sum_up(self, number: int) -> None:
         """Send this site's numbers and, once it is known who is in the round, its shares."""
-        offers = self.offers(number) if self.agreed.masked else {}
-        if isinstance(offers, str):
-            return offers
         if not self.path_of("sums", number, self.me.name).exists():
             self.check_rows(number)
         to = b"" if self.agreed.masked else self.server_key
-        mine = self.post("sums", number, lambda: self.protected(number, offers), to)
-        inside = self.closed(number)
-        if inside is None:
-            return f"the sums of others in round {number}"
-        self.check_inside(inside)
+        mine = self.post("sums", number, lambda: self.protected(number), to)
+        inside = self.inside(number)
         if inside[self.me.name] != mine:
             raise MismatchError("the server counts other sums than this site has sent: stop")
         if self.agreed.masked:
-            if waits := self.have_seen(number, inside):
-                return waits
+            self.have_seen(number, inside)
             self.claim(number, inside)
-            self.post("shares", number, lambda: self.answer(number, offers, inside))
+            self.post("shares", number, lambda: self.answer(number))
             delete(self.folder / f"secrets-{number}")
-        return ""
 
     def check_rows(self, number: int) -> None:
         """Refuse what this site must not sum, before anything of it leaves."""
-        layout = self.layout(number)
+        layout, inside = self.layout(number), self.closed(number - 1)
         if not layout.first:
             return
-        inside = self.closed(number - 1) or {}
         if not layout.task.of_sums:
             self.rows.check_cells(self.agreed)
         if not self.agreed.masked:
@@ -138,48 +121,47 @@ class Member(Replica):
             )
         return found
 
-    def before_sending(self, name: str, digest: str) -> None:
-        self.ledger.note(self.agreed, name, digest)
+    def send(self, path: Path) -> None:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.ledger.note(self.agreed, path.name, digest)
+        super().send(path)
 
     def draw(self, number: int) -> bytes:
         """Secrets for a round, kept until its answer; returns the offer."""
-        if not self.offer_size(number):
+        if not self.agreed.masked:
             return b""
-        drawn = Secrets.draw()
-        write_once(self.folder / f"secrets-{number}", drawn.pairs + drawn.own)
-        return self._secrets(number).offer(self.agreed, self.me, number)
-
-    def _secrets(self, number: int) -> Secrets:
-        data = (self.folder / f"secrets-{number}").read_bytes()
-        return Secrets(data[:32], data[32:])
+        drawn = write_once(self.folder / f"secrets-{number}", secrets.token_bytes(64))
+        return offered(self.agreed, number, self.me.name, drawn)
 
     def gathered(self, number: int) -> Statistics:
         """This site's statistics for a round."""
-        task, noise = self.task(number), self.noise(number)
-        if self.agreed.noise is None:
-            _ = self.hashes  # the rows are those of the first round
-        assert task is not None
-        if isinstance(task, Scaling):
-            return statistics_of(self.agreed, task, self.rows.train())
-        radius, test = noise.radius if noise else None, not task.of_sums
-        blocks = self.rows.blocks(self.agreed, test, self.scale(), radius)
-        return statistics_of(self.agreed, task, blocks)
+        if number not in self._gathered:
+            task, noise = self.task(number), self.noise(number)
+            if self.agreed.noise is None:
+                _ = self.hashes  # the rows are those of the first round
+            assert task is not None
+            blocks: Iterable[Block] = self.rows.train()
+            if not isinstance(task, Scaling):
+                radius, test = noise.radius if noise else None, not task.of_sums
+                blocks = self.rows.blocks(self.agreed, test, self.scale(), radius)
+            self._gathered = {number: statistics_of(self.agreed, task, blocks)}
+        return self._gathered[number]
 
-    def protected(self, number: int, offers: Mapping[str, bytes]) -> bytes:
+    def protected(self, number: int) -> bytes:
         """This site's numbers as they leave it, and its next offer."""
-        layout, noise, sums = self.layout(number), self.noise(number), self.gathered(number)
+        layout, noise = self.layout(number), self.noise(number)
+        sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
-            total = self.total(1)
-            assert isinstance(total, Statistics)
-            check_point(sums, total.rows, len(self.agreed.classes))
+            check_point(sums, self.total(1).rows, len(self.agreed.classes))
         x = layout.flat(sums)
         if noise:
             x += noise.drawn(layout).view(np.uint64)
         if self.agreed.masked:
-            mask(x, self.me.name, self._secrets(number), offers, self.salt(number))
+            drawn = (self.folder / f"secrets-{number}").read_bytes()
+            mask(x, self.me.name, drawn, offers, self.salt(number))
         return x.tobytes() + self.draw(number + 1)
 
-    def have_seen(self, number: int, inside: Mapping[str, str]) -> str:
+    def have_seen(self, number: int, inside: Mapping[str, str]) -> None:
         """Say which close this site has seen; wait until t members have seen the same.
 
         Two sets of t share an honest member, which says it once: so all honest answers of a round
@@ -187,7 +169,7 @@ class Member(Replica):
         """
         everybody = self.agreed.threshold == len(self.agreed.members)
         if everybody or self.path_of("shares", number, self.me.name).exists():
-            return ""  # of all members nobody is missing, and no s_u is opened
+            return  # of all members nobody is missing, and no s_u is opened
         seen = bytes.fromhex(self.close_digest(number))
         self.post("seen", number, lambda: seen)
         found = {name: self.take("seen", number, name) for name in inside}
@@ -197,54 +179,62 @@ class Member(Replica):
                 f"{', '.join(others)} say that they were told of another round {number}: they "
                 "or the server do not tell the truth"
             )
-        if len(same) >= self.agreed.threshold:
-            return ""
-        late = [name for name in inside if name not in same]
-        return f"{', '.join(late)} to have seen who is in round {number}"
+        if len(same) < self.agreed.threshold:
+            late = [name for name in inside if name not in same]
+            raise Waiting(f"{', '.join(late)} to have seen who is in round {number}")
 
-    def answer(self, number: int, offers: Mapping[str, bytes], inside: Mapping[str, str]) -> bytes:
+    def answer(self, number: int) -> bytes:
         """Of each member one share: it is the only answer of this round."""
-        shares = {g: held(self.agreed, self.me, g, number, o) for g, o in offers.items()}
-        return b"".join(s[OWN if g in inside else PAIRS] for g, s in shares.items())
+        inside, offers = self.closed(number), self.offers(number)
+        kinds = {giver: OWN if giver in inside else PAIRS for giver in offers}
+        return b"".join(offers[giver].held(self.me)[kind] for giver, kind in kinds.items())
 
     # ------------------------------------------------------------ totals and heads
 
-    def added(self, number: int, inside: Mapping[str, str]) -> Words | str:
+    def added(self, number: int) -> Words:
         if self.agreed.masked:
-            return super().added(number, inside)
-        found = self.take("total", number, self.agreed.server.name)
-        if found is None:
-            return f"the total of round {number}"
-        return np.frombuffer(found.payload, "<u8").copy()
+            return super().added(number)
+        x = np.frombuffer(self.need("total", number, self.agreed.server.name).payload, "<u8")
+        self.check_total(number, x)
+        return x.copy()
 
-    def next_head(self, number: int) -> str:
+    def check_total(self, number: int, x: Words) -> None:
+        """Refuse a server's total which, without this site's sums, no rows of the others have."""
+        layout, own, others = self.layout(number), self.gathered(number), dict(self.closed(number))
+        del others[self.me.name]
+        counts = None if layout.first else self.total(1).class_counts - own.class_counts
+        try:
+            layout.statistics(x - layout.joined(own), others, counts)
+        except AflError as error:
+            raise MismatchError(
+                f"the server's total of round {number} is not that of this site's sums and "
+                f"others': of the rest {error}; tell the others, and do not go on with this server"
+            ) from None
+
+    def next_head(self, number: int) -> None:
         """Solve, compare with what the server has solved, and take its bits."""
         if (self.folder / f"head-{number + 1}.h5").exists():
-            return ""
+            return
         total, before, server = self.total(number), self.head(number), self.agreed.server.name
-        if isinstance(total, str):
-            return total
-        waits = f"the head of round {number + 1}"
-        if self.task(number) is not before:  # a scale, or an evaluation
-            self.keep_head(number + 1, before)
-            return ""
-        if not self.place.size(self.path_of("head", number + 1, server).name):  # before it solves
-            return waits
-        if self._solved is None or self._solved[0] != number:
-            self._solved = number, self.solve(number, total)
-        after = self._solved[1]
-        found = self.take("head", number + 1, server, size=largest_head(after))
-        if found is None:
-            return waits
-        self.keep_head(number + 1, adopted(before, after, total, found.payload))
-        return ""
+        after = before
+        if self.task(number) is before:  # not a scale, nor an evaluation
+            name = self.path_of("head", number + 1, server).name
+            there, found = self.place.size(name), None
+            if there:  # so that it is solved once
+                after = self.solve(number, total)
+                found = self.take("head", number + 1, server, size=largest_head(after))
+            if found is None:
+                raise Waiting(f"the head of {server} in round {number + 1}")
+            after = adopted(before, after, total, found.payload)
+        self.keep_head(number + 1, after)
 
-    def end(self, number: int) -> str:
+    def end(self, number: int) -> None:
         """Sign who was in the rounds, their totals and the head; the server has signed the same."""
         self.forget()
         self.post("done", number, lambda: self.result(number))
         server = self.agreed.server.name
         same = self.done(number, server)
-        if same is False:
+        if same is None:
+            raise Waiting(f"{server}, the server, to sign the end")
+        if not same:
             raise MismatchError(f"{server!r}, the server, has signed another end of the session")
-        return "" if same else f"{server}, the server, to sign the end"

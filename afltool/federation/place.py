@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import UnreachableError, UsageError
 from ..progress import log
@@ -29,25 +29,13 @@ RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhe
 }
 SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
 PATIENT = 5.0  # seconds after which it is said, once, that a place is waited for
-FOLDER = re.compile(r"(?!.*::)(?!(file|sftp|ssh|s3|webdav|dav|https?):).+")
 ADDRESS = re.compile(  # fsspec would go on behind a '::', to any server
-    r"(?!.*::)(file:///+[^/].*|(sftp|ssh)://[^/\s]+/+[^/].*|"
-    r"(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?)"
+    r"(?!.*::)((?!(file|sftp|ssh|s3|webdav|dav|https?):|[\w+.-]+://).+|file:///+[^/].*|"
+    r"(sftp|ssh)://[^/\s]+/+[^/].*|(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?)"
 )
-
 LIBRARIES = ("asyncio", "botocore", "httpx", "paramiko", "s3fs")  # what they log is in the error
 
 T = TypeVar("T")
-
-
-class Carrier(Protocol):
-    """What a session needs of a place; see `Place`."""
-
-    url: str
-
-    def read(self, name: str, most: int) -> bytes | None: ...
-    def size(self, name: str) -> int | None: ...
-    def write(self, name: str, data: bytes) -> None: ...
 
 
 class Place:
@@ -60,22 +48,21 @@ class Place:
         self._fs: tuple[Any, str] | None = None
         self._slow = False
         self.up, self.down = Counter[int](), Counter[int]()  # bytes of each round
-        check_address(url, self.url)
+        if not ADDRESS.fullmatch(url):
+            raise no_address(self.url)
 
     def size(self, name: str) -> int | None:
-        """Bytes of a regular file; None where it is not there."""
-        return self._reach(0, lambda fs, root: _size(_info(fs, f"{root}/{name}")))
+        """Bytes of a regular file, 0 of anything else; None where nothing is there."""
+        return self._reach(0, lambda fs, root: _size(fs, f"{root}/{name}"))
 
     def read(self, name: str, most: int) -> bytes | None:
         """A whole file; None where nothing is there, b"" where it is no regular file, cannot be
         read, or has more than ``most`` bytes."""
 
         def read(fs: Any, root: str) -> bytes | None:
-            if (found := _info(fs, path := f"{root}/{name}")) is None:
-                return None
-            size = _size(found)
+            size = _size(fs, path := f"{root}/{name}")
             if not size or size > most:
-                return b""
+                return None if size is None else b""
             try:
                 data: bytes = fs.cat_file(path, start=0, end=size)
             except (FileNotFoundError, PermissionError):  # this file alone
@@ -90,19 +77,19 @@ class Place:
         """Put a file there, whole or not at all, over what was there."""
 
         def write(fs: Any, root: str) -> None:
-            kind = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-            path = draft = f"{root}/{name}"
-            if kind in RENAMES:
-                draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
-                fs.makedirs(root, exist_ok=True)
+            path = f"{root}/{name}"
+            rename = RENAMES.get(fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0])
+            if rename is None:
+                fs.pipe_file(path, data)
+                return
+            draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
+            fs.makedirs(root, exist_ok=True)
             try:
                 fs.pipe_file(draft, data)
-                if draft != path:
-                    RENAMES[kind](fs)(draft, path)
+                rename(fs)(draft, path)
             except BaseException:
-                if draft != path:
-                    with suppress(Exception):
-                        fs.rm_file(draft)
+                with suppress(Exception):
+                    fs.rm_file(draft)
                 raise
 
         self._reach(len(data), write)
@@ -110,16 +97,19 @@ class Place:
 
     def _reach(self, size: int, work: Callable[[Any, str], T]) -> T:
         """What ``work`` makes of the file system and the path in it, in a thread that may hang."""
+        result, seconds = Future[T](), SILENT + size / SLOWEST
 
-        def reach() -> T:
-            fs, root = self._fs or _opened(self._url, self.url)
-            self._fs = None  # after a failure a new one
-            made = work(fs, root)
-            self._fs = fs, root
-            return made
+        def reach() -> None:
+            try:
+                fs, root = self._fs or _opened(self._url, self.url)
+                self._fs = None  # after a failure a new one
+                found = work(fs, root)
+                self._fs = fs, root
+                result.set_result(found)
+            except BaseException as error:
+                result.set_exception(error)
 
-        seconds = SILENT + size / SLOWEST
-        result = _started(reach)
+        Thread(target=reach, daemon=True).start()
         try:
             if not self._slow and not wait([result], min(PATIENT, seconds)).done:
                 self._slow = True
@@ -144,74 +134,48 @@ def round_of(name: str) -> int:
     return int(number) - (kind == "head")
 
 
-def _started(work: Callable[[], T]) -> Future[T]:
-    """What ``work`` will return or raise, in a thread that nobody has to wait for."""
-    result = Future[T]()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return result
-
-
-def check_address(url: str, shown: str, why: object = "") -> None:
-    """`UsageError` for what can be no place, whatever fsspec makes of it."""
-    if why or not (ADDRESS if "://" in url else FOLDER).fullmatch(url):
-        raise UsageError(
-            f"Not the address of a place: {shown!r}{why and f' ({why})'}. Expected a folder, "
-            "sftp://HOST/PATH, s3://BUCKET/PATH or webdav://PATH (docs/sessions.md)"
-        )
+def no_address(shown: str, why: str = "") -> UsageError:
+    return UsageError(
+        f"Not the address of a place: {shown!r}{why and f' ({why})'}. Expected a folder, "
+        "sftp://HOST/PATH, s3://BUCKET/PATH or webdav://PATH (docs/sessions.md)"
+    )
 
 
 def _opened(url: str, shown: str) -> tuple[Any, str]:
     """A new connection; nobody else's, since one that broke would be handed out again."""
-    from fsspec.config import conf
     from fsspec.core import url_to_fs
 
     for name in LIBRARIES:
         logging.getLogger(name).addHandler(logging.NullHandler())
-    options: dict[str, Any] = {}
-    if url.startswith(("s3://", "s3a://")):  # a session's next look is the next try
-        config = conf.get("s3", {}).get("config_kwargs", {})
-        options = {"config_kwargs": {"retries": {"max_attempts": 1}, **config}}
-    if url.startswith(("webdav://", "dav://")):
-        options = {"timeout": SILENT, "event_hooks": {"response": [_stay]}}
+    webdav = {"timeout": SILENT, "event_hooks": {"response": [_stay]}}
+    options = webdav if url.startswith(("webdav://", "dav://")) else {}
     try:
         fs, root = url_to_fs(url, skip_instance_cache=True, **options)
     except ImportError as error:
         raise UsageError(f"{shown}: {error}. Install it: pip install 'afltool[session]'") from None
     except (TypeError, ValueError) as error:
         unset = "base_url" in str(error)
-        check_address(url, shown, "FSSPEC_WEBDAV_BASE_URL is not set" if unset else error)
-        raise
+        raise no_address(
+            shown, "FSSPEC_WEBDAV_BASE_URL is not set" if unset else str(error)
+        ) from None
     return fs, root.rstrip("/")
 
 
 def _stay(response: Any) -> None:
     """Refuse to be sent to another server, which would get the login, too."""
-    to = response.url.join(response.headers.get("location", ""))
-    here = response.url
+    to, here = response.url.join(response.headers.get("location", "")), response.url
     if response.is_redirect and (to.scheme, to.netloc) != (here.scheme, here.netloc):
         raise OSError(f"it leads to another server, {to.host}")
 
 
-def _info(fs: Any, path: str) -> Any:
-    """What fsspec says of a file; None where nothing is there."""
+def _size(fs: Any, path: str) -> int | None:
+    """Bytes of a regular file, 0 of anything else; None where nothing is there."""
     fs.invalidate_cache()
     try:
-        return fs.info(path)
+        found = fs.info(path)
     except FileNotFoundError as error:
         if "bucket" in str(error):
             raise
         return None
-
-
-def _size(found: Any) -> int | None:
-    """Bytes of a regular file; None of anything else."""
-    if found is None or found["type"] != "file" or found.get("islink"):
-        return None
-    return int(found["size"] or 0)
+    is_file = found["type"] == "file" and not found.get("islink")
+    return int(found["size"] or 0) if is_file else 0

@@ -10,79 +10,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from ..errors import InvalidDataError, UsageError
-from ..heads.base import Block, Found, Gathered, Head, add_up
-from ..heads.options import HeadOptions
-from ..math.gram import Rows, encode
+from ..errors import InvalidDataError
+from ..heads import conditions
+from ..heads.base import Block, Found, Gathered, add_up
+from ..heads.scaling import ScalingHead, ScalingOptions
+from ..math.gram import real
 from ..memory import NOTHING, Carried
-from ..values.arrays import F64, Array
-from ..values.names import Phase
+from ..values.arrays import Array
 from ..values.statistics import ArraySpec, Statistics
 
-PART = 31
-SUMS, SQUARES = "sums", "squares"
-Z = tuple[F64, F64]
+PART = 31  # bits of |q|
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling(Head):
-    """x → (x − ``mean``) / ``deviation``, each (d,); a constant feature has the deviation 1."""
-
-    name: ClassVar[str] = "session-scale"
-    reach: int = 0  # m
-    found: Z | None = None
+class Scaling(ScalingHead):
+    """x → (x − ``centre``) / ``spread``, each (d,), where no row lacks a value."""
 
     @classmethod
     def within(cls, reach: int) -> Self:
-        return cls(HeadOptions(), reach=reach)
-
-    def phase(self) -> Phase | None:
-        return Phase("scale") if self.found is None else None
+        """``reach``: m."""
+        return cls(ScalingOptions(unit_bits=PART - reach))
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        dim, _ = self._bound()
-        most = 1 << PART
-        return {SUMS: ArraySpec((dim,), "int", most), SQUARES: ArraySpec((2, dim), "int", most)}
+        (dim, _), most = self._bound(), 1 << PART
+        return {"sums": ArraySpec((dim,), "int", most), "squares": ArraySpec((2, dim), "int", most)}
 
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        first, parts = 0, list[dict[str, Array]]()
+    def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
+        first, parts, bits = 0, list[dict[str, Array]](), self.options.unit_bits
         for X, _ in blocks:
-            x = np.asarray(X, np.float64)
-            beyond = np.argwhere(~(np.abs(x) <= 2.0**self.reach))
-            if len(beyond):
-                row, column = beyond[0]
+            q = np.rint(real(X) * 2.0**bits)
+            for row, column in np.argwhere(~(np.abs(q) <= 2.0**PART))[:1]:
                 raise InvalidDataError(
-                    f"row {first + row}, feature {column} is {x[row, column]:.6g}: expected a "
-                    f"number within ±{2.0**self.reach:g}, as agreed"
+                    f"row {first + row}, feature {column} is {real(X)[row, column]:.6g}: expected "
+                    f"a number within ±{2.0 ** (PART - bits):g}, as agreed"
                 )
-            q = np.rint(x * 2.0 ** (PART - self.reach)).astype(np.int64)
-            halves = np.divmod(q * q, 1 << PART)[::-1]
-            parts.append({SUMS: q.sum(0), SQUARES: np.stack([half.sum(0) for half in halves])})
-            first += len(x)
+            whole = q.astype(np.int64)
+            high, low = np.divmod(whole * whole, 1 << PART)
+            squares = np.stack([low.sum(0), high.sum(0)])
+            parts.append({"sums": whole.sum(0), "squares": squares})
+            first += len(q)
         return add_up(parts), NOTHING
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """As scikit-learn's StandardScaler on all rows, rounded to units."""
-        n, u = total.rows, PART - self.reach
-        sums, (low, high) = total.arrays[SUMS].tolist(), total.arrays[SQUARES].tolist()
-        squares = [a + (b << PART) for a, b in zip(low, high, strict=True)]
-        spread = [(n * s - t * t) / (n * n << 2 * u) for t, s in zip(sums, squares, strict=True)]
-        if min(spread) < 0:
-            raise InvalidDataError("the sums of squares are too small: no rows have such sums")
-        deviation = np.sqrt(np.array(spread))
-        mean = np.array([t / (n << u) for t in sums])
-        found = mean, np.where(deviation == 0, 1.0, deviation)
-        return replace(self, found=found), Found()
-
-    def scaled(self, X: Array, bits: int, first_row: int) -> Array:
-        """Raw rows as int16 features with so many fraction bits; nothing is clipped."""
-        assert self.found is not None
-        mean, deviation = self.found
-        return encode((np.asarray(X, np.float64) - mean) / deviation, bits, first_row)
-
-    def scores(self, X: Rows) -> F64:
-        raise UsageError("a scale gives no scores")
+        low, high = total.arrays["squares"].astype(object)
+        squares = np.stack([low + (high << PART), 0 * low, 0 * low])
+        counts = np.full(len(low), total.rows)
+        whole = replace(total, arrays={**total.arrays, "squares": squares, "counts": counts})
+        conditions.check(whole)
+        return super()._solve(whole, validation)

@@ -24,90 +24,212 @@ place, counts as not there.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import CorruptFileError, IncompleteError, MismatchError
+from ..errors import AflError, CorruptFileError, IncompleteError, MismatchError
 from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Head
+from ..progress import log
 from ..values.statistics import Context, Statistics
 from .agreement import Agreement
 from .compute import evaluation_of, first_head, solved
-from .envelope import canonical, parsed
+from .envelope import OVERHEAD, Box, Envelope, canonical, name_of
 from .keys import Keys
-from .masking import OWN, PAIRS, SHARE, Words, check_offer, offer_size, opened, right_shares, unmask
-from .messages import VARIABLE, Messages
+from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size, unmask
 from .noise import Noise
-from .place import Carrier
+from .place import Place
 from .scaling import Scaling
 from .vectors import Layout
 
 SESSION = "session.json"  # the only file in the place that is no message
 DIGEST = re.compile("[0-9a-f]{64}")
+MOST = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # bytes of payloads of no fixed size
 
 
-class Replica(Messages):
+class Waiting(Exception):
+    """What a party waits for, in words; its turn ends there."""
+
+
+class Replica(ABC):
     """What members and server do alike: who is in a round, what it sums, its total and its head.
 
-    ``folder`` has of each round the head before it (head-R.h5) and the total (total-R.h5).
+    ``folder`` has of each round the head before it (head-R.h5) and the total (total-R.h5); what was
+    ``sent`` and ``taken`` are files that never change.
     """
 
-    def __init__(self, place: Carrier, folder: Path, agreed: Agreement, me: Keys) -> None:
-        super().__init__(place, folder, agreed, me)
+    mended: tuple[str, ...] = ("sent",)  # the folders whose messages are sent again, see `mend`
+
+    def __init__(self, place: Place, folder: Path, agreed: Agreement, me: Keys) -> None:
+        self.place, self.folder, self.agreed, self.me = place, folder, agreed, me
+        self.box, self._said = Box(agreed.digest, me), set[str]()
+        self.private = {"key": me.agreeing}  # what opens the kinds that are for one reader alone
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
-        self._tasks = dict[int, Head | None]()
+        if me.party not in agreed.people.values():
+            raise MismatchError(f"the key of {me.name!r} is not that of the session")
+
+    def turn(self) -> str:
+        """Do what can be done now; returns what is waited for, '' at the end.
+
+        Raises `IncompleteError` where the session has ended without a head, or goes on without this
+        member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
+        `UnreachableError` where the place does not answer: later the same call goes on.
+        """
+        session = self.agreed.digest.encode()
+        if write_once(self.folder / "of-session", session) != session:
+            raise MismatchError(f"{self.folder} is of another session: take a folder of its own")
+        if not self.known():
+            self.keep_head(1, first_head(self.agreed))
+        try:
+            self.mend()
+            self.go_on()
+        except Waiting as waiting:
+            return str(waiting)
+        return ""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """`turn`, after what was lost is there again; ends where it is `Waiting`."""
+
+    # ------------------------------------------------------------ messages
+
+    def say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.info(text)
+
+    def path_of(self, kind: str, number: int, sender: str) -> Path:
+        own = "sent" if sender == self.me.name else "taken"
+        return self.folder / own / name_of(kind, number, sender)
+
+    def post(self, kind: str, number: int, make: Callable[[], bytes], to: bytes = b"") -> str:
+        """Send a message, made only once; returns its digest."""
+        path = self.path_of(kind, number, self.me.name)
+        if not path.exists():
+            data = self.box.seal(kind, number, make(), to)
+            there = self.place.read(path.name, len(data) + MOST.get(kind, 0))
+            with suppress(CorruptFileError):
+                self.box.body(kind, number, self.me.party, there or b"")
+                raise MismatchError(
+                    f"{self.place.url} has {path.name}, signed by you, and {self.folder} does not "
+                    "know it: it was restored from a backup, or another copy of your key takes "
+                    "part; this session is over for this site"
+                )
+            write_once(path, data)
+        self.send(path)
+        return sha256(path.read_bytes()).hexdigest()
+
+    def send(self, path: Path) -> None:
+        """Put a message into the place, unless it is there."""
+        if self.place.size(path.name) != path.stat().st_size:
+            self.place.write(path.name, path.read_bytes())
+
+    def mend(self) -> None:
+        """Send again what the place has lost and others may need, who are a round behind at most.
+
+        What a reader finds to be rubbish it empties, so that a look at the sizes is enough.
+        """
+        least = self.known() - 1
+        for folder in self.mended:
+            for path in sorted((self.folder / folder).glob("[0-9]*")):
+                if int(path.name.partition("-")[0]) >= least:
+                    self.send(path)
+
+    def take(
+        self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None
+    ) -> Envelope | None:
+        """A message of somebody if it has come and is whole, kept; what is not counts as not there.
+
+        ``digest``: which one counts; else the first one. ``size``: of its payload, if another than
+        that of its kind.
+        """
+        path = self.path_of(kind, number, sender)
+        size = self.payload_size(kind, number) if size is None else size
+        kept = path.exists()
+        data = path.read_bytes() if kept else self.place.read(path.name, size + OVERHEAD)
+        if data is None:
+            return None
+        try:
+            person = self.agreed.people[sender]
+            found = self.box.open(kind, number, person, data, self.private.get(kind))
+            if kind not in MOST and len(found.payload) != size:
+                raise CorruptFileError("another length")
+            if digest not in ("", found.digest):
+                raise CorruptFileError("not the one that the server has counted")
+            self.check_payload(kind, number, sender, found.payload)
+        except AflError as error:
+            self.say(f"the {kind} of {sender!r} in round {number} counts as not there: {error}")
+            if data and not kept:  # so that whoever has the right one sends it again
+                with suppress(AflError):
+                    self.place.write(path.name, b"")
+            return None
+        if not kept:
+            write_once(path, data)
+        return found
+
+    def need(self, kind: str, number: int, sender: str, digest: str = "") -> Envelope:
+        """`take`, of what nothing goes on without."""
+        found = self.take(kind, number, sender, digest)
+        if found is None:
+            raise Waiting(f"the {kind} of {sender} in round {number}")
+        return found
 
     def payload_size(self, kind: str, number: int) -> int:
-        if kind == "hello":
-            return 32 + offer_size(self.agreed)
+        """Bytes of a payload, which its reader knows beforehand; of some kinds the most."""
         if kind == "shares":
-            return SHARE * len(self.closed(number - 1) or {})
+            return SHARE * len(self.closed(number - 1))
         if kind in ("sums", "total"):
-            offer = self.offer_size(number + 1) if kind == "sums" else 0
+            offer = offer_size(self.agreed) if kind == "sums" else 0
             return 8 * self.layout(number).size + offer
-        return {**VARIABLE, "key": 64, "seen": 32}[kind]
+        return {**MOST, "key": 64, "hello": 32 + offer_size(self.agreed), "seen": 32}[kind]
 
-    def check_hello(self, data: bytes) -> None:
-        if data[:32] != hashlib.sha256(self.box.group).digest():
+    def check_payload(self, kind: str, number: int, sender: str, payload: bytes) -> None:
+        """Raise an `AflError` for what is of no use to its readers."""
+        if kind == "hello" and payload[:32] != sha256(self.box.group).digest():
             raise CorruptFileError("for another key of the session")
-        check_offer(self.agreed, data[32:])
+        if kind in ("hello", "sums") and self.agreed.masked:
+            self.offer_in(number, sender, payload)
+        elif kind == "sums":
+            self.layout(number).check_site(np.frombuffer(payload, "<u8"), sender)
+
+    def offer_in(self, number: int, sender: str, payload: bytes) -> Offer:
+        """The offer for the next round, with which a hello and sums end."""
+        return Offer(self.agreed, number + 1, sender, payload[-offer_size(self.agreed) :])
 
     # ------------------------------------------------------------ who is in a round
 
-    def closed(self, number: int) -> dict[str, str] | None:
+    def closed(self, number: int) -> dict[str, str]:
         """Who is in a round, with the digest of what each has sent: the server says it once."""
+        if number < 0:
+            return dict.fromkeys(self.agreed.places, "")
         if number not in self._closes:
-            found = self.take("close", number, self.agreed.server.name)
-            before = self.closed(number - 1) if number else dict.fromkeys(self.agreed.places, "")
-            if found is None or before is None:
-                return None
-            self._closes[number] = self._names(number, found.payload, before)
+            before = self.closed(number - 1)
+            said = self.need("close", number, self.agreed.server.name).payload
+            self._closes[number] = self._names(number, said, before)
         return self._closes[number]
 
     def close_digest(self, number: int) -> str:
-        if number < 0:
-            return ""
-        found = self.take("close", number, self.agreed.server.name)
-        assert found is not None
-        return found.digest
+        return "" if number < 0 else self.need("close", number, self.agreed.server.name).digest
 
     def _names(self, number: int, payload: bytes, before: Mapping[str, str]) -> dict[str, str]:
         try:
-            said = parsed(payload)
-            names: dict[str, str] = said["members"]
-            good = set(said) == {"before", "members"} and names.keys() <= before.keys()
-            good = good and all(DIGEST.fullmatch(d) for d in names.values())
-            good = good and said["before"] == self.close_digest(number - 1)
-        except (ValueError, TypeError, LookupError, AttributeError):
+            names: dict[str, str] = json.loads(payload)["members"]
+            good = names.keys() <= before.keys() and all(map(DIGEST.fullmatch, names.values()))
+            said = {"before": self.close_digest(number - 1), "members": names}
+            good = good and payload == canonical(said)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             good = False
         if not good:
             raise MismatchError(f"the server has broken the rules: its close of round {number}")
@@ -124,6 +246,8 @@ class Replica(Messages):
 
     def forget(self) -> None:
         """Delete the secrets of all rounds: no sum of mine is opened any more."""
+        for path in self.folder.glob("secrets-*"):
+            delete(path)
 
     def overlaps(self, number: int) -> bool:
         """Whether a round is of the same rows as the one before it."""
@@ -132,7 +256,7 @@ class Replica(Messages):
     def salt(self, number: int) -> str:
         """What the masks of a round belong to: who is in it with which offers, and its head."""
         about = self.close_digest(number - 1), self.head(number).digest(), self.layout(number).phase
-        return hashlib.sha256("\0".join(about).encode()).hexdigest()
+        return sha256("\0".join(about).encode()).hexdigest()
 
     # ------------------------------------------------------------ the schedule
 
@@ -149,11 +273,6 @@ class Replica(Messages):
 
     def task(self, number: int) -> Head | None:
         """What a round sums; None after the last one."""
-        if number not in self._tasks:
-            self._tasks[number] = self._find_task(number)
-        return self._tasks[number]
-
-    def _find_task(self, number: int) -> Head | None:
         o, head = self.agreed, self.head(number)
         if o.scale is not None and number == 1:
             return Scaling.within(o.scale).bind(o.space["dim"], len(o.classes))
@@ -168,22 +287,10 @@ class Replica(Messages):
         assert task is not None
         return Layout.of(self.agreed, task, number == 1)
 
-    def offer_size(self, number: int) -> int:
-        """Bytes of an offer for a round; there is none after the last one that there may be."""
-        extra = (self.agreed.scale is not None) + (self.agreed.evaluation is not None)
-        last = len(self.head(1).phases()) + extra
-        return offer_size(self.agreed) if number <= last else 0
-
-    def begin_heads(self) -> None:
-        if not self.known():
-            self.keep_head(1, first_head(self.agreed))
-
     def scale(self) -> Scaling | None:
         """By which rows are scaled, once round 1 is over."""
-        task, total = self.task(1), self.total(1)
-        if not isinstance(task, Scaling) or isinstance(total, str):
-            return None
-        return solved(task, total)
+        task = self.task(1)
+        return solved(task, self.total(1)) if isinstance(task, Scaling) else None
 
     # ------------------------------------------------------------ totals and heads
 
@@ -200,96 +307,70 @@ class Replica(Messages):
         unit = 4.0 ** -self.agreed.space["fraction_bits"]
         return solved(head, total, noise.ridge(total.arrays["gram"], unit, len(total.clients)))
 
-    def total(self, number: int) -> Statistics | str:
-        """The sum of a round, from what its members have sent; or what is waited for."""
+    def total(self, number: int) -> Statistics:
+        """The sum of a round, from what its members have sent."""
         path = self.folder / f"total-{number}.h5"
-        if path.exists():
-            return load_statistics(path)
-        inside = self.closed(number)
-        if inside is None:
-            return f"the end of round {number}"
-        x = self.unmasked(number, inside) if self.agreed.masked else self.added(number, inside)
-        if isinstance(x, str):
-            return x
-        first, counts = self.layout(number).first, None
-        if not first:
-            known = self.total(1)
-            assert isinstance(known, Statistics)
-            counts = known.class_counts
-        made = self.layout(number).statistics(x, inside, counts)
-        if noise := self.noise(number):
-            made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
-        save_statistics(path, made, self._recipe(number))
-        for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
-            delete(old)  # everybody has that total, or has left
+        if not path.exists():
+            inside, layout = self.closed(number), self.layout(number)
+            x = self.unmasked(number) if self.agreed.masked else self.added(number)
+            counts = None if layout.first else self.total(1).class_counts
+            try:
+                made = layout.statistics(x, inside, counts)
+            except AflError as error:
+                who = f"masks hide which of {', '.join(inside)} has sent something else"
+                if not self.agreed.masked:
+                    who = f"{self.agreed.server.name}, the server, says it"
+                text = f"the sum of round {number} makes no sense: {error}; {who}"
+                raise type(error)(text) from None
+            if noise := self.noise(number):
+                made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
+            save_statistics(path, made, self._recipe(number))
+            for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
+                delete(old)  # everybody has that total, or has left
         return load_statistics(path)
 
     def _recipe(self, number: int) -> dict[str, Any]:
         return recipe("session", {"round": number}, {"of": self.agreed.digest})
 
-    def added(self, number: int, inside: Mapping[str, str]) -> Words | str:
-        """The sum of what members have sent; their next offers are kept."""
-        n, offers = self.layout(number).size, []
-        total = np.zeros(n, np.uint64)
-        for name in sorted(inside):
-            found = self.take("sums", number, name, inside[name])
-            if found is None:
-                return f"the sums of {name!r} in round {number}"
-            total += np.frombuffer(found.payload, "<u8", n)
-            offers.append(found.payload[8 * n :])
-        if self.agreed.masked:
-            write_once(self.folder / f"offers-{number + 1}", b"".join(offers))
+    def added(self, number: int) -> Words:
+        """The sum of what members have sent."""
+        total = np.zeros(n := self.layout(number).size, np.uint64)
+        for name, digest in self.closed(number).items():
+            total += np.frombuffer(self.need("sums", number, name, digest).payload, "<u8", n)
         return total
 
-    def offers(self, number: int) -> dict[str, bytes] | str:
-        """The offers of all in a round; kept when the sums of the round before were read."""
-        path, size, inside = (
-            self.folder / f"offers-{number}",
-            offer_size(self.agreed),
-            (self.closed(number - 1) or {}),
-        )
-        if not path.exists():
-            assert number == 1, "offers of later rounds are kept with the total"
-            found = {
-                n: self.take("hello", 0, n, inside[n], check=self.check_hello)
-                for n in sorted(inside)
-            }
-            if late := [name for name, one in found.items() if one is None]:
-                return f"the hello of {', '.join(late)}"
-            write_once(path, b"".join(one.payload[32:] for one in found.values() if one))
-        data = path.read_bytes()
-        return {name: data[i * size :][:size] for i, name in enumerate(sorted(inside))}
+    def offers(self, number: int) -> dict[str, Offer]:
+        """The offers of all in a round, from what they have sent in the round before."""
+        before, kind = number - 1, "sums" if number > 1 else "hello"
+        found = {n: self.need(kind, before, n, d) for n, d in self.closed(before).items()}
+        return {name: self.offer_in(before, name, one.payload) for name, one in found.items()}
 
-    def unmasked(self, number: int, inside: Mapping[str, str]) -> Words | str:
+    def unmasked(self, number: int) -> Words:
         """The sum without masks, from any t right answers; who has lied is named."""
-        offers, answers = self.offers(number), dict[str, bytes]()
-        if isinstance(offers, str):
-            return offers
-        for name in inside:
-            if found := self.take("shares", number, name):
-                answers[name] = found.payload
+        offers, inside, found = self.offers(number), self.closed(number), dict[str, bytes]()
+        taken = {name: self.take("shares", number, name) for name in inside}
+        answers = {name: one.payload for name, one in taken.items() if one}
         late = [name for name in inside if name not in answers]
-        found_secrets = {}
         for i, (giver, offer) in enumerate(offers.items()):
             kind = OWN if giver in inside else PAIRS
             shares = {name: data[SHARE * i :][:SHARE] for name, data in answers.items()}
-            right = right_shares(self.agreed, number, giver, kind, offer, shares)
-            if wrong := sorted(shares.keys() - right.keys()):
+            secret, wrong = offer.opened(kind, shares)
+            if wrong:
                 self.say(
                     f"shares of {giver} from {', '.join(wrong)} in round {number} are not those "
                     "that it offered: one of these did not tell the truth"
                 )
-            if len(right) < self.agreed.threshold:
-                if not late:
-                    raise MismatchError(
-                        f"the sum of round {number} cannot be opened: of the shares of {giver!r} "
-                        f"those of {', '.join(wrong)} are wrong; {giver!r} or these broke the rules"
-                    )
-                return f"the shares of {', '.join(late)} in round {number}"
-            found_secrets[giver] = opened(self.agreed, number, giver, kind, offer, right)
-        total = self.added(number, inside)
-        if not isinstance(total, str):
-            unmask(total, offers, inside, found_secrets, self.salt(number))
+            if secret is not None:
+                found[giver] = secret
+            elif late:
+                raise Waiting(f"the shares of {', '.join(late)} in round {number}")
+            else:
+                raise MismatchError(
+                    f"the sum of round {number} cannot be opened: of the shares of {giver!r} "
+                    f"those of {', '.join(wrong)} are wrong; {giver!r} or these broke the rules"
+                )
+        total = self.added(number)
+        unmask(total, offers, inside, found, self.salt(number))
         return total
 
     def keep_head(self, number: int, head: Head) -> None:

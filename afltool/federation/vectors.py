@@ -6,7 +6,8 @@ Class counts are in the first round of rows alone; they bound what later rounds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..values.arrays import I64, Array
 from ..values.statistics import ArraySpec, Statistics
 from .agreement import Agreement
 from .compute import is_same, total_from
-from .envelope import canonical, parsed
+from .envelope import canonical
 from .masking import Words
 
 COUNTS = "class counts"
@@ -57,14 +58,20 @@ class Layout:
 
     def flat(self, s: Statistics) -> Words:
         """The numbers of one site; its rows are within what was agreed."""
-        o = self.agreed
         x = self.joined(s)
-        if not o.noise:
-            least = o.min_rows if self.task.of_sums else 0
-            if self.first and not least <= s.rows <= o.max_rows:
-                raise InvalidDataError(f"{s.rows} rows at a site; agreed: {least} to {o.max_rows}")
+        if not self.agreed.noise:
+            self._check_rows(s.rows, 1)
             self.check(x.view(np.int64), s.rows)
         return x
+
+    def _check_rows(self, rows: int, sites: int) -> None:
+        o = self.agreed
+        least = o.min_rows if self.task.of_sums else 0
+        if self.first and not sites * least <= rows <= sites * o.max_rows:
+            where = f"{sites} sites" if sites > 1 else "a site"
+            raise InvalidDataError(
+                f"{rows} rows at {where}; agreed: {least} to {o.max_rows} at each"
+            )
 
     def joined(self, s: Statistics) -> Words:
         named = {**s.arrays, COUNTS: s.class_counts}
@@ -86,19 +93,23 @@ class Layout:
             low, high = (int(f(initial=0)) for f in (part.min, part.max))
             least = 0 if one.kind == "count" else -rows * one.per_row
             if low < least or high > rows * one.per_row:
-                raise NumericalError(
-                    f"the sum makes no sense, a member has sent something else: {rows} rows cannot "
-                    f"have {name!r} from {low} to {high}"
-                )
+                raise NumericalError(f"{rows} rows cannot have {name!r} from {low} to {high}")
 
-    def statistics(self, x: Words, names: Iterable[str], counts: I64 | None) -> Statistics:
+    def check_site(self, x: Words, name: str) -> None:
+        """Refuse numbers that no site can have."""
+        if self.first:
+            self.statistics(x, [name], None)
+        else:
+            self.check(x.view(np.int64), self.agreed.max_rows)
+
+    def statistics(self, x: Words, names: Collection[str], counts: I64 | None) -> Statistics:
         """A sum over members, refused if no rows can have it; ``counts``: of the first round."""
-        arrays, names = self._parts(x.view(np.int64)), sorted(names)
+        arrays = self._parts(x.view(np.int64))
         counts = arrays.pop(COUNTS, counts)
         assert counts is not None
-        rows = int(counts.sum(dtype=np.int64))
         if not self.agreed.noise:
-            self.check(x.view(np.int64), min(rows, len(names) * self.agreed.max_rows))
+            self._check_rows(rows := int(counts.sum(dtype=np.int64)), len(names))
+            self.check(x.view(np.int64), rows)
         return total_from(self.agreed, self.task, arrays, counts, names)
 
 
@@ -122,13 +133,13 @@ def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
     arrays, theirs = dict(mine.arrays()), dict(before.arrays())
     line, _, rest = data.partition(b"\n")
     try:
-        for name in parsed(line):
+        for name in json.loads(line):
             a = arrays[name]
             theirs[name] = np.frombuffer(rest[: a.nbytes], a.dtype).reshape(a.shape)
             rest = rest[a.nbytes :]
         if rest or not arrays.keys() <= theirs.keys():
             raise ValueError
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         raise MismatchError("the server's head is no solution of the sums: other arrays") from None
     for name, a in arrays.items():
         if not is_same(name, a, theirs[name], before, total):

@@ -33,13 +33,13 @@ from afltool.cli import main as _commands  # noqa: F401  (the heads are register
 from afltool.errors import AflError
 from afltool.federation import commands, compute, keys
 from afltool.federation.agreement import Agreement
-from afltool.federation.commands import Table
 from afltool.federation.envelope import DOMAIN, Box, canonical, name_of
 from afltool.federation.ledger import Ledger
 from afltool.federation.member import Member
 from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
 from afltool.federation.server import Server
+from afltool.federation.session import Waiting
 from afltool.files.features import open_features
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
@@ -184,7 +184,7 @@ class Trial:
             given = {"evaluation": {"min_cell": 1}, **given}
         self.agreed = commands.new(
             [self.keys / f"{name}.pub" for name in self.names], self.keys / "office.pub", str(head),
-            Table(rows[self.names[0]]), self.office, **given,
+            rows[self.names[0]], self.office, **given,
         )  # fmt: skip
         self.parties = {}
 
@@ -226,7 +226,7 @@ class Trial:
         if anew or name not in self.parties:
             if kind is Member and rows is None:
                 os.environ["AFLTOOL_STATE"] = str(self.state(name))
-                table, test = Table(self.rows[name]), self.test and Table(self.test[name])
+                table, test = self.rows[name], self.test and self.test[name]
                 given = {"approve": self.agreed.code, "allow": self.agreed.protection,
                          "folder": self.site(name), "test": test, **how}  # fmt: skip
                 made = commands.join(str(self.place), self.keys / name, table, **given)
@@ -252,6 +252,13 @@ class Trial:
     def play(self, names=None, most=80, **how):
         """Turns until all have the head; whether they have."""
         return any(set(self.turn(names, **how).values()) == {""} for _ in range(most))
+
+    def total(self, number):
+        """The sum of a round at the server; where it cannot be opened, what is waited for."""
+        try:
+            return self.server.total(number)
+        except Waiting as waiting:
+            return str(waiting)
 
     def said(self, name):
         """What a party was told to pass over, in one line."""
@@ -319,7 +326,7 @@ def triangle(packed):
 
 __all__ = [
     "FOUR", "MB", "SITES", "AflError", "Agreement", "Box", "Ledger", "Member", "Path", "Place",
-    "Server", "SiteRows", "Table", "Trial", "afl", "afltool", "canonical", "clusters", "commands",
+    "Server", "SiteRows", "Trial", "afl", "afltool", "canonical", "clusters", "commands",
     "compute", "crashed", "features", "hashlib", "heard", "json", "keys", "name_of", "np", "of_sites",
     "os", "outcome", "premise", "replace", "run", "shutil", "stored", "subprocess", "sys", "time",
     "triangle",

@@ -35,7 +35,7 @@ def attempt(at, what, rows, new_keys=None, again=False):
         for name in STAY:
             ends[name] = outcome(lambda n=name: trial.join(n, again=again))
     sent = [n for n in STAY if trial.path("sums", 1, n).exists()]
-    total = trial.server.total(1)
+    total = trial.total(1)
     print(f"{what}: {ends['anna'][0]}: {ends['anna'][1][:230]}; sums of {sent}")
     return total
 

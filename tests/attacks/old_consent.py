@@ -27,7 +27,7 @@ def second(first, consent, place):
         for name in STAY:
             ends[name] = outcome(lambda n=name: then.join(n))
     print(f"{place}: {ends['anna']}"[:250])
-    return then.server.total(1)
+    return then.total(1)
 
 
 def main(at):

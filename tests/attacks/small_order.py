@@ -14,7 +14,7 @@ import struct
 
 from base import SITES, Agreement, Trial, json, keys, of_sites, outcome, premise, run
 
-from afltool.federation.masking import FIRST, check_offer, offer_size
+from afltool.federation.masking import FIRST, Offer, offer_size
 
 P = 2**255 - 19
 SMALL = [
@@ -93,13 +93,12 @@ def main(at):
             key = (u | high << 255).to_bytes(32, "little")
             for offer in (key + good[32:], good[:64] + key + good[FIRST:]):
                 premise(len(offer) == size, "an offer")
-                kind, _ = outcome(lambda o=offer: check_offer(trial.agreed, o))
+                kind, _ = outcome(lambda o=offer: Offer(trial.agreed, 1, "west", o))
                 if kind != "stops":
                     accepted.append(f"an offer with {key.hex()[:12]}: {kind}")
     print("accepted:", accepted or "none")
-    premise(
-        outcome(lambda: check_offer(trial.agreed, good))[0] == "waits", "an honest offer is taken"
-    )
+    kind, _ = outcome(lambda: Offer(trial.agreed, 1, "west", good))
+    premise(kind == "waits", "an honest offer is taken")
     if accepted:
         return True, f"{len(accepted)} keys of small order are accepted, and anybody signs for them"
     return False, "no key of small order is accepted"

@@ -32,7 +32,7 @@ def main(at):
                     if kind != "waits":
                         ends[trial.place.name, name] = said
                     premise(kind != "crash", said)
-        opened = [t.place.name for t in (one, two) if not isinstance(t.server.total(1), str)]
+        opened = [t.place.name for t in (one, two) if (t.office / "total-1.h5").exists()]
         print(
             f"{protection}: opened {opened}; refused at {sorted(ends)}: {list(ends.values())[:1]}"[
                 :330

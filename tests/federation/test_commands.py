@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import sys
 import time
 import unicodedata
 from pathlib import Path
@@ -19,6 +20,8 @@ from conftest import installed
 from place_servers import PLACES
 
 import afltool
+from afltool.files.counts import read_counts
+from afltool.files.features import open_features
 from afltool.files.heads import load_head
 
 slow = pytest.mark.slow
@@ -111,6 +114,44 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     assert cli("session", "report", apart.at / "west", "-o", page).exit_code == 0
     assert f"{accuracy:.4f}" in page.read_text()
     assert json.loads(cli("session", "report", apart.at / "west").stdout)["party"] == "west"
+
+
+def test_test_rows_are_counted_by_groups(cli, tmp_path, features):
+    """As `evaluate --counts --by` counts the rows of all sites in one place."""
+    test, ward, groups = rows(tmp_path / "test", seed=1), {}, ("icu", "ward", "home")
+    for n, path in test.items():
+        with open_features(path) as opened:
+            ids = [one.decode() for one in opened.row_ids]
+            of = [groups[k] for k in (opened.stored(0, len(opened))[:, 0] % 2)]
+        lines = [f"{one},{group}" for one, group in zip(ids, of, strict=True)]
+        (tmp_path / f"{n}.csv").write_text("\n".join(["row,unit", *lines]) + "\n")
+        ward[n] = f"{tmp_path / n}.csv:unit"
+    new = ("--max-rows", 100, "--min-cell", 2, *(w for g in groups for w in ("--groups", g)))
+    apart = Apart(cli, tmp_path / "all", features, test=test, new=new)
+    assert "groups: 'icu', 'ward', 'home'" in apart.said
+    cli(*apart.serve("--once"))
+    refused(cli(*apart.join("north", "--once")), "--by TABLE:COLUMN", "'home'", codes=(2,))
+    (tmp_path / "odd.csv").write_text((tmp_path / "north.csv").read_text().replace("icu", "er"))
+    odd = cli(*apart.join("north", "--once", "--by", f"{tmp_path / 'odd.csv'}:unit"))
+    refused(odd, "has the group 'er', which is not one of icu, ward, home")
+    assert apart.sent_by("north") == []
+    apart.join = lambda name, *more, join=apart.join: join(name, "--by", ward[name], *more)
+    apart.play()
+    words = ("--counts", "--by", ward["pooled"], "--min-group", 2, "-o", tmp_path / "o")
+    head, total = apart.at / "west/head.h5", apart.at / "west/total-2.h5"
+    more = [w for g in groups for w in ("--groups", g)]
+    done = cli("evaluate", head, test["pooled"], *words, *more)
+    assert done.exit_code == 0, done.stderr
+    ours, theirs = (read_counts(p).heads[0] for p in (total, next((tmp_path / "o").glob("*.h5"))))
+    assert np.array_equal(ours.groups, theirs.groups)
+    assert ours.groups.sum() == 123
+
+
+def test_groups_that_nobody_agreed_on(cli, tmp_path, features):
+    apart = Apart(cli, tmp_path, features, test=features)
+    cli(*apart.serve("--once"))
+    refused(cli(*apart.join("north", "--once", "--by", "a.csv:unit")), "agreed: none", codes=(2,))
+    assert apart.sent_by("north") == []
 
 
 @pytest.mark.parametrize("protection", ["masked", "signed"])
@@ -353,6 +394,12 @@ def test_keys_and_passphrases(cli, tmp_path, features):
     assert apart.sent_by("north") == []
 
 
+def test_a_library_that_is_not_installed_is_named(cli, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    done = cli("session", "report", tmp_path, "-o", tmp_path / "page.html")
+    refused(done, "jinja2 is missing: pip install 'afltool[session]'", codes=(2,))
+
+
 def test_another_session_in_the_place(cli, tmp_path, features):
     apart, other = (Apart(cli, tmp_path / n, features, url=str(tmp_path / "place")) for n in "ab")
     cli(*apart.serve("--once"))
@@ -378,13 +425,15 @@ def test_what_does_not_go_together(cli, tmp_path, apart, features):
         (("--max-rows", 0), "max_rows"),
         ((*rows, "--dp-delta", 1), "together"),
         ((*rows, "--scale", "minmax"), "minmax"),
-        ((*rows, "--scale", "standard", "--max-value", 0.1), "--max-value"),
         ((*rows, "--threshold", 1), "threshold"),
         ((*rows, "--protection", "plain"), "plain"),
         ((*rows, "--head", "nothing"), "nothing"),
     ]:
         refused(cli(*words, *more), says)
         assert not (tmp_path / "n/session.json").exists()
+    for value in (0.1, 0, -1, "nan", 2**31):
+        done = cli(*words, *rows, "--scale", "standard", "--max-value", value)
+        assert (done.exit_code, "max-value" in done.stderr) == (2, True), done.stderr
     cli(*apart.serve("--once"))
     here = ("--out", apart.url)
     refused(cli(*apart.serve("--once")[:-3], *here, "--once"), "the place that all reach")

@@ -214,15 +214,17 @@ def test_one_stolen_key_opens_nothing_old(tmp_path, whose, protection):
     for giver in f.names:
         data = (place / name_of("hello", 0, giver)).read_bytes()
         offer = box.open("hello", 0, agreed.people[giver], data).payload[32:]
-        known[giver] += any(masking.held(agreed, key, giver, 1, offer)["pairs"])
+        offer = masking.Offer(agreed, 1, giver, offer)
+        known[giver] += any(offer.held(key)["pairs"])
         for holder in agreed.members:  # boxes that the thief's member has given, or others have
             if holder.name == whose:
                 continue
-            _, sealed = masking._part(agreed, offer, holder.name)
-            about = masking._about(agreed, 1, giver, holder)
-            for theirs in (offer[64:96], holder.agreeing, offer[:32]):
+            _, sealed = offer.part(holder.name)
+            for theirs in (offer.data[64:96], holder.agreeing, offer.public):
                 with pytest.raises(InvalidTag):
-                    cipher_between(key.agreeing, theirs, *about).decrypt(bytes(12), sealed, None)
+                    cipher_between(key.agreeing, theirs, offer.about, holder.key).decrypt(
+                        bytes(12), sealed, None
+                    )
     assert max(known.values()) == 1 < agreed.threshold
 
 
@@ -327,10 +329,10 @@ def test_shamir_and_wikipedias_example(monkeypatch):
 
 def test_fewer_than_t_shares_open_nothing(tmp_path):
     f = Federation(tmp_path, n=5, threshold=4)
-    drawn = masking.Secrets.draw()
-    offer = drawn.offer(f.agreed, f.keys["site-00"], 1)
-    shares = {n: masking.held(f.agreed, f.keys[n], "site-00", 1, offer) for n in f.names}
-    for kind, secret in (("own", drawn.own), ("pairs", drawn.pairs)):
+    drawn = bytes(range(64))
+    offer = masking.Offer(f.agreed, 1, "site-00", masking.offered(f.agreed, 1, "site-00", drawn))
+    shares = {n: offer.held(f.keys[n]) for n in f.names}
+    for kind, secret in (("own", drawn[32:]), ("pairs", drawn[:32])):
         of_kind = {f.agreed.places[n]: s[kind] for n, s in shares.items()}
         for k in (2, 3, 4, 5):
             for some in combinations(of_kind, k):

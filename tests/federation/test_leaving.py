@@ -9,7 +9,7 @@ import pytest
 from parties import BITS, CLASSES, Federation, key_of
 
 from afltool.errors import AflError, MismatchError, UsageError
-from afltool.federation import accountant
+from afltool.federation import noise as noise_
 from afltool.federation.agreement import Consent
 from afltool.federation.ledger import Ledger
 from afltool.federation.noise import Noise, clip_rows, discrete_gaussian
@@ -69,11 +69,11 @@ def test_leaving_needs_the_leaver(five):
     consent = Consent.sign(old, leaver)
     for change in ({"session": "ab" * 32}, {"name": "site-03"}, {"signature": "00" * 64},
                    {"key": wrong.key}):  # fmt: skip
-        broken = replace(consent, **change)
         with pytest.raises(MismatchError, match="has not signed"):
-            replace(five.agreed, consents=(broken,))
-    with pytest.raises(UsageError, match="signature of a consent"):
-        replace(five.agreed, consents=(replace(consent, signature="00"),))
+            replace(consent, **change)
+    for change in ({"signature": "00"}, {"signature": 7}, {"session": ""}, {"session": None}):
+        with pytest.raises(UsageError, match=f"{next(iter(change))} of a consent"):
+            replace(consent, **change)
 
 
 @pytest.mark.parametrize("follows", [False, True])
@@ -193,6 +193,25 @@ def test_ledger_overlap(tmp_path):
     assert (ledger.folder.stat().st_mode & 0o077) == 0
 
 
+def test_members_on_one_machine_have_one_ledger(tmp_path):
+    """The rows of each are in it, and each is refused where its sums would tell of one member."""
+    f = Federation(tmp_path / "first", n=5)
+    one = f.root / "ledgers/machine"
+    one.mkdir(parents=True)
+    for name in f.names:
+        (f.root / "ledgers" / name).symlink_to(one)
+    f.begin()
+    assert set(f.run().values()) == {""}
+    assert len({p.read_bytes() for p in one.rglob("rows")}) == 5
+    assert len(list(one.rglob("people-1"))) == 5
+    g = following(f, f.names[:4])
+    g.turn("server", *g.names, "server")
+    for name in g.names:
+        with pytest.raises(MismatchError, match="site-04 is known nearly alone"):
+            g.turn(name)
+    assert not list((g.root / "place").glob("*sums*"))
+
+
 def test_two_sessions_at_once(tmp_path):
     """Both are joined before either is opened: the second one gets no shares."""
     f = Federation(tmp_path / "a", n=4)
@@ -225,7 +244,7 @@ def test_noise_is_shared_and_everybody_solves_with_the_same_ridge(tmp_path):
         ledger = f.sites["site-00"].ledger
         layout = Layout.of(f.agreed, f.first, first=True)
         assert ledger.spent() == Noise.of(f.agreed, layout).rho
-        assert not list(ledger.folder.glob("*/rows"))
+        assert not list(ledger.folder.rglob("rows"))
 
 
 def test_noise_never_refuses(tmp_path):
@@ -311,7 +330,7 @@ def test_shared_noise_has_the_distribution_that_is_accounted_for():
         stats.chisquare(seen[2:-2], expected[2:-2] * seen[2:-2].sum() / expected[2:-2].sum()).pvalue
         > 1e-4
     )
-    assert accountant.delta(0.03, accountant.epsilon(0.03, 1e-12)) <= 1e-12
+    assert noise_.delta(0.03, noise_.epsilon(0.03, 1e-12)) <= 1e-12
 
 
 def test_clipped_rows_have_the_norm_that_was_agreed_on():
@@ -353,3 +372,8 @@ def test_rows_of_feature_files(tmp_path, cli, scale):
     other = replace(f.agreed, classes=("a", "b", "z"))
     with pytest.raises(MismatchError, match="classes"):
         SiteRows.of_files(other, fixed)
+    for change in ({"backbone": "another"}, {"dim": 7}, {"weights": "IMAGENET1K_V1"}):
+        other = replace(f.agreed, space={**f.agreed.space, **change})
+        for some in (fixed, reals) if scale else (fixed,):
+            with pytest.raises(MismatchError, match=next(iter(change))):
+                SiteRows.of_files(other, some)

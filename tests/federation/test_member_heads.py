@@ -95,10 +95,11 @@ class Eve(Member):
             self.target[number + 1] = self.search.next
         return replace(mine, arrays=self.sent[number])
 
-    def protected(self, number, offers):
+    def protected(self, number):
         """Without the checks of an honest site."""
         x = self.layout(number).joined(self.gathered(number))
-        mask(x, self.me.name, self._secrets(number), offers, self.salt(number))
+        drawn = (self.folder / f"secrets-{number}").read_bytes()
+        mask(x, self.me.name, drawn, self.offers(number), self.salt(number))
         return x.tobytes() + self.draw(number + 1)
 
     def towards(self, head, t):

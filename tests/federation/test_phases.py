@@ -49,12 +49,15 @@ def test_features_are_scaled_in_the_first_round(tmp_path, protection):
     f = Federation(tmp_path, head, n=4, rows=rows, scale=10, protection=protection)
     assert set(f.run().values()) == {""}
     X, y = f.pooled_rows()
-    scale = f.sites["site-00"].scale().found
+    scale, of_server = (
+        [one.scale().arrays()[name] for name in ("centre", "spread")]
+        for one in (f.sites["site-00"], f.server)
+    )
     units = np.round(X * 2.0**21) / 2.0**21
     assert scale[0] == pytest.approx(units.mean(0), rel=1e-12)
     expected = np.where(units.std(0) == 0, 1, units.std(0))
     assert scale[1] == pytest.approx(expected, rel=1e-9)
-    assert np.array_equal(scale[0], f.server.scale().found[0])
+    assert np.array_equal(scale, of_server)
     Z = np.round((X - scale[0]) / scale[1] * 2**BITS).astype(np.int16)
     s = compute.statistics_of(f.agreed, f.first, [(FixedPoint(Z, BITS), y)])
     assert f.solved("site-03").digest() == f.solved("server").digest()
@@ -121,12 +124,13 @@ def test_scale_is_exact():
     from fractions import Fraction
 
     exact = [[Fraction(float(v)) for v in column] for column in x.T]
-    scale = head.absorb(s)[0].found
+    found = head.absorb(s)[0].arrays()
+    scale = found["centre"], found["spread"]
     for j, column in enumerate(exact):
         mean = sum(column) / 500
         assert scale[0][j] == float(mean)
         assert scale[1][j] == float(sum((v - mean) ** 2 for v in column) / 500) ** 0.5
-    with pytest.raises(InvalidDataError, match="no rows have such"):
+    with pytest.raises(InvalidDataError, match="cannot be the statistics"):
         head.absorb(replace(s, arrays={**s.arrays, "squares": s.arrays["squares"] * 0}))
 
 

@@ -10,8 +10,8 @@ import pytest
 from parties import CLASSES, Federation, key_of
 
 from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
-from afltool.federation import accountant
 from afltool.federation import keys as keys_
+from afltool.federation import noise as noise_
 from afltool.federation.agreement import Agreement, Consent
 from afltool.federation.compute import described
 from afltool.federation.noise import Noise
@@ -44,7 +44,7 @@ def test_a_code_is_for_one_agreement(agreed):
 def test_wrong_code_stays_wrong(agreed):
     """Nothing that a site is told has the right code: it comes by telephone."""
     told = [in_words(agreed)]
-    for given in (None, "1" * 32, "1" * 31, replace(agreed, nonce="0" * 32).code):
+    for given in ("", "1" * 32, "1" * 31, replace(agreed, nonce="0" * 32).code):
         with pytest.raises(AflError) as error:
             agreed.check_approved(given)
         told.append(str(error.value))
@@ -92,10 +92,46 @@ def test_rounds_are_those_of_the_head_itself(tmp_path):
     wrong = replace(a, head={**a.head, "digest": "ab" * 32})
     with pytest.raises(MismatchError, match="another first head"):
         in_words(wrong)
-    with pytest.raises(UsageError, match="head: expected digest, name, options"):
+    with pytest.raises(UsageError, match="head: expected digest, name, options, found"):
         replace(a, head={**a.head, "phases": ["gram"]})
+    seeded = make_head("random-features", {"width": 4, "compute": "fixed", "seed": 3}).bind(6, 3)
     with pytest.raises(UsageError, match="seed of a session"):
-        replace(a, head={**a.head, "options": {"seed": 3}})
+        replace(a, head=described(seeded))
+
+
+def test_head_options_are_those_that_the_head_itself_writes(agreed):
+    """An option that is unknown, of another type, missing or spelled otherwise is refused."""
+    head, odd = (
+        agreed.head,
+        {"other": 1, "ridge": "1,0", "intercept": 1, "gamma": "x", "min_norm": None},
+    )
+    cases = [{**head["options"], k: v} for k, v in odd.items()]
+    cases += [{}, {"ridge": head["options"]["ridge"]}, {**head["options"], "gamma": 1}]
+    for options in cases:
+        with pytest.raises(AflError):
+            replace(agreed, head={**head, "options": options})
+        body = {**asdict(agreed), "head": {**head, "options": options}}
+        data = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False).encode()
+        with pytest.raises(CorruptFileError, match="session file"):
+            Agreement.parse(data)
+    odd = "x\x1b[3A\r\n  threshold  4 of 4"
+    options = head["options"]
+    heads = [{**head, odd: 1}, {**head, "name": odd}]
+    heads += [{**head, "options": {**options, k: v}} for k, v in ((odd, 1 << 40), ("ridge", odd))]
+    bodies = [{"head": one} for one in heads]
+    bodies += [{odd: 1}, {"nonce": odd}, {"space": {**agreed.space, odd: 1}}, {"protection": odd}]
+    for body in bodies:
+        text = json.dumps({**asdict(agreed), **body}, indent=1, sort_keys=True).encode()
+        with pytest.raises(CorruptFileError, match="session file") as error:
+            Agreement.parse(text)
+        assert str(error.value).isprintable()
+    for name in ("nothing", "network", "scaling", "evaluation", "../linear", "", None):
+        with pytest.raises(AflError):
+            replace(agreed, head={**head, "name": name})
+    softmax = described(make_head("softmax", {"rounds": 3}).bind(6, 3))
+    for key, value in {"rounds": 10**9, "features": "/etc/passwd", "seed": 3}.items():
+        with pytest.raises(AflError):
+            replace(agreed, head={**softmax, "options": {**softmax["options"], key: value}})
 
 
 BAD = {
@@ -147,16 +183,18 @@ def test_agreement_fuzz(agreed):
             return [*value[:at], changed(value[at]), *value[at + 1 :]]
         return values[rng.integers(len(values))]
 
-    same = 0
+    same, told = 0, []
     for _ in range(1500):
         data = json.dumps(changed(body), indent=1, sort_keys=True, ensure_ascii=False)
         try:
             made = Agreement.parse(data.encode("utf-8", "surrogatepass"))
-        except CorruptFileError:
+        except CorruptFileError as error:
+            told.append(str(error))
             continue
         same += made == agreed
         assert 5 <= made.threshold <= 7
         assert 0 <= made.min_rows <= made.max_rows <= 1 << 24
+    assert all(text.isprintable() for text in told)
     for data in (b"[" * 3_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[]", b"7",
                  agreed.text + b" ",
                  agreed.text.replace(b'"follows": ""', b'"more": 1, "follows": ""'),
@@ -185,8 +223,8 @@ def test_epsilon_shown_is_added(tmp_path):
         for k, (n, change) in {"gram": (21, 4096.0**2), "cross": (18, 4096.0),
                                "class counts": (3, 1.0)}.items():  # fmt: skip
             parts = {sigma[k]: n} if k != "gram" else {sigma[k]: 6, sigma[k] / 2**0.5: 15}
-            rho += accountant.rho(change / sigma[k], parts, honest)
-        epsilon = accountant.epsilon(rho, 1e-5)
+            rho += noise_.rho(change / sigma[k], parts, honest)
+        epsilon = noise_.epsilon(rho, 1e-5)
         assert epsilon == pytest.approx(1.0, rel=1e-6)
         assert f"ε = {epsilon:.4g}, δ = 1e-05" in in_words(a)
 
@@ -221,7 +259,7 @@ def test_keys_are_those_of_ssh(tmp_path):
     with pytest.raises(AflError, match="chmod 600"):
         keys_.load(tmp_path / "north", b"secret")
     public.write_bytes(b"ssh-ed25519 \xff\xfe north")
-    with pytest.raises(CorruptFileError, match="expected 'ssh-ed25519"):
+    with pytest.raises(CorruptFileError, match="expected the key 'ssh-ed25519"):
         keys_.load_public(public)
     with pytest.raises(AflError, match="cannot read"):
         keys_.load_public(tmp_path / "none.pub")

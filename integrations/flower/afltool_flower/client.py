@@ -2,7 +2,7 @@
 
 --node-config of its SuperNode has: key, data, approve (the code, as it was heard), and folder (of
 this site; its part of the place lies in folder/place). Optional: afltool (the executable), y,
-row-ids, test, allow, passphrase-file, as `afltool session join` has them.
+row-ids, test, by, allow, passphrase-file, as `afltool session join` has them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from .courier import has, names_in, packed, session, unpacked
+from .courier import names_in, packed, session, unpacked
 
 app = ClientApp()
-NEEDED, OPTIONAL = ("key", "data", "approve"), ("y", "row-ids", "test", "allow", "passphrase-file")
+NEEDED = ("key", "data", "approve")
+OPTIONAL = ("y", "row-ids", "test", "by", "allow", "passphrase-file")
 
 
 @app.query("turn")
@@ -27,12 +28,10 @@ def turn(message: Message, context: Context) -> Message:
     if absent := [name for name in (*NEEDED, "folder") if name not in site]:
         raise ValueError(f"--node-config of this SuperNode lacks {', '.join(absent)}")
     folder = Path(site["folder"]).absolute()
-    unpacked(message.content, folder / "place")
-    words = {name: site.get(name) for name in (*NEEDED, *OPTIONAL)}
-    code, said = session(site.get("afltool", "afltool"), "join", folder / "place",
-                         {**words, "out": folder / "session"})  # fmt: skip
+    place, words = folder / "place", {name: site.get(name) for name in (*NEEDED, *OPTIONAL)}
+    server = unpacked(message.content, place)
+    words["out"] = str(folder / "session")
+    code, said = session(site.get("afltool", "afltool"), "join", place, words)
     # What went wrong may name files of this site, so it is said here and not to the server.
     log(ERROR if code else INFO, "afltool session join: %s", said or "nothing new")
-    content = packed(folder / "place", names_in(folder / "place") - has(message.content))
-    content.config_records["place"]["code"] = code
-    return Message(content, reply_to=message)
+    return Message(packed(place, names_in(place) - server, code), reply_to=message)

@@ -6,12 +6,10 @@ that its reader has found to be rubbish: it counts as not there, and is sent aga
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from secrets import token_hex
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -22,45 +20,29 @@ NAMES = re.compile(r"session\.json|\d{3,}-[a-z]+-[A-Za-z0-9][A-Za-z0-9._-]*")
 
 def names_in(place: Path) -> set[str]:
     """What lies in a place."""
-    return {
-        path.name
-        for path in place.glob("*")
-        if NAMES.fullmatch(path.name) and path.is_file() and path.stat().st_size
-    }
+    files = (path for path in place.glob("*") if NAMES.fullmatch(path.name) and path.is_file())
+    return {path.name for path in files if path.stat().st_size}
 
 
-def packed(place: Path, names: Iterable[str]) -> RecordDict:
+def packed(place: Path, names: Iterable[str], code: int = 0) -> RecordDict:
     """Files as arrays of bytes, which Flower sends in pieces, beside all names of the place.
 
     Bytes in a ConfigRecord would have to fit into one message.
     """
     files = {name: Array(np.fromfile(place / name, np.uint8)) for name in sorted(names)}
-    have = ConfigRecord({"have": sorted(names_in(place))})
-    return RecordDict({"files": ArrayRecord(files), "place": have})
+    about = ConfigRecord({"have": sorted(names_in(place)), "code": code})
+    return RecordDict({"files": ArrayRecord(files), "place": about})
 
 
-def unpacked(content: RecordDict, place: Path) -> int:
-    """Write the files of a message into a place where they are not there yet; their bytes."""
+def unpacked(content: RecordDict, place: Path) -> set[str]:
+    """Write the files of a message that are not there yet; returns the names its sender has."""
     files = content.array_records["files"]
     if wrong := [name for name in files if not NAMES.fullmatch(name)]:
         raise ValueError(f"a message has the file {wrong[0]!r}: no file of a session")
-    new = files.keys() - names_in(place)
-    return sum(_write(place / name, files[name].numpy()) for name in new)
-
-
-def _write(path: Path, data: np.ndarray) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{token_hex(4)}.partial")
-    data.tofile(draft)
-    os.replace(draft, path)
-    return data.nbytes
-
-
-def has(content: RecordDict) -> set[str]:
-    """The names that came with a message."""
-    names = content.config_records["place"]["have"]
-    assert isinstance(names, list)
-    return set(map(str, names))
+    place.mkdir(parents=True, exist_ok=True)
+    for name in files.keys() - names_in(place):
+        files[name].numpy().tofile(place / name)
+    return set(content.config_records["place"]["have"])
 
 
 def session(afltool: str, verb: str, place: Path, words: Mapping[str, object]) -> tuple[int, str]:
