@@ -92,7 +92,7 @@ def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "dim": dim,
         "classes": header["classes"],
         "space": header["space"],
-        **({"images": PIXELS} if header["space"]["preprocessing"] else {}),
+        **({"images": PIXELS} if header["space"].get("preprocessing") else {}),
         "source": header["source"],
     }
 
