@@ -297,7 +297,7 @@ OF_RANDOM = [
 def test_softmax_of_random_features_is_numpys_or_refused(which, compute):
     for more in OF_RANDOM:
         options = {"features": "random", "width": 50, "compute": compute, "rounds": 5, **more}
-        plain = more in (OF_RANDOM[:2] if compute == "float32" else OF_RANDOM[:3])
+        plain = more in OF_RANDOM[:3]
         compare("softmax", options, which, must_solve=plain)
     assert make_head("softmax", {"features": "random"}).options.compute == "float64"
 
