@@ -84,12 +84,11 @@ class Noise:
         """New noise for all numbers; what leaves the site is kept, so it is drawn once."""
         parts = []
         for name, one in layout.arrays:
-            part = discrete_gaussian(one.size, self.sigma[name])
-            if name == "gram":
+            of_gram, sigma = name == "gram", self.sigma[name]
+            part = discrete_gaussian(one.size, sigma / math.sqrt(2) if of_gram else sigma)
+            if of_gram:
                 diagonal = np.arange(1, side(one.size) + 1).cumsum() - 1
-                off = discrete_gaussian(one.size, self.sigma[name] / math.sqrt(2))
-                off[diagonal] = part[diagonal]
-                part = off
+                part[diagonal] = discrete_gaussian(len(diagonal), sigma)
             parts.append(part)
         return np.concatenate(parts)
 
