@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,8 +22,9 @@ from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
 from .math.metrics.figures import decided
 from .math.rounding import Rounding
+from .options.base import fields_of
+from .options.common import advised
 from .options.features import NumberFormat
-from .options.shared import advised
 from .sources.embeddings import imported_space
 from .values.names import ordered_columns
 from .values.parsed import PROBABILITIES, SCORES
@@ -220,7 +221,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         )
 
     def _head_options(self) -> dict[str, Any]:
-        known = {f.name: f for f in fields(OPTIONS[self.head])} if self.head in OPTIONS else {}
+        cls = OPTIONS.get(self.head)
+        known = {} if cls is None else fields_of(cls)
         chosen = dict(self.options or {})
         for name in chosen.keys() & {"ridge", "intercept"}:
             raise UsageError(

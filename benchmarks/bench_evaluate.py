@@ -34,7 +34,9 @@ def made(rows: int, dim: int, classes: int, folder: Path) -> tuple[Path, Path]:
     features = afltool.import_embeddings(folder / "x.npz", folder / f"x{dim}-{classes}.h5")
     total = folder / f"t{dim}-{classes}.h5"
     afltool.local_stats(features, "linear", total, client="a", sum=True)
-    return afltool.solve(total, folder / f"h{dim}-{classes}.h5", ridge=1.0), features
+    return afltool.solve(
+        total, folder / f"h{dim}-{classes}.h5", head_options={"ridge": 1.0}
+    ), features
 
 
 def counting_beside_scoring(head: Path, features: Path) -> None:

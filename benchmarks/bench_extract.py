@@ -106,9 +106,15 @@ def timed(a: argparse.Namespace, folder: Path, **more: str) -> float:
     stage._Job.run = clocked
     try:
         afltool.extract(
-            a.backbone, f"imagefolder:{folder}", "train", folder / "ours.h5", weights=a.weights,
-            image_size=a.size, overwrite=True, **more,
-        )  # fmt: skip
+            backbone=a.backbone,
+            data=f"imagefolder:{folder}",
+            split="train",
+            out=folder / "ours.h5",
+            weights=a.weights,
+            image_size=a.size,
+            overwrite=True,
+            **more,
+        )
     finally:
         stage._Job.run = original
     return found[0]
@@ -218,9 +224,16 @@ def deviation(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
 
     def values(engine: str, **more: object) -> np.ndarray:
         made = afltool.extract(
-            a.backbone, a.deviation, "train", folder / f"{engine}{len(more)}.h5",
-            weights=a.weights, image_size=a.size, limit=a.images, **ENGINES[engine], **more,
-        )  # fmt: skip
+            backbone=a.backbone,
+            data=a.deviation,
+            split="train",
+            out=folder / f"{engine}{len(more)}.h5",
+            weights=a.weights,
+            image_size=a.size,
+            limit=a.images,
+            **ENGINES[engine],
+            **more,
+        )
         with open_features(made) as features:
             return features.stored(0, len(features)).astype(np.int32)
 

@@ -20,7 +20,7 @@ STAGES = {
     "local-stats (1,000 files)": f"{STATS} -o stats",
     "local-stats --sum": f"{STATS} --sum -o part.h5",
     "aggregate": "aggregate stats -o total.h5",
-    "solve": "solve total.h5 -o head.h5",
+    "solve": "solve total.h5 --ridge 0 -o head.h5",
     "solve --ridge auto": "solve total.h5 --ridge auto -o head-auto.h5",
     "evaluate": "evaluate head.h5 train.h5 --json",
     "verify (1,000 files)": "verify stats",

@@ -84,7 +84,7 @@ def accuracy(
 ) -> float:
     from dataclasses import replace
 
-    head = make_head("linear", {"min_norm": True}).bind(X.shape[1], classes)
+    head = make_head("linear", {"ridge": 0, "min_norm": True}).bind(X.shape[1], classes)
 
     def wrap(rows: np.ndarray) -> object:
         return rows if bits is None else FixedPoint(encode(rows, bits), bits)

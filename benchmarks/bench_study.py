@@ -98,10 +98,10 @@ def many(at: Path, cells: int) -> int:
 
     one_process.run = timed
     begun = time.process_time()
-    afltool.study(read(at / "many.toml"), at / "S", most=cells)
+    afltool.study(at / "many.toml", at / "S", most=cells)
     own = time.process_time() - begun - inside[0]
     begun = time.process_time()
-    afltool.study(read(at / "many.toml"), at / "S", most=cells)
+    afltool.study(at / "many.toml", at / "S", most=cells)
     again = time.process_time() - begun
     print(f"{cells} cells: {1000 * inside[0] / cells:.1f} ms a cell inside run (processor)")
     print(f"the study itself: {1000 * own / cells:.2f} ms a cell, expected below {MOST_MS:g}")

@@ -24,8 +24,8 @@ Made by `python docs/make_api.py` from docstrings; do not edit.
 [compatibility.md](compatibility.md) says what is promised of them; everything else in the package
 may change with any version. Every function is a stage of the command line under the same name:
 its options are keywords, listed after `*`, with the defaults and the meaning of
-[commands.md](commands.md). A path may be a text. `**options` are those of the head, such as
-`ridge="auto"`. Errors are `afltool.errors.AflError`, one class for each kind.
+[commands.md](commands.md). A path may be a text. Options of a head are
+`head_options={"ridge": "auto"}`. Errors are `afltool.errors.AflError`, one class for each kind.
 """
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import typer
 
-from afltool.cli._help import OF_HEADS
 from afltool.cli.app import app
 
 PAGE = Path(__file__).with_name("commands.md")
@@ -18,15 +17,16 @@ PAGE = Path(__file__).with_name("commands.md")
 
 def of_heads(parameter: Any) -> bool:
     """Whether an option is one of heads, which their own commands describe."""
-    return (parameter.rich_help_panel or "").startswith(OF_HEADS)
+    return (parameter.rich_help_panel or "").startswith("Options of the head")
 
 
 def commands(group: Any, name: str) -> list[tuple[str, Any]]:
     """Every command below a group, with its full name."""
     found: list[tuple[str, Any]] = []
-    for word, command in group.commands.items():
+    for word in group.list_commands(None):
+        command = group.get_command(None, word)
         full = f"{name} {word}"
-        found += commands(command, full) if hasattr(command, "commands") else [(full, command)]
+        found += commands(command, full) if hasattr(command, "list_commands") else [(full, command)]
     return found
 
 
@@ -40,7 +40,7 @@ def page() -> str:
     for name, command in commands(typer.main.get_command(app), "afltool"):
         lines += [f"## {name}", "", " ".join((command.help or "").split()), ""]
         lines += ["| option | meaning | default |", "| --- | --- | --- |"]
-        lines += [row(p) for p in command.params if not of_heads(p)]
+        lines += [row(p) for p in command.params if not of_heads(p) and p.name != "help_all"]
         if any(map(of_heads, command.params)):
             lines += ["", "Beside these, the options of the head: see `afltool head` below."]
         lines += [""]

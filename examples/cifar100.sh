@@ -16,11 +16,11 @@ cd "$run"
 for split in train test; do
     # shellcheck disable=SC2086  # EXTRACT holds several words
     afltool extract --backbone "${BACKBONE:-resnet18}" --data "${DATA:-cifar100}" \
-        --split "$split" ${EXTRACT:-} -o "$split.h5"
+        --split "$split" --preprocess paper ${EXTRACT:-} -o "$split.h5"
 done
 afltool partition train.h5 --scheme dirichlet --alpha "${ALPHA:-0.1}" \
     --clients "${CLIENTS:-100}" --seed 0 -o clients.h5
-afltool head linear -o head0.h5
+afltool head linear --ridge 0 -o head0.h5
 afltool local-stats train.h5 --partition clients.h5 --head head0.h5 -o stats
 afltool aggregate stats -o total.h5
 # shellcheck disable=SC2086

@@ -50,6 +50,7 @@ def main() -> int:
             backbone=args.backbone,
             weights=args.weights,
             image_size=args.image_size,
+            preprocess="paper",  # of earlier demos: the total has their digest
             engine=args.engine,
             clients=args.clients,
             store=args.out / "store",
@@ -71,7 +72,10 @@ def why_a_ridge(folder: Path) -> None:
     console.rule("why this demo uses a ridge")
     try:
         afltool.solve(
-            folder / "04-total.h5", folder / "no-ridge.h5", options={"ridge": 0.0}, overwrite=True
+            folder / "04-total.h5",
+            folder / "no-ridge.h5",
+            overwrite=True,
+            head_options={"ridge": 0.0},
         )
         console.print("(with this backbone the digits would not need one)")
     except NumericalError as error:

@@ -9,7 +9,7 @@ RUN ?= make-run
 CLIENTS ?= 100
 PARTS ?= 4
 HEAD ?= linear
-SOLVE ?= --ridge auto
+SOLVE ?=
 ALPHA ?= 0.1
 
 last := $(shell expr $(PARTS) - 1)

@@ -172,7 +172,7 @@ def analytic(plan: Plan, title: str, name: str, options: Options, seed: int) -> 
     place.parent.mkdir(parents=True, exist_ok=True)
     seeded = {"seed": seed} if name in ("deepafl", "safle") else {}
     clients, uploads, downloads, gathering, solving = plan.partition(seed), 0, 0, 0.0, 0.0
-    head = afltool.head(name, place.parent / "head-0.h5", options={**options, **seeded})
+    head = afltool.head(name, place.parent / "head-0.h5", head_options={**options, **seeded})
     rounds = 0
     while afltool.info(head)["phase"] is not None:
         rounds += 1

@@ -7,7 +7,7 @@
 set -euo pipefail
 
 run=${1:-slurm-run}
-options=${RUN_OPTIONS:---backbone resnet18 --data cifar100 --clients 1000 --ridge auto}
+options=${RUN_OPTIONS:---backbone resnet18 --data cifar100 --clients 1000}
 
 # shellcheck disable=SC2086  # both hold several words
 afltool slurm $options ${SITE:+--site "$SITE"} ${SLURM_OPTIONS:-} -o "$run"

@@ -96,7 +96,7 @@ def main() -> None:
     )  # fmt: skip
     total = afltool.local_stats(files["train"], "linear", folder / "total.h5", partition=clients,
                                 sum=True, overwrite=True)  # fmt: skip
-    head = afltool.solve(total, folder / "head.h5", options={"ridge": "auto"}, overwrite=True)
+    head = afltool.solve(total, folder / "head.h5", overwrite=True, head_options={"ridge": "auto"})
     found = afltool.evaluate(head, files["test"])
     largest = Counter(texts.subject[is_test]).most_common(1)[0][1] / is_test.sum()
     print(

@@ -34,6 +34,11 @@ from typer.testing import CliRunner
 import afltool
 from afltool import progress
 from afltool.errors import StoppedError
+from afltool.inputs import distinct_files
+from afltool.papers.cells import StudyFolder
+from afltool.papers.description import Study
+from afltool.papers.execution import carry_out
+from afltool.papers.options import StudyOptions
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
 gc.set_threshold(100_000, 10, 10)  # a tenth of the time was the collector's
@@ -52,10 +57,16 @@ command_of = cache(typer.main.get_command)
 typer.testing._get_command = command_of  # which makes it again for every call
 
 
+def inside(command: Any) -> dict[str, Any]:
+    """The commands of a group by name, which are built when they are asked for."""
+    names = getattr(command, "list_commands", lambda _: ())(None)
+    return {name: command.get_command(None, name) for name in names}
+
+
 def commands(command: Any, path: tuple[str, ...] = ()):
     """Every command and group of commands below one, as what is typed after `afltool`."""
     yield path
-    for name, inner in getattr(command, "commands", {}).items():
+    for name, inner in inside(command).items():
         yield from commands(inner, (*path, name))
 
 
@@ -113,7 +124,7 @@ def road(tmp_path_factory) -> Road:
     train = afltool.import_embeddings(embedded, at / "train.h5")
     test = afltool.import_embeddings(embeddings(at / "test.npz", 200), at / "test.h5")
     clients = afltool.partition(train, at / "clients.h5", alpha=0.5, clients=6)
-    head0 = afltool.head("linear", at / "head0.h5")
+    head0 = afltool.head("linear", at / "head0.h5", head_options={"ridge": 0})
     stats = afltool.local_stats(train, head0, at / "stats", partition=clients)
     total = afltool.aggregate([stats], at / "total.h5")
     head = afltool.solve(total, at / "head.h5")
@@ -168,6 +179,12 @@ def cli():
     logger.handlers, logger.propagate, logger.level = before
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+def carried_out(wanted: Study, out: str | Path, **options: Any) -> Path:
+    """A study that is read, or made of one, as `afltool.study` carries out one of a file."""
+    with distinct_files():
+        return carry_out(wanted, StudyFolder(out), StudyOptions(**options))
 
 
 def forget_stop() -> None:

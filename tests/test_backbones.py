@@ -317,9 +317,17 @@ def test_networks_run_in_evaluation_mode(fake, tmp_path):
     images = write_imagefolder(tmp_path / "images", per_class=5, splits=("train",))
     found = []
     for size in (1, 8):
-        file = afltool.extract("fake", f"imagefolder:{images}", "train", tmp_path / f"{size}.h5",
-                               weights="random", image_size=16, batch_size=size,
-                               engine="torch")  # fmt: skip
+        file = afltool.extract(
+            backbone="fake",
+            data=f"imagefolder:{images}",
+            split="train",
+            out=tmp_path / f"{size}.h5",
+            weights="random",
+            image_size=16,
+            batch_size=size,
+            engine="torch",
+            preprocess="paper",
+        )
         with open_features(file) as features:
             found.append(np.asarray(features.stored(0, len(features))))
     assert Watched.modes

@@ -431,7 +431,8 @@ def test_a_total_of_no_rows_and_of_too_few(road, tmp_path, cli):
     few = afltool.import_embeddings(embeddings(tmp_path / "few.npz", 5), tmp_path / "few.h5")
     dealt = afltool.partition(few, tmp_path / "c.h5", scheme="iid", clients=8)
     empty = afltool.info(dealt)["rows_per_client"].index(0)
-    stats = afltool.local_stats(few, "linear", tmp_path / "s", partition=dealt)
+    none = {"ridge": 0}
+    stats = afltool.local_stats(few, "linear", tmp_path / "s", partition=dealt, head_options=none)
     out = tmp_path / "h.h5"
     refused(cli("solve", stats / f"client-{empty}.h5", "-o", out), INPUT, "has 0 rows")
     total = afltool.aggregate([stats], tmp_path / "t.h5")
@@ -501,7 +502,8 @@ def test_a_solve_has_finite_figures_or_a_message(rows, solved, hard, tmp_path, c
 def test_the_minimum_norm_of_nothing_is_nothing(hard, tmp_path, cli):
     """Weights of 0 solve it, with no degree of freedom; a constant then predicts."""
     stats, head = tmp_path / "s", tmp_path / "h.h5"
-    one = [hard["all zero"], "--head", "linear", "--min-norm", "--client", "a", "-o", stats]
+    one = [hard["all zero"], "--head", "linear", "--ridge", 0, "--min-norm", "--client", "a",
+           "-o", stats]  # fmt: skip
     assert cli("local-stats", *one).exit_code == 0
     done = cli("solve", *stats.glob("*.h5"), "-o", head, "--json")
     report = json.loads(done.stdout)["report"]
@@ -582,7 +584,7 @@ def test_features_of_another_backbone_format_or_class_list(road, tmp_path, cli):
     out = tmp_path / "o.h5"
     for difference, features in variants(road, tmp_path).items():
         stats = tmp_path / f"{features.stem}-stats.h5"
-        afltool.local_stats(features, "linear", stats, client="other", sum=True)
+        afltool.local_stats(features, road.head0, stats, client="other", sum=True)
         for args in (
             ["aggregate", road.total, stats, "-o", out],
             ["aggregate", stats, "--subtract", road.total, "-o", out],
@@ -611,7 +613,7 @@ def test_a_client_given_twice(road, tmp_path, cli):
 
 def test_statistics_of_another_head(road, tmp_path, cli):
     out = tmp_path / "o.h5"
-    other = afltool.head("linear", tmp_path / "other.h5", options={"intercept": True})
+    other = afltool.head("linear", tmp_path / "other.h5", head_options={"intercept": True})
     stats = afltool.local_stats(road.test, other, tmp_path / "s.h5", client="b", sum=True)
     done = cli("aggregate", road.total, stats, "-o", out)
     refused(done, MISMATCH, stats, "head.options.intercept is True in these, False in the others")

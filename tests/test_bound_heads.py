@@ -50,7 +50,7 @@ def test_the_binding_goes_through_all_rounds_and_changes_no_digest(made, tmp_pat
     for bound in (made["good"], None):
         at = tmp_path / str(bound is None)
         options = {"softmax": {"rounds": 2}, "safle": {"experts": 4, "buckets": 3}}.get(name, {})
-        head = afltool.head(name, at / "0.h5", options=options, space=bound)
+        head = afltool.head(name, at / "0.h5", space=bound, head_options=options)
         digests.append([info(head)["digest"]])
         for number in range(1, 5):
             sent = afltool.local_stats(made["good"], head, at / str(number), client="a")
@@ -85,10 +85,10 @@ def test_an_unbound_total_is_not_solved_with_a_bound_head(made, tmp_path):
 
 def test_thresholds_of_other_features_cannot_be_bound(made, tmp_path):
     options = {"experts": 4, "buckets": 3, "thresholds": str(made["good"])}
-    head = afltool.head("safle", tmp_path / "a.h5", options=options, space=made["good"])
+    head = afltool.head("safle", tmp_path / "a.h5", space=made["good"], head_options=options)
     assert info(head)["space"] == info(made["head"])["space"]
     with pytest.raises(MismatchError, match=r"--space .*backbone\.h5 .*space\.backbone is"):
-        afltool.head("safle", tmp_path / "b.h5", options=options, space=made["backbone"])
+        afltool.head("safle", tmp_path / "b.h5", space=made["backbone"], head_options=options)
     assert not (tmp_path / "b.h5").exists()
 
 

@@ -253,7 +253,7 @@ def test_rules_of_discriminants_are_calibrated_by_held_out_clients(tmp_path, rul
         files[name] = afltool.import_embeddings(tmp_path / f"{name}.npz", tmp_path / f"{name}.h5")
     train, test = files["train"], files["test"]
     clients = afltool.partition(train, tmp_path / "clients.h5", scheme="iid", clients=3)
-    start = afltool.head("discriminant", tmp_path / "start.h5", rule=rule, **more)
+    start = afltool.head("discriminant", tmp_path / "start.h5", head_options={"rule": rule, **more})
     afltool.local_stats(train, start, tmp_path / "stats", partition=clients, only="0-1")
     head = afltool.solve(
         afltool.aggregate([tmp_path / "stats"], tmp_path / "total.h5"), tmp_path / "head.h5"
@@ -268,7 +268,7 @@ def test_rules_of_discriminants_are_calibrated_by_held_out_clients(tmp_path, rul
 
 
 def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):
-    other = afltool.solve(road.total, tmp_path / "other.h5", ridge=50.0)
+    other = afltool.solve(road.total, tmp_path / "other.h5", head_options={"ridge": 50.0})
     with pytest.raises(MismatchError, match="counts rows of other heads"):
         afltool.calibrate(other, at / "sum.h5", tmp_path / "no.h5")
     with pytest.raises(UsageError, match="is calibrated already"):
@@ -292,7 +292,13 @@ def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):
 def test_scores_beyond_the_bins_are_no_base_of_a_map(road, tmp_path):
     """Nearest-mean's lie far outside −0.5 to 1.5: a map of the end bins took its accuracy away."""
     total = tmp_path / "total.h5"
-    afltool.local_stats(road.train, "discriminant", tmp_path / "s", client="a", rule="nearest-mean")
+    afltool.local_stats(
+        road.train,
+        "discriminant",
+        tmp_path / "s",
+        client="a",
+        head_options={"rule": "nearest-mean"},
+    )
     afltool.aggregate([tmp_path / "s"], total)
     far = afltool.solve(total, tmp_path / "far.h5")
     afltool.counts(far, road.test, tmp_path / "c")
@@ -394,7 +400,9 @@ def test_calibrate_says_how_many_predicted_classes_change(tmp_path, cli):
         at[name] = afltool.import_embeddings(
             tmp_path / f"{name}.npz", tmp_path / f"{name}.h5", dtype="float32"
         )
-    head0 = afltool.head("linear", tmp_path / "head0.h5", ridge=1.0, intercept=True)
+    head0 = afltool.head(
+        "linear", tmp_path / "head0.h5", head_options={"ridge": 1.0, "intercept": True}
+    )
     total = afltool.local_stats(at["train"], head0, tmp_path / "total.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "head.h5")
     cli("evaluate", head, at["held"], "--counts", "--client", "a", "-o", tmp_path / "counts")

@@ -4,69 +4,72 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from conftest import COMMAND, command_of, commands, installed
+from conftest import command_of, commands, installed
 from helpers_images import write_imagefolder
+from option_matrix import of_heads, options
+from typer.testing import CliRunner
 
 import afltool
 from afltool.cli.app import app
 
+#: Not "email": importlib.metadata, which finds plug-ins, loads it.
 HEAVY = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "pandas",
-    "h5py",
-    "matplotlib",
-    "timm",
-    "sklearn",
-)
+    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",
+    "PIL", "pyarrow", "cryptography", "rich", "markdown_it", "pygments", "asyncio",
+    "multiprocessing", "unittest",
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- help and start-up
 
 
-@pytest.mark.parametrize(
-    "args", [["--help"], ["-h"], ["--version"], ["solve", "-h"], ["run", "--help"], ["nonsense"]]
-)
-def test_help_and_version_load_nothing_heavy(args):
+def test_help_of_every_command_and_what_needs_no_file_load_nothing_heavy():
+    """One process for all: what none of them imports, each of them does without."""
+    chosen = [list(p) for p in commands(command_of(app))]
+    assert ["baseline", "fedfisher"] in chosen
     code = f"""
-import json, sys
-sys.argv = ["afltool", *{args!r}]
-from afltool.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-print(json.dumps(sorted(set({HEAVY!r}) & set(sys.modules))))
+import contextlib, io, json, sys
+import typer
+from afltool.cli.app import app
+command = typer.main.get_command(app)
+def run(words, starts):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.suppress(SystemExit):
+            command(words, prog_name="afltool")
+    assert said.getvalue().startswith(starts), (words, said.getvalue())
+for words in {chosen!r}:
+    for ask in ("-h", "--help-all"):
+        run([*words, ask], "Usage: afltool " + " ".join(words))
+run(["--version"], "afltool ")
+run(["nonsense"], "Usage: afltool")
+print(json.dumps(sorted({set(HEAVY)!r} & set(sys.modules))))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == []
+    done = subprocess.run(
+        [sys.executable, "-c", f"import json, sys, numpy; {code.splitlines()[-1]}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == ["numpy"], "it would notice"
 
 
-def test_the_check_of_what_is_loaded_would_notice():
-    code = f"import json, sys, numpy; print(json.dumps(sorted(set({HEAVY!r}) & set(sys.modules))))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == ["numpy"]
-
-
-@pytest.mark.parametrize("path", list(commands(command_of(app))), ids=" ".join)
-def test_every_command_explains_itself(path, cli):
-    short, long = cli(*path, "-h"), cli(*path, "--help")
-    assert (short.exit_code, long.exit_code) == (0, 0)
-    assert short.stdout == long.stdout
-    assert f"Usage: {' '.join(('afltool', *path))}" in short.stdout.replace("root", "afltool")
-
-
-def test_version_is_that_of_the_package():
-    done = installed("--version")
-    assert (done.returncode, done.stdout) == (0, f"afltool {afltool.__version__}\n")
+def test_every_command_explains_itself(cli):
+    shown = cli("-h").stdout
+    for path in commands(command_of(app)):
+        short, long = cli(*path, "-h"), cli(*path, "--help")
+        assert (short.exit_code, long.exit_code) == (0, 0), path
+        assert short.stdout == long.stdout
+        assert f"Usage: {' '.join(('afltool', *path))}" in short.stdout.replace("root", "afltool")
+        assert len(path) != 1 or re.search(rf"^  {path[0]} ", shown, re.M), path
 
 
 def test_the_command_is_a_module_too(tmp_path):
@@ -76,6 +79,7 @@ def test_the_command_is_a_module_too(tmp_path):
         same = installed(*words)
         assert done.returncode == same.returncode == code
         assert (done.stdout, done.stderr) == (same.stdout, same.stderr)
+        assert code or done.stdout == f"afltool {afltool.__version__}\n"
 
 
 def test_the_exit_codes_of_the_help_are_those_of_the_errors(cli):
@@ -87,6 +91,96 @@ def test_the_exit_codes_of_the_help_are_those_of_the_errors(cli):
     assert len(found) > 5
     for error in found:
         assert f", {error.exit_code} " in text, error
+
+
+def test_help_of_run_is_what_people_use_and_help_all_is_everything(cli):
+    short, long = cli("run", "-h").stdout, cli("run", "--help-all").stdout
+    flags = {line.split()[0] for line in short.splitlines() if line.startswith("  --")}
+    assert {"--data", "--backbone", "--clients", "--alpha", "--head"} <= flags
+    assert all(len(line) <= 80 for line in short.splitlines())
+    assert "--help-all" in short
+    every = options("run")
+    assert len(flags) < len(every) / 3
+    for name in every:
+        assert f"--{name} " in long.replace("\n", " "), name
+
+
+def test_help_shows_at_most_twelve_options(cli):
+    for path in commands(command_of(app)):
+        short = cli(*path, "-h").stdout
+        assert len(re.findall(r"^  (?:-\w, )?--", short, re.M)) <= 12, path
+
+
+@pytest.mark.parametrize("name", ["solve", "run", "slurm"])
+def test_the_ridge_is_in_the_short_help_of_every_command_that_solves(cli, name):
+    short = cli(name, "-h").stdout
+    ridge = " ".join(short.split("  --ridge TEXT")[1].split("--")[0].split())
+    assert "auto for generalised cross-validation" in ridge
+    assert "--min-norm" not in short
+
+
+def test_ranges_and_defaults_are_those_of_each_head(cli):
+    """What several heads have is one option of `run`, of one type; its texts are each head's."""
+    types = {}
+    for head, own in of_heads().items():
+        text = cli("head", head, "--help-all").stdout
+        run = cli("run", "--head", head, "--help-all").stdout
+        for name, p in own.items():
+            types.setdefault(name, set()).add(str(p.type_descriptor.annotation))
+            assert re.search(rf"^  --{name} ", text, re.M), (head, name)
+            assert name == "seed" or re.search(rf"^  --{name} ", run, re.M), (head, name)
+    assert {name: found for name, found in types.items() if len(found) > 1} == {}
+    assert {"ridge", "width", "seed", "thresholds"} <= types.keys()
+
+
+def test_help_is_found_wherever_it_stands_but_behind_two_dashes(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (["run", "-h"], ["-q", "run", "x.toml", "--head", "x", "--help"]):
+        done = cli(*words)
+        assert done.exit_code == 0
+        assert done.stdout.startswith("Usage: ")
+        assert "--backbone" in done.stdout
+    done = cli("info", "--", "-h")
+    assert done.exit_code == 3
+    assert "-h" in done.stderr
+
+
+def test_a_group_without_a_command_shows_its_help_as_a_mistake(cli):
+    for words, inside in (([], "local-stats"), (["head"], "linear"), (["plot"], "roc")):
+        done = cli(*words)
+        assert done.exit_code == 2
+        assert re.search(rf"^  {inside} ", done.stderr, re.M)
+
+
+def asking(words):
+    """What bash sets when it asks the command for completions."""
+    return {
+        "_AFLTOOL_COMPLETE": "complete_bash", "COMP_WORDS": f"afltool {words}",
+        "COMP_CWORD": str(len(f"x {words}x".split()) - 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("run --head ", "linear deepafl random-features safle softmax discriminant"),
+        ("local-stats x.h5 --head s", "safle softmax"),
+        ("partition x.h5 --scheme dir", "dirichlet dirichlet-pfl"),
+        ("run --backbone eff", "efficientnet_lite0"),
+        ("extract --data cif", "cifar10 cifar100"),
+        ("slurm --data im", "imagefolder:PATH"),
+        ("run --da", "--data"),
+        ("extract --precision ", "fp32 bf16 fp16"),
+        ("sol", "solve"),
+    ],
+)
+def test_the_shell_completes_names_and_values(words, expected):
+    done = CliRunner().invoke(app, env=asking(words), prog_name="afltool")
+    assert done.stdout.split() == expected.split()
+
+
+def test_the_installed_command_completes():
+    assert installed(env=asking("run --da")).stdout.split() == ["--data"]
 
 
 # ---------------------------------------------------------------- results
@@ -111,22 +205,18 @@ def makers(road, at):
     }  # fmt: skip
 
 
-def test_a_command_that_makes_a_file_prints_its_path_and_nothing_else(road, tmp_path, cli):
+def test_a_command_that_makes_a_file_prints_its_path_or_json_and_nothing_else(road, tmp_path, cli):
     for name, (args, out) in makers(road, tmp_path).items():
         for _ in ("made", "up to date"):
             done = cli(*args)
             assert (done.exit_code, done.stdout) == (0, f"{out}\n"), name
         assert out.exists()
-
-
-def test_every_result_as_json(road, tmp_path, cli):
-    for name, (args, out) in makers(road, tmp_path).items():
         done = cli(*args, "--json")
-        found = json.loads(done.stdout)
-        assert done.exit_code == 0, name
-        assert found["path"] == str(out), name
+        assert (done.exit_code, json.loads(done.stdout)["path"]) == (0, str(out)), name
+
+
+def test_what_a_command_finds_as_json(road, cli):
     for args in (
-        ["info", road.total],
         ["verify", road.total, road.stats],
         ["evaluate", road.head, road.test],
         ["partition", road.clients, "--describe"],
@@ -134,22 +224,10 @@ def test_every_result_as_json(road, tmp_path, cli):
         done = cli(*args, "--json")
         assert done.exit_code == 0
         assert json.loads(done.stdout)
-
-
-def test_json_of_info_has_the_digest_and_the_kind_of_every_file(road, cli):
     for kind, path in road.of_each_kind().items():
         found = json.loads(cli("info", path, "--json").stdout)
         assert (found["kind"], found["bytes"]) == (kind, path.stat().st_size)
         assert found["digest"] == json.loads(cli("verify", path, "--json").stdout)[0]["digest"]
-
-
-def test_json_through_a_pipe(road):
-    done = subprocess.run(
-        f"{COMMAND} evaluate {road.head} {road.test} --json | {sys.executable} -m json.tool",
-        shell=True, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
 
 
 def test_an_extraction_prints_its_path_or_json_and_is_found_in_the_store(tmp_path, cli):
@@ -166,14 +244,6 @@ def test_an_extraction_prints_its_path_or_json_and_is_found_in_the_store(tmp_pat
     assert path.stat().st_mtime_ns == before
     shards = [*args, "--shard", "0/1", "-o", tmp_path / "shard.h5"]
     assert cli(*shards).exit_code == 0
-
-
-def test_a_reader_that_leaves_early_is_no_error(road):
-    done = subprocess.run(
-        f"{COMMAND} info {road.stats}/client-0.h5 --json | head -c 1",
-        shell=True, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("{", "")
 
 
 def test_quiet_says_nothing_but_the_result(road, tmp_path, cli):
@@ -198,26 +268,16 @@ def test_no_escape_codes_in_a_pipe(road, tmp_path):
         assert "\x1b" not in done.stdout + done.stderr, args
 
 
-@pytest.fixture
-def bracketed(tmp_path):
-    """Features whose class names look like rich's markup."""
+def test_names_with_markup_are_shown_as_they_are(tmp_path, cli):
     rng = np.random.default_rng(0)
     y = np.array(["[bold]a[/bold]", "b[/]", "c"])[rng.integers(0, 3, 60)]
     np.savez(tmp_path / "e.npz", x=rng.normal(size=(60, 4)), y=y)
-    return afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "f.h5")
-
-
-def test_names_with_markup_are_shown_as_they_are(bracketed, tmp_path, cli):
-    total = afltool.local_stats(bracketed, "linear", tmp_path / "t.h5", client="[red]x", sum=True)
-    assert "[bold]a[/bold], b[/], c" in cli("info", bracketed).stdout
+    rows = afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "f.h5")
+    total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", client="[red]x", sum=True)
+    assert "[bold]a[/bold], b[/], c" in cli("info", rows).stdout
     assert "[red]x" in cli("info", total).stdout
-
-
-def test_an_evaluation_shows_names_with_markup_as_they_are(bracketed, tmp_path, cli):
-    total = afltool.local_stats(bracketed, "linear", tmp_path / "t.h5", client="a", sum=True)
-    done = cli("evaluate", afltool.solve(total, tmp_path / "h.h5"), bracketed)
-    assert done.exit_code == 0
-    assert "[bold]a[/bold]" in done.stdout
+    done = cli("evaluate", afltool.solve(total, tmp_path / "h.h5"), rows)
+    assert (done.exit_code, "[bold]a[/bold]" in done.stdout) == (0, True)
 
 
 # ---------------------------------------------------------------- arguments
@@ -263,18 +323,12 @@ def test_unknown_names_are_usage_errors_that_list_the_known_ones(road, tmp_path,
         (["partition", road.train, "--scheme", "dirichle"], ["dirichlet", "shards"]),
         (["local-stats", road.train, "--client", "a", "--head", "linaer"], ["linear"]),
         (["head", "linaer"], ["linaer"]),
-        (["import", road.embeddings, "--dtype", "int8"], ["int16 or float32", "int8"]),
-        (["import", road.embeddings, "--fraction-bits", 16], ["0 to 15", "16"]),
         (["extract", "--backbone", "resnet19", "--data", "digits"], ["resnet18", "resnet19"]),
         (["extract", "--backbone", "resnet18", "--data", "mnist"], ["cifar10", "mnist"]),
-        (["extract", "--backbone", "resnet18", "--data", "digits", "--shard", "4/4"], ["I/N"]),
-        (["extract", "--backbone", "resnet18", "--data", "digits", "--workers", 0], ["--workers"]),
-        (["solve", road.total, "--ridge", "-1"], ["ridge is a number ≥ 0", "-1"]),
         (["local-stats", road.train, "--head", "linear"], ["--partition FILE", "--client NAME"]),
         (["local-stats", road.train, "--head", road.head, "--client", "a"], ["is solved"]),
         (["local-stats", road.train, "--partition", road.clients, "--head", "linear", "--only",
           "3-9"], ["numbered 0 to 5"]),
-        (["aggregate", road.total, "--law", "magic"], ["sum or pairwise"]),
     ]  # fmt: skip
     for args, fragments in cases:
         done = cli(*args, *out)
@@ -283,6 +337,58 @@ def test_unknown_names_are_usage_errors_that_list_the_known_ones(road, tmp_path,
             assert fragment in " ".join(done.stderr.split()), args
         assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+#: Commands with each file that they read as {…}.
+READERS = (
+    "import {embeddings}", "convert {train}", "split {train}", "scale {train}",
+    "partition {train} --scheme iid --clients 3",
+    "local-stats {train} --head {head0} --partition {clients}", "aggregate {stats}",
+    "solve {total} --head {head0}", "solve {total} --validate {total}",
+    "evaluate {head} {test} --against {head}", "calibrate {head} {total}", "predict {head} {test}",
+    "export {head}", "run --train-features {train} --test-features {test} --partition {clients}",
+    "merge {train}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", READERS)
+def test_files_that_are_not_what_a_command_reads_end_it_with_their_name(line, road, tmp_path, cli):
+    """Missing, empty, a folder, of another kind, or not of afltool: never a traceback."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.h5").write_text("text")
+    (tmp_path / "empty.h5").touch()
+    wrong = {"none.h5": (3,), "": (2, 3), "folder": (2, 3), "text.h5": (2, 3), "empty.h5": (2, 3)}
+    out = {"predict": "o.csv", "export": "o.onnx"}.get(line.split()[0], "o.h5")
+    before = sorted(tmp_path.iterdir())
+    for role in dict.fromkeys(re.findall(r"{(\w+)}", line)):
+        others = [p for k, p in road.of_each_kind().items()]
+        for given, codes in wrong.items():
+            path = tmp_path / given if given else ""
+            files = {k: str(v) for k, v in vars(road).items()} | {role: str(path)}
+            words = [word.format(**files) for word in line.split()]
+            done = cli(*words, "-o", tmp_path / out)
+            assert done.exit_code in codes, (words, done.stderr)
+            assert given in done.stderr or not given
+            assert done.stdout == ""
+        kinds = [
+            cli(*(w.format(**{**vars(road), role: other}) for w in line.split()), "-o",
+                tmp_path / out)
+            for other in others if other != vars(road)[role] and role not in ("test", "train")
+        ]  # fmt: skip
+        refused = [one for one in kinds if one.exit_code]
+        assert all(one.exit_code in (2, 3, 4) and one.stderr for one in refused)
+        assert len(refused) >= len(kinds) - 2, (role, line)
+    left = [p for p in tmp_path.iterdir() if p not in before and p.stem != "o"]
+    assert left == []
+
+
+@pytest.mark.parametrize("path", ["info", "solve", "run", "head linear", "aggregate", "study"])
+def test_an_unknown_option_and_an_argument_too_many_are_usage_errors(path, cli):
+    for more in (["--no-such=1"], ["a", "b", "c", "d"]):
+        done = cli(*path.split(), *more)
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
 
 
 def test_no_command_asks_anything(road, tmp_path):
@@ -311,7 +417,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "afltool.cli.road", "h5py"])
+@pytest.mark.parametrize("module", ["typer", "afltool.cli.commands", "h5py"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_while_modules_load_is_no_traceback(module, number, tmp_path):
     args = [module, str(int(number)), "solve", str(tmp_path / "x.h5"), "-o", str(tmp_path / "y.h5")]

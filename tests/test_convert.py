@@ -56,7 +56,7 @@ def test_rows_classes_and_partition_stay_and_the_origin_is_recorded(road, tmp_pa
         assert ours.header["source"]["converted_from"] == {
             "digest": theirs.header["digest"], "dtype": "int16", "fraction_bits": 9,
         }  # fmt: skip
-    stats = afltool.local_stats(path, "linear", tmp_path / "s", partition=road.clients)
+    stats = afltool.local_stats(path, road.head0, tmp_path / "s", partition=road.clients)
     parts = afltool.aggregate([stats], tmp_path / "parts.h5")
     whole = afltool.local_stats(
         path, "linear", tmp_path / "whole.h5", partition=road.clients, sum=True
@@ -66,7 +66,7 @@ def test_rows_classes_and_partition_stay_and_the_origin_is_recorded(road, tmp_pa
 
 def test_statistics_of_other_bits_do_not_add_up_nor_score(road, tmp_path):
     test = afltool.convert(road.test, tmp_path / "3.h5", fraction_bits=3)
-    stats = afltool.local_stats(test, "linear", tmp_path / "stats", client="one")
+    stats = afltool.local_stats(test, road.head0, tmp_path / "stats", client="one")
     with pytest.raises(MismatchError, match="fraction_bits"):
         afltool.aggregate([road.total, stats], tmp_path / "no.h5")
     with pytest.raises(MismatchError, match="fraction_bits"):

@@ -191,7 +191,12 @@ def test_a_class_without_training_rows_is_counted(at, tmp_path, rule):
         for part in ("train", "test")
     }
     total = afltool.local_stats(
-        files["train"], "discriminant", tmp_path / "t.h5", client="a", sum=True, rule=rule
+        files["train"],
+        "discriminant",
+        tmp_path / "t.h5",
+        client="a",
+        sum=True,
+        head_options={"rule": rule},
     )
     head = afltool.solve(total, tmp_path / "head.h5")
     counts = afltool.counts(head, files["test"], tmp_path / "c", client="a")

@@ -21,7 +21,6 @@ from afltool.heads.projections import activate, projection
 from afltool.memory import Remembered
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
-from afltool.values.parsed import Fixed
 from afltool.values.statistics import Sum
 
 C, D = 4, 6
@@ -322,9 +321,9 @@ def test_memory_is_known_on_this_machine():
 
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
-    assert (given.ridge, given.block_ridge, given.layers) == (Fixed(10.0), 0.1, 20)
+    assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)
     assert make_head("deepafl", {"preset": "released-script"}).options.layers == 20
-    assert make_head("deepafl", {"preset": "cifar10", "ridge": "3"}).options.ridge == Fixed(3.0)
+    assert make_head("deepafl", {"preset": "cifar10", "ridge": "3"}).options.ridge == 3.0
     for name in PRESETS:
         made = make_head("deepafl", {"preset": name})
         again = make_head("deepafl", made.options.as_dict())

@@ -218,7 +218,9 @@ def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(
     table.write_text("\n".join(["path,label,patient", *rows]))
 
     def values(spec, name):
-        path = afltool.extract("resnet18", spec, "train", tmp_path / name, **SMALL)
+        path = afltool.extract(
+            backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL
+        )
         with open_features(path) as found:
             return found.stored(0, len(found)), found.labels.tolist(), found.row_ids.tolist()
 

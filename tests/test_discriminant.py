@@ -20,7 +20,7 @@ from afltool.heads.base import binding
 from afltool.heads.discriminant import shrunk
 from afltool.heads.options import RULES
 from afltool.math.gram import FixedPoint, real
-from afltool.options.shared import advised
+from afltool.options.common import advised
 from afltool.values.statistics import Client, ClientId, Context
 
 BITS = 9
@@ -179,7 +179,9 @@ def test_digests_are_the_same_for_every_partition_and_files_give_the_head_back(
     digests, tops = set(), set()
     for number, given in enumerate(({"alpha": 0.1}, {"scheme": "iid"})):
         clients = afltool.partition(road.train, tmp_path / f"c{number}.h5", clients=5, **given)
-        head0 = afltool.head("discriminant", tmp_path / f"0{number}.h5", options={"rule": rule})
+        head0 = afltool.head(
+            "discriminant", tmp_path / f"0{number}.h5", head_options={"rule": rule}
+        )
         total = afltool.local_stats(
             road.train, head0, tmp_path / f"t{number}.h5", partition=clients, sum=True
         )
@@ -192,7 +194,7 @@ def test_digests_are_the_same_for_every_partition_and_files_give_the_head_back(
 
 
 def test_a_late_client_is_added_exactly(road, tmp_path):
-    head0 = afltool.head("discriminant", tmp_path / "0.h5", options={"rule": "qda"})
+    head0 = afltool.head("discriminant", tmp_path / "0.h5", head_options={"rule": "qda"})
     each = afltool.local_stats(road.train, head0, tmp_path / "s", partition=road.clients)
     files = sorted(each.glob("*.h5"))
     early = afltool.aggregate(files[:-1], tmp_path / "early.h5")
@@ -207,7 +209,7 @@ def test_shrinkage_may_be_changed_at_solve(road, tmp_path):
         road.train, head0, tmp_path / "t.h5", partition=road.clients, sum=True
     )
     given = {"shrinkage": 0.05}
-    head = afltool.solve(total, tmp_path / "h.h5", options=given)
+    head = afltool.solve(total, tmp_path / "h.h5", head_options=given)
     assert afltool.info(head)["options"]["shrinkage"] == 0.05
 
 

@@ -44,7 +44,9 @@ def net(tmp_path_factory):
 
 def extract(images, out, backbone="resnet18", **options):
     given = options if str(backbone).endswith(".afl") else {**RANDOM, **options}
-    return afltool.extract(str(backbone), f"imagefolder:{images}", "train", out, **given)
+    return afltool.extract(
+        backbone=str(backbone), data=f"imagefolder:{images}", split="train", out=out, **given
+    )
 
 
 def values(path):
@@ -186,7 +188,7 @@ def test_a_frozen_backbone_makes_the_features_of_its_name_without_pytorch(images
 def test_predict_takes_it_without_pytorch_and_has_the_same_scores(images, net, tmp_path):
     features = extract(images, tmp_path / "train.h5")
     total = afltool.local_stats(features, "linear", tmp_path / "total.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "head.h5", ridge=1)
+    head = afltool.solve(total, tmp_path / "head.h5", head_options={"ridge": 1})
     afltool.predict(head, [images / "train"], tmp_path / "named.csv", weights="random")
     line = ["predict", head, images / "train", "-o", tmp_path / "light.csv", "--backbone", net]
     codes, done = without(TORCH, line)

@@ -32,7 +32,7 @@ from afltool.values.statistics import Statistics
 def at(road, tmp_path_factory):
     """A round of two heads over four clients, its sum, and the same rows counted at once."""
     folder = tmp_path_factory.mktemp("counts")
-    afltool.solve(road.total, folder / "other.h5", ridge=3000.0)
+    afltool.solve(road.total, folder / "other.h5", head_options={"ridge": 3000.0})
     beside = [folder / "other.h5"]
     parts = afltool.partition(road.test, folder / "parts.h5", alpha=0.3, clients=4)
     stats = afltool.counts(road.head, road.test, folder / "stats", partition=parts, beside=beside)
@@ -121,7 +121,7 @@ def test_what_is_counted_is_what_scikit_learn_counts(road, at):
 
 def test_probabilities_are_counted_where_a_head_has_them(road, tmp_path):
     softmax = tmp_path / "softmax.h5"
-    head = afltool.head("softmax", tmp_path / "0.h5", rounds=2)
+    head = afltool.head("softmax", tmp_path / "0.h5", head_options={"rounds": 2})
     for number in range(3):
         total = afltool.local_stats(
             road.train, head, tmp_path / f"t{number}.h5", client="a", sum=True
@@ -452,7 +452,7 @@ def test_figures_of_real_images_are_scikit_learns_for_any_partition(name, read, 
         )
     train, test = files["train"], files["test"]
     total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "head.h5", ridge=1.0)
+    head = afltool.solve(total, tmp_path / "head.h5", head_options={"ridge": 1.0})
     digests = {afltool.info(afltool.counts(head, test, tmp_path / "one", client="a"))["digest"]}
     for number, how in enumerate(({"alpha": 0.1}, {"scheme": "iid"}, {"alpha": 100.0})):
         parts = afltool.partition(test, tmp_path / f"p{number}.h5", clients=20 + number, **how)
@@ -501,7 +501,7 @@ def many(tmp_path_factory):
     for part in ("train", "test"):
         afltool.import_embeddings(at / f"{part}.npz", at / f"{part}.h5", classes=names)
     total = afltool.local_stats(at / "train.h5", "linear", at / "t.h5", client="a", sum=True)
-    afltool.solve(total, at / "head.h5", ridge=1.0)
+    afltool.solve(total, at / "head.h5", head_options={"ridge": 1.0})
     with open_features(at / "test.h5") as rows:
         ids = [one.decode() for one in rows.row_ids]
     lines = [f"{one},{'f' if i % 3 else 'm'}" for i, one in enumerate(ids)]

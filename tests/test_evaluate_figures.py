@@ -32,14 +32,14 @@ def weaker(road, tmp_path_factory):
         road.train, road.head0, at / "stats", partition=road.clients, only="0"
     )
     return afltool.solve(
-        afltool.aggregate([stats], at / "total.h5"), at / "head.h5", options={"ridge": 1e4}
+        afltool.aggregate([stats], at / "total.h5"), at / "head.h5", head_options={"ridge": 1e4}
     )
 
 
 @pytest.fixture(scope="module")
 def softmax(road, tmp_path_factory):
     at = tmp_path_factory.mktemp("softmax")
-    head = afltool.head("softmax", at / "head-0.h5", options={"rounds": 3})
+    head = afltool.head("softmax", at / "head-0.h5", head_options={"rounds": 3})
     for k in range(1, 10):
         total = afltool.local_stats(
             road.train, head, at / f"total-{k}.h5", partition=road.clients, sum=True
@@ -117,7 +117,7 @@ def tumours(tmp_path_factory):
         np.savez(at / f"{name}.npz", x=x, y=np.array(classes)[y.astype(int)])
         afltool.import_embeddings(at / f"{name}.npz", at / f"{name}.h5", classes=classes)
     total = afltool.local_stats(at / "train.h5", "linear", at / "t.h5", client="a", sum=True)
-    return afltool.solve(total, at / "head.h5", options={"ridge": 1.0}), at / "test.h5"
+    return afltool.solve(total, at / "head.h5", head_options={"ridge": 1.0}), at / "test.h5"
 
 
 @pytest.mark.parametrize("positive", [None, "malignant", "benign"])

@@ -109,13 +109,13 @@ def test_the_sweep_of_the_digits_and_its_table(tmp_path):
         tmp_path / "train.h5", tmp_path / "clients.h5", scheme="dirichlet", alpha=0.1, clients=20,
         seed=1, held_out=0.1,
     )  # fmt: skip
-    agreed = head("linear", tmp_path / "head0.h5", options={"intercept": True})
+    agreed = head("linear", tmp_path / "head0.h5", head_options={"intercept": True})
     held = tmp_path / "held.h5"
     total = local_stats(
         tmp_path / "train.h5", agreed, tmp_path / "kept.h5", partition=clients, sum=True,
         held_out=held,
     )  # fmt: skip
-    done = solve(total, tmp_path / "head.h5", options={"ridge": "auto"}, validate=held)
+    done = solve(total, tmp_path / "head.h5", validate=held, head_options={"ridge": "auto"})
     chosen = json.loads(nine[nine.seed == 1].options.item())["ridge"]
     assert info(done)["report"]["ridge"] == chosen
     table = run(*command, "--clients", "20", "--table", "--only", "softmax")

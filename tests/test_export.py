@@ -168,7 +168,7 @@ def test_names_from_outside_do_nothing_on_a_card(tmp_path, packed):
     x = embeddings(tmp_path / "x.npz", 90, y=y)
     train = afltool.import_embeddings(x, tmp_path / "x.h5")
     total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     afltool.export(head, tmp_path / "m.pt2", card=tmp_path / "c.md")
     text = (tmp_path / "c.md").read_text()
     assert r"\<b\>x\</b\>" in text
@@ -178,7 +178,7 @@ def test_names_from_outside_do_nothing_on_a_card(tmp_path, packed):
 
 
 def test_an_evaluation_of_another_head_is_refused(road, tmp_path, cli, packed):
-    other = afltool.solve(road.total, tmp_path / "other.h5", options={"ridge": 3.0})
+    other = afltool.solve(road.total, tmp_path / "other.h5", head_options={"ridge": 3.0})
     assert cli("evaluate", other, road.test, "-o", tmp_path / "t.json").exit_code == 0
     words = ["--card", tmp_path / "c.md", "--metrics", tmp_path / "t.json"]
     done = cli("export", road.head, "-o", tmp_path / "m.onnx", *words)

@@ -35,7 +35,9 @@ def digits(tmp_path_factory):
     at = tmp_path_factory.mktemp("digits")
     how = {"weights": "random", "image_size": 32, "data": "digits"}
     for split, limit in (("train", 400), ("test", ROWS)):
-        afltool.extract("timm:test_resnet", split=split, out=at / f"{split}.h5", limit=limit, **how)
+        afltool.extract(
+            backbone="timm:test_resnet", split=split, out=at / f"{split}.h5", limit=limit, **how
+        )
     afltool.partition(at / "train.h5", at / "clients.h5", scheme="iid", clients=3)
     return at
 
@@ -83,7 +85,7 @@ def network(at, path):
 def solved(name, options, at, folder):
     if name == "network":
         return network(at, folder / "head.h5")
-    head = afltool.head(name, folder / "head.h5", options=options)
+    head = afltool.head(name, folder / "head.h5", head_options=options)
     number = 0
     while afltool.info(head)["phase"] is not None:
         total = afltool.local_stats(
@@ -135,9 +137,9 @@ def test_another_node_and_other_weights(tmp_path, pictures):
     """Bare arrays and a program of torch, of a network that ends before its end."""
     how = {"weights": "random", "image_size": 32, "data": "digits", "node": ("layer3",),
            "views": "flip"}  # fmt: skip
-    train = afltool.extract("timm:test_resnet", out=tmp_path / "x.h5", limit=60, **how)
+    train = afltool.extract(backbone="timm:test_resnet", out=tmp_path / "x.h5", limit=60, **how)
     total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     with pytest.raises(MismatchError, match="weights"):
         afltool.export(head, tmp_path / "m.pt2", with_backbone=True, weights="random", seed=1)
     assert not (tmp_path / "m.pt2").exists()

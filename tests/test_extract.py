@@ -37,7 +37,8 @@ from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
 # Folding of batch norms, half of the time of such an extraction, has tests of its own below.
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
+SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "batch_size": 8,
+         "engine": "torch"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,11 @@ def images(tmp_path_factory):
 
 def extract(images, out, **options):
     return afltool.extract(
-        "resnet18", f"imagefolder:{images}", "train", out, **{**SMALL, **options}
+        backbone="resnet18",
+        data=f"imagefolder:{images}",
+        split="train",
+        out=out,
+        **{**SMALL, **options},
     )
 
 
@@ -283,7 +288,7 @@ def test_a_table_is_answered_by_the_columns_that_were_asked_for(tmp_path):
 
     def classes(**columns):
         made = afltool.extract(
-            "resnet18", f"table:{table}", store=tmp_path / "store", **SMALL, **columns
+            backbone="resnet18", data=f"table:{table}", store=tmp_path / "store", **SMALL, **columns
         )
         return afltool.info(made)["classes"], made
 
@@ -341,9 +346,9 @@ def settle(folder):
 def test_the_second_answer_needs_no_pytorch(images, tmp_path):
     store = tmp_path / "store"
     settle(images)
-    first = extract(images, None, store=store)
+    first = extract(images, None, store=store, preprocess="weights")
     code = (
-        "import sys, afltool; print(afltool.extract('resnet18', sys.argv[1], 'train', "
+        "import sys, afltool; print(afltool.extract(backbone='resnet18', data=sys.argv[1], "
         "store=sys.argv[2], weights='random', image_size=32, engine='torch')); "
         "sys.exit(' '.join({'torch', 'torchvision', 'timm', 'sklearn'} & set(sys.modules)) or None)"
     )

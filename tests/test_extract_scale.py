@@ -37,7 +37,11 @@ def images(tmp_path_factory):
 
 def extract(images, out, **options):
     return afltool.extract(
-        "resnet18", f"imagefolder:{images}", "train", out, **{**SMALL, **options}
+        backbone="resnet18",
+        data=f"imagefolder:{images}",
+        split="train",
+        out=out,
+        **{**SMALL, **options},
     )
 
 

@@ -24,12 +24,16 @@ def dealt(tmp_path_factory):
 
 def stats(dealt, folder, **options):
     return afltool.local_stats(
-        dealt[0], "linear", folder / "stats", partition=dealt[1], head_options=options
+        dealt[0],
+        "linear",
+        folder / "stats",
+        partition=dealt[1],
+        head_options={"ridge": 0, **options},
     )
 
 
 def weights(total, folder, name, **options):
-    head = afltool.solve(total, folder / f"{name}.h5", options=options)
+    head = afltool.solve(total, folder / f"{name}.h5", head_options=options)
     return load_head(head)[0].weights
 
 

@@ -63,7 +63,7 @@ def test_info_of_every_kind_is_json(silo, tmp_path):
     path, _ = silo
     clients = afltool.partition(path, tmp_path / "c.h5", scheme="iid", clients=2)
     stats = afltool.local_stats(path, "linear", tmp_path / "s.h5", partition=clients, sum=True)
-    head = afltool.solve(stats, tmp_path / "h.h5", options={"ridge": "auto"})
+    head = afltool.solve(stats, tmp_path / "h.h5", head_options={"ridge": "auto"})
     for file in (path, clients, stats, head):
         found = json.loads(json.dumps(afltool.info(file), allow_nan=False))
         assert len(found["digest"]) == 64
@@ -172,7 +172,7 @@ def test_what_is_said_at_first_sight(road, silo, shown, tmp_path):
 
 
 def test_a_chosen_ridge_is_said(road, shown, tmp_path):
-    head = afltool.solve(road.total, tmp_path / "h.h5", options={"ridge": "auto"})
+    head = afltool.solve(road.total, tmp_path / "h.h5", head_options={"ridge": "auto"})
     chosen = afltool.info(head)["report"]["ridge"]
     said, _ = shown(head)
     assert f"{chosen:.6g} (generalised cross-validation)" in said["ridge"]

@@ -31,7 +31,7 @@ from afltool.math.gram import (
     real_gram,
 )
 from afltool.math.ridge_choice import Choice, SpectralSystem, choose
-from afltool.options.shared import advised
+from afltool.options.common import advised
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -18,7 +18,7 @@ from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.math.gram import FixedPoint, real
-from afltool.options.shared import advised
+from afltool.options.common import advised
 from afltool.values.parsed import parse_ridge
 from afltool.values.statistics import Client, ClientId, Context
 
@@ -36,7 +36,7 @@ def rows(n=300, d=16, classes=4, seed=0, rank=None):
 
 def collected(X, y, classes=4, gamma=0.0, clients=1, **options):
     """The head and the total of ``clients`` clients."""
-    head = make_head("linear", {"gamma": gamma, **options}).bind(X.dim, classes)
+    head = make_head("linear", {"ridge": 0, "gamma": gamma, **options}).bind(X.dim, classes)
     context = Context({"fraction_bits": 9}, tuple("abcd"[:classes]), binding(head))
     who = {ClientId(str(k)): Client(0, gamma) for k in range(clients)}
     return head, replace(sums(head, X, y), context=context, clients=who)
@@ -173,7 +173,7 @@ def test_held_out_clients_choose_the_ridge_by_their_squared_error(intercept):
 def test_float_features_give_the_same_up_to_rounding():
     X, y = rows()
     values = real(X).astype(np.float32)
-    head = make_head("linear").bind(16, 4)
+    head = make_head("linear", {"ridge": 0}).bind(16, 4)
     floats = replace(sums(head, values, y), context=Context({"fraction_bits": None}))
     assert not floats.exact
     assert np.allclose(absorb(head, floats).weights, solved(X, y).weights, rtol=1e-9)

@@ -19,7 +19,7 @@ from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS
 from afltool.memory import Cache, Room
-from afltool.options.statistics import LocalStatsOptions
+from afltool.options.statistics import LocalStats
 from afltool.stages.local_stats import local_stats
 from afltool.values.statistics import Context
 
@@ -35,7 +35,9 @@ OPTIONS_OF = {
 
 def rounds(name, road, at, options=None):
     """Every (head file, total, next head file) of a head from its start to its end."""
-    head = afltool.head(name, at / "0.h5", options=OPTIONS_OF[name] if options is None else options)
+    head = afltool.head(
+        name, at / "0.h5", head_options=OPTIONS_OF[name] if options is None else options
+    )
     number = 0
     while load_head(head)[0].phase() is not None:
         number += 1
@@ -354,11 +356,11 @@ def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
         for rows in twins:
             dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
             total = tmp_path / f"t-{rows.stem}.h5"
-            how = LocalStatsOptions(partition=dealt, sum=True)
-            parts.append(local_stats(rows, "linear", total, how, cache=cache))
-        how = LocalStatsOptions(partition=tmp_path / "p-2.h5")
+            how = LocalStats(rows, "linear", total, partition=dealt, sum=True)
+            parts.append(local_stats(how, cache=cache))
+        how = LocalStats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
         with pytest.raises(MismatchError, match="classes differ"):
-            local_stats(twins[1], "linear", tmp_path / "x", how, cache=cache)
+            local_stats(how, cache=cache)
     assert len(cache.sums) == 2
     assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
 

@@ -39,7 +39,9 @@ def extract(images, out, **options):
         "node": "stages",
         **options,
     }
-    return afltool.extract("resnet18", f"imagefolder:{images}", "train", out, **given)
+    return afltool.extract(
+        backbone="resnet18", data=f"imagefolder:{images}", split="train", out=out, **given
+    )
 
 
 def values(path):
@@ -91,7 +93,7 @@ def test_what_names_no_node_is_refused(texts, message):
     with pytest.raises(UsageError, match=message):
         parse_nodes(texts)
     with pytest.raises(UsageError, match=message):
-        afltool.extract("resnet18", "digits", node=texts)
+        afltool.extract(backbone="resnet18", data="digits", node=texts)
 
 
 # --- what the features are ------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def test_merged_shards_are_the_whole(images, staged, tmp_path):
 
 def test_a_head_refuses_features_of_other_nodes_by_name(images, staged, tmp_path):
     total = afltool.local_stats(staged, "linear", tmp_path / "t.h5", client="a")
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     assert afltool.evaluate(head, staged)["top1"] > 0.9
     fewer = extract(images, tmp_path / "fewer.h5", node=["penultimate", "layer3"])
     with pytest.raises(MismatchError, match=r"space\.(node|slices|dim)"):

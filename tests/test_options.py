@@ -1,254 +1,561 @@
-"""How options are declared: type, range, choices and help text, each said once."""
+"""Options as people see them: ranges, choices, defaults, TOML, signatures; said alike everywhere.
+
+docs/commands.md is what is promised; here the commands and functions keep it.
+"""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
-from importlib import import_module
+import math
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from conftest import commands, installed
+from option_matrix import ANY, AXES, SHARED, WORDS, command, of_heads, options
 
 import afltool
-from afltool.cli._options import parameters, with_options
-from afltool.errors import AflError, UsageError
-from afltool.keywords import by_keywords
-from afltool.options import Options, help_of, made, option
-from afltool.options.datasets import DATASETS
-from afltool.options.features import ExtractOptions
-from afltool.options.partition import SCHEMES, PartitionOptions
+from afltool.errors import UsageError
+
+PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+#: Of these the help names some values; others are allowed.
+EXAMPLES = {"backbone", "data", "device", "head", "node", "views", "weights", "x", "y", "value"}
+#: What has to be given with an option before its value counts.
+BESIDE = {
+    "partition": ["-o", "o.h5"], "min-group": ["--counts", "-o", "o"],
+    "baseline": ["--partition", "/nowhere/p.h5", "--test", "/nowhere/t.h5"],
+}  # fmt: skip
+FUNCTIONS = (
+    "extract", "backbone", "import", "scale", "convert", "split", "merge", "partition",
+    "local-stats", "aggregate", "solve", "calibrate", "predict", "export",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Toy(Options):
-    rate: float = option(1.0, "a rate", above=0, at_most=1)
-    count: int | None = option(None, "a count", at_least=1, at_most=2**63 - 1, unit="rows")
-    colour: str = option("red", "a colour", choices=("red", "green"))
-    files: tuple[Path, ...] = option((), "some files")
-    many: bool = option(False, "many of them")
+def rows():
+    """(command, option, its text) of the page."""
+    for section in PAGE.read_text().split("\n## afltool ")[1:]:
+        name = section.split("\n")[0].split()
+        for option, text in re.findall(r"^\| `--([a-z0-9-]+)`[^|]*\| (.*?) \|", section, re.M):
+            yield name, option, text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Needy(Toy):
-    name: str = option(help="what it is called")
+def promised():
+    """(command, option, range or words, default) of what the page has in parentheses."""
+    seen = set()
+    for name, option, text in rows():
+        found = re.search(r"\(([^()]*)\)$", text)
+        told, _, default = (found[1] if found else "").partition("default: ")
+        told = told.removesuffix("required").removesuffix("; ")
+        if (option, told, default) not in seen:
+            seen.add((option, told, default))
+            yield name, option, told, default
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rate": 0}, r"--rate is above 0, at most 1; found 0"),
-        ({"rate": float("nan")}, r"--rate is above 0, at most 1; found nan"),
-        ({"rate": "x"}, r"--rate takes a number; found 'x'"),
-        ({"count": 0}, r"--count is 1 to 2\^63 − 1 rows; found 0"),
-        ({"count": 2**70}, r"--count is 1 to 2\^63 − 1 rows; found 1180591620717411303424"),
-        ({"count": True}, r"--count takes a whole number; found True"),
-        ({"colour": "blue"}, r"--colour is red or green; found 'blue'"),
-        ({"files": ("a", "")}, r"--files takes a path; found ''"),
-        ({"many": 1}, r"--many takes true or false; found 1"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_with_the_range_and_the_value(values, message):
-    with pytest.raises(UsageError, match=message):
-        Toy(**values)
+def test_every_command_has_the_options_of_the_page_with_their_texts():
+    heads = {option for every in of_heads().values() for option in every}
+    page, wrong = {}, []
+    for path, option, text in rows():
+        page.setdefault(tuple(path), set()).add(option)
+        found = {**options(*path), **dict.fromkeys(SHARED)}.get(option, "no option")
+        said = " ".join((getattr(found, "help", None) or text).split())
+        if found == "no option" or said.replace("|", "\\|") != text:
+            wrong.append((path, option, said, text))
+    for path in commands(command()):
+        if path and (path in page or not hasattr(command(*path), "commands")):
+            refers = options("run").keys() if path[0] in ("study", "slurm") else set()
+            lost = options(*path).keys() - page.get(path, set()) - refers - heads
+            wrong += [(path, lost)] if lost else []
+    assert not wrong
 
 
-def test_values_become_the_types_of_their_fields():
-    toy = Toy(rate=1, files=["a", Path("b")], count=3)
-    assert (toy.rate, type(toy.rate)) == (1.0, float)
-    assert toy.files == (Path("a"), Path("b"))
-    assert toy.chosen() == {"count": 3, "files": (Path("a"), Path("b"))}
+def line(path, option, value):
+    """A command line whose files are not there, so that nothing but its options is looked at."""
+    words = [*path]
+    for i, p in enumerate(command(*path).params):
+        if p.required and f"--{option}" not in p.opts:
+            words += [p.opts[0]] if p.opts[0].startswith("-") else []
+            words.append(f"/nowhere/{i}.h5")
+    if path[0] in ("run", "slurm", "study", "extract"):
+        words += ["--data", "imagefolder:/nowhere", "--backbone", "resnet18"]
+    return [*words, *BESIDE.get(path[0], []), *BESIDE.get(option, []), f"--{option}={value}"]
 
 
-def test_a_required_option_is_asked_for_and_an_unknown_one_is_a_mistake_of_the_program():
-    with pytest.raises(UsageError, match="--name is needed: what it is called"):
-        made(Needy, {})
-    with pytest.raises(TypeError, match="nam"):
-        made(Needy, {"name": "x", "nam": "y"})
+# ------------------------------------------------------------ ranges and choices
 
 
-def test_the_help_text_has_range_choices_and_default():
-    texts = {f: help_of(Toy.__dataclass_fields__[f]) for f in ("rate", "count", "colour", "many")}
-    assert texts == {
-        "rate": "a rate (above 0, at most 1; default: 1)",
-        "count": "a count (1 to 2^63 − 1 rows)",
-        "colour": "a colour (red, green; default: red)",
-        "many": "many of them",
+def number(text):
+    base, power, offset = re.fullmatch(r"([\de.+-]+)(?:\^(\d+))?( − 1)?", text).groups()
+    exact = int(base) if base.isdigit() else float(base)
+    return (exact ** int(power) if power else exact) - (1 if offset else 0)
+
+
+def ends(told):
+    """(limit, whether it is inside, the way out) of each end of a range in words."""
+    if both := re.match(r"([\de.+^-]+(?: − 1)?) to ([\de.+^-]+(?: − 1)?)(?: \w+)?$", told):
+        return [(number(both[1]), True, -1), (number(both[2]), True, 1)]
+    words = {
+        "at least": (True, -1),
+        "above": (False, -1),
+        "at most": (True, 1),
+        "below": (False, 1),
     }
+    parts = re.findall(rf"({'|'.join(words)}) ([\de.+^-]+)", told)
+    return [(number(limit), *words[word]) for word, limit in parts]
 
 
-def test_a_command_gets_what_was_given_and_nothing_else():
-    import typer
-    from typer.testing import CliRunner
-
-    seen = []
-
-    def toy(file: Path, options: dict, rate_: int = 7) -> None:
-        seen.append((file, options, rate_))
-
-    app = typer.Typer()
-    app.command()(with_options(toy, options=parameters(Toy, rename={"many": "lots"})))
-    assert CliRunner().invoke(app, ["f"]).exit_code == 0
-    args = ["f", "--rate", "0.5", "--files", "a", "--files", "b", "--lots"]
-    assert CliRunner().invoke(app, args).exit_code == 0
-    many = {"rate": 0.5, "files": (Path("a"), Path("b")), "lots": True}
-    assert seen == [(Path("f"), {}, 7), (Path("f"), many, 7)]
-
-
-def test_a_stage_is_called_with_keywords_and_shows_them(tmp_path):
-    seen = []
-
-    def toy(total: Path, out: Path, options: Toy = Toy(), *, again: bool = False) -> None:
-        seen.append((total, out, options, again))
-
-    stage = by_keywords(toy)
-    shown = inspect.signature(stage).parameters
-    assert list(shown) == ["total", "out", "rate", "count", "colour", "files", "many", "again"]
-    assert shown["colour"].default == "red"
-    stage("a", out=tmp_path / "b", rate=0.5, files=["c"], again=True)
-    assert seen == [(Path("a"), tmp_path / "b", Toy(rate=0.5, files=(Path("c"),)), True)]
-    with pytest.raises(TypeError, match=r"toy\(\) got an unexpected keyword argument 'rat'"):
-        stage("a", "b", rat=1)
-    with pytest.raises(TypeError, match=r"toy\(\) missing 1 required positional argument: 'out'"):
-        stage("a")
-    with pytest.raises(TypeError, match=r"extract\(\) .*image_siz"):
-        afltool.extract("resnet18", "digits", image_siz=3)
-    assert list(inspect.signature(afltool.extract).parameters)[:4] == [
-        "backbone", "data", "split", "out"
-    ]  # fmt: skip
-
-
-def test_options_of_the_head_are_keywords_too(tmp_path):
-    heads = [
-        afltool.head("linear", tmp_path / "a.h5", gamma=0.5, intercept=True),
-        afltool.head("linear", tmp_path / "b.h5", options={"gamma": 0.5, "intercept": True}),
-        afltool.head("linear", tmp_path / "c.h5", head_options={"gamma": 0.5}, intercept=True),
-    ]
-    assert len({afltool.info(path)["digest"] for path in heads}) == 1
-    with pytest.raises(TypeError, match=r"head\(\) got an unexpected keyword argument 'gama'"):
-        afltool.head("linear", tmp_path / "d.h5", gama=0.5)
-    with pytest.raises(UsageError, match="'linear' has no option 'layers'"):
-        afltool.head("linear", tmp_path / "d.h5", layers=3)
-
-
-# ------------------------------------------------------------ what is declared, and what is there
-
-
-def test_names_that_are_declared_are_those_that_exist():
-    """The declarations are light to import, so they cannot ask the modules that do the work."""
-    from afltool.files import schema
-    from afltool.partitions import dealing
-    from afltool.sources import images as datasets
-    from afltool.sources.backbones.inference import PRECISIONS
-
-    declared = {f: ExtractOptions.__dataclass_fields__[f].metadata for f in ("dtype", "split")}
-    assert declared["dtype"]["choices"] == tuple(schema.FEATURE_TYPES)
-    assert declared["split"]["choices"] == tuple(datasets.SPLITS)
-    precision = ExtractOptions.__dataclass_fields__["precision"].metadata["choices"]
-    assert set(precision) == set(PRECISIONS)
-    assert all(callable(dealing.scheme(name)) for name in SCHEMES)
-    for one in DATASETS.values():
-        module = import_module(one.module, "afltool.sources.images")
-        assert callable(module.open_rows), one
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "--scheme dirichlet is given without --alpha, --clients; it needs --alpha, --clients"),
-        ({"clients": 0, "alpha": 1}, "--clients is 1 to 2.31 − 1; found 0"),
-        ({"clients": 3, "alpha": float("nan")}, "--alpha is 1e-100 to 1e.100; found nan"),
-        ({"clients": 3, "alpha": -1}, "--alpha is 1e-100 to 1e.100; found -1"),
-        ({"scheme": "iid", "clients": 3, "held_out": float("nan")}, "--held-out is .* found nan"),
-        ({"scheme": "iid", "clients": 3, "top_up": True}, "--scheme iid does not take --top-up"),
-        ({"scheme": "by-attribute"}, "by-attribute is given without --column, --table"),
-        ({"scheme": "dirichlet-pfl", "clients": 3, "alpha": 1, "seed": 2**32}, "below 2.32"),
-        ({"scheme": "even"}, "--scheme is iid, dirichlet, .* found 'even'"),
-    ],
-)
-def test_what_a_scheme_does_not_take_is_refused_before_anything_is_read(options, message):
-    with pytest.raises(UsageError, match=message):
-        PartitionOptions(**options)
-    with pytest.raises(UsageError, match=message):
-        afltool.partition("/nowhere.h5", "/nowhere-either.h5", **options)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["extract", "--backbone", "resnet18", "--image-size", "1000000"], "1 to 4096 pixels"),
-        (["extract", "--backbone", "resnet18", "--seed", str(2**70)], "--seed is 0 to 2^63 − 1"),
-        (["extract", "--backbone", "resnet18", "--batch-size", str(10**9)], "1 to 65536"),
-        (["extract"], "--backbone is needed"),
-        (["partition", "x.h5", "--alpha", "nan", "-o", "y"], "found nan"),
-        (["solve", "x.h5", "-o", "y", "--threads", "0"], "--threads is 1 to 1024; found 0"),
-        (["run", "-o", "y", "--threads", "0"], "--threads is 1 to 1024; found 0"),
-        (["local-stats", "x.h5", "--head", "linear", "-o", "y", "--participation-seed", "-1"],
-         "--participation-seed is 0 to 2^63 − 1; found -1"),
-        (["aggregate", "x.h5", "-o", "y", "--law", "none"], "--law is sum or pairwise"),
-    ],
-)  # fmt: skip
-def test_the_command_refuses_what_the_declaration_refuses(args, message, cli):
-    done = cli(*args)
-    assert done.exit_code == 2
-    assert message in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [("svhn", "unknown"), ("digits:x", "unknown"), ("table", "unknown"), ("table:", "unknown"),
-     ("imagefolder:a\0b", "NUL")],
-)  # fmt: skip
-def test_a_data_set_that_is_none_is_refused(spec, message):
-    from afltool.options.datasets import named
-
-    with pytest.raises(UsageError, match=message):
-        named(spec)
-
-
-def test_every_data_set_with_a_path_becomes_absolute(monkeypatch, tmp_path):
-    """The help, the completion, the opener and the paths of run.toml follow from one line."""
-    from afltool.cli._options import _completion
-    from afltool.options.datasets import SHOWN, absolute_dataset
-    from afltool.plans.config import RunConfig
-
+def test_every_range_of_the_page_is_the_range_of_its_command(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for one in DATASETS.values():
-        spec = f"{one.name}:some.csv" if one.takes else one.name
-        expected = f"{one.name}:{tmp_path}/some.csv" if one.takes else one.name
-        assert absolute_dataset(spec) == expected
-        run = RunConfig(data=spec, backbone="resnet18").with_absolute_paths()
-        assert run.extract.data == expected
-    field = ExtractOptions.__dataclass_fields__["data"]
-    assert set(_completion(field)("")) == set(SHOWN)
-    assert all(one in help_of(field) for one in SHOWN)
+    wrong, ranges = [], 0
+    for path, option, told, _ in promised():
+        for limit, inside, out in ends(told):
+            ranges += 1
+            real = "float" in str(options(*path)[option].type_descriptor.annotation)
+            beyond = math.nextafter(limit, out * math.inf) if real else limit + out
+            for value, fits in ((limit, inside), (beyond, False)):
+                done = cli(*line(path, option, value))
+                said = " ".join(done.stderr.split())
+                refused = re.search(rf"--{option} is (?!used)[^:]*; found", said)
+                if bool(refused) == fits or (refused and done.exit_code != 2):
+                    wrong.append((path, option, told, value, said))
+        if ends(told):
+            for value in ("nan", "x", ""):
+                done = cli(*line(path, option, value))
+                if done.exit_code != 2 or f"--{option}" not in done.stderr:
+                    wrong.append((path, option, value, done.stderr))
+    assert ranges > 150
+    assert not wrong, "\n".join(map(str, wrong))
 
 
-def test_options_of_one_name_are_the_same_option_for_every_head():
-    """The command line has one flag of a name: which head declares it first may not matter."""
-    from typing import get_args
+def test_the_choices_of_the_page_are_the_choices_of_its_command(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong, lists = [], 0
+    for path, option, told, _ in promised():
+        if ends(told) or not re.fullmatch(r"[\w-]+(, [\w-]+)+", told) or option in EXAMPLES:
+            continue
+        lists += 1
+        done = cli(*line(path, option, "no-such"))
+        said = " ".join(done.stderr.split())
+        known = re.search(rf"--{option} is (.*?); found 'no-such'", said)
+        if done.exit_code != 2 or not known or re.split(", | or ", known[1]) != told.split(", "):
+            wrong.append((path, option, told, said))
+        for value in told.split(", "):
+            if f"found '{value}'" in " ".join(cli(*line(path, option, value)).stderr.split()):
+                wrong.append((path, option, value))
+    assert lists > 20
+    assert not wrong, "\n".join(map(str, wrong))
 
-    from afltool.cli._options import OPTIONS, of_heads
 
-    seen = {}
-    for head in OPTIONS:
-        for p in of_heads([head]):
-            kind, told = get_args(p.annotation)[0], p.annotation.__metadata__[0]
-            facts = (kind, p.default, told.param_decls, told.metavar)
-            assert seen.setdefault(p.name, facts) == facts, (head, p.name)
-    assert {"ridge", "width", "seed", "thresholds"} <= set(seen)
+@pytest.mark.parametrize(("words", "said"), [
+    ("extract --backbone r --shard 4/4", "I/N"),
+    ("extract --backbone r --shard x", "I/N"),
+    ("extract --backbone resnet18 --node :mean", "--node is NAME, NAME:POOLING"),
+    ("extract --backbone resnet18 --node a:sum", "with a pooling of mean, max, mean+max"),
+    ("extract --backbone resnet18 --node penultimate:max", "pooled by the network"),
+    ("extract --backbone resnet18 --node layer3*3", "a power of two from 2^-15 to 2^15"),
+    ("extract --backbone resnet18 --node layer3*1/65536", "a power of two"),
+    ("extract --backbone resnet18 --views crops:6", "with N from 2 to 5; found 'crops:6'"),
+    ("extract --backbone resnet18 --views flip+flip", "--views is flip"),
+    ("extract --backbone resnet18 --data svhn", "unknown data set 'svhn': there are digits"),
+    ("extract --backbone resnet18 --data digits:x", "unknown data set"),
+    ("extract --backbone resnet18 --data table:", "unknown data set"),
+    ("extract --data digits", "--backbone"),
+    ("extract --backbone resnet18 --engine openvino --device cuda", "runs on the processor"),
+    ("local-stats x.h5 --client a --head linear --only 1-2", "--only is not used with --client"),
+    ("local-stats x.h5 --partition p.h5 --head linear --only 1-x", "0-9 or 3,7-8"),
+    ("local-stats x.h5 --partition p.h5 --head linear --only 3/3", "--only is I/N"),
+    ("evaluate h.h5 x.h5 --counts --client a --bins 1", "LO:HI:COUNT"),
+    ("partition x.h5 --scheme dirichlet", "given without --alpha, --clients; it needs"),
+    ("partition x.h5 --scheme iid --clients 3 --top-up", "--scheme iid does not take --top-up"),
+    ("partition x.h5 --scheme by-attribute", "without --column, --table"),
+    ("partition x.h5 --scheme dirichlet-pfl --clients 3 --alpha 1 --seed 4294967296", "2^32"),
+    ("run --data digits", "--backbone"),
+    ("run --train-features x.h5", "--train-features and --test-features go together"),
+    ("run --train-features x.h5 --test-features y.h5 --seed 1", "--seed"),
+    ("run --train-features x.h5 --test-features y.h5 --limit 3", "--limit is for images"),
+    ("run --train-features x.h5 --test-features y.h5 --partition p.h5 --alpha 1", "--alpha is for"),
+    ("run --train-features x.h5 --test-features y.h5 --law pairwise", "needs --keep-clients"),
+    ("run --data digits --backbone resnet18 --weights-seed 3", "--weights-seed is used only with"),
+    ("run --data digits --backbone resnet18 --memory some", "--memory"),
+    ("head linear --ridge foo", "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
+    ("head linear --ridge -1", "≥ 0"),
+    ("head random-features --ridge a=1", "LO:HI:COUNT; found 'a=1'"),
+    ("head discriminant --rule fed3r --ridge auto", "a number ≥ 0; found 'auto'"),
+    ("head discriminant --rule lda --ridge 1", "--rule lda takes no --ridge"),
+    ("head discriminant --rule fed3r --shrinkage 0.5", "--rule fed3r takes no --shrinkage"),
+    ("head linear --standardise --keep-gamma", "leave out --standardise"),
+    ("slurm --data digits --backbone resnet18 --memory 8GB", "--memory"),
+    ("slurm --data digits --backbone resnet18 --print --submit", "--print or --submit"),
+])  # fmt: skip
+def test_texts_with_a_grammar_and_options_that_do_not_go_together(words, said, cli, tmp_path):
+    done = cli(*words.split(), "-o", tmp_path / "o.h5")
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+    assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
-@pytest.mark.parametrize(
-    ("head", "given", "message"),
-    [
-        ("linear", {"ridge": "foo"}, "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
-        ("random-features", {"ridge": "a=1"}, "≥ 0, 'auto' or LO:HI:COUNT; found 'a=1'"),
-        ("discriminant", {"rule": "fed3r", "ridge": "auto"}, "a number ≥ 0; found 'auto'"),
-        ("safle", {"thresholds": "nosuch"}, "no file nosuch: `afltool head safle -h` has what --t"),
-    ],
-)
-def test_a_text_with_a_grammar_is_refused_with_the_grammar_of_its_head(
-    tmp_path, head, given, message
+@pytest.mark.parametrize(("line", "said"), [
+    ("import {embeddings} --dtype float32 --fraction-bits 3",
+     "--fraction-bits is used only with --dtype int16; found float32"),
+    ("import {embeddings} --unlabelled --y y", "--y"),
+    ("import {embeddings} --missing mean", "--missing is used only with --scale"),
+    ("export {head} --seed 3 --weights random", "--weights is used only with --with-backbone"),
+    ("predict {head} {test} --weights random", "only with images as inputs, and there is none"),
+    ("predict {head} {test} --path-column file", "only with a table of images as input"),
+    ("extract --data digits --backbone resnet18 --seed 3", "--seed is used only with --weights"),
+    ("evaluate {head} {test} --samples 10", "--samples is used only with --metrics, --by or"),
+    ("evaluate {head} {test} --counts --metrics accuracy", "--metrics is not used with --counts"),
+    ("local-stats {train} --partition {clients} --head linear --held-out h.h5", "--sum"),
+    ("aggregate {stats} --law pairwise --subtract {stats}/client-0.h5", "--law sum"),
+])  # fmt: skip
+def test_an_option_that_is_not_used_beside_others_is_refused(line, said, road, cli, tmp_path):
+    words = shlex.split(line.format(**vars(road)))
+    done = cli(*words, "-o", tmp_path / ("o.csv" if "predict" in line else "o.onnx"))
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_command_looks_at_alone_is_not_used_with_its_output(road, cli, tmp_path):
+    listing = ["extract", "--data", "digits", "--backbone", "resnet18", "--list-nodes"]
+    for words, said in (
+        ([*listing, "--limit", 3], "--limit is not used with --list-nodes: leave one of them out"),
+        ([*listing, "-o", "o.h5"], "--out is not used with --list-nodes"),
+        (["info", road.head, "--json", "--field", "digest"], "--json is not used with --field"),
+        (["info", road.head, "--all", "--json"], "--all is for people: leave it out with --json"),
+        (["partition", road.clients, "--overwrite"], "--overwrite is used only with --out or"),
+        (["partition", road.train, "--alpha", 1], "--alpha is used only with --out"),
+        (["evaluate", road.head, road.test, "--overwrite"], "--overwrite is used only with"),
+        (["evaluate", road.head, road.test, "--counts"], "--counts is used only with --out"),
+        (["predict", road.head, road.test, "--overwrite"], "--overwrite is used only with --out"),
+    ):
+        done = cli(*words)
+        assert done.exit_code == 2, words
+        assert said in " ".join(done.stderr.split()), (words, done.stderr)
+
+
+def test_an_axis_that_some_cells_do_not_use_is_named(road, tmp_path):
+    """So a study may have it for all of its cells; said once in a process."""
+    given = ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
+    out = ["--participation-kind", "inconsistent", "-o", tmp_path / "R"]
+    done = installed("run", *given, *out)
+    assert done.returncode == 0
+    assert done.stderr.count("--participation-kind is used only with --participation") == 1
+
+
+# ------------------------------------------------------------ Python
+
+
+def shown(name):
+    """The options in the signature of a function, by the names of its command."""
+    name = "import_embeddings" if name == "import" else name.replace("-", "_")
+    parameters = inspect.signature(getattr(afltool, name)).parameters.values()
+    return {p.name.replace("_", "-"): p for p in parameters}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_the_options_of_its_command_with_the_defaults_of_the_page(name):
+    found, typed = shown(name), options(name)
+    heads = {option for every in of_heads().values() for option in every}
+    ours = {"describe", "export", "list-nodes"}  # of the commands alone
+    assert typed.keys() - heads - ours - found.keys() == set()
+    page = {o: default for path, o, _, default in promised() if path == [name]}
+    for option in typed.keys() & found.keys():
+        default = found[option].default
+        if default not in (None, inspect.Parameter.empty, (), False, ""):
+            said = f"{default:g}" if isinstance(default, float) else str(default)
+            assert page.get(option, said) == said, option
+    assert ("head-options" in found) == (name in ("head", "local-stats", "solve"))
+
+
+def test_keywords_that_are_none_and_what_is_missing(road, tmp_path):
+    with pytest.raises(TypeError, match=r"extract\(\) .*image_siz"):
+        afltool.extract(backbone="resnet18", data="digits", image_siz=3)
+    with pytest.raises(TypeError, match=r"solve\(\).*'rat'"):
+        afltool.solve("a", "b", rat=1)
+    with pytest.raises(UsageError, match="rat"):
+        afltool.solve(road.total, tmp_path / "h.h5", head_options={"rat": 1})
+    with pytest.raises(UsageError, match="--out is needed: "):
+        afltool.solve("a")
+    with pytest.raises(UsageError, match="--backbone is needed: the frozen network"):
+        afltool.extract(data="digits")
+    with pytest.raises(AttributeError, match="no attribute 'solv'"):
+        _ = afltool.solv
+    assert {"solve", "RunConfig"} <= {*dir(afltool)}
+    assert list(inspect.signature(afltool.solve).parameters)[:2] == ["total", "out"]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("alpha", "x", "--alpha takes a number; found 'x'"),
+    ("alpha", True, "--alpha takes a number; found True"),
+    ("alpha", math.nan, "--alpha is .*; found nan"),
+    ("alpha", -math.inf, "--alpha is .*; found -inf"),
+    ("clients", 2.0, "--clients takes a whole number; found 2.0"),
+    ("clients", True, "--clients takes a whole number; found True"),
+    ("clients", 2**70, "--clients is 1 to 2.31 − 1; found 1180591620717411303424"),
+    ("scheme", 3, "--scheme takes a text; found 3"),
+    ("scheme", None, None),
+    ("scheme", "even", "--scheme is iid, dirichlet, .* found 'even'"),
+    ("top_up", 1, "--top-up takes true or false; found 1"),
+    ("table", 3, "--table takes a path; found 3"),
+    ("table", "", "--table takes a path; found ''"),
+    ("table", "a\0b", "--table takes a path"),
+])  # fmt: skip
+def test_a_value_of_another_type_is_refused_with_the_type_and_the_value(
+    name, value, said, road, tmp_path
 ):
-    with pytest.raises(AflError, match=message):
-        afltool.head(head, tmp_path / "head.h5", **given)
+    given = {"alpha": 0.5, "clients": 3, name: value}
+    if said is not None:
+        with pytest.raises(UsageError, match=said):
+            afltool.partition("/nowhere.h5", tmp_path / "o.h5", **given)
+        with pytest.raises(UsageError, match=said):
+            afltool.RunConfig(train_features="a", test_features="b", **given)
+    else:  # None stands for "not given", in a run
+        assert afltool.RunConfig(train_features="a", test_features="b", **given)
+
+
+def test_values_become_the_types_of_their_options(road, tmp_path):
+    """A whole number for a real one, NumPy's numbers, a text for a path, one file for a list."""
+    made = afltool.partition(str(road.train), str(tmp_path / "a.h5"), alpha=1, clients=np.int64(3))
+    recipe = afltool.info(made)["recipe"]["options"]
+    assert (recipe["alpha"], type(recipe["alpha"]), recipe["clients"]) == (1.0, float, 3)
+    same = afltool.partition(road.train, tmp_path / "a.h5", alpha=1.0, clients=3)
+    assert (made, same) == (tmp_path / "a.h5", tmp_path / "a.h5")
+    left = road.stats / "client-0.h5"
+    totals = [
+        afltool.aggregate(given, tmp_path / f"{i}.h5", subtract=less)
+        for i, (given, less) in enumerate([
+            (str(road.stats), str(left)), ([road.stats], [left]), ([str(road.stats)], (left,)),
+        ])
+    ]  # fmt: skip
+    assert len({afltool.info(path)["digest"] for path in totals}) == 1
+    names = afltool.import_embeddings(
+        road.embeddings, tmp_path / "f.h5", classes=["a", "b", "c", "d"]
+    )
+    assert afltool.info(names)["classes"] == ["a", "b", "c", "d"]
+    for given in ({"classes": 3}, {"classes": ["a", 3]}, {"labels": ["a", "b"]}):
+        with pytest.raises(UsageError, match=f"--{next(iter(given))} takes"):
+            afltool.import_embeddings(road.embeddings, tmp_path / "g.h5", **given)
+
+
+def test_a_function_refuses_to_write_what_it_reads(road, tmp_path):
+    copy = tmp_path / "total.h5"
+    copy.write_bytes(road.total.read_bytes())
+    with pytest.raises(UsageError, match=r"out .*is a file that this command reads .*lost"):
+        afltool.solve(copy, copy, overwrite=True)
+    (tmp_path / "link.h5").hardlink_to(copy)
+    with pytest.raises(UsageError, match="would be lost"):
+        afltool.aggregate([copy], tmp_path / "link.h5", overwrite=True)
+    with pytest.raises(UsageError, match="two outputs with one path"):
+        afltool.aggregate([copy], tmp_path / "o.h5", held_out=tmp_path / "o.h5")
+    assert copy.read_bytes() == road.total.read_bytes()
+
+
+# ------------------------------------------------------------ options of heads
+
+
+def test_options_of_a_head_are_those_of_the_commands_that_name_it(cli):
+    heads = of_heads()
+    assert len(heads) == 6
+    for head, found in heads.items():
+        for name in ("run", "slurm", "local-stats"):
+            page = {*cli(name, "--head", head, "--help-all").stdout.split()}
+            lost = {o for o in found if not page & {f"--{o}", f"--head-{o}", f"--no-{o}"}}
+            assert lost == set(), (name, head)
+    assert {"ridge", "min-norm", "keep-gamma"} <= options("solve").keys()
+    assert "width" not in options("solve"), "the statistics depend on it"
+
+
+def test_options_of_the_head_are_a_mapping_in_python(tmp_path):
+    one = afltool.head("linear", tmp_path / "a.h5", head_options={"gamma": 0.5, "intercept": True})
+    words = {"options": {"gamma": 0.5}}, {"gamma": 0.5}
+    for more in words:
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            afltool.head("linear", tmp_path / "b.h5", **more)
+    made = afltool.info(one)["options"]
+    assert (made["gamma"], made["intercept"]) == (0.5, True)
+    for wrong in ({"gama": 0.5}, {"layers": 3}):
+        with pytest.raises(UsageError, match="'linear' has no option"):
+            afltool.head("linear", tmp_path / "d.h5", head_options=wrong)
+
+
+@pytest.mark.parametrize(("head", "given"), [
+    ("linear", {"intercept": -1e164}), ("deepafl", {"layers": "2"}), ("softmax", {"rounds": 2.5}),
+    ("linear", {"ridge": [1]}), ("linear", {"gamma": None}),
+])  # fmt: skip
+def test_a_head_refuses_options_of_other_types(head, given, tmp_path):
+    with pytest.raises(UsageError, match=f"--{next(iter(given))} takes"):
+        afltool.head(head, tmp_path / "h.h5", head_options=given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_names_what_its_layers_do_not_use(tmp_path):
+    """Of the options that were given: others are filled in, and files hold them all."""
+    cascade = {"deepening": "cascade", "block_ridge": 2.0}
+    tried = [
+        ([{"identity_omega": True, "activation": "tanh"}, {"deepening": "cascade"},
+          {"preset": "cifar10", "block_ridge": 2.0},
+          {**cascade, "hidden_width": 8, "activation": "tanh"}],
+         ["--activation", "--block-ridge", "--hidden-width"]),
+        ([{"identity_omega": True, "block_ridge": 2.0}], ["--block-ridge"]),
+        ([{"layers": 0, "block_ridge": 2.0}], ["--block-ridge"]),
+        ([{"deepening": "activated-cascade", "activation": "tanh", "hidden_width": 8}],
+         ["--hidden-width"]),
+    ]  # fmt: skip
+    for heads, unused in tried:  # in a process each: a message is said once
+        code = f"""
+import logging, sys
+import afltool
+logging.basicConfig(level="INFO", stream=sys.stdout)
+for i, given in enumerate({heads!r}):
+    print("head", i)
+    out = f"{tmp_path}/{{i}}.h5"
+    afltool.info(afltool.head("deepafl", out, overwrite=True, head_options=given))
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        before, last = done.stdout.split(f"head {len(heads) - 1}\n")
+        assert "is used only with" not in before
+        assert sorted(re.findall(r"(--[a-z-]+) is used only with", last)) == unused
+
+
+def test_options_of_another_head_are_refused(road, cli, tmp_path):
+    for words, said in (
+        (["local-stats", road.train, "--client", "a", "--head", "linear", "--layers", 3], "layers"),
+        (["solve", road.total, "--shrinkage", 0.5], "--shrinkage"),
+        (["run", "--train-features", road.train, "--test-features", road.test, "--clients", 3,
+          "--head", "linear", "--buckets", 4], "buckets"),
+        (["head", "linear", "--buckets", 4], "--buckets"),
+        (["local-stats", road.train, "--client", "a", "--head", road.head0, "--gamma", 3], "gamma"),
+    ):  # fmt: skip
+        done = cli(*words, "-o", tmp_path / "o")
+        assert done.exit_code == 2, (words, done.stderr)
+        assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------ TOML
+
+
+def as_toml(option, value):
+    """A value as somebody writes it who knows the type of the option."""
+    parameter = options("run")[option]
+    if parameter.is_flag:
+        return "true"
+    kind = str(parameter.type_descriptor.annotation)
+    is_number = re.search(r"int|float", kind) and re.fullmatch(r"[\d.]+", value)
+    return value if is_number else f'"{value}"'
+
+
+def test_every_option_of_a_run_is_a_key_of_its_toml(cli, tmp_path, monkeypatch):
+    """The same scripts, or the same refusal, as of the command line."""
+    monkeypatch.chdir(tmp_path)
+    given = {"data": "imagefolder:/nowhere", "backbone": "resnet18", "weights": "random"}
+    heads = {option for every in of_heads().values() for option in every}
+    shell, config, differ = ["slurm", "-o", "R", "--print", "--json"], tmp_path / "c.toml", []
+    elsewhere = AXES | {"head", "head-seed"}  # in the head's file, or used beside others
+    plain = cli(*shell, *(f"--{k}={v}" for k, v in given.items())).stdout
+    for option in sorted(options("slurm").keys() & options("run").keys() - heads):
+        for value in WORDS.get(option, ANY).split():
+            both = {**given, option: value}
+            flags = {k for k in both if options("run")[k].is_flag}
+            typed = [f"--{k}" if k in flags else f"--{k}={v}" for k, v in both.items()]
+            config.write_text("".join(f"{k} = {as_toml(k, v)}\n" for k, v in both.items()))
+            ours, theirs = cli(*shell, *typed), cli(*shell, config)
+            if (ours.exit_code, ours.stdout) != (theirs.exit_code, theirs.stdout):
+                differ.append((option, value, ours.stderr, theirs.stderr))
+            if (ours.exit_code, ours.stdout) == (0, plain) and option not in elsewhere:
+                differ.append((option, value, "is lost on the way to the scripts"))
+    assert not differ, "\n".join(map(str, differ))
+
+
+def test_what_a_site_says_is_in_the_scripts_or_refused(cli, tmp_path):
+    given = ["--data", "digits", "--backbone", "resnet18", "--clients", 2000]
+    shell, words = ["slurm", *given, "-o", tmp_path, "--print", "--json"], {"time": "02:00:00"}
+    plain, wrong = cli(*shell).stdout, []
+    for option in options("slurm").keys() - options("run").keys() - {"print", "submit", "site"}:
+        tried = [cli(*shell, f"--{option}={v}") for v in words.get(option, "5 7G other").split()]
+        changed = [one.exit_code == 0 and one.stdout != plain for one in tried]
+        if option == "max-array":  # smaller than the jobs need
+            changed = [f"(--{option})" in tried[0].stderr]
+        if not any(changed):
+            wrong.append((option, [one.stderr for one in tried]))
+        wrong += [
+            (option, one.stderr) for one in tried if one.exit_code and option not in one.stderr
+        ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("client = 3", "client"),  # the nearest is named
+    ("clients = '3'", "--clients takes a whole number; found '3'"),
+    ("clients = 3.0", "--clients takes a whole number; found 3.0"),
+    ("clients = true", "--clients takes a whole number; found True"),
+    ("clients = 0", "--clients is 1 to"),
+    ("alpha = nan", "--alpha is .*found nan"),
+    ("each-round = 1", "--each-round takes true or false; found 1"),
+    ("scheme = 'even'", "--scheme is iid"),
+    ("train-features = ''", "--train-features takes a path"),
+    ("ridge = []", "ridge"),
+    ("layers = 3", "layers"),
+    ("partition = 3", "--partition takes a path"),
+    ("clients = 3\nclients = 4", "c.toml"),
+    ("[a]\nclients = 3\n[b]\nclients = 4", "clients"),
+    ("= 3", "c.toml"),
+    ("clients = 1979-05-27", "clients"),
+])  # fmt: skip
+def test_a_toml_file_that_is_wrong(text, said, road, cli, tmp_path):
+    (tmp_path / "c.toml").write_text(
+        f"{text}\n" if text.startswith("[") else f"test-features = '{road.test}'\n{text}\n"
+    )
+    words = ["--train-features", road.train] if "train" not in text else []
+    more = ["--test-features", road.test] if text.startswith("[") else []
+    done = cli("run", tmp_path / "c.toml", *words, *more, "-o", tmp_path / "R")
+    assert done.exit_code in (2, 3)
+    assert re.search(said, " ".join(done.stderr.split())), done.stderr
+    assert not (tmp_path / "R").exists()
+
+
+def test_toml_may_have_tables_and_the_command_line_wins(road, cli, tmp_path):
+    text = f"[files]\ntrain-features = '{road.train}'\ntest-features = '{road.test}'\n"
+    (tmp_path / "c.toml").write_text(f"{text}[clients]\nclients = 5\nscheme = 'iid'\n")
+    done = cli("run", tmp_path / "c.toml", "--clients", 3, "-o", tmp_path / "R")
+    assert done.exit_code == 0, done.stderr
+    assert afltool.info(tmp_path / "R" / "02-clients.h5")["clients"] == 3
+    written = (tmp_path / "R" / "run.toml").read_text()
+    assert 'scheme = "iid"' in written
+    again = cli("run", tmp_path / "R" / "run.toml", "-o", tmp_path / "S")
+    assert again.exit_code == 0, again.stderr
+    digests = [afltool.info(tmp_path / at / "05-head.h5")["digest"] for at in "RS"]
+    assert len(set(digests)) == 1
+
+
+def test_paths_of_a_run_are_absolute_in_its_toml(cli, tmp_path, monkeypatch):
+    """Of every kind of data set, of a network's file, of weights, a head, a table, a folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("w.pt", "c.txt", "h.h5", "t.csv"):
+        (tmp_path / name).touch()
+    plain = {"data": "digits", "backbone": "resnet18", "scheme": "iid", "clients": 2}
+    kinds = re.findall(r"([\w-]+)(?::([A-Z]+))?", next(
+        told for path, o, told, _ in promised() if o == "data" and path == ["extract"]
+    ))  # fmt: skip
+    assert len(kinds) == 10
+    texts = {
+        ("data", f"{kind}:some.csv"): f"{kind}:{tmp_path}/some.csv" for kind, path in kinds if path
+    }
+    texts |= {("data", kind): kind for kind, path in kinds if not path}
+    texts |= {
+        ("backbone", "n.afl"): f"{tmp_path}/n.afl", ("backbone", "timm:x"): "timm:x",
+        ("weights", "w.pt"): f"{tmp_path}/w.pt", ("weights", "random"): "random",
+        ("classes", "c.txt"): f"{tmp_path}/c.txt", ("head", "h.h5"): f"{tmp_path}/h.h5",
+        ("head", "linear"): None, ("cache", "k"): f"{tmp_path}/k",
+        ("data_root", "d"): f"{tmp_path}/d",
+    }  # fmt: skip
+    for (option, value), wanted in texts.items():
+        run = afltool.RunConfig(**{**plain, option: value}).with_absolute_paths()
+        written = re.findall(rf'^{option.replace("_", "-")} = "(.*)"', run.to_toml(), re.M)
+        assert written == ([] if wanted is None else [wanted]), (option, value)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
 import shutil
 import stat
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import pandas
 import pytest
-from conftest import command_of
+from conftest import command_of, inside
 
 import afltool
 from afltool.cli.app import app
@@ -24,7 +24,16 @@ from afltool.files.features import open_features
 from afltool.files.outputs import check_output, kind_of_file, partial_path
 from afltool.files.tables import write_confusion, write_records
 from afltool.inputs import distinct_files
-from afltool.options.shared import of_parameter
+from afltool.options.base import (
+    Holds,
+    MayName,
+    Options,
+    Writes,
+    fields_of,
+    kinds_of,
+    paths_of,
+    role_of,
+)
 
 USAGE, INPUT = 2, 3
 
@@ -68,11 +77,53 @@ def each_output(at):
 
 def leaves(command, path=()):
     """Every command that does something, by what is typed after `afltool`."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    inner = inside(command)
+    if not inner:
         yield path, command
-    for name in inner or ():
+    for name in inner:
         yield from leaves(inner[name], (*path, name))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a parameter of a command says of files: by the field that it is made of, or its type."""
+
+    cls: type | None
+    name: str
+    writes: bool
+
+    def paths(self, text):
+        if self.cls is None:
+            return [Path(text)]
+        plain = "Path" in str(kinds_of(fields_of(self.cls)[self.name]))
+        return paths_of(self.cls, self.name, Path(text) if plain else text)
+
+
+@cache
+def classes():
+    """Every class of options."""
+    found, todo = [], [Options]
+    while todo:
+        found.append(todo.pop())
+        todo += found[-1].__subclasses__()
+    return found
+
+
+def told_of(p):
+    """`Told` of a parameter that names a file; None of another one."""
+    if p.name in ("as_json", "overwrite", "help_all"):
+        return None
+    for cls in classes():
+        for name, info in fields_of(cls).items():
+            about = (info.description or "").partition(" (default: ")[0]
+            if p.name.endswith(name) and about and (p.help or "").startswith(about):
+                inside = any(isinstance(m, (Holds, MayName)) for m in info.metadata)
+                if inside or role_of(info) is not None or "Path" in str(kinds_of(info)):
+                    return Told(cls, name, isinstance(role_of(info), Writes))
+                return None
+    return (
+        Told(None, p.name, p.name == "out") if "Path" in str(p.type_descriptor.annotation) else None
+    )
 
 
 @cache
@@ -80,11 +131,9 @@ def declared():
     """(path, inputs, outputs, all parameters) of every command; the first two are of files."""
     found = []
     for path, command in leaves(command_of(app)):
-        if path[0] == "session":  # its commands write into a directory of their own
+        if path[0] in ("session", "keys"):  # its commands write into a directory of their own
             continue
-        told = {
-            p.name: of_parameter(p) for p in inspect.signature(command.callback).parameters.values()
-        }
+        told = {p.name: told_of(p) for p in command.params}
         files = {name: one for name, one in told.items() if one is not None}
         given = {p.name: p for p in command.params}
         reads = [(given[name], one) for name, one in files.items() if not one.writes]
@@ -126,7 +175,7 @@ def test_every_path_is_declared():
     """Also those that stand in a text: the help of such a parameter names a file."""
     known = {(path, p.name) for path, reads, writes, _ in declared() for p, _ in (*reads, *writes)}
     for path, command in leaves(command_of(app)):
-        for p in () if path[0] == "session" else command.params:
+        for p in () if path[0] in ("session", "keys") else command.params:
             text = f"{p.metavar or ''} {getattr(p, 'help', '') or ''}"
             if re.search(r"TABLE:|=FILE|PATH|head file|or a file|TOML", text):
                 assert (path, p.name) in known, (path, p.name, text)
@@ -174,7 +223,7 @@ def test_an_input_is_known_by_any_of_its_names(copies, cli):
     with pytest.raises(UsageError, match=r"--errors .* \(--group\)"):
         afltool.evaluate(copies / "head.h5", copies / "test.h5", group=f"{table}:site",
                          errors=str(table), overwrite=True)  # fmt: skip
-    with pytest.raises(UsageError, match=r"out .* \(features\)"):
+    with pytest.raises(UsageError, match=r"--out .* \(FEATURES\)"):
         afltool.convert(copies / "test.h5", copies / "link" / "test.h5", overwrite=True)
 
 

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from afltool import partitions
 from afltool.errors import AflError, InvalidDataError, NumericalError, UsageError
-from afltool.keywords import by_keywords
-from afltool.options.partition import SCHEMES
+from afltool.options.partition import SCHEMES, PartitionOptions
 from afltool.partitions import dealing, mean_total_variation, summary
 from afltool.partitions.dealing import canonical_order
 
-assign = by_keywords(dealing.assign)
+
+def assign(*args: Any, attribute: Any = None, **options: Any) -> Any:
+    return dealing.assign(*args, PartitionOptions(**options), attribute=attribute)
+
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},

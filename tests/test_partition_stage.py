@@ -191,13 +191,16 @@ def test_held_out_clients_are_summed_apart_and_validate_the_ridge(train, tmp_pat
     assert afltool.info(total)["clients"] == 18
     assert afltool.info(tmp_path / "held.h5")["rows"] == 40
     head = afltool.solve(
-        total, tmp_path / "h.h5", validate=tmp_path / "held.h5", options={"ridge": "1e-3:1e3:7"}
+        total,
+        tmp_path / "h.h5",
+        validate=tmp_path / "held.h5",
+        head_options={"ridge": "1e-3:1e3:7"},
     )
     report = afltool.info(head)["report"]
     assert report["ridge_by"] == "held-out clients"
     assert all("validation_mse" in point for point in report["ridge_path"])
     with pytest.raises(MismatchError, match="held out and also in the total"):
-        afltool.solve(total, tmp_path / "h2.h5", validate=total, options={"ridge": "auto"})
+        afltool.solve(total, tmp_path / "h2.h5", validate=total, head_options={"ridge": "auto"})
 
 
 def test_sums_keep_held_out_clients_apart_too(train, tmp_path):

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import carried_out
 from rich.console import Console
 
 import afltool
-from afltool import study as carry_out
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.files.outputs import kind_of_bytes
 from afltool.options.evaluation import SizeOptions
@@ -252,7 +252,7 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
         threads = 1
     """
     (at / "s.toml").write_text(text)
-    study = carry_out(read(at / "s.toml"), at / "S")
+    study = carried_out(read(at / "s.toml"), at / "S")
     rows = {"train_features": road.train, "test_features": road.test, "clients": 6}
     runs = [
         afltool.run(afltool.RunConfig(**rows, head=head, each_round=True), at / head)
@@ -261,7 +261,7 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
     last = at / "softmax" / json.loads((runs[0] / "summary.json").read_text())["stages"][-2]["file"]
     found = afltool.evaluate(last, road.test, metrics="auc,ece")
     (at / "ev.json").write_text(json.dumps(found))
-    path = afltool.solve(road.total, at / "path.h5", options={"ridge": "1e-6:1e4:9"})
+    path = afltool.solve(road.total, at / "path.h5", head_options={"ridge": "1e-6:1e4:9"})
     shards = afltool.partition(
         road.train, at / "s.h5", scheme="shards", shards_per_client=2, clients=6
     )

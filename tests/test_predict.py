@@ -56,7 +56,7 @@ def solved(name, road, folder):
         run = afltool.baseline("fedavg", road.train, folder / "run", partition=road.clients,
                                test=road.test, settings={"rounds": 3, "hidden": 8})  # fmt: skip
         return run / "head.h5"
-    head = afltool.head(name.split("-n")[0], folder / "0.h5", options=HEADS[name])
+    head = afltool.head(name.split("-n")[0], folder / "0.h5", head_options=HEADS[name])
     for k in range(1, 20):
         total = afltool.local_stats(road.train, head, folder / f"t{k}.h5", client="a", sum=True)
         head = afltool.solve(total, folder / f"{k}.h5", head=head)
@@ -189,12 +189,18 @@ def photos(tmp_path_factory):
     at = tmp_path_factory.mktemp("photos")
     images = write_imagefolder(at / "images", per_class=12)
     train, _ = (
-        afltool.extract("resnet18", f"imagefolder:{images}", split, at / f"{split}.h5", **SMALL)
+        afltool.extract(
+            backbone="resnet18",
+            data=f"imagefolder:{images}",
+            split=split,
+            out=at / f"{split}.h5",
+            **SMALL,
+        )
         for split in ("train", "test")
     )
     total = afltool.local_stats(train, "linear", at / "t.h5", client="a", sum=True)
     # so strong a ridge that some rows are wrong: an accuracy of 1 would prove little
-    afltool.solve(total, at / "head.h5", options={"ridge": 3e4})
+    afltool.solve(total, at / "head.h5", head_options={"ridge": 3e4})
     return at
 
 
@@ -274,12 +280,20 @@ def test_slices_of_several_nodes_and_views_come_from_the_space(photos, tmp_path)
     """Nobody says again which nodes, poolings, scales and views a head's features are of."""
     images, nodes = photos / "images", ("layer3:max*0.5", "penultimate")
     files = [
-        afltool.extract("resnet18", f"imagefolder:{images}", split, tmp_path / f"{split}.h5",
-                        node=nodes, views="flip", engine="torch", **SMALL)
+        afltool.extract(
+            backbone="resnet18",
+            data=f"imagefolder:{images}",
+            split=split,
+            out=tmp_path / f"{split}.h5",
+            node=nodes,
+            views="flip",
+            engine="torch",
+            **SMALL,
+        )
         for split in ("train", "test")
-    ]  # fmt: skip
+    ]
     total = afltool.local_stats(files[0], "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 3e4})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 3e4})
     afltool.predict(head, files[1], tmp_path / "a.csv")
     afltool.predict(head, images / "test", tmp_path / "b.csv", **PLAIN)
     a, b = table(tmp_path / "a.csv"), table(tmp_path / "b.csv")

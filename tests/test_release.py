@@ -50,5 +50,5 @@ def test_all_that_is_not_public_begins_with_an_underscore_or_is_a_module():
     own = {n for n in vars(afltool) if n[0] != "_"} - {*afltool.__all__}
     kinds = {n: type(getattr(afltool, n)).__name__ for n in own}
     assert {n for n, kind in kinds.items() if kind != "module"} <= {
-        "annotations", "import_module", "ModuleType", "Any",
+        "annotations", "import_module", "ModuleType", "Any", "TYPE_CHECKING",
     }  # fmt: skip

@@ -32,7 +32,7 @@ def silos(road, tmp_path_factory):
         "half": afltool.import_embeddings(embeddings(at / "h.npz", 300), at / "half.h5"),
     }
     return {
-        name: afltool.local_stats(path, "linear", at / "s", client=name)
+        name: afltool.local_stats(path, road.head0, at / "s", client=name)
         for name, path in files.items()
     }
 

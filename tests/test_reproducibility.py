@@ -142,11 +142,25 @@ def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path
     import afltool
 
     options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}
-    whole = afltool.extract("resnet18", "digits", "test", tmp_path / "a.h5", device="cuda",
-                            batch_size=64, **options)  # fmt: skip
+    whole = afltool.extract(
+        backbone="resnet18",
+        data="digits",
+        split="test",
+        out=tmp_path / "a.h5",
+        device="cuda",
+        batch_size=64,
+        **options,
+    )
     with scarce_memory(16, lambda: len(watched.begun) > 1):
-        halved = afltool.extract("resnet18", "digits", "test", tmp_path / "b.h5", device="cuda",
-                                 batch_size=64, **options)  # fmt: skip
+        halved = afltool.extract(
+            backbone="resnet18",
+            data="digits",
+            split="test",
+            out=tmp_path / "b.h5",
+            device="cuda",
+            batch_size=64,
+            **options,
+        )
     assert afltool.info(halved)["provenance"]["batch_size"] == 16
     from afltool.files.features import open_features
 

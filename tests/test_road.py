@@ -165,7 +165,8 @@ def centralised(x, y):
 
 def test_equals_the_centralised_least_squares_fit(rows, tmp_path):
     dealt = afltool.partition(rows, tmp_path / "c.h5", clients=100, **SCHEMES["shards"])
-    total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", partition=dealt, sum=True)
+    head = afltool.head("linear", tmp_path / "head0.h5", head_options={"ridge": 0})
+    total = afltool.local_stats(rows, head, tmp_path / "t.h5", partition=dealt, sum=True)
     found = load_head(afltool.solve(total, tmp_path / "h.h5"))[0].weights
     x, y = dequantised(rows)
     assert np.linalg.cond(x.T @ x) <= 1e4
@@ -307,7 +308,9 @@ def test_held_out_clients_are_kept_apart(road, tmp_path):
         road.train, road.head0, sums[0], partition=dealt, sum=True, held_out=sums[1]
     )
     assert [digest(p) for p in sums] == [digest(p) for p in both]
-    head = afltool.solve(both[0], tmp_path / "h.h5", validate=both[1], options={"ridge": "auto"})
+    head = afltool.solve(
+        both[0], tmp_path / "h.h5", validate=both[1], head_options={"ridge": "auto"}
+    )
     assert load_head(head).report["ridge_by"] == "held-out clients"
     with pytest.raises(MismatchError, match="held out and also in the total"):
         afltool.solve(both[0], tmp_path / "w.h5", validate=both[0])

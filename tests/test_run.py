@@ -214,7 +214,7 @@ def test_other_options_in_the_same_folder_are_refused(features, tmp_path):
 
 @pytest.fixture
 def few(tmp_path):
-    """Fewer rows than features: the default ridge, 0, does not determine a head."""
+    """Fewer rows than features: without a ridge they do not determine a head."""
     np.savez(tmp_path / "few.npz", x=np.random.default_rng(0).normal(size=(20, 30)),
              y=np.arange(20) % 3)  # fmt: skip
     return afltool.import_embeddings(tmp_path / "few.npz", tmp_path / "few.h5")
@@ -242,7 +242,7 @@ def test_the_command_that_a_run_without_a_ridge_advises_goes_on_with_what_is_don
     few, tmp_path, cli
 ):
     out = tmp_path / "a run"
-    done = cli("run", *of_few(few), "-o", out)
+    done = cli("run", *of_few(few, "--ridge", 0), "-o", out)
     assert done.exit_code == 5
     made = inodes(out)
     again = cli(*advised(done.stderr))
@@ -254,7 +254,7 @@ def test_the_command_that_a_run_without_a_ridge_advises_goes_on_with_what_is_don
     assert status(out)["state"] == "done"
     assert "ridge = " in (out / "run.toml").read_text()
     assert cli("run", *of_few(few), "--ridge", "auto", "-o", out).exit_code == 0
-    assert "made differently" in cli("run", *of_few(few), "-o", out).stderr
+    assert "made differently" in cli("run", *of_few(few, "--ridge", 0), "-o", out).stderr
     plain = cli("run", *of_few(few), "--ridge", "auto", "-o", tmp_path / "plain")
     assert plain.exit_code == 0
     same = [afltool.info(at / "05-head.h5")["digest"] for at in (out, tmp_path / "plain")]
@@ -264,7 +264,7 @@ def test_the_command_that_a_run_without_a_ridge_advises_goes_on_with_what_is_don
 @pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 1], ["--ridge", 2, "--standardise"]])
 def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_path, cli):
     """A head file holds its options; those that solve may change can be given beside it."""
-    head = afltool.head("linear", tmp_path / "h0.h5")
+    head = afltool.head("linear", tmp_path / "h0.h5", head_options={"ridge": 0})
     out = tmp_path / "run"
     assert cli("run", *of_few(few), "--head", head, "-o", out).exit_code == 5
     assert cli("run", *of_few(few), "--head", head, *more, "-o", out).exit_code == 0
@@ -274,9 +274,62 @@ def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_p
     assert "fixes --intercept before its first round" in " ".join(done.stderr.split())
 
 
+@pytest.fixture
+def without_a_ridge(features, tmp_path, cli):
+    """A run of 0.3: ridge 0 was the default, so its run.toml names none; not yet solved."""
+    out = tmp_path / "old"
+    words = ["run", "--train-features", features[0], "--test-features", features[1], "--clients", 3]
+    assert cli(*words, "--ridge", 0, "-o", out).exit_code == 0
+    lines = (out / "run.toml").read_text().splitlines()
+    (out / "run.toml").write_text("\n".join(x for x in lines if not x.startswith("ridge")) + "\n")
+    for name in ("05-head.h5", "head-final.h5", "06-metrics.json", "summary.json"):
+        (out / name).unlink()
+    return out
+
+
+def test_a_run_of_the_default_ridge_of_an_earlier_version_goes_on_only_where_it_is_named(
+    without_a_ridge, cli
+):
+    out = without_a_ridge
+    before = inodes(out)
+    for command in ("run", "slurm"):
+        done = cli(command, out / "run.toml", "-o", out)
+        assert done.exit_code == 2
+        assert "give --ridge 0 to go on with it" in " ".join(done.stderr.split())
+    assert not (out / "05-head.h5").exists()
+    assert cli("run", out / "run.toml", "--ridge", 0, "-o", out).exit_code == 0
+    assert inodes(out) == before
+    assert afltool.info(out / "05-head.h5")["report"]["ridge"] == 0
+    assert "ridge = " in (out / "run.toml").read_text()
+
+
+def test_a_run_of_the_papers_images_goes_on_only_where_they_are_named(tmp_path, cli, monkeypatch):
+    images, out = write_imagefolder(tmp_path / "images", per_class=3), tmp_path / "old"
+    monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
+    words = ["run", "--data", f"imagefolder:{images}", "--backbone", "resnet18", "--weights",
+             "random", "--image-size", 16, "--engine", "torch", "--clients", 2, "--scheme", "iid",
+             "--ridge", 1, "-o", out]  # fmt: skip
+    assert cli(*words, "--preprocess", "paper").exit_code == 0
+    before = inodes(out)
+    done = cli(*words)
+    assert done.exit_code == 2
+    assert "give --preprocess paper to go on with it" in " ".join(done.stderr.split())
+    assert cli(*words, "--preprocess", "paper").exit_code == 0
+    assert inodes(out) == before
+
+
+def test_another_ridge_may_be_named_instead(without_a_ridge, cli):
+    out = without_a_ridge
+    before = inodes(out)
+    assert cli("run", out / "run.toml", "--ridge", "auto", "-o", out).exit_code == 0
+    assert inodes(out) == before
+    assert afltool.info(out / "05-head.h5")["report"]["ridge"] > 0
+    assert cli("run", out / "run.toml", "-o", out, "--overwrite").exit_code == 0
+
+
 def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
     out = tmp_path / "run"
-    assert cli("run", *of_few(few), "-o", out).exit_code == 5
+    assert cli("run", *of_few(few, "--ridge", 0), "-o", out).exit_code == 5
     for more in (["--gamma", 1], ["--intercept"], ["--head", "random-features", "--width", 8]):
         done = cli("run", *of_few(few), "--ridge", 1, *more, "-o", out)
         assert done.exit_code == 2, more
@@ -346,6 +399,8 @@ def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
         ("cleints = 5", r"'cleints' is no option of run; did you mean 'clients'"),
         ("clients = 'many'", r"clients takes a whole number; found 'many'"),
         ("clients = true", r"clients takes a whole number; found True"),
+        ("scheme = 'circle'", r"--scheme is iid, dirichlet, .*; found 'circle'"),
+        ("scheme = ['iid']", r"--scheme takes a text; found \['iid'\]"),
         ("[a]\nclients = 1\n[b]\nclients = 2", r"gives 'clients' more than once"),
         (
             "partition-seed = 1\npartition_seed = 2",

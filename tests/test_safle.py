@@ -426,7 +426,7 @@ def test_thresholds_of_a_feature_file_or_a_head(files, tmp_path):
 
 def test_thresholds_of_other_features_are_refused(files, tmp_path):
     head = tmp_path / "h.h5"
-    afltool.head("safle", head, options={"thresholds": str(files / "other.h5")})
+    afltool.head("safle", head, head_options={"thresholds": str(files / "other.h5")})
     with pytest.raises(MismatchError, match=r"space\.dim is 6 in .*, 4 in .*h\.h5"):
         afltool.local_stats(files / "train.h5", head, tmp_path / "s", client="a")
     options = {"thresholds": str(files / "train.h5")}
@@ -435,12 +435,14 @@ def test_thresholds_of_other_features_are_refused(files, tmp_path):
             files / "train.h5", "safle", tmp_path / "s", client="a", head_options=options
         )
     with pytest.raises(MismatchError, match="has 8 thresholds per feature"):
-        afltool.head("safle", tmp_path / "i.h5", options={"thresholds": str(head), "buckets": 4})
+        afltool.head(
+            "safle", tmp_path / "i.h5", head_options={"thresholds": str(head), "buckets": 4}
+        )
 
 
 def test_a_client_leaves_exactly(files, tmp_path):
     head = tmp_path / "h.h5"
-    afltool.head("safle", head, options=PLAIN)
+    afltool.head("safle", head, head_options=PLAIN)
     clients = files / "clients.h5"
     stats = tmp_path / "stats"
     afltool.local_stats(files / "train.h5", head, stats, partition=clients)
@@ -453,7 +455,7 @@ def test_a_client_leaves_exactly(files, tmp_path):
 
 def test_info_compares_the_bytes_with_a_dense_matrix_and_the_paper(files, tmp_path):
     head = tmp_path / "h.h5"
-    afltool.head("safle", head, options={**PLAIN, "with_linear": True})
+    afltool.head("safle", head, head_options={**PLAIN, "with_linear": True})
     stats = tmp_path / "stats"
     afltool.local_stats(files / "train.h5", head, stats, partition=files / "clients.h5")
     one = afltool.info(stats / "client-1.h5")
@@ -511,7 +513,7 @@ def test_bad_input_by_the_commands(files, tmp_path):
     stats = []
     for seed in (0, 1):
         head = tmp_path / f"h{seed}.h5"
-        afltool.head("safle", head, options={**PLAIN, "seed": seed})
+        afltool.head("safle", head, head_options={**PLAIN, "seed": seed})
         folder = tmp_path / f"s{seed}"
         stats.append(afltool.local_stats(train, head, folder, client=f"site {seed}"))
     assert "options.seed is" in failing("aggregate", *stats, "-o", out, code=4)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from conftest import carried_out
 from rounds_of_heads import report_of
 from test_safle import CLASSES, DIM, explicit, made, rows, solved
 
@@ -116,7 +117,7 @@ def _counts(head, X, y):
 
 
 def test_a_study_shows_density_bytes_and_rounds(road, tmp_path):
-    from afltool import study, table
+    from afltool import table
     from afltool.papers.description import read
     from afltool.papers.records import figures
 
@@ -137,7 +138,7 @@ group-size = 2
 experts = 4
 group-size = 4
 ''')
-    root = study(read(tmp_path / "dense.toml"), tmp_path / "S")
+    root = carried_out(read(tmp_path / "dense.toml"), tmp_path / "S")
     made = table(root)
     shown = [[made.entries[r, c].values[0] for c in made.columns] for r in made.rows]
     assert shown[0][0] > shown[1][0] > 0  # small tables are dense

@@ -20,7 +20,7 @@ from afltool.errors import NumericalError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
 from afltool.math.gram import real
-from afltool.options.shared import advised
+from afltool.options.common import advised
 from afltool.values.statistics import Context
 
 WITHIN = {"float32": 1e-4, "float64": 1e-9}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
 import afltool
+from afltool import solve
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.hdf5 import read_file, write_file
@@ -19,7 +20,6 @@ from afltool.heads.scaling import ScalingHead, ScalingOptions
 from afltool.math import scaling
 from afltool.math.gram import real
 from afltool.stages.inspect import info
-from afltool.stages.solve import solve
 
 SPAN = np.array([0.01, 1.0, 300.0, 10_000.0])
 UNIT = 2.0**-24
@@ -133,7 +133,7 @@ def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
             tmp_path / "a.npz", tmp_path / "other.h5", scale=by, backbone="others"
         )
     total = afltool.local_stats(made, "linear", tmp_path / "l.h5", client="a", sum=True)
-    solved = afltool.solve(total, tmp_path / "linear.h5", ridge=1)
+    solved = afltool.solve(total, tmp_path / "linear.h5", head_options={"ridge": 1})
     with pytest.raises(UsageError, match="is a linear head; expected a scaling"):
         afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "no.h5", scale=solved)
 

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import carried_out
 from rounds_of_heads import absorb
 from scipy.spatial.distance import pdist
 from sklearn.metrics import calinski_harabasz_score
@@ -183,7 +184,7 @@ def test_evaluate_measures_every_layer(road, tmp_path, cli):
 
 
 def test_a_study_has_a_table_of_them(road, tmp_path):
-    from afltool import study, table
+    from afltool import table
     from afltool.papers.description import read
 
     (tmp_path / "apart.toml").write_text(f'''
@@ -203,7 +204,7 @@ layers = 1
 width = 8
 each-round = true
 ''')
-    made = table(study(read(tmp_path / "apart.toml"), tmp_path / "S"))
+    made = table(carried_out(read(tmp_path / "apart.toml"), tmp_path / "S"))
     assert [made.column_names[c] for c in made.columns] == ["CSR", "DM"]
     entries = [made.entries[row, column] for row in made.rows for column in made.columns]
     assert len(entries) == 6

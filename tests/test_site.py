@@ -98,7 +98,8 @@ def test_the_reference_has_the_keywords_and_their_types(site):
     page = (site / "api.html").read_text()
     solve = page.split('id="afltool.solve"')[1].split('id="afltool.evaluate"')[0]
     text = html.unescape(re.sub(r"<.*?>", "", solve))
-    assert "ridge: str | float | None" in text
+    assert "validate: Path | None = None" in text
+    assert "head_options: dict" in text
     assert "Solve the head" in text
 
 

@@ -227,7 +227,7 @@ def test_scripts_of_somebody_else_are_neither_replaced_nor_removed(road, tmp_pat
 def test_what_solve_and_evaluate_alone_use_may_differ_until_they_are_done(road, tmp_path):
     """The scripts are written again and tell `solve` what is new; what was gathered is kept."""
     at, place = tmp_path / "run", RunFolder(tmp_path / "run")
-    slurm.prepare(run_of(road), Site(), at)
+    slurm.prepare(run_of(road, ridge=0), Site(), at)
     made = place.first_head.stat().st_ino
     script = at / "slurm" / "05-solve.sh"
     assert "--ridge" not in script.read_text().split("stage solve")[1]

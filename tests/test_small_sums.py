@@ -205,7 +205,7 @@ def test_scores_of_one_float32_feature_are_those_of_least_squares(cli, tmp_path,
     at = {name: str(tmp_path / name) for name in ("x.npz", "x.h5", "head0.h5", "sum.h5", "h.h5")}
     np.savez(at["x.npz"], x=x, y=y)
     cli("import", at["x.npz"], "--dtype", "float32", "-o", at["x.h5"])
-    cli("head", "linear", "-o", at["head0.h5"])
+    cli("head", "linear", "--ridge", 0, "-o", at["head0.h5"])
     sums = ("--client", "a", "--head", at["head0.h5"], "--sum", "-o", at["sum.h5"])
     cli("local-stats", at["x.h5"], *sums)
     cli("solve", at["sum.h5"], "-o", at["h.h5"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from afltool.heads.projections import activate, projection, table
 from afltool.heads.random_features import Lift, fixed_lift
 from afltool.math import codes as cd
 from afltool.math.gram import FixedPoint, real
+from afltool.options.base import choices_of, fields_of, range_of
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.plans.config import RunConfig
@@ -349,12 +350,13 @@ def test_digits_that_codes_leave_out_are_said_once(caplog, thresholds):
 def test_options_are_those_that_the_wrapped_head_lends(features):
     """An option that the wrapped head declares is the softmax head's: name, range and default."""
     cls = OPTIONS[{"random": "random-features"}.get(features, features)]
-    mine = {f.name: f for f in fields(OPTIONS["softmax"])}
+    mine = fields_of(OPTIONS["softmax"])
     assert cls.lends
-    for f in (f for f in fields(cls) if f.name in cls.lends):
-        assert str(f.metadata["help"]) in str(mine[f.name].metadata["help"])
-        assert mine[f.name].metadata["choices"] == f.metadata["choices"]
-        assert mine[f.name].metadata["at_least"] == f.metadata["at_least"]
+    for name, info in ((n, f) for n, f in fields_of(cls).items() if n in cls.lends):
+        about = str(info.description).partition(" (default:")[0]
+        assert about in str(mine[name].description)
+        assert list(choices_of(mine[name])) == list(choices_of(info))
+        assert range_of(mine[name]).split()[:1] == range_of(info).split()[:1]
     wrapped = make_head("softmax", {"features": features}).options.wrapped()
     assert isinstance(wrapped, cls)
     usual = {"width": 2048, "compute": "float64"} if features == "random" else {}
@@ -508,7 +510,9 @@ def test_the_rounds_so_far_make_a_head_at_any_time(files, tmp_path):
 def test_thresholds_of_a_file_end_up_in_the_head(files, tmp_path):
     options = {"features": "safle", "experts": 9, "group_size": 2, "buckets": 4}
     from_rows = tmp_path / "of-rows.h5"
-    afltool.head("softmax", from_rows, options={**options, "thresholds": str(files / "train.h5")})
+    afltool.head(
+        "softmax", from_rows, head_options={**options, "thresholds": str(files / "train.h5")}
+    )
     head = load_head(from_rows)[0]
     assert head.phase() == "codes"
     assert str(head.options.thresholds).startswith("features:")
@@ -524,7 +528,7 @@ def test_clients_may_miss_rounds_but_not_the_first(files, tmp_path):
     """A round sums over whoever is there and says so; who was not in the gram is refused."""
     train, clients = files / "train.h5", tmp_path / "clients.h5"
     afltool.partition(train, clients, clients=8, alpha=1.0)
-    head = afltool.head("softmax", tmp_path / "head0.h5", options={"rounds": 3})
+    head = afltool.head("softmax", tmp_path / "head0.h5", head_options={"rounds": 3})
     for number, only in enumerate(("0-6", "0-3", "2-6", "1,5")):
         stats, total = tmp_path / f"stats{number}", tmp_path / f"total{number}.h5"
         if number == 2:

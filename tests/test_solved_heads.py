@@ -26,7 +26,7 @@ def road(tmp_path_factory):
     folder = tmp_path_factory.mktemp("solved")
     train = afltool.import_embeddings(embeddings(folder / "x.npz", 90), folder / "train.h5")
     total = afltool.local_stats(train, "linear", folder / "total.h5", client="a", sum=True)
-    afltool.solve(total, folder / "head.h5", options={"ridge": 1.0})
+    afltool.solve(total, folder / "head.h5", head_options={"ridge": 1.0})
     return folder
 
 

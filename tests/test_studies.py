@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import calls, forget_stop
+from conftest import calls, carried_out, forget_stop
 
 import afltool
-from afltool import progress, study
+from afltool import progress
 from afltool.errors import (
     IncompleteError,
     InputError,
@@ -30,9 +30,9 @@ from afltool.files.heads import load_head
 from afltool.files.locks import marked
 from afltool.memory import Cache
 from afltool.options.partition import PartitionOptions
-from afltool.options.statistics import LocalStatsOptions
+from afltool.options.statistics import LocalStats
 from afltool.papers import execution, grid
-from afltool.papers.cells import StudyFolder, own_names
+from afltool.papers.cells import StudyFolder, make_cell, own_names
 from afltool.papers.description import find, read, shipped_names
 from afltool.papers.listings import listed, script, status
 from afltool.papers.results import (
@@ -90,7 +90,7 @@ def done(road, tmp_path_factory):
     at = tmp_path_factory.mktemp("study")
     (at / "small.toml").write_text(GRID.format(train=road.train, test=road.test))
     wanted = read(at / "small.toml")
-    return wanted, study(wanted, at / "S")
+    return wanted, carried_out(wanted, at / "S")
 
 
 # ------------------------------------------------------------ grids
@@ -232,6 +232,41 @@ def test_every_option_of_a_baseline_has_a_name_in_a_study(method):
 def test_a_description_that_is_wrong_is_refused(described, line, error):
     with pytest.raises(afltool.errors.AflError, match=error):
         read(described(line)).cells  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ({"head": "safle", "preprocess": "paper"}, "safle-7a9439bcf588b09f"),
+        ({"head": "safle"}, "safle-8dd69091e48a827d"),  # which named weights
+        ({"baseline": "fedavg", "preprocess": "paper"}, "fedavg-3997e41897b44a90"),
+        ({"ridge": 1, "preprocess": "paper"}, "linear-c1e4167b73eafae9"),
+        ({"ridge": 0, "preprocess": "paper"}, "linear-9aa3c6c23fde12ce"),  # which named no ridge
+        ({}, "linear-09f82ab7ebf9db84"),  # which named weights and auto
+    ],
+)
+def test_cells_have_the_keys_that_0_3_gave_to_the_same_meaning(setting, key):
+    assert make_cell({"data": "digits", "backbone": "resnet18", "clients": 3, **setting}).key == key
+
+
+def test_the_folder_of_a_study_of_0_3_has_its_defaults(road, tmp_path, cli):
+    path, out = tmp_path / "s.toml", tmp_path / "S"
+    path.write_text(
+        f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
+    )
+    assert cli("study", path, "--ridge", 0, "-o", out).exit_code == 0
+    described = json.loads((out / "study.json").read_text())
+    del described["before"], described["tree"]["ridge"]
+    (out / "study.json").write_text(json.dumps(described))
+    (cell,) = (out / "cells").iterdir()
+    made = (cell / "05-head.h5").stat().st_mtime_ns
+    assert cli("study", out).exit_code == 0
+    assert [one.name for one in (out / "cells").iterdir()] == [cell.name]
+    assert (cell / "05-head.h5").stat().st_mtime_ns == made
+    assert "missing" not in cli("table", out).stdout
+    assert cli("study", path, "-o", out).exit_code == 0  # today's
+    assert len(list((out / "cells").iterdir())) == 2
+    assert (cell / "05-head.h5").stat().st_mtime_ns == made
 
 
 def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
@@ -390,7 +425,10 @@ def test_a_name_that_is_no_study_is_refused():
 def test_python_carries_out_a_study_and_reads_its_table(described, tmp_path, cli):
     """The functions are the commands; options are those of the command line, by name."""
     path, at = described(), tmp_path / "S"
-    assert afltool.study(path, at, seeds=1, alpha=[0.5, 2], only="linear-*", ridge=3) == at
+    assert (
+        afltool.study(path, at, seeds=1, only="linear-*", axes={"alpha": [0.5, 2], "ridge": 3})
+        == at
+    )
     found = afltool.table(at, columns="alpha", where=("head=linear",))
     assert str(found) == cli("table", at, "--columns", "alpha", "--where", "head=linear").stdout
     assert [one["column"] for one in found.records()][:2] == ["alpha = 0.5", "alpha = 2"]
@@ -398,11 +436,13 @@ def test_python_carries_out_a_study_and_reads_its_table(described, tmp_path, cli
     assert afltool.report(at, tmp_path / "page.html", rows="head") == tmp_path / "page.html"
     for wrong, words in (
         ({"clinets": 3}, "'clinets' is no option of a study; did you mean 'clients'"),
-        ({"seeds": 0}, "--seeds is 1 to"),
+        ({"seeds": 0}, "'seeds' is no option of a study; did you mean 'seed'"),
         ({"width": 7}, "--width is no option of linear, fedavg"),
     ):
         with pytest.raises(UsageError, match=words):
-            afltool.study(path, tmp_path / "T", **wrong)
+            afltool.study(path, tmp_path / "T", axes=wrong)
+    with pytest.raises(UsageError, match="--seeds is 1 to"):
+        afltool.study(path, tmp_path / "T", seeds=0)
     with pytest.raises(UsageError, match="--out is needed"):
         afltool.study(path)
     with pytest.raises(TypeError, match="'colums'"):
@@ -488,7 +528,7 @@ def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, head):
     text, sums = OF_HEADS[head]
     wanted = read(described(f'{SHARING}[[method]]\nhead = "{head}"\n{text}'))
     at = StudyFolder(tmp_path / "S")
-    assert calls(lambda: study(wanted, at.root))[SUMS] == sums
+    assert calls(lambda: carried_out(wanted, at.root))[SUMS] == sums
     cell = wanted.cells[-1]
     here, alone = RunFolder(at.cell(cell.key)), RunFolder(tmp_path / "alone")
     afltool.run(cell.config, alone.root)
@@ -502,14 +542,14 @@ def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, head):
 
 def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path):
     made, cache = Counter(), Cache(sums={})
-    head = afltool.head("linear", tmp_path / "head0.h5", options={"ridge": 3})
+    head = afltool.head("linear", tmp_path / "head0.h5", head_options={"ridge": 3})
 
     def total(name, **dealing):
         dealt = afltool.partition(road.train, tmp_path / f"p-{name}.h5", **dealing)
         out = tmp_path / f"{name}.h5"
         held = tmp_path / f"h-{name}.h5" if "held_out" in dealing else None
-        how = LocalStatsOptions(partition=dealt, sum=True, held_out=held)
-        made.update(calls(lambda: local_stats(road.train, head, out, how, cache=cache)))
+        how = LocalStats(road.train, head, out, partition=dealt, sum=True, held_out=held)
+        made.update(calls(lambda how=how: local_stats(how, cache=cache)))
         return read_header(out)
 
     first, second = total("a", alpha=0.1, clients=6), total("b", scheme="iid", clients=9)
@@ -542,7 +582,7 @@ def test_partitions_of_a_deep_head_share_its_sums(described, tmp_path, kept):
     """One gather in each round; the rounds that one cell keeps for the other are then removed."""
     wanted = read(described(f'{DEEP}keep-rounds = "{kept}"\n'))
     at = StudyFolder(tmp_path / "S")
-    assert calls(lambda: study(wanted, at.root))[SUMS] == 3
+    assert calls(lambda: carried_out(wanted, at.root))[SUMS] == 3
     cells = [RunFolder(at.cell(cell.key)) for cell in wanted.cells]
     assert [one.total(1).exists() for one in cells] == [kept == "all"] * 2
     heads, totals = (
@@ -559,12 +599,12 @@ def test_partitions_of_a_deep_head_share_its_sums(described, tmp_path, kept):
 def test_a_deep_cell_of_another_partition_goes_on_after_an_interruption(described, tmp_path):
     """Its heads remember its own clients, and not those of the cell that was solved first."""
     wanted = read(described(DEEP))
-    at = StudyFolder(study(wanted, tmp_path / "S"))
+    at = StudyFolder(carried_out(wanted, tmp_path / "S"))
     second = RunFolder(at.cell(wanted.cells[1].key))
     before = read_header(second.head(3))["digest"]
     for path in (second.head(3), second.total(3), second.head(2), second / RunFolder.SUMMARY):
         path.unlink()
-    study(wanted, at.root)
+    carried_out(wanted, at.root)
     assert read_header(second.head(3))["digest"] == before
 
 
@@ -589,7 +629,7 @@ def test_the_pairwise_law_needs_gamma_and_its_failure_is_told(described, tmp_pat
     with pytest.raises(
         IncompleteError, match=r"1 of 3 .*law pairwise, .*gamma 0 \(a client's gram"
     ):
-        study(read(path), at)
+        carried_out(read(path), at)
     of_sum, failed, with_ri = (finished(StudyFolder(at), cell) for cell in read(path).cells)
     assert failed is None
     assert with_ri["options"]["law"] == "pairwise"
@@ -626,7 +666,7 @@ keep-rounds = "last"
 """
     )
     wanted = read(described(text))
-    folder = StudyFolder(study(wanted, tmp_path / "S", only="deepafl-*"))
+    folder = StudyFolder(carried_out(wanted, tmp_path / "S", only="deepafl-*"))
     assert status(folder.root)["counts"] == {"missing": 2, "done": 4}
     deep = [c for c in wanted.cells if c.setting.get("layers") == 1]
     for cell in deep:
@@ -637,7 +677,7 @@ keep-rounds = "last"
     other = wanted.changed({"keep_rounds": "all"})
     assert {c.key for c in other.cells} == {c.key for c in wanted.cells}
     with pytest.raises(UsageError, match=r"--only saf\*: no cell"):
-        study(wanted, folder.root, only="saf*,deep*")
+        carried_out(wanted, folder.root, only="saf*,deep*")
 
 
 def test_equal_cells_of_two_descriptions_have_one_folder(done, road, tmp_path):
@@ -688,13 +728,13 @@ def test_an_interrupted_study_goes_on(described, tmp_path, when):
     said = when("[2/8]", lambda: progress.request_stop("a test"))
     try:
         with pytest.raises(afltool.errors.StoppedError):
-            study(wanted, tmp_path / "S")
+            carried_out(wanted, tmp_path / "S")
     finally:
         forget_stop()
     found = status(tmp_path / "S")["counts"]
     assert (found["done"], sum(found.values())) == (2, 8)
     said.clear()
-    study(wanted, tmp_path / "S")
+    carried_out(wanted, tmp_path / "S")
     told = [line.split("]")[0] for line in said if line.startswith("[")]
     assert told == [f"[{n}/8" for n in range(3, 9)], "what is done is not done again"
     assert status(tmp_path / "S")["state"] == "done"
@@ -705,13 +745,13 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
     bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[2].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
     with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, seed 0, .*iid") as got:
-        study(wanted, tmp_path / "S")
+        carried_out(wanted, tmp_path / "S")
     assert got.value.exit_code == 5
     found = status(tmp_path / "S")
     assert found["counts"] == {"done": 7, "failed": 1}
     assert all(c["why"] for c in found["cells"] if c["state"] == "failed")
     bad.total(1).rmdir()
-    study(wanted, tmp_path / "S")
+    carried_out(wanted, tmp_path / "S")
     assert status(tmp_path / "S")["counts"] == {"done": 8}
 
 
@@ -727,11 +767,11 @@ def test_given_features_that_are_missing_or_damaged_are_refused_before_the_first
     text = {"train_features": tmp_path / "train.h5", "test_features": tmp_path / "test.h5"}
     wanted = read(described()).changed(text, 1)
     with pytest.raises(InputError, match=r"there is no file .*train\.h5"):
-        study(wanted, tmp_path / "S")
+        carried_out(wanted, tmp_path / "S")
     for path in text.values():
         path.write_bytes(b"no features")
     with pytest.raises(InputError, match=r"train\.h5 is not an afltool file"):
-        study(wanted, tmp_path / "S")
+        carried_out(wanted, tmp_path / "S")
     assert not (tmp_path / "S").exists()
 
 
@@ -743,14 +783,14 @@ def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_pat
         process = os.fork()
         if not process:
             progress.set_reporter(lambda *_: os._exit(9) if mark.exists() else watched)
-            study(wanted, folder.root)
+            carried_out(wanted, folder.root)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
         assert mark.read_text().startswith(f"{killed}\nprocess {process} on ")
     with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: FedAvg.*2 processes were kil"):
-        study(wanted, folder.root)
+        carried_out(wanted, folder.root)
     assert status(folder.root)["counts"] == {"done": 7, "failed": 1}
-    study(wanted, folder.root)
+    carried_out(wanted, folder.root)
     assert status(folder.root)["state"] == "done"
     assert not list(folder.root.rglob(StudyFolder.BEGUN))
 
@@ -763,6 +803,7 @@ def test_cells_without_a_ridge_go_on_with_what_they_gathered_once_they_have_one(
     path, out = tmp_path / "s.toml", tmp_path / "S"
     path.write_text(
         f'train-features = "{few}"\ntest-features = "{few}"\nclients = 2\nscheme = "iid"\n'
+        "ridge = 0\n"
     )
     done = cli("study", path, "-o", out)
     assert done.exit_code == 5
@@ -802,7 +843,7 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
     execution.log.addHandler(seen)
     try:
         with caplog.at_level(logging.INFO, "afltool.papers"):
-            study(wanted, folder.root)
+            carried_out(wanted, folder.root)
     finally:
         execution.log.removeHandler(seen)
         os.write(end, b"x")
@@ -819,10 +860,10 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
 def test_a_study_that_is_too_large_says_so_before_it_starts(described, tmp_path):
     wanted = read(described())
     with pytest.raises(UsageError, match=r"has 8 cells.*--most 8 starts it"):
-        study(wanted, tmp_path / "S", most=7)
+        carried_out(wanted, tmp_path / "S", most=7)
     assert not (tmp_path / "S").exists()
     with pytest.raises(UsageError, match=r"400,000 cells"):
-        study(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
+        carried_out(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
 
 
 @pytest.mark.parametrize(
@@ -875,7 +916,7 @@ def test_a_cell_with_a_default_that_has_changed_is_made_again(
     place.write_text(json.dumps(found))
     assert status(copy)["counts"] == {"unfinished": 1, "done": 7}
     caplog.set_level("INFO", "afltool")
-    study(wanted, copy)
+    carried_out(wanted, copy)
     assert f"is made again: --{name.replace('_', '-')} was 7 and is" in caplog.text
     assert finished(StudyFolder(copy), cell)["digests"] == found["digests"]
 
@@ -884,7 +925,7 @@ def test_the_folder_of_another_study_is_refused(done, described):
     _, at = done
     other = read(described(name="other"))
     with pytest.raises(OutputExistsError, match=r"holds the study 'small'; expected none or 'oth"):
-        study(other, at)
+        carried_out(other, at)
 
 
 def test_the_command_carries_out_prints_and_goes_on(described, tmp_path, cli):
@@ -913,9 +954,11 @@ def test_the_command_carries_out_prints_and_goes_on(described, tmp_path, cli):
 def test_a_study_of_many_cells_is_begun_only_where_it_is_meant(described, tmp_path):
     wanted = read(described(GRID.split("[[split]]")[0])).changed({"ridge": [1, 2]}, 1)
     with pytest.raises(UsageError, match=r"12,000 cells; --most 12000 starts it"):
-        study(wanted.changed({}, 6000), tmp_path / "many")
+        carried_out(wanted.changed({}, 6000), tmp_path / "many")
     with pytest.raises(UsageError, match=r"2,000,000 cells; 1,000,000 may start"):
-        study(wanted.changed({"alpha": [n + 1.0 for n in range(10**4)]}, 100), tmp_path / "many")
+        carried_out(
+            wanted.changed({"alpha": [n + 1.0 for n in range(10**4)]}, 100), tmp_path / "many"
+        )
 
 
 @pytest.mark.slow

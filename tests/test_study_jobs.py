@@ -19,7 +19,6 @@ from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
 from afltool.papers.execution import part_of
 from afltool.papers.listings import status
-from afltool.papers.options import parse_cells
 from afltool.plans.layout import RunFolder
 from afltool.plans.slurm.site import Site
 
@@ -84,10 +83,10 @@ def test_an_array_is_no_longer_than_slurm_takes(wanted, tmp_path):
 
 def test_some_cells_are_named_or_a_part(wanted):
     cells = wanted.cells
-    assert part_of(cells, parse_cells(f"{cells[5].key}, {cells[1].key}")) == [cells[1], cells[5]]
-    assert [c for i in range(3) for c in part_of(cells, parse_cells(f"{i}/3"))] == cells
+    assert part_of(cells, f"{cells[5].key}, {cells[1].key}") == [cells[1], cells[5]]
+    assert [c for i in range(3) for c in part_of(cells, f"{i}/3")] == cells
     with pytest.raises(UsageError, match=r"--only linear-0: no cell"):
-        part_of(cells, parse_cells("linear-0"))
+        part_of(cells, "linear-0")
 
 
 def test_scripts_are_written_printed_and_refused(road, tmp_path, cli):

@@ -7,22 +7,22 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 
 import pytest
+from conftest import carried_out
 
-from afltool import report, study, table
+from afltool import report, table
 from afltool.errors import UsageError
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
-from afltool.papers.options import PictureOptions
+from afltool.papers.options import StudyPicture
 from afltool.papers.pages import text
 from afltool.papers.plots import lines_of, runs_by_name, series_of, study_picture
 from afltool.papers.records import records
 from afltool.papers.results import finished, results_of
 
 pytest.importorskip("matplotlib")
-ALPHA = PictureOptions(x="alpha", width_mm=84.0)
+ALPHA = {"x": "alpha", "width_mm": 84.0}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TEXT = """
 train-features = "{train}"
@@ -50,7 +50,7 @@ threads = 1
 def done(road, tmp_path_factory):
     at = tmp_path_factory.mktemp("page")
     (at / "s.toml").write_text(TEXT.format(train=road.train, test=road.test))
-    return study(read(at / "s.toml"), at / "S")
+    return carried_out(read(at / "s.toml"), at / "S")
 
 
 @pytest.fixture(scope="module")
@@ -225,14 +225,14 @@ def test_the_lines_of_a_picture_are_the_cells(done):
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 def test_a_picture_is_of_the_format_of_its_name(done, tmp_path, suffix):
     start = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}[suffix]
-    place = study_picture(done, tmp_path / f"p.{suffix}", ALPHA)
+    place = study_picture(StudyPicture(done, tmp_path / f"p.{suffix}", **ALPHA))
     assert place.read_bytes().startswith(start)
-    again = study_picture(done, tmp_path / f"again.{suffix}", ALPHA)
+    again = study_picture(StudyPicture(done, tmp_path / f"again.{suffix}", **ALPHA))
     assert again.read_bytes() == place.read_bytes()
 
 
 def test_the_width_is_that_of_the_column(done, tmp_path):
-    place = study_picture(done, tmp_path / "p.svg", replace(ALPHA, x="upload_bytes"))
+    place = study_picture(StudyPicture(done, tmp_path / "p.svg", **{**ALPHA, "x": "upload_bytes"}))
     points = float(re.search(r'width="([\d.]+)pt"', place.read_text())[1])
     assert points == pytest.approx(84 / 25.4 * 72, abs=0.5)
 
@@ -242,7 +242,7 @@ def test_the_width_is_that_of_the_column(done, tmp_path):
     [
         (["--x", "alpha", "-o", "p.gif"], "a picture is a .png, .svg, .pdf file"),
         (["--x", "colour", "-o", "p.png"], "no cell has the option 'colour'"),
-        (["-o", "p.png"], "--x is needed"),
+        (["-o", "p.png"], "Missing option '--x'"),
         (["--x", "alpha", "--y", "beauty", "-o", "p.png"], "--y is of top1"),
         (["--x", "layers", "-o", "p.png"], "no cell has the option 'layers'"),
     ],

@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import installed
+from conftest import carried_out, installed
 
 import afltool
-from afltool import study
 from afltool.errors import IncompleteError
 from afltool.files.hdf5 import read_header
 from afltool.papers.cells import StudyFolder
@@ -86,11 +85,11 @@ def until(holds, seconds=60):
 def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
     wanted = read(described(SHARING))
     with caplog.at_level(logging.INFO, "afltool"):
-        study(wanted, tmp_path / "two", jobs=2)
+        carried_out(wanted, tmp_path / "two", jobs=2)
     said = [one for one in caplog.messages if one.startswith("[")]
     assert sorted(one.split("]")[0] for one in said) == [f"[{n}/6" for n in range(1, 7)]
     assert ("study", 6, 0) in watched.begun
-    study(wanted, tmp_path / "one")
+    carried_out(wanted, tmp_path / "one")
     assert results(tmp_path / "two", wanted.cells) == results(tmp_path / "one", wanted.cells)
     heads = [RunFolder(p).head(1) for p in (tmp_path / "two" / "cells").glob("linear-*")]
     assert len({head.stat().st_ino for head in heads}) == len(
@@ -111,7 +110,7 @@ def test_cells_that_share_their_rounds_share_them_among_processes(described, tmp
     text = LONG.replace("4", "1").replace("[0, 1, 2, 3]", "[0, 1]")
     wanted = read(described(f'alpha = [0.1, 9]\nkeep-rounds = "{kept}"\n{text}'))
     for jobs, name in ((2, "many"), (1, "one")):
-        study(wanted, tmp_path / name, jobs=jobs)
+        carried_out(wanted, tmp_path / name, jobs=jobs)
     assert results(tmp_path / "many", wanted.cells) == results(tmp_path / "one", wanted.cells)
     totals = list((tmp_path / "many").glob("cells/*/04-total.h5"))
     assert len(totals) == (4 if kept == "all" else 0)
@@ -174,10 +173,10 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path, jo
     bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[0].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
     with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, alpha 0.1, ridge 1"):
-        study(wanted, tmp_path / "S", jobs=jobs)
+        carried_out(wanted, tmp_path / "S", jobs=jobs)
     assert status(tmp_path / "S")["counts"] == {"done": 7, "failed": 1}
     bad.total(1).rmdir()
-    study(wanted, tmp_path / "S", jobs=jobs)
+    carried_out(wanted, tmp_path / "S", jobs=jobs)
     assert status(tmp_path / "S")["counts"] == {"done": 8}
 
 

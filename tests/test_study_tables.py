@@ -12,10 +12,11 @@ from statistics import fmean, stdev
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import carried_out
 from scipy import stats
 
 import afltool
-from afltool import study, table
+from afltool import table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
@@ -70,7 +71,7 @@ train-accuracy = true
 def done(road, tmp_path_factory):
     at = tmp_path_factory.mktemp("tables")
     (at / "two.toml").write_text(TEXT.format(train=road.train, test=road.test))
-    return study(read(at / "two.toml"), at / "S")
+    return carried_out(read(at / "two.toml"), at / "S")
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
     text = TEXT.replace('label = "AFL"\nhead = "linear"', 'head = ["linear", "discriminant"]')
     text = text[: text.index("[[method]]\nlabel")]
     (tmp_path / "s.toml").write_text(text.format(train=road.train, test=road.test))
-    notes = table(study(read(tmp_path / "s.toml"), tmp_path / "S")).notes
+    notes = table(carried_out(read(tmp_path / "s.toml"), tmp_path / "S")).notes
     assert len(notes) == 1
     assert "by their digests: linear; discriminant. Their deviation" in notes[0]
 
@@ -131,7 +132,7 @@ def test_deleting_a_cell_and_running_again_gives_the_same_table(copied):
     wanted = find(str(copied))
     for cell in wanted.cells[::5]:
         shutil.rmtree(StudyFolder(copied).cell(cell.key))
-    study(wanted, copied)
+    carried_out(wanted, copied)
     assert {name: form(table(copied)) for name, form in FORMATS.items()} == before
 
 
@@ -163,7 +164,7 @@ def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
     (tmp_path / "two.toml").write_text(text.format(train=road.train, test=road.test))
     wanted, folder = read(tmp_path / "two.toml"), StudyFolder(tmp_path / "S")
     with pytest.raises(UsageError, match=r"^Deep \| 100%, .*: --activation is"):
-        study(wanted, folder.root)
+        carried_out(wanted, folder.root)
     assert not folder.root.exists()
     folder.root.mkdir()
     wanted.keep(folder)
@@ -468,7 +469,7 @@ def test_equal_heads_of_many_seeds_give_the_p_of_one_seed(road, tmp_path):
         ridge = 3e4
     """
     (tmp_path / "s.toml").write_text(text)
-    made = study(read(tmp_path / "s.toml"), tmp_path / "S")
+    made = carried_out(read(tmp_path / "s.toml"), tmp_path / "S")
     every, one = (
         [n for n in table(made, test="mcnemar", where=where).notes if " p = " in n]
         for where in ((), ("seed=0",))

@@ -104,7 +104,9 @@ def test_a_table_without_splits_is_for_training_only(folder):
 @pytest.mark.slow
 def test_the_clients_of_a_table_own_their_images(folder, tmp_path):
     table = write(folder / "images.csv", rows_of(folder))
-    train = afltool.extract("resnet18", f"table:{table}", "train", tmp_path / "t.h5", **SMALL)
+    train = afltool.extract(
+        backbone="resnet18", data=f"table:{table}", split="train", out=tmp_path / "t.h5", **SMALL
+    )
     dealt = afltool.partition(
         train, tmp_path / "c.h5", scheme="by-attribute", table=table, column="site"
     )

@@ -112,6 +112,17 @@ def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store):
     assert len(found) == 3
 
 
+@pytest.mark.parametrize("other", ["--print", "--slurm", "--list"])
+def test_a_study_that_carries_nothing_out_is_not_tracked(road, tmp_path, cli, other):
+    text = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
+    (tmp_path / "s.toml").write_text(text)
+    named = [] if other == "--list" else [tmp_path / "s.toml", "-o", tmp_path / "S"]
+    done = cli("study", *named, other, "--track", f"mlflow:{tmp_path / 'runs'}")
+    assert done.exit_code == 2
+    assert not (tmp_path / "S").exists()
+    assert f"--track is not used with {other}: leave one of them out" in done.stderr
+
+
 @mlflow
 def test_an_interrupted_baseline_goes_on_in_the_same_run(road, tmp_path, store):
     out = tmp_path / "base"

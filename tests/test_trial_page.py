@@ -52,7 +52,7 @@ def test_the_page_has_what_its_readers_need(road, trial, page):
 
 def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):
     """Figures are those of `evaluate`: of both heads on all rows, of the first on each site's."""
-    weak = afltool.solve(road.total, tmp_path / "weak.h5", ridge=1e5)
+    weak = afltool.solve(road.total, tmp_path / "weak.h5", head_options={"ridge": 1e5})
     sites = afltool.split(road.test, tmp_path / "sites", test=0.3)
     for name, rows in zip(("north", "west"), sites, strict=True):
         afltool.counts(road.head, rows, tmp_path / "trial" / "sent", client=name, beside=[weak])

@@ -28,7 +28,14 @@ def files(images, tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     data = f"imagefolder:{images}"
     return [
-        afltool.extract("resnet18", data, "test", folder / f"{u}.h5", unlabelled=u, **SMALL)
+        afltool.extract(
+            backbone="resnet18",
+            data=data,
+            split="test",
+            out=folder / f"{u}.h5",
+            unlabelled=u,
+            **SMALL,
+        )
         for u in (False, True)
     ]
 
@@ -48,7 +55,7 @@ def test_the_rows_are_those_with_labels(files):
 def test_what_needs_labels_refuses_the_file_by_name(files, tmp_path, cli):
     bare, whole, out = str(files[1]), str(files[0]), tmp_path / "out.h5"
     total = afltool.local_stats(whole, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     for line in (
         ["partition", bare, "--scheme", "iid", "--clients", 2, "-o", out],
         ["local-stats", bare, "--client", "a", "--head", "linear", "--sum", "-o", out],
@@ -62,10 +69,17 @@ def test_what_needs_labels_refuses_the_file_by_name(files, tmp_path, cli):
 
 def test_what_needs_none_takes_it(files, tmp_path, images, cli):
     shards = [
-        afltool.extract("resnet18", f"imagefolder:{images}", "test", tmp_path / "s" / f"{i}.h5",
-                        unlabelled=True, shard=f"{i}/2", **SMALL)
+        afltool.extract(
+            backbone="resnet18",
+            data=f"imagefolder:{images}",
+            split="test",
+            out=tmp_path / "s" / f"{i}.h5",
+            unlabelled=True,
+            shard=f"{i}/2",
+            **SMALL,
+        )
         for i in range(2)
-    ]  # fmt: skip
+    ]
     merged = afltool.merge(shards, tmp_path / "m.h5")
     assert afltool.info(merged)["digest"] == afltool.info(files[1])["digest"]
     assert afltool.info(merged)["classes"] == []
@@ -134,8 +148,15 @@ def test_any_data_set_can_be_taken_without_labels():
 
 def test_classes_are_those_of_labels(images, tmp_path):
     with pytest.raises(UsageError, match="--classes is not used with --unlabelled"):
-        afltool.extract("resnet18", f"imagefolder:{images}", "test", tmp_path / "a.h5",
-                        unlabelled=True, classes=("a", "b"), **SMALL)  # fmt: skip
+        afltool.extract(
+            backbone="resnet18",
+            data=f"imagefolder:{images}",
+            split="test",
+            out=tmp_path / "a.h5",
+            unlabelled=True,
+            classes=("a", "b"),
+            **SMALL,
+        )
 
 
 def test_embeddings_without_labels_are_predicted_as_those_with_them(tmp_path, cli):
@@ -154,7 +175,7 @@ def test_embeddings_without_labels_are_predicted_as_those_with_them(tmp_path, cl
             assert bare.row_ids.tolist() == rows.row_ids.tolist()
             assert bare.header["space"] == rows.header["space"]
     total = afltool.local_stats(whole, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     told = [cli("predict", head, tmp_path / name).stdout for name in ("with.h5", "bare.npy.h5")]
     assert told[0] == told[1]
     assert len(told[0].splitlines()) == 41

@@ -32,8 +32,11 @@ def images(tmp_path_factory):
 
 
 def extract(images, out, **options):
-    given = {"weights": "random", "image_size": SIZE, "engine": "torch", "views": "flip", **options}
-    return afltool.extract("resnet18", f"imagefolder:{images}", "train", out, **given)
+    given = {"weights": "random", "image_size": SIZE, "preprocess": "paper", "engine": "torch",
+             "views": "flip", **options}  # fmt: skip
+    return afltool.extract(
+        backbone="resnet18", data=f"imagefolder:{images}", split="train", out=out, **given
+    )
 
 
 def values(path):
@@ -61,7 +64,7 @@ def flipped(images, tmp_path_factory):
 def test_views_are_named_in_any_order(text, views):
     assert parse_views(text) == views
     assert parse_views(str(views)) == views
-    assert ExtractOptions(backbone="x", views=text).views == views
+    assert ExtractOptions(backbone="x", views=text).seen == views
     assert len(views) == (2 if views.flip else 1) * (views.crops or 1)
 
 
@@ -70,7 +73,7 @@ def test_views_are_named_in_any_order(text, views):
 )
 def test_what_names_no_views_is_refused(text):
     with pytest.raises(UsageError, match=r"--views is flip, crops:N or flip\+crops:N"):
-        afltool.extract("resnet18", "digits", views=text)
+        afltool.extract(backbone="resnet18", data="digits", views=text)
 
 
 def test_the_square_that_views_are_cut_from_tells_their_side():
@@ -146,7 +149,7 @@ def test_merged_shards_and_totals_of_any_partition_are_the_whole(images, flipped
 
 def test_a_head_refuses_other_views_by_name(images, flipped, tmp_path):
     total = afltool.local_stats(flipped, "linear", tmp_path / "t.h5", client="a")
-    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     assert afltool.evaluate(head, flipped)["top1"] > 0.9
     for views, field in ((None, "views"), ("crops:2", r"preprocessing\.crop is 36")):
         other = extract(images, tmp_path / f"{views}.h5", views=views)

@@ -156,7 +156,9 @@ def test_columns_of_parquet_have_other_names(images, tmp_path):
 
 def test_features_are_those_of_a_folder_whole_and_in_shards(images, tmp_path, cli):
     def values(spec, name, **options):
-        path = afltool.extract("resnet18", spec, "train", tmp_path / name, **SMALL, **options)
+        path = afltool.extract(
+            backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL, **options
+        )
         with open_features(path) as found:
             return found.stored(0, len(found)), found.labels.tolist(), found.row_ids.tolist()
 

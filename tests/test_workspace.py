@@ -23,8 +23,8 @@ from afltool.files import features as feature_files
 from afltool.files.carried_rows import Scratch
 from afltool.files.features import open_features
 from afltool.memory import Cache, Remembered, Room, parse_size
-from afltool.options.evaluation import EvaluateOptions
-from afltool.options.statistics import LocalStatsOptions
+from afltool.options.evaluation import Evaluate
+from afltool.options.statistics import LocalStats
 from afltool.plans.config import RunConfig
 from afltool.show.tables import print_summary
 from afltool.stages.evaluate import evaluate
@@ -77,7 +77,7 @@ def stages(run_folder, out, head=None):
         total, after = out / f"04-total{suffix}.h5", out / f"05-head{suffix}.h5"
         rows, clients = run_folder / "01-features-train.h5", run_folder / "02-clients.h5"
         afltool.local_stats(rows, head, total, partition=clients, sum=True)
-        afltool.solve(total, after, options={}, head=head)
+        afltool.solve(total, after, head=head, head_options={})
         names |= {p.name: afltool.verify(p)["digest"] for p in (total, after)}
         head = after
         if afltool.info(after)["phase"] is None:
@@ -110,10 +110,10 @@ def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
     for name, again in (("linear", False), ("softmax", True)):
         with Cache(Room(10**8)) as cache:
             head = afltool.head(name, tmp_path / f"{name}-0.h5")
-            total, how = tmp_path / f"{name}.h5", LocalStatsOptions(partition=dealt, sum=True)
-            local_stats(train, head, total, how, cache=cache)
+            total = tmp_path / f"{name}.h5"
+            local_stats(LocalStats(train, head, total, partition=dealt, sum=True), cache=cache)
             solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
-            evaluate(solved, test, EvaluateOptions(each_round=again), cache=cache)
+            evaluate(Evaluate(solved, test, each_round=again), cache=cache)
             kept = [cache.known(path, feature_files.Features) for path in (train, test)]
             assert [one is not None for one in kept] == [again, again]
 

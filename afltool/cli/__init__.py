@@ -31,6 +31,9 @@ def use_given_cores() -> None:
     Call it before any numerical library loads. `afltool.cores` has the threads that use BLAS.
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # nobody has any; it looks for them
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
     if cores:
         os.environ.setdefault("OMP_NUM_THREADS", cores)

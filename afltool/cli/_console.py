@@ -18,10 +18,10 @@ from typing import IO, Any, TextIO
 import typer
 
 from .. import progress
-from ..doors import FULL, TORCH, twice
 from ..errors import AflError
 from ..inputs import distinct_files
 from ..machine import STOPS, leave, repeat_lost_interrupts
+from ..plugins import FULL, TORCH, twice
 from ..values.text import shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended

@@ -1,9 +1,9 @@
 """The command `afltool`: its global options, and its commands, each made when it is asked for.
 
-What other parts and plug-ins add comes through the doors `afltool.commands`. Behind each door is a
-module. Any of these functions may be missing::
+Other parts and packages add commands by entry points of the group `afltool.commands`: a Typer app
+or a `cli.commands.Command`, with the name of the entry point, or a module with any of these::
 
-    add_to(app)           adds commands to a Typer app; a group of a known name, as plot, is joined
+    commands()            `cli.commands.Command` by name; 'plot study' is one of a group
     status_of(folder)     for `status`: what it says as JSON, and a function that prints it
     runs_by_name(paths)   for `plot rounds`: its runs by name of a line, and the paths that are left
 
@@ -12,214 +12,209 @@ The last two answer None where nothing is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from copy import copy
-from functools import cache, cached_property, partial
-from importlib import import_module
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 import typer.core
+from typer.main import get_command_from_info, get_group_from_info
+from typer.models import TyperInfo
 
 from .. import __version__
-from ..doors import STAGES, behind, doors, left_out, opened
-from ..heads import OPTIONS
+from ..plugins import COMMANDS, behind, doors, left_out
 from ..values.text import shown
 from . import _console
-from ._console import LONG, SHORT, say, say_lines
+from ._console import say
+from .commands import Command
 
+Builder = Callable[[Sequence[str]], Any]  # words behind the name → Typer's command
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
-
-
-class Later(typer.core.TyperCommand):
-    """A command of which only the name and the help are known until more is asked.
-
-    ``make(heads)`` gives the function that Typer makes it of, with the options of these heads.
-    """
-
-    def __init__(self, **known: Any) -> None:
-        super().__init__(**known)
-        self.make = known["callback"].make
-        del self.params, self.callback
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("params", "callback"):
-            raise AttributeError(f"a command has no {name!r}")
-        self._take(OPTIONS)
-        return getattr(self, name)
-
-    def _take(self, heads: Iterable[str]) -> None:
-        app = typer.Typer(add_completion=False)
-        app.command(self.name)(self.make(heads))
-        made = typer.main.get_command(app)
-        self.params, self.callback = made.params, made.callback
-
-    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """First with the options of the one head that is named; with those of all if that fails."""
-        if "params" not in vars(self) and not (parent is not None and parent.resilient_parsing):
-            light = copy(self)
-            light._take(_named_heads(args))
-            with suppress(_UsageError):
-                return light.make_context(info_name, [*args], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def get_params(self, context: Any) -> list[Any]:
-        return quick(super().get_params(context))
-
-
-def _named_heads(words: Sequence[str]) -> list[str]:
-    """The head that a command line names; linear, whose options are light, where it names none."""
-    pairs = pairwise([*words, ""])
-    given = (
-        b if a == "--head" else a.removeprefix("--head=") for a, b in pairs if a[:6] == "--head"
-    )
-    return [word for word in given if word in OPTIONS] or ["linear"]
-
-
-def quick(parameters: Iterable[Any]) -> list[Any]:
-    """Parameters that take plain words as they are, as Typer would.
-
-    Typer converts by pydantic, even what was not given; its import takes as long as NumPy's.
-    """
-    listed = [*parameters]
-    for one in listed:
-        if "process_value" not in vars(one):
-            one.process_value = partial(_process, one, one.process_value)
-    return listed
-
-
-def _process(parameter: Any, checked: Callable[..., Any], context: Any, value: Any) -> Any:
-    """What the value of a parameter becomes; ``checked``: how Typer converts it."""
-    several = parameter.multiple or parameter.nargs == -1
-    given = value if several else [value]
-    kind = parameter.type_descriptor.annotation
-    one = next(iter(get_args(kind)), kind)
-    if (parameter.required and not value) or not all(_is_plain(x, one) for x in given or ()):
-        return checked(context, value)
-    made = [None if x is None else one(x) for x in given or ()]
-    argument = (made if given else ()) if several else made[0]
-    return parameter.callback(context, parameter, argument) if parameter.callback else argument
-
-
-def _is_plain(word: Any, kind: Any) -> bool:
-    """Whether a word, or None for no word, is of a kind that no check can refuse."""
-    if word is None or kind is bool:
-        return word is None or isinstance(word, bool)
-    if kind is int:
-        return str(word).isascii() and str(word).isdigit() and len(str(word)) < 10
-    return kind in (str, Path) and (isinstance(word, Path) or word.isascii())
-
-
-def add_later(
-    app: typer.Typer, name: str, says: str | None, make: Callable[..., Callable[..., Any]]
-) -> None:
-    """Add a command to an app; ``make`` is that of `Later`."""
-
-    def later() -> None:
-        """Stands for the function until it is made."""
-
-    later.__doc__ = says
-    vars(later)["make"] = make  # Typer hands it on with the name and the text
-    app.command(name, cls=Later)(later)
-
-
-def made_later(make: Callable[[], typer.Typer]) -> type[typer.core.TyperGroup]:
-    """A group whose commands are made when one of them, or all, are asked for."""
-
-    class Group(typer.core.TyperGroup):
-        @cached_property
-        def _made(self) -> dict[str, Any]:
-            made: Any = typer.main.get_command(make())  # a group, as there are several commands
-            return dict(made.commands)
-
-        @property
-        def commands(self) -> Any:
-            return self._made
-
-        @commands.setter
-        def commands(self, known: Any) -> None:
-            """What Typer knows of: nothing."""
-
-    return Group
-
-
-COMMANDS = "afltool.commands"
-#: The modules beside this one with their commands, as `-h` shows them: one is loaded for its words.
-MODULES = {
-    "data": "extract backbone import scale convert split merge partition",
-    "road": "local-stats aggregate solve run head",
-    "evaluation": "calibrate evaluate export predict",
-    "look": "info verify plot",
-    "batch": "slurm status",
-    "plugins": "check-plugin",
+PLAIN: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": None}
+ROWS, SUMS, USES, RUNS, FILES = "Features", "Statistics", "Solved heads", "Runs", "Files"
+OTHERS = "Plug-ins"
+#: The commands of the main part, in the order of the help.
+OWN: dict[str, Command] = {
+    "extract": Command(
+        "run images through a frozen backbone",
+        ROWS,
+        "options.features:ExtractNodes",
+        call="cli.data:extract",
+    ),
+    "backbone": Command("write a frozen network as one file", ROWS, "options.features:Backbone"),
+    "import": Command(
+        "make a feature file of embeddings or a table", ROWS, "options.features:Import"
+    ),
+    "scale": Command(
+        "sum up features, so that all sites scale alike", ROWS, "options.features:Scale"
+    ),
+    "convert": Command("write features in another number format", ROWS, "options.features:Convert"),
+    "split": Command("cut a feature file for training and testing", ROWS, "options.features:Split"),
+    "merge": Command("put the shards of one extraction together", ROWS, "options.features:Merge"),
+    "partition": Command(
+        "assign rows to simulated clients",
+        SUMS,
+        "options.partition:PartitionOrLook",
+        call="cli.data:partition",
+    ),
+    "head": Command("write a head: what a federation agrees on", SUMS, make="cli.heads:head_group"),
+    "local-stats": Command(
+        "compute the statistics of clients", SUMS, "options.statistics:LocalStats"
+    ),
+    "aggregate": Command("add statistics up", SUMS, "options.statistics:Aggregate"),
+    "solve": Command(
+        "solve the head of a total",
+        SUMS,
+        "options.statistics:Solve",
+        tells="show.solution:say_solution",
+    ),
+    "evaluate": Command(
+        "measure a head on labeled rows",
+        USES,
+        "options.evaluation:EvaluateOrCount",
+        call="cli.evaluation:evaluate",
+    ),
+    "calibrate": Command("make probabilities of scores", USES, "options.evaluation:Calibrate"),
+    "predict": Command(
+        "predict classes of rows or images",
+        USES,
+        "options.evaluation:Predict",
+        call="cli.evaluation:predict",
+    ),
+    "export": Command(
+        "write a head as .onnx or .pt2",
+        USES,
+        "options.evaluation:Export",
+        call="cli.evaluation:export",
+    ),
+    "run": Command("carry out every stage on this machine", RUNS, make="cli.runs:run_command"),
+    "slurm": Command(
+        "write and submit the job scripts of a run", RUNS, make="cli.runs:slurm_command"
+    ),
+    "status": Command("what of a run or study is done", RUNS, make="cli.runs:status_command"),
+    "info": Command("what is in a file", FILES, make="cli.look:info_command"),
+    "verify": Command("compare every checksum and digest", FILES, make="cli.look:verify_command"),
+    "plot": Command("draw pictures", FILES, make="cli.look:plot_group"),
 }
-Found = dict[str, Any]  # click's commands by name
+#: Old name → what stands in its place.
+RENAMED: dict[str, str] = {
+    "check-plugin": "a plug-in is tested by pytest, with the checks of afltool.testing",
+}
 
 
-def ask(question: str, about: Any) -> Any:
-    """The first answer of another part to a question; None where no part has one."""
-    answers_of = (getattr(part, question, None) for part in opened(COMMANDS).values())
-    answers = (answer(about) for answer in answers_of if answer is not None)
-    return next((reply for reply in answers if reply is not None), None)
+@cache
+def added(word: str = "") -> dict[str, Command]:
+    """The commands of other parts and packages by name; what cannot be loaded is left out.
+
+    ``word``: the part of this name comes first, and what comes after the one that has this command
+    is not loaded.
+    """
+    found: dict[str, Command] = {}
+    for name in sorted(doors(COMMANDS), key=lambda name: name != word):
+        found = {**_of_part(name, behind(COMMANDS, name)), **found}
+        if word in found:
+            break
+    return found
+
+
+def _of_part(name: str, part: Any) -> dict[str, Command]:
+    with left_out(name):
+        if isinstance(part, typer.Typer):
+            return {name: Command(_about(part), OTHERS, make=partial(of_app, name, part))}
+        if isinstance(part, Command):
+            return {name: part}
+        found = dict(getattr(part, "commands", dict)())
+        if strange := [key for key, one in found.items() if not isinstance(one, Command)]:
+            raise TypeError(f"{strange[0]!r} of commands() is no Command of afltool.cli.commands")
+        return found
+    return {}
+
+
+def _about(app: typer.Typer) -> str:
+    """The first line of a Typer app's help, or of the only command that it has."""
+    commands = app.registered_commands if not app.registered_groups else []
+    alone = getattr(commands[0].callback, "__doc__", "") if len(commands) == 1 else ""
+    return (app.info.help if isinstance(app.info.help, str) else alone or "").partition("\n")[0]
+
+
+def of_app(name: str, app: typer.Typer, words: Sequence[str] = ()) -> Any:
+    """The group, or the one command, of a Typer app."""
+    if app.registered_groups or len(app.registered_commands) != 1:
+        return group_of(name, app, words)
+    return get_command_from_info(app.registered_commands[0], **PLAIN)
+
+
+def group_of(name: str, app: typer.Typer, _: Sequence[str] = ()) -> Any:
+    """The group of a Typer app."""
+    return get_group_from_info(TyperInfo(app, name=name), suggest_commands=True, **PLAIN)
 
 
 class Group(typer.core.TyperGroup):
-    """A group that opens the doors only for a word that is no command of the main part."""
+    """Commands that are built when they are asked for, with the words behind their names."""
 
-    own: Found  # those of the main part
+    builders: Callable[[], Mapping[str, Builder]]
 
-    @property
-    def commands(self) -> Any:
-        own = self.known()
-        return {**own, **self.added(), **own}
+    @property  # type: ignore[override]
+    def commands(self) -> dict[str, Any]:
+        """Every command by name, built."""
+        return {name: self.get_command(None, name) for name in self.list_commands(None)}
 
     @commands.setter
-    def commands(self, own: Any) -> None:
-        self.own = own
+    def commands(self, known: Any) -> None:
+        """What Typer knows of: nothing."""
 
-    def get_command(self, context: Any, name: str) -> Any:
-        return self.known(name).get(name) or self.added(name).get(name)
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self.builders()]
 
-    def known(self, name: str | None = None) -> Found:
-        """The commands of the main part; where one is asked for, at least that one."""
-        return self.own
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        ctx.meta["words"] = args[1:]
+        return super().resolve_command(ctx, args)
 
-    def added(self, name: str | None = None) -> Mapping[str, Any]:
-        """The commands that other parts add to the group of this name; at least that one."""
-        return dict(getattr(added().get(self.name or ""), "commands", {}))
+    def get_command(self, ctx: Any, name: str) -> Any:
+        words = [] if ctx is None else ctx.meta.get("words", [])
+        build = self.builders().get(name)
+        return None if build is None else build(words)
+
+
+def group(name: str, about: str, builders: Callable[[], Mapping[str, Builder]]) -> Group:
+    """A command with commands of its own."""
+    made = Group(
+        name=name,
+        help=about,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.builders = builders
+    return made
 
 
 class Commands(Group):
-    """All commands; a module with some is loaded for one of its words, other parts for others.
+    """All commands. Typer's messages about a wrong command line are escaped like all others."""
 
-    Typer's messages about a wrong command line are escaped like all others.
-    """
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in {**OWN, **added()} if " " not in name]
 
-    def get_params(self, context: Any) -> list[Any]:
-        return quick(super().get_params(context))
+    def get_command(self, ctx: Any, name: str) -> Any:
+        words = [] if ctx is None else ctx.meta.get("words", [])
+        found = OWN.get(name) or added(name).get(name)
+        return None if found is None else found.build(name, words)
 
-    def known(self, name: str | None = None) -> Found:
-        if name is None:
-            every = [one for module in MODULES for one in _of_module(module).items()]
-            return dict(sorted(every, key=lambda one: hasattr(one[1], "commands")))  # groups last
-        own = [module for module, words in MODULES.items() if name in words.split()]
-        return _of_module(own[0]) if own else {}
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in RENAMED:
+            ctx.fail(f"renamed: {RENAMED[args[0]]}")
+        return super().resolve_command(ctx, args)
 
-    def added(self, name: str | None = None) -> Mapping[str, Any]:
-        return added(name)
-
-    def parse_args(self, context: Any, words: list[str]) -> list[str]:
-        """Typer's command, unless help is asked for, which needs no parsing."""
-        if context.resilient_parsing:  # the shell asks for words that begin so
-            return super().parse_args(context, words)
-        text = _asked_for(self, context.command_path, words)
-        if text is not None:
-            say_lines(text)
-            context.exit(0 if _is_asked(words) else 2)
-        return super().parse_args(context, words)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Names with a line each, by panels; none is built for it."""
+        every = {**added(), **OWN}
+        for panel in dict.fromkeys(one.panel for one in (*OWN.values(), *every.values())):
+            shown_here = [name for name in self.list_commands(ctx) if every[name].panel == panel]
+            if shown_here:
+                with formatter.section(panel):
+                    formatter.write_dl([(name, every[name].about) for name in shown_here])
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors():
@@ -234,87 +229,9 @@ def _usage_errors() -> Iterator[None]:
         yield
     except _UsageError as error:
         reported: Any = error  # its class is typer's own, with a message
-        reported.message = shown(reported.message)
+        if type(error).__name__ != "NoArgsIsHelpError":  # that is the help itself
+            reported.message = shown(reported.message)
         raise
-
-
-def _asked_for(command: Any, path: str, words: Sequence[str]) -> str | None:
-    """The help that a command line asks for; None if it asks for none.
-
-    ``path``: how the command is called. A group of commands without a word behind it shows its
-    help, too.
-    """
-    last = ""
-    for word in words:
-        if word in (*SHORT, LONG):
-            return _help(command, path, word == LONG)
-        if word == "--":
-            return None
-        inner = None if word.startswith("-") else _command(command, word)
-        if inner is not None:
-            command, path = inner, f"{path} {word}"
-            last = word
-    nothing_more = list(words[-1:]) == [last] or not words
-    if nothing_more and getattr(command, "commands", {}):
-        return _help(command, path, False)
-    return None
-
-
-def _command(group: Any, name: str) -> Any:
-    """The command of this name in a group; None where there is none."""
-    return group.get_command(None, name) if hasattr(group, "get_command") else None
-
-
-def _help(command: Any, path: str, everything: bool) -> str:
-    from ._help import text_of
-
-    return text_of(command, path, everything)
-
-
-def _is_asked(words: Sequence[str]) -> bool:
-    """Whether help was asked for, rather than shown because a command is missing."""
-    return any(word in (*SHORT, LONG) for word in words)
-
-
-@cache
-def _of_module(name: str) -> Found:
-    return _made(import_module(f".{name}", __package__))
-
-
-@cache
-def added(word: str | None = None) -> Mapping[str, Any]:
-    """Commands and groups of commands that other parts add, by name; those of stages first.
-
-    ``word``: at least what has this name; the doors behind that of a command stay shut.
-    """
-    modules = dict(_of_module("outside") if doors(STAGES) else {})
-    for name in doors(COMMANDS):
-        if word in modules and not hasattr(modules[word], "commands"):
-            break
-        _join(modules, _of_door(name))
-    return modules
-
-
-@cache
-def _of_door(name: str) -> Found:
-    with left_out(name):
-        return _made(behind(COMMANDS, name))
-    return {}
-
-
-def _made(part: Any) -> Found:
-    """What a part adds to an app."""
-    app = typer.Typer()
-    getattr(part, "add_to", lambda app: None)(app)
-    return dict(typer.main.get_group(app).commands)
-
-
-def _join(facts: Any, more: Mapping[str, Any]) -> None:
-    """Add commands; the first of a name stays, and groups of one name become one."""
-    for name, command in more.items():
-        known = facts.setdefault(name, command)
-        if known is not command:
-            _join(getattr(known, "commands", {}), getattr(command, "commands", {}))
 
 
 app = typer.Typer(

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ..doors import Registry
 from ..errors import UsageError
+from ..plugins import Registry
 
 if TYPE_CHECKING:
     from ..values.arrays import Array

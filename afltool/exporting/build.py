@@ -14,9 +14,9 @@ import numpy as np
 import scipy
 
 from .. import __version__
-from ..doors import need_torch
 from ..heads.base import NOBODY, Head
 from ..math.gram import LARGEST
+from ..plugins import need_torch
 from ..values.arrays import F64, Array
 from ..values.text import json_text
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..heads.base import Head
-from ..options.features import TORCH, NetworkOptions
+from ..options.features import NetworkOptions
 from ..sources.backbones.graph import Features, Prepared, as_extracted
 from ..sources.backbones.inference import infer
 from ..sources.backbones.slices import whole_passes
@@ -79,7 +79,7 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
             f"the features of {path} were made in {space['precision']}; a graph computes in fp32: "
             "export without --with-backbone, or extract in fp32"
         )
-    options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine=TORCH)
+    options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine="torch")
     network = network_of(path, header, options)
     assert isinstance(network, TorchNetwork)
     return network

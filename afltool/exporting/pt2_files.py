@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 
-from ..doors import need_torch
+from ..plugins import need_torch
 from ..values.arrays import Array
 from .build import KEY, Model
 

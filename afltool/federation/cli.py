@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 from typer import Argument, Option
 
 from ..cli._console import command, print_json, say, say_lines, tell
+from ..cli.app import group_of
+from ..cli.commands import Command, show_every_option
 from ..errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ class Group(typer.core.TyperGroup):
     """Commands whose errors are one paragraph and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
+        if {"-h", "--help", "--help-all"} & {*ctx.args}:
+            return super().invoke(ctx)  # which needs no NumPy
         with command():
             try:
                 return super().invoke(ctx)
@@ -37,11 +42,17 @@ Url = Annotated[str, Argument(help="shared storage: a directory, sftp://, s3:// 
 Key = Annotated[Path, Option(help="your private key, from keys new or ssh-keygen")]
 Data = Annotated[Path, Option(help="feature file (.h5), or a table as import reads it")]
 Label = Annotated[str | None, Option(help="column with the labels of a table")]
-Ids = Annotated[str | None, Option(help="column with the row ids of a table")]
+Ids = Annotated[str | None, Option(hidden=True, help="column with the row ids of a table")]
 Once = Annotated[bool, Option("--once", help="do what can be done now, then exit")]
 Poll = Annotated[float, Option(help="seconds between two looks at the shared storage", min=0)]
 Out = Annotated[Path, Option("--out", "-o", help="directory of your part of the session")]
-Passphrase = Annotated[Path | None, Option(help="file whose first line is the passphrase")]
+Passphrase = Annotated[
+    Path | None, Option(hidden=True, help="file whose first line is the passphrase")
+]
+Every = Annotated[
+    bool,
+    Option("--help-all", is_eager=True, callback=show_every_option, help="show every option"),
+]
 session, keys = (
     typer.Typer(cls=Group, no_args_is_help=True, help=text)
     for text in (
@@ -49,11 +60,15 @@ session, keys = (
         "Create the keys of members and server.",
     )
 )
+GROUPS = {"keys": keys, "session": session}
 
 
-def add_to(app: typer.Typer) -> None:
-    app.add_typer(keys, name="keys")
-    app.add_typer(session, name="session")
+def commands() -> dict[str, Command]:
+    """For `cli.app`."""
+    return {
+        name: Command(app.info.help or "", "Federation", make=partial(group_of, name, app))
+        for name, app in GROUPS.items()
+    }
 
 
 @keys.command("new")
@@ -78,26 +93,33 @@ def new(
     head: Annotated[str, Option(help="name of a head, or a head file")] = "linear",
     y: Label = None,
     row_ids: Ids = None,
-    classes: Annotated[Path | None, Option(help="class names of a table, one per line")] = None,
+    classes: Annotated[
+        Path | None, Option(hidden=True, help="class names of a table, one per line")
+    ] = None,
     scale: Annotated[str, Option(help="none, or standard: mean 0, deviation 1")] = "none",
     max_value: Annotated[
-        float, Option(help="largest raw feature, with --scale", min=1, max=2**30)
+        float, Option(hidden=True, help="largest raw feature, with --scale", min=1, max=2**30)
     ] = 65536.0,
-    fraction_bits: Annotated[int, Option(help="of features of a table")] = 9,
+    fraction_bits: Annotated[int, Option(hidden=True, help="of features of a table")] = 9,
     protection: Annotated[str, Option(help="masked, or signed (server reads)")] = "masked",
-    threshold: Annotated[int | None, Option(help="members that must stay")] = None,
-    min_rows: Annotated[int, Option(help="minimum rows per member")] = 0,
+    threshold: Annotated[int | None, Option(hidden=True, help="members that must stay")] = None,
+    min_rows: Annotated[int, Option(hidden=True, help="minimum rows per member")] = 0,
     max_rows: Annotated[int, Option(help="maximum rows per member, near the truth")] = 0,
     evaluate: Annotated[bool, Option("--evaluate", help="count test rows at the end")] = False,
     groups: Annotated[
-        list[str] | None, Option(help="group of test rows that is counted apart")
+        list[str] | None, Option(hidden=True, help="group of test rows that is counted apart")
     ] = None,
-    min_cell: Annotated[int, Option(help="minimum test rows of a class or a group, or none")] = 10,
-    bins: Annotated[str | None, Option(help="LO:HI:COUNT of the scores of test rows")] = None,
-    dp_epsilon: Annotated[float | None, Option(help="noise: ε of one row")] = None,
-    dp_delta: Annotated[float | None, Option(help="noise: δ of one row")] = None,
-    clip: Annotated[float | None, Option(help="noise: maximum norm of a row")] = None,
-    colluding: Annotated[int, Option(help="noise: members who may work together")] = 0,
+    min_cell: Annotated[
+        int, Option(hidden=True, help="minimum test rows of a class or a group, or none")
+    ] = 10,
+    bins: Annotated[
+        str | None, Option(hidden=True, help="LO:HI:COUNT of the scores of test rows")
+    ] = None,
+    dp_epsilon: Annotated[float | None, Option(hidden=True, help="noise: ε of one row")] = None,
+    dp_delta: Annotated[float | None, Option(hidden=True, help="noise: δ of one row")] = None,
+    clip: Annotated[float | None, Option(hidden=True, help="noise: maximum norm of a row")] = None,
+    help_all: Every = False,
+    colluding: Annotated[int, Option(hidden=True, help="noise: members who may work together")] = 0,
 ) -> None:
     """Create a session: what all sites agree on. Prints the code to read out by telephone."""
     from . import commands
@@ -159,7 +181,7 @@ def join(
     y: Label = None,
     row_ids: Ids = None,
     test: Annotated[Path | None, Option(help="test rows, for an evaluation")] = None,
-    by: Annotated[str, Option(help="TABLE:COLUMN, the group of each test row")] = "",
+    by: Annotated[str, Option(hidden=True, help="TABLE:COLUMN, the group of each test row")] = "",
     approve: Annotated[str | None, Option(help="the code, as you heard it")] = None,
     allow: Annotated[str, Option(help="signed: let the server read your sums")] = "masked",
     again: Annotated[
@@ -168,6 +190,7 @@ def join(
     once: Once = False,
     poll: Poll = 5.0,
     passphrase_file: Passphrase = None,
+    help_all: Every = False,
 ) -> None:
     """Join a session as a site. Without --approve, prints what is agreed and sends nothing.
 

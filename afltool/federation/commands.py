@@ -17,7 +17,7 @@ from ..files.hdf5 import recipe
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY
 from ..inputs import read_json
-from ..options.features import ImportOptions
+from ..options.features import Import
 from ..progress import log, stop_point
 from ..stages.imports import import_embeddings
 from ..values.parsed import usual_bins
@@ -91,7 +91,7 @@ def features(path: Path, out: Path, scale: int | None, bits: int, table: Mapping
     if path.suffix == ".h5":
         return path
     form = {"fraction_bits": bits} if scale is None else {"dtype": "float32"}  # raw ones
-    return import_embeddings(path, out, ImportOptions(**form, **table))
+    return import_embeddings(Import(path, out, **form, **table))
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:

@@ -128,7 +128,8 @@ def _system(before: Head, total: Statistics, side: int) -> F64 | None:
         return np.asarray(L @ L.T)
     if gram is not None and gram.shape == (length(side),):
         G = gram_matrix(gram, total.context.space.get("fraction_bits"))
-        ridge = getattr(getattr(before.options, "ridge", None), "value", 0.0)
+        ridge = getattr(before.options, "ridge", 0.0)
         least = _backward(side) * float(np.linalg.norm(G))
-        return G + max(ridge, least) * np.eye(side)  # or nothing bounds a feature that no row has
+        known = float(ridge) if isinstance(ridge, int | float) else 0.0  # a rule finds its own
+        return G + max(known, least) * np.eye(side)  # or nothing bounds a feature that no row has
     return None

@@ -287,6 +287,9 @@ READERS = {
 }
 
 
+RULE = "ridge_rule"  # what chose a ridge, in the recipe of a solved head
+
+
 def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a file: equal recipes make equal files. Inputs are given by digest."""
     return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
@@ -328,6 +331,7 @@ def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
     They did not name the space and the classes of the features among the inputs. The header has
     those of the file itself, which are the same; of a converted file it has the number format that
     was converted. Nor did they name the clients that a head remembers: those are taken for equal.
+    The rule that chose a ridge was the first version of it.
     """
     made_by = header["recipe"]
     own = header.get("context", header)
@@ -336,7 +340,13 @@ def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
     clients = wanted["inputs"].get("clients")
     known = {"space": space, "classes": own.get("classes"), "clients": clients}
     absent = {k: v for k, v in known.items() if k in wanted["inputs"] and v is not None}
-    return {**made_by, "inputs": {**absent, **made_by["inputs"]}}
+    rule = str(wanted["options"].get(RULE, ""))
+    first = {RULE: rule} if rule.endswith(" 1") else {}
+    return {
+        **made_by,
+        "options": {**first, **made_by["options"]},
+        "inputs": {**absent, **made_by["inputs"]},
+    }
 
 
 def verify(path: Path) -> dict[str, Any]:

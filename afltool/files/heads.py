@@ -21,9 +21,11 @@ from ..errors import (
 )
 from ..heads import OPTIONS, head_class, make_head, make_options, options_class
 from ..heads.base import LAST, Head, Source
+from ..heads.options import HeadOptions
 from ..inputs import meant, nearest
 from ..memory import NO_CACHE, Cache
-from ..options import refuse_unused
+from ..options.base import flag
+from ..progress import log
 from ..values.arrays import Array, Once, canonical_json, freeze
 from ..values.names import Phase
 from ..values.statistics import Context
@@ -250,7 +252,7 @@ def new_head(
     Also the feature space that it is bound to by such a file, if any.
     """
     chosen, space = make_options(name, options), None
-    refuse_unused(chosen, chosen.facts(), options or {})
+    tell_idle(chosen, options or {})
     with ExitStack() as files:
         sources = {}
         for option in chosen.files():
@@ -260,6 +262,13 @@ def new_head(
                 raise InputError(f"there is no file {path}: {near}")
             sources[option], space = _source(path, files, cache)
         return head_class(name).begin(chosen, sources), space
+
+
+def tell_idle(options: HeadOptions, given: Mapping[str, Any]) -> None:
+    """Say which of the ``given`` options the head does not use, and what would use them."""
+    for option, what in options.idle():
+        if option in given:
+            log.info("%s is used only with %s, and there is none here", flag(option), what)
 
 
 def _source(path: Path, files: ExitStack, cache: Cache) -> tuple[Source, Mapping[str, Any] | None]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..doors import USED
 from ..errors import CorruptFileError
+from ..plugins import USED
 from ..values.text import COLUMNS
 
 VERSION = 1

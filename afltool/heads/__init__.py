@@ -2,22 +2,22 @@
 
 To add a head: a folder here with ``options/__init__.py`` (``OPTIONS``, a class derived from
 `options.HeadOptions`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module
-with both; and its line in `HEADS`. Options of a module that is heavy to load are named in
-`options.OF_MODULES`. What `export` writes of a head is in `graphs`, or in its own ``graph.py``
-(``graph``); a head without a graph cannot be exported.
+with both; and its line in `OWN_HEADS` of `options.common`. Options of a module that is heavy to
+load are named in `options.OF_MODULES`. What `export` writes of a head is in `graphs`, or in its own
+``graph.py`` (``graph``); a head without a graph cannot be exported.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..doors import Registry
 from ..errors import UsageError
-from ..options import made_for
+from ..options.base import Options, fields_of, made_for
+from ..options.common import OWN_HEADS, files_in, files_of, refuse_files
+from ..plugins import Registry
 from .options import OF_MODULES, HeadOptions
 
 if TYPE_CHECKING:
@@ -36,19 +36,7 @@ def _checked(module: str, version: Any) -> str:
     return module
 
 
-#: Where each head is: a name that begins with a dot is a folder or module of this package.
-HEADS: Registry[str] = Registry(
-    "afltool.heads",
-    {
-        "linear": ".linear",
-        "deepafl": ".deepafl",
-        "random-features": ".random_features",
-        "safle": ".safle",
-        "softmax": ".softmax",
-        "discriminant": ".discriminant",
-    },
-    _checked,
-)
+HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
 #: Heads that no federation can begin with: something else has trained them.
 TRAINED = {"network": ".network", "calibrated": ".calibrated"}
 #: What sites gather for as for a head, and nobody solves.
@@ -95,7 +83,7 @@ class Names(Collection[str]):
 
 def _names() -> Iterator[set[str]]:
     for name in (*OF_MODULES, *OPTIONS):  # what is light first
-        yield {f.name for f in fields(_options(name))} - {"seed"}
+        yield {*fields_of(_options(name))} - {"seed"}
 
 
 #: The options of all heads; those of a head are loaded for a name that no lighter one has.
@@ -123,6 +111,11 @@ def options_class(name: str) -> type[HeadOptions]:
     """The options class of the head called ``name``; `UsageError` names those that exist."""
     _check_name(name)
     return _options(name)
+
+
+def refuse_shared_with(name: str, head_options: Mapping[str, Any], options: Options) -> None:
+    """`options.common.refuse_shared` of options beside which those of a head name files, too."""
+    refuse_files([*files_of(options), *files_in(options_class(name), head_options)])
 
 
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:

@@ -30,6 +30,7 @@ from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math.blas import length
 from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, real
 from ..memory import NOTHING, Carried
+from ..options.base import set_of
 from ..values.arrays import Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
@@ -410,7 +411,7 @@ def sums_of(head: Head) -> str:
     Not γ, nor an option that only `absorb` uses: what earlier solves made of it is in the arrays.
     Nor who may take part.
     """
-    at_solve = {f.name for f in fields(head.options) if f.metadata.get("at_solve")}
+    at_solve = set_of(type(head.options), "AT_SOLVE")
     options = {k: v for k, v in _but_gamma(head.options).items() if k not in at_solve}
     digest = Digest().json("of", [head.name, head.phase(), options])
     for name, array in sorted(head.arrays().items()):

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..options import flag
+from ..options.base import flag
 from ..values.statistics import Statistics
 from .base import Head, number_kind
+from .options import HeadOptions
 
 H = TypeVar("H", bound=Head)
+RULE_VERSION = 1  # of the score and the grid of `math.ridge_choice`: a change of either is another
 
 
 def with_options(head: H, **changes: Any) -> H:
@@ -31,6 +33,14 @@ def with_options(head: H, **changes: Any) -> H:
             "what the federation agreed on); start from another head"
         )
     return replace(head, options=replace(head.options, **changes))
+
+
+def chosen_by(options: HeadOptions, held_out: bool) -> dict[str, str]:
+    """Which rule chooses the ridge of a head, with its version, as recipes name it; if one does."""
+    ridge = getattr(options, "ridge", None)
+    if ridge is None or (isinstance(ridge, float) and not held_out):
+        return {}
+    return {"ridge_rule": f"{'held-out' if held_out else 'gcv'} {RULE_VERSION}"}
 
 
 def check_total(head: Head, total: Statistics) -> None:

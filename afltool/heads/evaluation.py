@@ -17,13 +17,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import UsageError
 from ..math.gram import Rows, pieces
 from ..math.metrics import counting
 from ..math.metrics.figures import SCORES_AT_ONCE
 from ..memory import NOTHING, Carried
-from ..options import option
 from ..options.evaluation import LEAST
 from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
@@ -37,7 +38,7 @@ from .options import HeadOptions
 GROUPS, PAIRS = "groups", "pairs"
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(HeadOptions):
     """Solved heads that are evaluated by counts; every site has the same ones.
 
@@ -47,9 +48,11 @@ class EvaluationOptions(HeadOptions):
 
     shows_rows: ClassVar[bool] = False
 
-    heads: str = option("[]", "JSON: name, options, digest and bins of each solved head")
-    groups: tuple[str, ...] = option((), "groups of rows that are counted apart")
-    min_group: int = option(LEAST, "fewest rows of a group, or none", at_least=1)
+    heads: str = Field(
+        default="[]", description="JSON: name, options, digest and bins of each solved head"
+    )
+    groups: tuple[str, ...] = Field(default=(), description="groups of rows that are counted apart")
+    min_group: int = Field(default=LEAST, ge=1, description="fewest rows of a group, or none")
 
     def check(self) -> None:
         if len(set(self.groups)) < len(self.groups):

@@ -16,7 +16,7 @@ from ..math.ridge import Moments
 from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
 from ..values.arrays import F64, Array
 from ..values.names import CROSS, GRAM
-from ..values.parsed import Fixed, Ridge
+from ..values.parsed import Fixed, Ridge, parse_ridge
 from ..values.statistics import Statistics
 from .options import LeastSquaresOptions
 
@@ -137,11 +137,11 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    squares = 2 if isinstance(options.ridge, Fixed) and validation is None else 5
+    squares = 2 if isinstance(parse_ridge(options.ridge), Fixed) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
     problem = Problem.of(total, options.intercept, options.standardise, drawn)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = chosen_ridge(options.ridge, problem, validation)
+    choice = chosen_ridge(parse_ridge(options.ridge), problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     check(problem, replace(choice, ridge=choice.ridge + kept), W, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}

@@ -1,24 +1,29 @@
 """What the options of the heads have in common; light enough for the command line to read.
 
 Each head's options are a frozen dataclass in its folder, one field an option, as
-`afltool.options` describes. ``at_solve`` marks those that the statistics do not depend on:
-`solve` may still change them.
+`options.base` describes. ``AT_SOLVE`` are those that the statistics do not depend on: `solve` may
+still change them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
-from ..options import Options, option
+from ..options.base import Absent, Choices, Options, fields_of, grammar, set_of
 from ..values.names import Phase
-from ..values.parsed import Auto, Fixed, Ridge, parse_fixed, parse_ridge, text_form
+from ..values.parsed import parse_fixed, parse_ridge
 
-ACTIVATIONS = ("none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid")
-PROJECTIONS = ("linear-uniform", "gaussian")
-COMPUTE = ("float32", "float64")
+Activation = Literal[
+    "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid"
+]
+Projection = Literal["linear-uniform", "gaussian"]
+Compute = Literal["float32", "float64", "fixed"]
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 
 NUMBER = "a number ≥ 0"
@@ -36,28 +41,30 @@ class HeadOptions(Options):
     over. ``shows_rows``: sums of few rows show the space of the rows.
     """
 
+    COMMON: ClassVar = frozenset({"ridge"})
+    AT_SOLVE: ClassVar[frozenset[str]] = frozenset()
     lends: ClassVar[tuple[str, ...]] = ()
     shows_rows: ClassVar[bool] = True
     #: Options of earlier versions by the values that are left of them, as files still say them.
     GONE: ClassVar[Mapping[str, Any]] = {}
 
     def as_dict(self) -> dict[str, Any]:
-        """Values by name; of a ``newer`` option only another one than its default."""
-        values = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
-        said = {
-            name: text_form(value)
-            for name, (f, value) in values.items()
-            if not (f.metadata.get("newer") and value == f.default)
-        }
+        """Values by name, as files have them; of an `Absent` option only another value."""
+        said = {}
+        for name, info in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
+                said[name] = value
         return {**said, **self.GONE}
 
-    def changeable(self) -> set[str]:
+    @classmethod
+    def changeable(cls) -> frozenset[str]:
         """Names of the options that `solve` may still change."""
-        return {f.name for f in fields(self) if f.metadata.get("at_solve")}
+        return set_of(cls, "AT_SOLVE")
 
-    def facts(self) -> dict[str, bool]:
-        """What is known of the head once its defaults are in; see `options.FACTS`."""
-        return {}
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """Options that this head does not use, each with what would use it."""
+        yield from ()
 
     def row_groups(self) -> tuple[str, ...]:
         """Groups, one of which each row is in, if its sums are counts of rows by group."""
@@ -115,55 +122,40 @@ class HeadOptions(Options):
         """Sizes in bytes, by name, to compare the statistics of this many clients with."""
         return {}
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
-
-def ridge_option(
-    default: Ridge | None,
-    what: str = "ridge λ",
-    unset: str = "",
-    parse: Any = parse_ridge,
-    grammar: str = RIDGE_GRAMMAR,
-) -> Any:
-    """--ridge of a head that has one: its default, what parses it, and what that takes."""
-    text, anywhere = f"{what}: {grammar}", f"ridge λ: {RIDGE_GRAMMAR} (default: by the head)"
-    return option(
-        default, text, at_solve=True, unset=unset, common=True, of_any=anywhere, parse=parse
-    )
-
-
-def gamma_option() -> Any:
-    """γ, an option of every head that works with the pairwise law."""
-    text = "γ that clients add to the gram; `solve` takes it off, so the head does not depend on it"
-    return option(0.0, text, at_least=0)
-
-
-def standardise_option(penalty: str, at_solve: bool) -> Any:
-    """Whether a penalty on large weights is of features with variance one."""
-    text = f"{penalty} weighs each feature by its variance: as on features of variance one"
-    return option(False, text, at_solve=at_solve, newer=True)
-
-
-def seed_option(drawn: str, at_most: int = 2**64 - 1) -> Any:
-    """A seed, and what is drawn from it."""
-    return option(0, f"seed of {drawn}", at_least=0, at_most=at_most)
+RIDGE_OF = f"ridge λ: {RIDGE_GRAMMAR}"
+GAMMA = "γ that clients add to the gram; `solve` takes it off, so the head does not depend on it"
+MIN_NORM = "with --ridge 0: where the data do not determine the head, take the least-norm one"
+PRODUCTS = "number format of the products; sums are float64, or integers with fixed"
+#: A penalty on large weights is of features with variance one.
+BY_VARIANCE = "{} weighs each feature by its variance: as on features of variance one"
+RidgeText = Annotated[float | str, grammar(parse_ridge)]
+FixedRidge = Annotated[float | str | None, grammar(parse_fixed)]
+Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeastSquaresOptions(HeadOptions):
     """Options of the heads that are one ridge regression."""
 
-    ridge: Ridge = ridge_option(Fixed(0.0))
-    gamma: float = gamma_option()
-    intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
-    _min_norm = "where the data do not determine the head, take the minimum-norm solution"
-    min_norm: bool = option(False, _min_norm, at_solve=True)
-    keep_gamma: bool = option(
-        False, "do not take γ off, as in the paper's 'without RI removal'", at_solve=True
+    AT_SOLVE: ClassVar = frozenset({"ridge", "min_norm", "keep_gamma", "standardise"})
+
+    ridge: RidgeText = Field(default="auto", description=RIDGE_OF)
+    gamma: float = Field(default=0.0, ge=0, description=GAMMA)
+    intercept: bool = Field(
+        default=False, description="add a constant feature, to which the ridge does not apply"
     )
-    standardise: bool = standardise_option("the ridge", at_solve=True)
+    min_norm: bool = Field(default=False, description=MIN_NORM)
+    keep_gamma: bool = Field(
+        default=False, description="do not take γ off, as in the paper's 'without RI removal'"
+    )
+    standardise: Annotated[bool, Absent(False)] = Field(
+        default=False, description=BY_VARIANCE.format("the ridge")
+    )
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        if self.ridge != 0:
+            yield "min_norm", "--ridge 0"
 
     def check(self) -> None:
         if self.standardise and self.keep_gamma:
@@ -172,7 +164,7 @@ class LeastSquaresOptions(HeadOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(LeastSquaresOptions):
-    """Options of the linear head (AFL)."""
+    """Ridge regression on one-hot labels (AFL)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,18 +175,18 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         "width", "activation", "with_linear", "seed", "projection", "compute",
     )  # fmt: skip
 
-    ridge: Ridge = ridge_option(Auto())
-    width: int = option(8192, "number of random features", at_least=1)
-    activation: str = option("tanh", "activation σ", choices=ACTIVATIONS)
-    with_linear: bool = option(False, "use the raw features beside the random ones")
-    seed: int = seed_option("the random projection A and its bias, which are never stored or sent")
-    projection: str = option(
-        "linear-uniform",
-        "random projection A: uniform weights and bias, or gaussian weights",
-        choices=PROJECTIONS,
+    width: int = Field(default=8192, ge=1, description="number of random features")
+    activation: Activation = Field(default="tanh", description="activation σ")
+    with_linear: bool = Field(
+        default=False, description="use the raw features beside the random ones"
     )
-    _compute = "number format of the products; sums are float64, or integers with fixed"
-    compute: str = option("float64", _compute, choices=(*COMPUTE, FIXED))
+    _seed = "seed of the random projection A and its bias, which are never stored or sent"
+    seed: Seed = Field(default=0, description=_seed)
+    projection: Projection = Field(
+        default="linear-uniform",
+        description="random projection A: uniform weights and bias, or gaussian weights",
+    )
+    compute: Compute = Field(default="float64", description=PRODUCTS)
 
     def check_room(self, dim: int) -> None:
         """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""
@@ -220,11 +212,15 @@ RIDGE = 0.01  # of Fed3R
 class DiscriminantOptions(HeadOptions):
     """Options of the classifiers that need one round: each rule solves from sums by class."""
 
-    rule: str = option("lda", "which classifier", choices=tuple(RULES))
+    AT_SOLVE: ClassVar = frozenset({"shrinkage", "ridge"})
+
+    rule: Annotated[str, Choices(tuple(RULES))] = Field(
+        default="lda", description="which classifier"
+    )
     _shrinkage = "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)"
-    shrinkage: float = option(0.0, _shrinkage, at_least=0, at_most=1, at_solve=True)
-    ridge: Fixed | None = ridge_option(
-        None, "ridge λ of fed3r", unset=f"{RIDGE:g}", parse=parse_fixed, grammar=NUMBER
+    shrinkage: float = Field(default=0.0, ge=0, le=1, description=_shrinkage)
+    ridge: FixedRidge = Field(
+        default=None, description=f"ridge λ of fed3r: {NUMBER} (default: {RIDGE:g})"
     )
 
     def check(self) -> None:
@@ -236,7 +232,7 @@ class DiscriminantOptions(HeadOptions):
     @property
     def lam(self) -> float:
         """λ of fed3r."""
-        return RIDGE if self.ridge is None else self.ridge.value
+        return RIDGE if self.ridge is None else float(self.ridge)
 
 
 #: Options of the heads whose own module is heavy to load, by name.

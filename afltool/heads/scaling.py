@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import InvalidDataError, UsageError
 from ..math import scaling
@@ -21,7 +22,7 @@ from .base import Block, Found, Gathered, Head, add_up, state
 from .options import HeadOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class ScalingOptions(UnitsOptions, HeadOptions):
     """How values are summed before features are scaled."""
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from ..doors import Registry
 from ..errors import InputError, UsageError
 from ..inputs import given_path, meant
+from ..plugins import Registry
 
 
 @dataclass(frozen=True)

@@ -2,77 +2,92 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal, get_args
 
-from ..values.parsed import Bins, parse_bins
-from . import GIVEN, Options, option
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from ..errors import UsageError
+from ..values.parsed import parse_bins
+from .base import File, Files, Holds, Options, Reads, Writes, fields_of, flag, grammar
+from .common import STDOUT, Output, Threads, table_in
 from .features import NetworkOptions, WeightsOptions
-from .shared import ThreadOptions, table_in
 from .statistics import LocalStatsOptions
 
-CALIBRATIONS = ("platt", "temperature", "isotonic")
+Calibration = Literal["platt", "temperature", "isotonic"]
+CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(ThreadOptions):
+class EvaluateOptions(Threads):
     """What is measured."""
 
+    EXECUTION_ONLY: ClassVar = frozenset({"each_round"})
+
     _each_round = "also evaluate the head after every round; this chooses nothing"
-    each_round: bool = option(
-        False, _each_round, in_result=False, only={"rounds": True}, of_axes=True
-    )
+    each_round: bool = Field(default=False, description=_each_round)
     _separability = (
         "also measure how far apart the classes lie in the features that the head makes, in "
         "every layer: CSR, IFS and DM; lower is better"
     )
-    separability: bool = option(False, _separability)
-    train: Path | None = option(
-        None, "training features: also measure the accuracy on these rows", in_run=False
+    separability: bool = Field(default=False, description=_separability)
+    train: Annotated[Path | None, Reads("features")] = Field(
+        default=None, description="training features: also measure the accuracy on these rows"
     )
     _earlier = (
         "with --each-round: head files of earlier rounds that the head does not hold; may be "
         "repeated"
     )
-    earlier: tuple[Path, ...] = option((), _earlier, in_run=False, only={"each_round": True})
+    earlier: Annotated[tuple[Path, ...], Reads("head")] = Field(default=(), description=_earlier)
     _metrics = (
         "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
         "classes), auc, sensitivity, specificity, macro-sensitivity, macro-specificity, log-loss, "
         "ece; auc needs rows × classes × 32 bytes of memory"
     )
-    metrics: str | None = option(None, _metrics, in_run=False)
+    metrics: str | None = Field(default=None, description=_metrics)
     _positive = "class for which sensitivity, specificity and auc are computed, against the rest"
-    positive: str | None = option(
-        None,
-        _positive,
-        unset="of two classes the second; of more, auc is the mean over classes",
-        in_run=False,
+    positive: str | None = Field(
+        default=None,
+        description=_positive
+        + " (default: of two classes the second; of more, auc is the mean over classes)",
     )
     _by = "TABLE:COLUMN: figures for each value of the column, such as each site"
-    by: str | None = option(None, _by, in_run=False, path_in=table_in)
+    by: Annotated[str | None, Holds(table_in)] = Field(default=None, description=_by)
     _group = "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient"
-    group: str | None = option(None, _group, in_run=False, path_in=table_in)
+    group: Annotated[str | None, Holds(table_in)] = Field(default=None, description=_group)
     _samples = "bootstrap samples of the 95 % intervals; 0: no intervals"
-    samples: int = option(
-        1000,
-        _samples,
-        at_least=0,
-        at_most=1_000_000,
-        in_run=False,
-        only={"metrics|by|group": GIVEN},
-    )
+    samples: int = Field(default=1000, ge=0, le=1_000_000, description=_samples)
     _seed = "seed of the bootstrap samples"
-    seed: int = option(
-        0, _seed, at_least=0, at_most=2**63 - 1, in_run=False, only={"metrics|by|group": GIVEN}
-    )
-    against: Path | None = option(
-        None,
-        "another solved head to compare with, by McNemar's test on the same rows",
-        in_run=False,
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, description=_seed)
+    against: Annotated[Path | None, Reads("head")] = Field(
+        default=None,
+        description="another solved head to compare with, by McNemar's test on the same rows",
     )
     _errors = "write the wrongly predicted rows, with their scores, to this .csv or .parquet"
-    errors: Path | None = option(None, _errors, in_run=False, writes=True)
+    errors: Annotated[Path | None, Writes()] = Field(default=None, description=_errors)
+
+    def check(self) -> None:
+        super().check()
+        self.needs("earlier", "each_round")
+        for name in ("samples", "seed"):
+            self.needs(name, "metrics", "by", "group")
+
+
+@dataclass(frozen=True)
+class Evaluate(EvaluateOptions, Output):
+    """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
+
+    STAGE: ClassVar = "stages.evaluate:evaluate"
+    COMMON: ClassVar = frozenset(
+        {"out", "each_round", "metrics", "positive", "by", "group", "against", "errors"}
+        | {"counts", "confusion"}
+    )
+
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    features: Annotated[File, Reads("features")] = Field(
+        description="features with labels, such as the test split"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,54 +99,115 @@ class CalibrateOptions(Options):
         "all classes (temperature), or a line through bins that rises; the maps of each class can "
         "change predicted classes"
     )
-    method: str = option(CALIBRATIONS[0], _method, choices=CALIBRATIONS)
+    method: Calibration = Field(default="platt", description=_method)
+
+
+@dataclass(frozen=True)
+class Calibrate(CalibrateOptions, Output):
+    """Make probabilities of a head's scores, by counts of rows that it was not solved from.
+
+    predict, export and evaluate take the new head; predict --coverage needs it.
+    """
+
+    STAGE: ClassVar = "stages.calibrate:calibrate"
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    counts: Annotated[File, Reads("statistics")] = Field(
+        description="a total of what evaluate --counts wrote"
+    )
+    out: Annotated[File, Writes("head")] = Field(description="head file")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions(ThreadOptions, NetworkOptions):
+class PredictOptions(Threads, NetworkOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
-    ONLY: ClassVar = {f.name: {"images": True} for f in fields(NetworkOptions)}
+    EXECUTION_ONLY: ClassVar = frozenset({"on_error"})
+    #: What is used with images alone, and with tables of them.
+    OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone", "on_error"})
+    OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
 
     _backbone = "frozen backbone NAME.afl of the head's features; it runs without PyTorch"
-    backbone: Path | None = option(None, _backbone, only={"images": True})
-    scores: bool = option(False, "add a column with the score of each class")
+    backbone: Annotated[Path | None, Reads()] = Field(default=None, description=_backbone)
+    scores: bool = Field(default=False, description="add a column with the score of each class")
     _top = "number of classes to give for each row, by the highest scores"
-    top: int = option(1, _top, at_least=1, at_most=100_000)
+    top: int = Field(default=1, ge=1, le=100_000, description=_top)
     _coverage = (
         "of a calibrated head: add a column set, the classes among which a row's own is with this "
         "chance, at least"
     )
-    coverage: float | None = option(None, _coverage, above=0, below=1)
+    coverage: float | None = Field(default=None, gt=0, lt=1, description=_coverage)
     _per_class = "the chance is that of the rows of each class (Mondrian)"
-    per_class: bool = option(False, _per_class, only={"coverage": GIVEN})
+    per_class: bool = Field(default=False, description=_per_class)
     _least = "give no class where the highest probability is lower; error then says so"
-    min_confidence: float | None = option(None, _least, above=0, at_most=1)
+    min_confidence: float | None = Field(default=None, gt=0, le=1, description=_least)
     _on_error = "what to do with an image that cannot be used; row writes a row that says why"
-    on_error: str = option(
-        "stop", _on_error, choices=("stop", "row"), in_result=False, only={"images": True}
-    )
+    on_error: Literal["stop", "row"] = Field(default="stop", description=_on_error)
     _data_root = "folder that the paths in a table are relative to"
-    data_root: Path | None = option(
-        None, _data_root, unset="the table's own", only={"tables": True}
+    data_root: Path | None = Field(
+        default=None, description=_data_root + " (default: the table's own)"
     )
-    path_column: str = option(
-        "path", "column of a table whose values are the images' paths", only={"tables": True}
+    path_column: str = Field(
+        default="path", description="column of a table whose values are the images' paths"
     )
+
+    def check(self) -> None:
+        super().check()
+        self.needs("per_class", "coverage")
+
+
+@dataclass(frozen=True)
+class Predict(PredictOptions, Output):
+    """Predict the classes of rows: of a feature file, of images, or of tables of images."""
+
+    STAGE: ClassVar = "stages.predict:predict"
+    COMMON: ClassVar = frozenset(
+        {"out", "scores", "top", "coverage", "min_confidence", "backbone", "device", "on_error"}
+        | {"overwrite", "as_json", "weights"}
+    )
+
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    inputs: Annotated[Files, Reads()] = Field(
+        description="a feature file, images, folders, tables of images, or - for stdin"
+    )
+    out: Annotated[File, Writes()] = Field(
+        default=STDOUT, description="a .csv, .jsonl or .parquet file (default: CSV on stdout)"
+    )
+    _as_json = "JSON Lines instead of CSV on stdout"
+    as_json: bool = Field(default=False, kw_only=True, description=_as_json)
+
+    def check(self) -> None:
+        super().check()
+        self.needs("overwrite", "out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(WeightsOptions):
     """What goes into the file, and what is said beside it."""
 
-    ONLY: ClassVar = {f.name: {"with_backbone": True} for f in fields(WeightsOptions)}
-
-    with_backbone: bool = option(
-        False, "include the network and the preprocessing: the file then takes pictures"
+    with_backbone: bool = Field(
+        default=False,
+        description="include the network and the preprocessing: the file then takes pictures",
     )
-    card: Path | None = option(None, "also write a model card, Markdown, to this file", writes=True)
+    card: Annotated[Path | None, Writes()] = Field(
+        default=None, description="also write a model card, Markdown, to this file"
+    )
     _metrics = "what evaluate -o wrote for this head; its figures go on the card"
-    metrics: Path | None = option(None, _metrics, only={"card": GIVEN})
+    metrics: Annotated[Path | None, Reads()] = Field(default=None, description=_metrics)
+
+    def check(self) -> None:
+        super().check()
+        for name in fields_of(WeightsOptions):
+            self.needs(name, "with_backbone")
+        self.needs("metrics", "card")
+
+
+@dataclass(frozen=True)
+class Export(ExportOptions, Output):
+    """Write a solved head as one file that runs without afltool, and a model card."""
+
+    STAGE: ClassVar = "stages.export:export"
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    out: Annotated[File, Writes()] = Field(description="a .onnx or .pt2 file")
 
 
 LEAST = 10  # rows of a group, unless said otherwise
@@ -142,15 +218,75 @@ class CountOptions(LocalStatsOptions):
     """Whose rows are counted, for which heads: bins, groups and heads are alike at every site."""
 
     _bins = "bins of the scores, LO:HI:COUNT, LO ≤ 0, HI ≥ 1; a unit has a multiple of 15 of them"
-    bins: Bins | None = option(
-        None, _bins, unset="0:1:240 for probabilities, else -0.5:1.5:240", parse=parse_bins
+    bins: Annotated[str | None, grammar(parse_bins)] = Field(
+        default=None, description=_bins + " (default: 0:1:240 for probabilities, else -0.5:1.5:240)"
     )
     _groups = "group of rows that is counted apart; may be repeated, the same at every site"
-    groups: tuple[str, ...] = option((), _groups)
+    groups: tuple[str, ...] = Field(default=(), description=_groups)
     _least = "fewest rows of a group in the file of a site; groups without rows are allowed"
-    min_group: int = option(LEAST, _least, at_least=1)
+    min_group: int = Field(default=LEAST, ge=1, description=_least)
     _beside = "another solved head that is counted in the same round; may be repeated"
-    beside: tuple[Path, ...] = option((), _beside)
+    beside: Annotated[tuple[Path, ...], Reads("head")] = Field(default=(), description=_beside)
+
+
+@dataclass(frozen=True)
+class Counts(CountOptions, Output):
+    """Count what a head predicts of the rows of sites, which aggregate adds up."""
+
+    STAGE: ClassVar = "stages.counts:counts"
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    features: Annotated[File, Reads("features")] = Field(description="features with labels")
+    out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
+
+
+@dataclass(frozen=True)
+class EvaluateOrCount(EvaluateOptions, CountOptions, Output):
+    """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
+
+    COMMON: ClassVar = Evaluate.COMMON
+    #: What only counts have.
+    OF_COUNTS: ClassVar = frozenset(
+        fields_of(CountOptions).keys() - fields_of(EvaluateOptions).keys()
+    )
+
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    features: Annotated[File, Reads("features")] = Field(
+        description="features with labels, such as the test split"
+    )
+    out: Annotated[Path | None, Writes()] = Field(
+        default=None,
+        description="also write the JSON to this file; - is stdout; with --counts a folder",
+    )
+    counts: bool = Field(
+        default=False,
+        kw_only=True,
+        description="write counts, which sites add up with aggregate, and no figures",
+    )
+    confusion: Annotated[Path | None, Writes()] = Field(
+        default=None, kw_only=True, description="also write the confusion matrix as CSV"
+    )
+    rounds: Annotated[Path | None, Writes()] = Field(
+        default=None, kw_only=True, description="also write the table of rounds, .csv or .parquet"
+    )
+
+    def check(self) -> None:
+        super().check()
+        if not self.counts:
+            for name in self.OF_COUNTS:
+                self.needs(name, "counts")
+            self.needs("overwrite", "out", "confusion", "rounds", "errors")
+            return
+        self.needs("counts", "out")
+        for name in (
+            "confusion",
+            "rounds",
+            *(fields_of(EvaluateOptions).keys() - {"by", "threads"}),
+        ):
+            if name in self.changed():
+                raise UsageError(
+                    f"{flag(name)} is not used with --counts: the total of the counts has the "
+                    "figures"
+                )
 
 
 MM = 25.4  # millimetres of an inch
@@ -162,13 +298,11 @@ class SizeOptions(Options):
 
     _width_mm = (
         "width of the picture; its text has 8 points whatever the width; a column of a paper "
-        "has 85, a page 180"
+        "has 85, a page 180 (default: as wide as the picture needs)"
     )
-    width_mm: float | None = option(
-        None, _width_mm, at_least=40, at_most=400, unit="mm", unset="as wide as the picture needs"
-    )
-    dpi: int | None = option(
-        None, "pixels per inch of a .png file", at_least=30, at_most=1200, unset="150"
+    width_mm: float | None = Field(default=None, ge=40, le=400, description=_width_mm)
+    dpi: int | None = Field(
+        default=None, ge=30, le=1200, description="pixels per inch of a .png file (default: 150)"
     )
 
     def inches(self, otherwise: float) -> float:
@@ -183,14 +317,91 @@ AS_NEEDED = SizeOptions()
 class TotalOptions(SizeOptions):
     """Options of pictures of an evaluation, which may be a total of counts of several heads."""
 
-    number: int = option(0, "of a total of counts: which head, from 0 on", at_least=0)
+    number: int = Field(default=0, ge=0, description="of a total of counts: which head, from 0 on")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RocOptions(TotalOptions):
-    """Options of `plot roc`."""
+Drawn = Annotated[File, Writes("picture")]
+OUT = "a .png, .svg or .pdf file"
 
-    _positive = "class whose curve against the rest is drawn; may be repeated"
-    positive: tuple[str, ...] = option(
-        (), _positive, unset="the positive class of evaluate, else every class"
+
+@dataclass(frozen=True)
+class PartitionPicture(SizeOptions, Output):
+    """Draw a partition: rows by client and class, client sizes, their cumulative share."""
+
+    STAGE: ClassVar = "stages.plot:partition_picture"
+    files: Annotated[Files, Reads("partition")] = Field(
+        description="a partition file; several are drawn side by side"
     )
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class ConfusionPicture(TotalOptions, Output):
+    """Draw the confusion matrix of an evaluation."""
+
+    STAGE: ClassVar = "stages.plot:confusion_picture"
+    file: Annotated[File, Reads()] = Field(
+        description="what evaluate wrote with -o (JSON), or a total of counts"
+    )
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class ReliabilityPicture(TotalOptions, Output):
+    """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
+
+    STAGE: ClassVar = "stages.plot:reliability_picture"
+    file: Annotated[File, Reads()] = Field(
+        description="what evaluate --metrics ece wrote with -o (JSON), or a total of counts"
+    )
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class RocPicture(TotalOptions, Output):
+    """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
+
+    STAGE: ClassVar = "stages.plot:roc_picture"
+    file: Annotated[File, Reads()] = Field(
+        description="what evaluate --metrics auc wrote with -o (JSON), or a total of counts"
+    )
+    out: Drawn = Field(description=OUT)
+    _positive = (
+        "class whose curve against the rest is drawn; may be repeated (default: the positive "
+        "class of evaluate, else every class)"
+    )
+    positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
+
+
+@dataclass(frozen=True)
+class CoveragePicture(SizeOptions, Output):
+    """Draw the accuracy of the rows that are answered, by their share: the least sure are not."""
+
+    STAGE: ClassVar = "stages.plot:coverage_picture"
+    file: Annotated[File, Reads()] = Field(
+        description="a total of counts: afltool evaluate --counts"
+    )
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class RidgePathPicture(SizeOptions, Output):
+    """Draw the error estimates along a ridge path, and the ridge that was chosen."""
+
+    STAGE: ClassVar = "stages.plot:ridge_path_picture"
+    file: Annotated[File, Reads("head")] = Field(
+        description="a head solved with --ridge auto or a path"
+    )
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class RoundsPicture(SizeOptions, Output):
+    """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
+
+    STAGE: ClassVar = "stages.plot:rounds_picture"
+    files: Annotated[Files, Reads()] = Field(
+        description="a run folder, the JSON of evaluate --each-round, or a head file; several are "
+        "compared in one picture, cells of a study by their labels"
+    )
+    out: Drawn = Field(description=OUT)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from math import frexp
 
 from ..errors import UsageError
-from ..values.parsed import Parsed, Written
+from ..values.parsed import Written
 
 
 @dataclass(frozen=True)
-class Part(Parsed):
+class Part:
     """Part ``number``, from 0, of ``count``."""
 
     number: int = 0
@@ -101,7 +101,7 @@ MOST_SHIFT = 15  # a scale moves the point of int16 by so many places at the mos
 
 
 @dataclass(frozen=True)
-class Node(Parsed):
+class Node:
     """A place called ``name``, its ``pooling`` (None: as the shape asks), times ``scale`` = 2^k."""
 
     name: str
@@ -183,7 +183,7 @@ LARGER = 7  # with crops, the picture has a seventh more on each side: 256 pixel
 
 
 @dataclass(frozen=True)
-class Views(Parsed):
+class Views:
     """Which views: mirrored ones, too (``flip``), of so many ``crops``; 0: the whole picture."""
 
     flip: bool = False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-from ..doors import Registry
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from ..errors import UsageError
-from . import Options, flag, option
-from .shared import SEED
+from ..plugins import Registry
+from .base import Choices, File, Options, Reads, Writes, fields_of, flag
+from .common import SEED, Output
 
 #: Scheme → the options that it needs, and those that it may have.
 SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
@@ -31,40 +34,93 @@ _OWN = sorted({name for needs, may in SCHEMES.data.values() for name in needs | 
 class PartitionOptions(Options):
     """How the rows of a feature file are dealt to clients."""
 
+    SAID: ClassVar = frozenset({"scheme", "alpha", "clients", "seed"})
+
     _scheme = "how rows are dealt to clients"
-    scheme: str = option("dirichlet", _scheme, choices=SCHEMES, always=True, common=True)
+    scheme: Annotated[str, Choices(SCHEMES)] = Field(default="dirichlet", description=_scheme)
     _alpha = "α of the Dirichlet distribution; a small α gives each client few classes"
-    alpha: float | None = option(
-        None, _alpha, at_least=1e-100, at_most=1e100, always=True, common=True
+    alpha: float | None = Field(default=None, ge=1e-100, le=1e100, description=_alpha)
+    clients: int | None = Field(default=None, ge=1, le=2**31 - 1, description="number of clients K")
+    seed: int = Field(default=0, ge=0, le=SEED, description="seed of the partition")
+    shards_per_client: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**31 - 1,
+        description="shards for each client (pathological-pfl: classes)",
     )
-    clients: int | None = option(
-        None, "number of clients K", at_least=1, at_most=2**31 - 1, always=True, common=True
+    min_size: int | None = Field(
+        default=None, ge=0, le=SEED, description="draw again until every client has this many rows"
     )
-    seed: int = option(0, "seed of the partition", at_least=0, at_most=SEED, always=True)
-    shards_per_client: int | None = option(
-        None, "shards for each client (pathological-pfl: classes)", at_least=1, at_most=2**31 - 1
+    held_out: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the clients held out for validation"
     )
-    min_size: int | None = option(
-        None, "draw again until every client has this many rows", at_least=0, at_most=SEED
-    )
-    held_out: float = option(
-        0.0, "share of the clients held out for validation", at_least=0, below=1, common=True
-    )
-    label_noise: float = option(
-        0.0, "share of the rows that get another label at random", at_least=0, below=1
+    label_noise: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the rows that get another label at random"
     )
     _table = (
         "table with a column of row ids (row, path, or the one that holds them all) and one "
         "of clients: .csv, .parquet or .json"
     )
-    table: Path | None = option(None, _table)
-    column: str | None = option(
-        None, "column of --table whose values are the clients", unset="client"
+    table: Annotated[Path | None, Reads()] = Field(default=None, description=_table)
+    column: str | None = Field(
+        default=None, description="column of --table whose values are the clients (default: client)"
     )
-    top_up: bool = option(False, "dirichlet-pfl: fill the smallest clients up to --min-size")
+    top_up: bool = Field(
+        default=False, description="dirichlet-pfl: fill the smallest clients up to --min-size"
+    )
 
     def check(self) -> None:
+        super().check()
         check_scheme(self)
+
+
+@dataclass(frozen=True)
+class Partition(PartitionOptions, Output):
+    """Assign the rows of a feature file to clients; each row gets one client."""
+
+    STAGE: ClassVar = "stages.partition:partition"
+    features: Annotated[File, Reads("features")] = Field(
+        description="features whose rows are assigned"
+    )
+    out: Annotated[File, Writes("partition")] = Field(description="partition file")
+    export: Annotated[Path | None, Writes()] = Field(
+        default=None, kw_only=True, description="also write row,client as CSV, parquet, JSON"
+    )
+
+
+@dataclass(frozen=True)
+class PartitionOrLook(PartitionOptions, Output):
+    """Assign the rows of a feature file to clients; each row gets one client.
+
+    Only row ids and labels are used, so every machine makes the same partition. Give a partition
+    file instead of features to --describe or --export it.
+    """
+
+    COMMON: ClassVar = frozenset(
+        {"out", "scheme", "alpha", "clients", "seed", "held_out", "table", "describe", "export"}
+        | {"overwrite"}
+    )
+
+    features: Annotated[File, Reads()] = Field(
+        description="features whose rows are assigned; or a partition to look at"
+    )
+    out: Annotated[Path | None, Writes("partition")] = Field(
+        default=None, description="partition file"
+    )
+    export: Annotated[Path | None, Writes()] = Field(
+        default=None, kw_only=True, description="also write row,client as CSV, parquet, JSON"
+    )
+    describe: bool = Field(
+        default=False, kw_only=True, description="print the table of the partition"
+    )
+
+    def check(self) -> None:
+        if self.out is not None:
+            super().check()
+            return
+        for name in fields_of(PartitionOptions):
+            self.needs(name, "out")
+        self.needs("overwrite", "out", "export")
 
 
 def check_scheme(options: PartitionOptions) -> None:

@@ -2,94 +2,155 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from . import ABSENT, GIVEN, option
-from .grammars import Numbers, Part, parse_clients
-from .shared import SEED, ThreadOptions, table_in
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from .base import File, Files, Holds, MayName, Name, Reads, Writes, grammar
+from .common import OWN_HEADS, SEED, Output, SpaceOptions, Threads, table_in
+from .grammars import parse_clients
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalStatsOptions(ThreadOptions):
+class LocalStatsOptions(Threads):
     """Whose statistics are gathered, and how."""
 
-    partition: Path | None = option(
-        None, "partition file: which client owns which row (simulated clients)", in_run=False
+    EXECUTION_ONLY: ClassVar = frozenset({"cache"})
+    SELECTS: ClassVar = frozenset(
+        {"only", "client", "sum", "participation", "participation_kind", "participation_seed"}
     )
-    client: str | None = option(
-        None, "name of a real client: it owns all rows of the file", in_run=False
+    REFUSES: ClassVar = frozenset({"min_rows"})
+
+    partition: Annotated[Path | None, Reads("partition")] = Field(
+        default=None, description="partition file: which client owns which row (simulated clients)"
     )
-    only: Part | Numbers | None = option(
-        None,
-        "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N",
-        in_run=False,
-        only={"client": ABSENT},
-        parse=parse_clients,
+    client: str | None = Field(
+        default=None, description="name of a real client: it owns all rows of the file"
+    )
+    only: Annotated[str | None, grammar(parse_clients)] = Field(
+        default=None,
+        description="only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N",
     )
     _participation = "share of the clients that take part, drawn again for each layer of a head"
-    participation: float = option(1.0, _participation, above=0, at_most=1, only={"client": ABSENT})
+    participation: float = Field(default=1.0, gt=0, le=1, description=_participation)
     _participation_kind = (
         "whether the clients drawn for a layer send all sums of it, or others are "
         "drawn for the second one (deepafl: W_t, then Ω)"
     )
-    participation_kind: str = option(
-        "consistent",
-        _participation_kind,
-        choices=("consistent", "inconsistent"),
-        only={"participation": GIVEN},
-        of_axes=True,
+    participation_kind: Literal["consistent", "inconsistent"] = Field(
+        default="consistent", description=_participation_kind
     )
     _participation_seed = "seed of the draw of --participation"
-    participation_seed: int | None = option(
-        None,
-        _participation_seed,
-        at_least=0,
-        at_most=SEED,
-        unset="0",
-        only={"participation": GIVEN},
-        of_axes=True,
+    participation_seed: int | None = Field(
+        default=None, ge=0, le=SEED, description=_participation_seed + " (default: 0)"
     )
-    sum: bool = option(False, "write one file: the sum of these clients", in_run=False)
+    sum: bool = Field(default=False, description="write one file: the sum of these clients")
     _held_out = "with --sum: file for the sum of the held-out clients"
-    held_out: Path | None = option(None, _held_out, in_run=False, writes=True, only={"sum": True})
+    held_out: Annotated[Path | None, Writes()] = Field(default=None, description=_held_out)
     _by = "TABLE:COLUMN: the group of each row, for a round of evaluation that counts groups"
-    by: str | None = option(None, _by, in_run=False, path_in=table_in)
-    min_rows: int = option(
-        0, "refuse statistics of a client with fewer rows", at_least=0, in_result=False
+    by: Annotated[str | None, Holds(table_in)] = Field(default=None, description=_by)
+    min_rows: int = Field(
+        default=0, ge=0, description="refuse statistics of a client with fewer rows"
     )
     _cache = "folder that keeps intermediate rows, so that later rounds are faster"
-    cache: Path | None = option(None, _cache, in_result=False, only={"rounds": True}, of_axes=True)
+    cache: Path | None = Field(default=None, description=_cache)
+
+    def check(self) -> None:
+        super().check()
+        for name in ("only", "participation"):
+            self.excludes(name, "client")
+        if self.participation == 1.0:
+            self.tell_idle("participation_kind", "participation_seed", beside="participation")
+        self.needs("held_out", "sum")
+
+
+@dataclass(frozen=True)
+class LocalStats(LocalStatsOptions, Output):
+    """Compute the statistics of each client: one file per client, or their sum."""
+
+    STAGE: ClassVar = "stages.local_stats:local_stats"
+    NAMED: ClassVar = ("head",)  # positional in Python alone
+    COMMON: ClassVar = frozenset(
+        {"head", "out", "partition", "client", "only", "sum", "held_out", "participation"}
+        | {"overwrite", "threads"}
+    )
+
+    features: Annotated[File, Reads("features")] = Field(description="a feature file")
+    head: Annotated[Name, Reads("head"), MayName()] = Field(
+        description="a head file, or a head's name with its options", examples=list(OWN_HEADS)
+    )
+    out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
+    head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregateOptions(ThreadOptions):
+class AggregateOptions(Threads):
     """What is added up, and by which law."""
 
+    REFUSES: ClassVar = frozenset({"complete", "allow_repeats"})
+
     _subtract = "statistics of clients that leave; may be repeated"
-    subtract: tuple[Path, ...] = option((), _subtract, in_run=False, only={"law": "sum"})
+    subtract: Annotated[tuple[Path, ...], Reads("statistics")] = Field(
+        default=(), description=_subtract
+    )
     _held_out = "file for the sum of the held-out clients"
-    held_out: Path | None = option(None, _held_out, in_run=False, writes=True)
+    held_out: Annotated[Path | None, Writes()] = Field(default=None, description=_held_out)
     _law = "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking"
-    law: str = option("sum", _law, choices=("sum", "pairwise"))
-    complete: bool = option(
-        False,
-        "refuse a sum without all clients of the partition, those of --subtract too",
-        in_run=False,
+    law: Literal["sum", "pairwise"] = Field(default="sum", description=_law)
+    complete: bool = Field(
+        default=False,
+        description="refuse a sum without all clients of the partition, those of --subtract too",
     )
     _allow_repeats = "add clients even if their rows are in the sum under another name"
-    allow_repeats: bool = option(False, _allow_repeats, in_run=False)
+    allow_repeats: bool = Field(default=False, description=_allow_repeats)
+
+    def check(self) -> None:
+        super().check()
+        self.only_where({"subtract"}, "law", "sum")
+
+
+@dataclass(frozen=True)
+class Aggregate(AggregateOptions, Output):
+    """Add statistics up, in any order and grouping; totals can be added, too."""
+
+    STAGE: ClassVar = "stages.aggregate:aggregate"
+    files: Annotated[Files, Reads("statistics")] = Field(
+        description="files, folders, quoted globs, - for stdin"
+    )
+    out: Annotated[File, Writes("statistics")] = Field(description="file of the sum")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolveOptions(ThreadOptions):
+class SolveOptions(Threads):
     """How a total is solved."""
 
-    head: Path | None = option(
-        None,
-        "head file that the total was gathered for; needed when solve does not find it",
-        in_run=False,
+    head: Annotated[Path | None, Reads("head")] = Field(
+        default=None,
+        description="head file that the total was gathered for; needed when solve does not find it",
     )
-    validate: Path | None = option(
-        None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
+    validate: Annotated[Path | None, Reads("statistics")] = Field(
+        default=None,
+        description="sum over the held-out clients, which chooses the ridge and the layers",
     )
+
+
+@dataclass(frozen=True)
+class Solve(SolveOptions, Output):
+    """Solve the head that the total was gathered for."""
+
+    STAGE: ClassVar = "stages.solve:solve"
+    total: Annotated[File, Reads("statistics")] = Field(description="a total (or any statistics)")
+    out: Annotated[File, Writes("head")] = Field(description="head file")
+    head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)
+
+
+@dataclass(frozen=True)
+class NewHead(SpaceOptions, Output):
+    """Write a head file: a head and its options, on which a federation agrees first."""
+
+    STAGE: ClassVar = "stages.head:head"
+    name: str = Field(description="name of the head")
+    out: Annotated[File, Writes("head")] = Field(description="head file")
+    head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)

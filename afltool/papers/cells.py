@@ -22,16 +22,17 @@ from unicodedata import category
 from ..errors import UsageError
 from ..files.hdf5 import read_header
 from ..heads import OPTIONS
-from ..options import flag
+from ..options.base import flag
+from ..options.common import frozen_in
 from ..options.features import ExtractOptions, store_folder
 from ..options.partition import PartitionOptions
-from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig, named_fields
+from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig
 from ..plans.layout import RunFolder
 from ..plans.plan import SPLITS, Step, features, partition
 from ..values.arrays import Digest, file_sha256, file_state
 
 if TYPE_CHECKING:
-    from ..doors import Registry
+    from ..plugins import Registry
     from ..rivals.settings import Settings
 
 
@@ -77,7 +78,7 @@ BASELINE: Final = "baseline"
 SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
-OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
+OF_PARTITION = {"partition", *(name for name, f in FIELDS.items() if f.part == "partition")}
 _OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {"seed"}
 #: Paths, and how a run uses its machine.
 NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
@@ -110,6 +111,10 @@ class Cell:
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
         settings = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
+        settings |= _way_said(self.config.extract)
+        if self.method is None and self.config.own.head == "linear":
+            ridge = settings.pop("ridge", "auto")
+            settings |= {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}  # see `_way_said`
         own = {} if self.method is None else values(self.method, self.settings)
         content = [self.method, {k: _meaning("", v) for k, v in own.items()}, settings]
         start = self.method or Path(self.config.own.head).stem
@@ -120,7 +125,7 @@ class Cell:
         """Its command line, after those of the commands that it needs."""
         own = str(folder.cell(self.key))
         if self.method is None:
-            return [], ["run", *words(self.config.used()), "-o", own]
+            return [], ["run", *words(self.config.given()), "-o", own]
         train, test, clients = self.files(folder)
         given = words({"partition": clients, "test": test, **self.settings})
         made = ["baseline", self.method, str(train), *given, "-o", own]
@@ -159,7 +164,8 @@ class Cell:
             train, test = own.train_features, own.test_features
             of_rows: Any = _meaning("train_features", train)
         else:
-            of_rows = {k: str(v) for k, v in extract.chosen().items() if _counts(k)}
+            of_rows = {k: str(v) for k, v in extract.changed().items() if _counts(k)}
+            of_rows |= _way_said(extract)
             key = Digest().json("features", of_rows).hex()[:_KEY]
             train, test = (folder.features(split, key) for split in ("train", "test"))
         if own.partition is not None:
@@ -212,13 +218,20 @@ def line(command: list[str]) -> str:
     return shlex.join(["afltool", *command])
 
 
-def make_cell(setting: Mapping[str, Any]) -> Cell:
-    """The cell of a setting; `UsageError` for unknown options and for contradictions."""
+def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
+    """The cell of a setting; `UsageError` for unknown options and for contradictions.
+
+    ``before``: what it does not name is as in 0.3.
+    """
     label = setting.get(LABEL)
     if any(category(c) in ("Cc", "Zl", "Zp") for c in str(label)):  # tables and pictures name it
         raise UsageError(f"a label is one line without control characters; found {label!r}")
     given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
     method = setting.get(BASELINE)
+    if before and "train_features" not in given:
+        given.setdefault("preprocess", "paper")
+    if before and method is None and given.get("head", "linear") == "linear":
+        given.setdefault("ridge", 0.0)
     if method is None:
         return Cell(setting, _run(given).with_absolute_paths())
     return _baseline(setting, str(method), given)
@@ -263,10 +276,20 @@ OF_BOTH: set[str] = _names(ExtractOptions) | _names(PartitionOptions) | {
 }  # fmt: skip
 
 
+def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
+    """The preprocessing as keys have it: another than ``paper``, the default when keys began.
+
+    So a finished cell stays where its study names what its version took by default.
+    """
+    if extract is None or frozen_in(extract.backbone) or extract.preprocess == "paper":
+        return {}
+    return {"preprocess": extract.preprocess}
+
+
 def _counts(name: str) -> bool:
-    """Whether the result depends on an option."""
+    """Whether keys have an option as it is given; the result depends on it. See `_way_said`."""
     f = FIELDS.get(name)
-    return f is None or bool(f.metadata["in_result"]) or name == "each_round"
+    return f is None or (f.in_result and name != "preprocess") or name == "each_round"
 
 
 def _meaning(name: str, value: Any) -> Any:
@@ -336,13 +359,13 @@ def baseline(
     method: str, files: tuple[Path, Path, Path], out: Path, given: Mapping[str, Any], again: bool
 ) -> None:
     """Carry a cell out, with ``files``: training and test features, and the partition."""
-    from ..rivals.settings import BaselineOptions
+    from ..rivals.settings import Baseline
     from ..rivals.stage import baseline as stage
 
     train, test, partition = files
     own = {k: v for k, v in given.items() if k in of_baselines()}
-    options = BaselineOptions(test=test, partition=partition, **own)
-    stage(method, train, out, options, settings=_of_method(given), overwrite=again)
+    own |= {"test": test, "partition": partition, "overwrite": again}
+    stage(Baseline(method, train, out, settings=_of_method(given), **own))
 
 
 def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,51 +1,49 @@
-"""The door of studies: the commands study, table, report and plot study; what status says."""
+"""The commands of studies: study, table, report and plot study; what status says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from ..cli._console import say, say_lines
-from ..cli._options import (
-    Json,
-    Overwrite,
-    Picture,
-    Track,
-    add,
-    of_run,
+from ..cli._console import print_json, say, say_lines
+from ..cli.commands import (
+    JSON,
+    TRACK,
+    Command,
+    argument,
+    option,
     parameters,
-    print_json,
+    switch,
     tracking,
-    used_with,
+    typer_command,
+)
+from ..cli.runs import (
+    SLURM,
+    check_submit,
+    given_of,
+    of_run,
+    refuse_read,
+    show_scripts,
+    submitted,
 )
 from ..errors import UsageError
-from ..options import ABSENT, GIVEN, OnlyWith
-from ..options.shared import Files
+from ..options.base import flag
 from ..plans.slurm.site import Site, make_site
-from .options import PictureOptions, StudyOptions, TableOptions, refuse_options
+from .options import Report, StudyOptions, StudyPicture, Table, TableOptions, refuse_options
+
+PANEL = "Studies"
 
 
-def add_to(app: typer.Typer) -> None:
-    add(app, "study", study, how=_of_study, of_site=_of_site, options=of_run)
-    add(app, "table", table)
-    add(app, "report", report)
-    plot = typer.Typer()
-    add(plot, "study", plot_study)
-    app.add_typer(plot, name="plot")
-
-
-def _of_study() -> list[Parameter]:
-    return used_with(parameters(StudyOptions, "Study"), {"list": ABSENT}, but=("seeds",))
-
-
-def _of_site() -> list[Parameter]:
-    of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
-    return used_with(of_site, {"slurm": GIVEN})
+def commands() -> dict[str, Command]:
+    """For `cli.app`."""
+    return {
+        "study": Command("carry out a grid of runs and baselines", PANEL, make=study_command),
+        "table": Command("print the table of a study", PANEL, make=_table),
+        "report": Command("write the page of a study", PANEL, make=_report),
+        "plot study": Command("draw a figure of a study", PANEL, make=_picture),
+    }
 
 
 def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], None]] | None:
@@ -68,96 +66,122 @@ def runs_by_name(paths: list[Path]) -> tuple[dict[tuple[str, ...], list[Path]], 
 
 _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of one run
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
+#: What ``-h`` shows.
+COMMON = frozenset(
+    {"study", "out", "list_", "print_", "slurm", "submit", "seeds", "only", "jobs", "prepare"}
+    | {"as_json"}
+)
 
 
-def study(
-    how: StudyOptions,
-    of_site: dict[str, Any],
-    options: dict[str, Any],
-    spec: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STUDY", help="a TOML file, a name of --list, or the folder of a study"
-        ),
-        Files(),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="folder of the study; --print needs it, too"),
-        OnlyWith({"list": ABSENT}),
-    ] = None,
-    print_: Annotated[
-        bool,
-        typer.Option("--print", help="print the command lines and do nothing"),
-        OnlyWith({"list": ABSENT}),
-    ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
-    slurm: Annotated[
-        bool,
-        typer.Option("--slurm", help="write job scripts: an array over cells; --print shows them"),
-        OnlyWith({"list": ABSENT}),
-    ] = False,
-    submit: Annotated[
-        bool,
-        typer.Option("--submit", help="with --slurm: also start them"),
-        OnlyWith({"slurm": GIVEN}),
-    ] = False,
-    site: Annotated[
-        Path | None,
-        typer.Option("--site", help="TOML of the site's defaults ($AFLTOOL_SITE)"),
-        OnlyWith({"slurm": GIVEN}),
-    ] = None,
-    track: Annotated[Track, OnlyWith({"list": ABSENT, "print": ABSENT, "slurm": ABSENT})] = None,
-    as_json: Json = False,
+def study_command(words: Sequence[str]) -> Any:
+    own = [
+        argument("study", str, "a TOML file, a name of --list, or the folder of a study", False),
+        option("out", Path, "folder of the study; --print needs it, too"),
+        switch("list_", "the studies that are shipped", "--list"),
+        switch("slurm", "write job scripts: an array over cells; --print shows them"),
+        *SLURM,
+        TRACK,
+        JSON,
+    ]
+    of_site = parameters(Site, "Slurm", skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
+    how = parameters(StudyOptions, "Study")
+
+    def call(
+        study: str | None, out: Path | None, list_: bool, slurm: bool, print_: bool, submit: bool,
+        site: Path | None, track: str | None, as_json: bool, **values: Any,
+    ) -> None:  # fmt: skip
+        given = given_of(values)
+        where = {p.name: given.pop(p.name) for p in of_site if p.name in given}
+        options = {p.name: given.pop(p.name) for p in how if p.name in given}
+        if out is not None:
+            read = {"STUDY": Path(study) if study else None, "--site": site}
+            refuse_read(out, read, given, where)
+        asked = StudyOptions(**options)
+        _check_together(locals(), where, options)
+        if list_:
+            from .listings import listed
+
+            listing = listed(given, options.get("seeds"))
+            print_json(listing) if as_json else say_lines(_list(listing))
+            return
+        if study is None:
+            raise UsageError("name a study: a TOML file, or one of afltool study --list")
+        if slurm:
+            _jobs(study, out, given, asked, where, site, print_, submit, as_json)
+        elif print_:
+            _script(study, out, given, asked)
+        else:
+            with tracking(track):
+                _run(study, out, given, asked, as_json)
+
+    given = [*own, *how, *of_site]
+    given += of_run(words, taken=[p.name.strip("_") for p in given])
+    about = "Carry out a grid of runs and baselines; options given here replace those of the study."
+    return typer_command("study", about, call, given, COMMON)
+
+
+def _check_together(
+    given: Mapping[str, Any], of_site: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
-    """Carry out a grid of runs and baselines; options given here replace those of the study."""
+    """Refuse what is not used beside --list, and without --slurm."""
+    alone = {"out", "print_", "slurm", "track"} if given["list_"] else set()
+    wrong = [name for name in sorted(alone) if given[name]]
+    wrong += [name for name in sorted(options) if given["list_"] and name != "seeds"]
+    if wrong:
+        raise UsageError(
+            f"{flag(wrong[0].strip('_'))} is not used with --list: leave one of them out"
+        )
+    if not given["slurm"]:
+        for name in (*(n for n in ("submit", "site") if given[n]), *sorted(of_site)):
+            raise UsageError(f"{flag(name)} is used only with --slurm: give that one, too")
+    for name in ("slurm", "print_"):
+        if given["track"] and given[name]:
+            other = flag(name.strip("_"))
+            raise UsageError(f"--track is not used with {other}: leave one of them out")
+
+
+def _run(
+    spec: str, out: Path | None, given: Mapping[str, Any], how: StudyOptions, as_json: bool
+) -> None:
     from .description import asked_for
+    from .execution import carry_out
 
-    if list_:
-        from .listings import listed
-
-        listing = listed(options, how.seeds)
-        print_json(listing) if as_json else say_lines(_list(listing))
-        return
-    from .cells import words
-    from .execution import check_cells, part_of
-    from .execution import study as stage
-
-    if spec is None:
-        raise UsageError("name a study: a TOML file, or one of afltool study --list")
-    wanted, place = asked_for(spec, out, options, how.seeds)
-    out = place.root
-    if slurm:
-        _jobs(wanted, out, how, of_site, site, print_, submit, as_json)
-        return
-    if print_:
-        from .listings import script
-
-        named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
-        again = ["study", named, *words({**options, **how.chosen(), "out": out})]
-        cells = part_of(wanted.cells, how.only)
-        check_cells(wanted, place, cells, here=False)
-        say_lines(script(cells, place, again))
-        return
-    with tracking(track):
-        folder = stage(wanted, out, replace(how, seeds=None))
+    wanted, place = asked_for(spec, out, given, how.seeds)
+    folder = carry_out(wanted, place, replace(how, seeds=None))
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 
+def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOptions) -> None:
+    """Print the command lines of the cells."""
+    from .cells import words
+    from .description import asked_for
+    from .execution import check_cells, part_of
+    from .listings import script
+
+    wanted, place = asked_for(spec, out, given, how.seeds)
+    named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
+    again = ["study", named, *words({**given, **how.changed(), "out": place.root})]
+    cells = part_of(wanted.cells, how.only)
+    check_cells(wanted, place, cells, here=False)
+    say_lines(script(cells, place, again))
+
+
 def _jobs(
-    wanted: Any,
-    out: Path,
+    spec: str,
+    out: Path | None,
+    given: Mapping[str, Any],
     how: StudyOptions,
-    of_site: dict[str, Any],
+    of_site: Mapping[str, Any],
     site: Path | None,
     print_: bool,
     submit: bool,
     as_json: bool,
 ) -> None:
     """Write the job scripts of a study, or print them; with ``submit`` also start them."""
-    from ..cli.batch import check_submit, show_scripts, submitted
     from . import jobs
+    from .description import asked_for
 
+    wanted, place = asked_for(spec, out, given, how.seeds)
     if how.only is not None or how.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
     if how.jobs > 1:
@@ -166,79 +190,55 @@ def _jobs(
     called = {name: own for own, name in _RENAMED.items()}
     options = make_site({called.get(name, name): value for name, value in of_site.items()}, site)
     if print_:
-        show_scripts(jobs.script_texts(wanted, options, out), as_json)
+        show_scripts(jobs.script_texts(wanted, options, place.root), as_json)
     else:
-        submitted(jobs.prepare(wanted, options, out, most=how.most), out, submit, as_json)
+        made = jobs.prepare(wanted, options, place.root, most=how.most)
+        submitted(made, place.root, submit, as_json)
 
 
-Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]
-Counted = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="the folder of a study, or a total of counts")
-]
+def _made(cls: Any, values: Mapping[str, Any]) -> Any:
+    return cls(**{k: v for k, v in values.items() if v is not None and v != []})
 
 
-def table(
-    folder: Counted,
-    options: TableOptions,
-    form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
-    ] = None,
-    overwrite: Annotated[Overwrite, OnlyWith({"out": GIVEN})] = False,
-) -> None:
-    """Print the table of a study: rows and columns by options, a statistic over seeds.
+def _table(_: Sequence[str]) -> Any:
+    def call(**values: Any) -> None:
+        from ..files.atomic import write_text
+        from ..files.counts import holds_counts
+        from .crosstab import FORMATS, as_csv
+        from .tables import table, table_of_counts
 
-    Of a total of counts (evaluate --counts) the figures of each head, with intervals and bounds.
-    """
-    from ..files.atomic import write_text
-    from .crosstab import FORMATS, as_csv
-    from .tables import table as make
-    from .tables import table_of_counts
+        o = _made(Table, values)
+        o.needs("overwrite", "out")
+        if holds_counts(o.study):
+            refuse_options(o.to(TableOptions), f"{o.study} is a total of counts")
+            text = table_of_counts(o.study, o.format)
+        else:
+            made = table(o)
+            text = as_csv(made) if o.format == "csv" else FORMATS[o.format](made)
+        if o.out is None:
+            say_lines(text)
+        else:
+            say(write_text(text, o.out, o.overwrite))
 
-    if form not in FORMATS:
-        raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
-    from ..files.counts import holds_counts
-
-    if holds_counts(folder):
-        refuse_options(options, f"{folder} is a total of counts")
-        text = table_of_counts(folder, form)
-    else:
-        made = make(folder, options)
-        text = as_csv(made) if form == "csv" else FORMATS[form](made)
-    if out is None:
-        say_lines(text)
-    else:
-        say(write_text(text, out, overwrite))
+    return typer_command("table", Table.__doc__, call, parameters(Table), Table.COMMON)
 
 
-Trial = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="the folder of a study, or of a finished trial")
-]
+def _report(_: Sequence[str]) -> Any:
+    def call(**values: Any) -> None:
+        from .pages import report
+
+        say(report(_made(Report, values)))
+
+    return typer_command("report", Report.__doc__, call, parameters(Report), Report.COMMON)
 
 
-def report(
-    folder: Trial,
-    out: Annotated[Path, typer.Option("--out", "-o", help="an .html file")],
-    options: TableOptions,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write the page of a study: one HTML file with its tables, pictures, commands and digests.
+def _picture(_: Sequence[str]) -> Any:
+    def call(**values: Any) -> None:
+        from .plots import study_picture
 
-    Of a folder with heads, what members sent and a total of counts (evaluate --counts): members,
-    bytes, figures with intervals, classes, groups, reliability, what left the sites.
-    """
-    from .pages import report as make
+        say(study_picture(_made(StudyPicture, values)))
 
-    say(make(folder, out, options, overwrite=overwrite))
-
-
-def plot_study(
-    folder: Folder, out: Picture, options: PictureOptions, overwrite: Overwrite = False
-) -> None:
-    """Draw a figure of a study against an option: a line for each method, bars over seeds."""
-    from .plots import study_picture
-
-    say(study_picture(folder, out, options, overwrite=overwrite))
+    return typer_command("study", StudyPicture.__doc__, call, parameters(StudyPicture))
 
 
 def _list(cells: list[dict[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from ..errors import UsageError
 from ..files.columns import read_columns
 from ..files.tables import csv_of_frame
-from ..options import flag
+from ..options.base import flag
 from ..values.text import in_markdown, json_text, shown
 from .options import FIGURES, STATISTICS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from ..files.atomic import write_text
 from ..files.locks import one_at_a_time
 from ..heads import HEAD_NAMES, OPTIONS, Names
 from ..inputs import known_key
-from ..plans.config import FIELDS, PARTS, absolute
+from ..options.base import absolute, kinds_of
+from ..plans.config import FIELDS
 from ..values.text import json_text
 from . import grid
 from .cells import (
@@ -32,7 +33,7 @@ from .cells import (
     of_baselines,
     own_names,
 )
-from .options import TableOptions
+from .options import TableOptions, names_of
 
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
@@ -41,12 +42,10 @@ SHOWN = ("rows", "columns", "value", "stat", "layers", "published")  # options o
 SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**6  # largest number of cells of a study
 EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
-SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
+SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.info.annotation))
 DEFAULT_HEAD = str(FIELDS["head"].default)
 IMAGES, DEALING = (
-    frozenset(
-        PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]) if f.metadata["in_run"]
-    )
+    frozenset(name for name, f in FIELDS.items() if f.part == part)
     for part in ("extract", "partition")
 )
 #: What every method has; all other options are of some methods.
@@ -61,12 +60,16 @@ INSTEAD = {
 
 @dataclass(frozen=True)
 class Study:
-    """A name, texts for people, options of its table, and a tree of options."""
+    """A name, texts for people, options of its table, and a tree of options.
+
+    ``before``: it is of a folder of 0.3, whose defaults its cells have.
+    """
 
     name: str
     texts: Mapping[str, str]
     shown: TableOptions
     tree: Mapping[str, Any]
+    before: bool = False
 
     @property
     def title(self) -> str:
@@ -86,7 +89,7 @@ class Study:
         """Every cell once, in the order of the study."""
         by_key: dict[tuple[str, str], Cell] = {}
         for setting in self._settings[0]:
-            cell = make_cell(setting)
+            cell = make_cell(setting, self.before)
             by_key.setdefault((cell.label, cell.key), cell)
         return list(by_key.values())
 
@@ -125,7 +128,7 @@ class Study:
         for name, names in INSTEAD.items():
             if name in given:
                 tree = grid.without(tree, names)
-        return Study(self.name, self.texts, self.shown, grid.replaced(tree, rest))
+        return replace(self, tree=grid.replaced(tree, rest))
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
@@ -141,7 +144,7 @@ class Study:
 
     def _write(self, folder: StudyFolder) -> None:
         own = {f.name: getattr(self, f.name) for f in fields(Study)}
-        described = {**own, "shown": self.shown.chosen()}
+        described = {**own, "shown": self.shown.changed()}
         text = json_text(described, indent=2, ensure_ascii=False) + "\n"
         with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)
@@ -232,7 +235,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     else:
         base = _like(path, given[LIKE], followed)
         texts = {**base.texts, **texts}
-        shown = TableOptions(**{**base.shown.chosen(), **shown.chosen()})
+        shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
         names = option_names({**base.tree, **tree})
         known = _absolute(_known(path, tree, names))
         of_methods = known.keys() - OF_ALL
@@ -249,7 +252,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
 def _check_shown(path: Path, shown: TableOptions, tree: Mapping[str, Any]) -> None:
     """Refuse rows, columns and published figures that no table has, before the first cell."""
     for key, axes in (("rows", shown.rows), ("columns", shown.columns)):
-        for name in axes.words if axes else ():
+        for name in names_of(axes):
             names = set(option_names(tree)) - {LABEL, BASELINE} - NO_AXES
             known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
     if shown.published not in (None, "none"):
@@ -284,16 +287,19 @@ def of_folder(folder: Path) -> Study:
             "that are there are kept"
         )
     tree = _known(place, described["tree"], option_names(described["tree"]))
-    return Study(described["name"], described["texts"], TableOptions(**described["shown"]), tree)
+    shown, before = TableOptions(**described["shown"]), described.get("before", True)
+    return Study(described["name"], described["texts"], shown, tree, before)
 
 
 def _is_description(described: Any) -> bool:
     """A name, texts, options of the table, and a tree."""
-    if not isinstance(described, dict) or described.keys() != {"name", "texts", "shown", "tree"}:
+    names = {"name", "texts", "shown", "tree"}
+    if not isinstance(described, dict) or described.keys() not in (names, names | {"before"}):
         return False
     texts = [described["texts"], described["shown"]]
     return (
         isinstance(described["name"], str)
+        and isinstance(described.get("before", True), bool)
         and isinstance(described["tree"], dict)
         and all(isinstance(one, dict) for one in texts)
         and all(isinstance(v, str) for one in texts for v in one.values())
@@ -338,6 +344,6 @@ def _leaf(name: str, value: Any) -> Any:
     f = FIELDS.get(name)
     if isinstance(value, (list, tuple)):
         return [_leaf(name, one) for one in value]
-    if isinstance(value, Path) or (isinstance(value, str) and f and "Path" in str(f.type)):
+    if isinstance(value, Path) or (isinstance(value, str) and f and Path in kinds_of(f.info)):
         return str(Path(value).absolute())
-    return absolute(value, f) if isinstance(value, str) else value
+    return absolute(f.cls, f.name, value) if f and isinstance(value, str) else value

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import fnmatch
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from ..doors import need_torch
 from ..errors import AflError, IncompleteError, UsageError, naming
 from ..files.outputs import make_folder
-from ..options import flag
+from ..options.base import flag
 from ..options.grammars import Part
 from ..plans.checks import check_before, check_rows
 from ..plans.layout import RunFolder
+from ..plugins import need_torch
 from ..progress import event
 from .cells import Cell, StudyFolder, made_settings
 from .description import MOST_CELLS, Study, asked_for
 from .one_process import MOST_NAMED, OneProcess
-from .options import Cells, StudyOptions
+from .options import RunStudy, StudyOptions, parse_cells
 from .results import by_reason, finished, names_of_cells
 
 log = logging.getLogger("afltool.papers")
 
 
-def study(
-    wanted: Study | str | Path,
-    out: Path | None = None,
-    options: StudyOptions = StudyOptions(),
-    *,
-    axes: Mapping[str, Any] | None = None,
-) -> Path:
+def study(o: RunStudy) -> Path:
     """Carry out every cell of a study in the folder ``out``; returns it.
 
-    ``wanted``: a TOML file, the name of a study of the package, or the folder of a study, which is
+    ``study``: a TOML file, the name of a study of the package, or the folder of a study, which is
     then ``out``, too. ``axes``: options that replace those of the study, by their names in its
     file; a list is an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells
     alone, by the names of their folders, or part 'I/N' of the cells. ``prepare``: only what these
@@ -44,7 +36,11 @@ def study(
         UsageError: more cells than ``most``; nothing was begun.
         IncompleteError: some cells failed, the others are done.
     """
-    wanted, folder = asked_for(wanted, out, axes or {}, options.seeds)
+    return carry_out(*asked_for(o.study, o.out, o.axes, o.seeds), o)
+
+
+def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path:
+    """`study` of one that is read."""
     check_size(wanted, options.most)
     cells = part_of(wanted.cells, options.only)
     todo = [cell for cell in cells if finished(folder, cell) is None]
@@ -118,13 +114,13 @@ def _check(cell: Cell, folder: StudyFolder, here: bool, known: set[str]) -> None
     made_settings(cell.method, cell.settings)  # refuses what the method does not take
 
 
-def part_of(cells: list[Cell], only: Cells | None) -> list[Cell]:
+def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
     """The cells that ``only`` names, in their order; all of them for None."""
     if only is None:
         return cells
-    if isinstance(only, Part):
-        return cells[only.of(len(cells))]
-    named = only.words
+    if isinstance(which := parse_cells(only), Part):
+        return cells[which.of(len(cells))]
+    named = which.words
     chosen = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
     if lacking := [one for one in named if not fnmatch.filter([c.key for c in chosen], one)]:
         raise UsageError(

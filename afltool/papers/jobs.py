@@ -92,7 +92,7 @@ def _shared(cells: list[Cell]) -> dict[str, str]:
         extract = cell.config.extract
         if extract is None and dealt is None:
             continue
-        own = cell.config.own.train_features if extract is None else extract.chosen()
+        own = cell.config.own.train_features if extract is None else extract.changed()
         group = Digest().json("features", str(own)).hex()[:16]
         groups.setdefault(group, {}).setdefault(f"{cell.method is None} {dealt}", cell.key)
     return {f"shared-{name}": ",".join(steps.values()) for name, steps in groups.items()}

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import UsageError
-from ..options import Options, flag, option
-from ..options.evaluation import SizeOptions
+from ..options.base import (
+    Choices,
+    File,
+    Holds,
+    MayName,
+    Options,
+    Reads,
+    Writes,
+    flag,
+    grammar,
+)
+from ..options.common import Output, file_in
+from ..options.evaluation import OUT, Drawn, SizeOptions
 from ..options.grammars import Part, parse_part
-from ..options.shared import file_in
-from ..values.parsed import Parsed, Written
+from ..values.parsed import Written
 
 
 class Figure(NamedTuple):
@@ -83,7 +97,7 @@ class Layers(Written):
 
 
 @dataclass(frozen=True)
-class Pair(Parsed):
+class Pair:
     """NAME=VALUE."""
 
     name: str
@@ -96,14 +110,14 @@ class Pair(Parsed):
 Cells = Part | Words
 
 
-def names_of(words: Words | None) -> list[str]:
+def names_of(text: str | None) -> list[str]:
     """The words of a list, if one is given."""
-    return [] if words is None else list(words.words)
+    return [] if text is None else list(parse_names(text).words)
 
 
-def numbers_of(layers: Layers | None) -> tuple[int, ...]:
+def numbers_of(text: str | None) -> tuple[int, ...]:
     """The numbers of layers, if some are given."""
-    return () if layers is None else layers.numbers
+    return () if text is None else parse_layers(text).numbers
 
 
 def parse_cells(text: str) -> Cells:
@@ -165,96 +179,166 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class StudyOptions(Options):
     """How a study is carried out."""
 
     _seeds = "number of seeds, from 0; they replace those of the study"
-    seeds: int | None = option(None, _seeds, at_least=1, at_most=100_000, in_run=False)
-    most: int = option(1000, "most cells that a study may have", at_least=1, in_run=False)
+    seeds: int | None = Field(default=None, ge=1, le=100_000, description=_seeds)
+    most: int = Field(default=1000, ge=1, description="most cells that a study may have")
     _only = (
         "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
         "commas between, or I/N for part I (from 0) of N"
     )
-    only: Cells | None = option(None, _only, in_run=False, parse=parse_cells)
+    only: Annotated[str | None, grammar(parse_cells)] = Field(default=None, description=_only)
     _jobs = "processes that carry out cells at the same time, each with one thread"
-    jobs: int = option(1, _jobs, at_least=1, at_most=1024, in_run=False)
-    prepare: bool = option(
-        False, "make only what cells share: features, and the partitions of baselines", in_run=False
+    jobs: int = Field(default=1, ge=1, le=1024, description=_jobs)
+    prepare: bool = Field(
+        default=False,
+        description="make only what cells share: features, and the partitions of baselines",
     )
 
 
-def where_option() -> Any:
-    """--where, of tables and of pictures."""
-    text = "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
-    return option((), text, parse=parse_where)
+@pydantic_dataclass(frozen=True)
+class RunStudy(StudyOptions):
+    """Carry out a grid of runs and baselines; options given here replace those of the study."""
+
+    STAGE: ClassVar = "papers.execution:study"
+    study: Annotated[str, MayName()] = Field(
+        description="a TOML file, a name of --list, or the folder of a study"
+    )
+    out: Annotated[Path | None, Writes("study")] = Field(
+        default=None, description="folder of the study"
+    )
+    axes: dict[str, Any] = Field(
+        default_factory=dict, kw_only=True, description="options of cells; a list is an axis"
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
+WHERE = "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
+Where = Annotated[tuple[str, ...], grammar(parse_where)]
+
+
+@pydantic_dataclass(frozen=True, kw_only=True)
 class TableOptions(Options):
     """What of a study a table shows; a study says its own defaults."""
 
     _rows = "options whose values are the rows, separated by commas; head is also the baseline"
-    rows: Words | None = option(
-        None, _rows, unset="the study's", examples=("head", "head,layers"), parse=parse_names
+    rows: Annotated[str | None, grammar(parse_names)] = Field(
+        default=None,
+        description=_rows + " (default: the study's)",
+        examples=["head", "head,layers"],
     )
     _columns = "options whose values are the columns"
-    columns: Words | None = option(
-        None, _columns, unset="the study's", examples=("alpha", "data,alpha"), parse=parse_names
+    columns: Annotated[str | None, grammar(parse_names)] = Field(
+        default=None,
+        description=_columns + " (default: the study's)",
+        examples=["alpha", "data,alpha"],
     )
     _value = "figures, separated by commas"
-    value: Words | None = option(
-        None, _value, unset="the study's, else top1", examples=tuple(VALUES), parse=parse_figures
+    value: Annotated[str | None, grammar(parse_figures)] = Field(
+        default=None,
+        description=_value + " (default: the study's, else top1)",
+        examples=list(VALUES),
     )
-    stat: str | None = option(
-        None, "statistic over seeds", choices=tuple(STATISTICS), unset="the study's, else mean±sd"
+    stat: Annotated[str | None, Choices(tuple(STATISTICS))] = Field(
+        default=None, description="statistic over seeds (default: the study's, else mean±sd)"
     )
     _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round"
-    layers: Layers | None = option(
-        None, _layers, unset="the study's, else only the last", parse=parse_layers
+    layers: Annotated[str | None, grammar(parse_layers)] = Field(
+        default=None, description=_layers + " (default: the study's, else only the last)"
     )
-    where: tuple[Pair, ...] = where_option()
+    where: Where = Field(default=(), description=WHERE)
     _published = (
         "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
         "where given features are of that data set"
     )
-    published: str | None = option(None, _published, unset="the study's")
-    also: tuple[Pair, ...] = option(
-        (),
-        "NAME=FILE.csv: add results of another method; its columns are options and the value",
-        path_in=file_in,
-        parse=parse_also,
+    published: str | None = Field(default=None, description=_published + " (default: the study's)")
+    also: Annotated[tuple[str, ...], grammar(parse_also), Holds(file_in)] = Field(
+        default=(),
+        description="NAME=FILE.csv: add results of another method; its columns are options and "
+        "the value",
     )
     _test = (
         "compare every row with the first: McNemar's exact "
         "test on equal rows, of several seeds a bootstrap of rows and seeds; Student's paired t "
         "over seeds"
     )
-    test: str | None = option(None, _test, choices=("mcnemar", "t"))
+    test: Literal["mcnemar", "t"] | None = Field(default=None, description=_test)
+
+
+@pydantic_dataclass(frozen=True)
+class TableOf(TableOptions):
+    """The table of a study: rows and columns by options, a statistic over seeds."""
+
+    study: Annotated[File, Reads()] = Field(
+        description="the folder of a study, or a total of counts"
+    )
+
+
+@pydantic_dataclass(frozen=True, kw_only=True)
+class Table(TableOf, Output):
+    """Print the table of a study: rows and columns by options, a statistic over seeds.
+
+    Of a total of counts (evaluate --counts) the figures of each head, with intervals and bounds.
+    """
+
+    COMMON: ClassVar = frozenset(
+        {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
+    )
+
+    format: Literal["md", "csv", "latex", "json"] = Field(
+        default="md", description="form of the table"
+    )
+    out: Annotated[Path | None, Writes()] = Field(
+        default=None, description="also write it to this file; - is stdout"
+    )
+
+
+@pydantic_dataclass(frozen=True)
+class Report(TableOptions, Output):
+    """Write the page of a study: one HTML file with its tables, pictures, commands and digests.
+
+    Of a folder with heads, what members sent and a total of counts (evaluate --counts): members,
+    bytes, figures with intervals, classes, groups, reliability, what left the sites.
+    """
+
+    STAGE: ClassVar = "papers.pages:report"
+    COMMON: ClassVar = Table.COMMON
+    study: Annotated[File, Reads()] = Field(
+        description="the folder of a study, or of a finished trial"
+    )
+    out: Annotated[File, Writes()] = Field(description="an .html file")
 
 
 def refuse_options(options: TableOptions, why: str) -> None:
     """Refuse options of a study's table for what is no study."""
-    if given := options.chosen():
+    if given := options.changed():
         raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class PictureOptions(SizeOptions):
     """What a picture of a study shows."""
 
-    x: Words = option(
-        help="an option, or a figure such as upload_bytes",
-        examples=("alpha", "layers"),
-        parse=parse_names,
+    x: Annotated[str, grammar(parse_names)] = Field(
+        description="an option, or a figure such as upload_bytes", examples=["alpha", "layers"]
     )
-    y: str = option("top1", "a figure", examples=tuple(VALUES))
+    y: str = Field(default="top1", description="a figure", examples=list(VALUES))
     _by = "options that tell the lines apart"
-    by: Words | None = option(
-        None, _by, unset="head, and what differs within a head", parse=parse_names
+    by: Annotated[str | None, grammar(parse_names)] = Field(
+        default=None, description=_by + " (default: head, and what differs within a head)"
     )
     _layers = "numbers of layers to draw, of heads evaluated after each round"
-    layers: Layers | None = option(
-        None, _layers, unset="the study's; all with --x layers", parse=parse_layers
+    layers: Annotated[str | None, grammar(parse_layers)] = Field(
+        default=None, description=_layers + " (default: the study's; all with --x layers)"
     )
-    where: tuple[Pair, ...] = where_option()
+    where: Where = Field(default=(), description=WHERE)
+
+
+@pydantic_dataclass(frozen=True)
+class StudyPicture(PictureOptions, Output):
+    """Draw a figure of a study against an option: a line for each method, bars over seeds."""
+
+    study: Annotated[File, Reads()] = Field(description="the folder of a study")
+    out: Drawn = Field(description=OUT)

@@ -19,11 +19,10 @@ from .crosstab import Crosstab, Entry, Record, published, spreads, statistic
 from .hypertext import check_page, command, html_table, picture, text, write_page
 from .options import (
     FIGURES,
+    Report,
     TableOptions,
-    Words,
     names_of,
     numbers_of,
-    parse_figures,
     refuse_options,
 )
 from .plots import lines_of, plot_series, series_of, words
@@ -32,14 +31,12 @@ from .tables import SHARED, of_results, told
 from .trial import trial
 
 
-def report(
-    root: Path, out: Path, options: TableOptions = TableOptions(), *, overwrite: bool = False
-) -> Path:
-    """Write the page of the study in ``root``: one HTML file that needs no network; returns it.
+def report(o: Report) -> Path:
+    """Write the page of a study: one HTML file that needs no network; returns it.
 
-    ``options`` are those of its table, see `table`. Of another folder with our files it is the page
-    of a trial, see `trial.trial`.
+    Of another folder with our files it is the page of a trial, see `trial.trial`.
     """
+    root, out, overwrite, options = o.study, o.out, o.overwrite, o.to(TableOptions)
     if not StudyFolder.is_one(root) and any(root.rglob("*.h5")):
         refuse_options(options, f"{root} is no study")
         return trial(root, out, overwrite)
@@ -76,7 +73,7 @@ def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Itera
     ours = found_by.records(results, numbers_of(shown.layers))
     sent = _sent(ours)
     if not {"seconds", "file_bytes", "upload_bytes"} & set(names_of(shown.value)):
-        value, known = parse_figures(f"seconds,{sent}"), {axis for one in ours for axis in one.axes}
+        value, known = f"seconds,{sent}", {axis for one in ours for axis in one.axes}
         costs = replace(given, value=value, stat="mean", published="none", test=None, also=())
         rows, columns = _among(known, given.rows), _among(known, given.columns)
         costs = replace(costs, rows=rows, columns=columns)
@@ -85,11 +82,9 @@ def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Itera
         yield second
 
 
-def _among(known: set[str], names: Words | None) -> Words | None:
+def _among(known: set[str], names: str | None) -> str | None:
     """The names that our cells have; only published figures have the others."""
-    if names is None:
-        return None
-    return replace(names, words=tuple(name for name in names.words if name in known))
+    return ",".join(one for one in names_of(names) if one in known) or None
 
 
 def _sent(records: Iterable[Record]) -> str:

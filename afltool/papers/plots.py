@@ -18,7 +18,7 @@ from ..show.picture import check_picture, figure, plain, width_of
 from . import records as found_by
 from .cells import SEEDS, StudyFolder
 from .crosstab import Entry, Record, statistic
-from .options import FIGURES, PictureOptions, TableOptions, names_of, numbers_of
+from .options import FIGURES, StudyPicture, TableOptions, names_of, numbers_of
 from .results import results_of
 from .tables import told
 
@@ -137,19 +137,17 @@ def _apart(names: Sequence[str], inches: Sequence[float]) -> list[int]:
     return kept
 
 
-def study_picture(
-    root: Path, out: Path, options: PictureOptions, *, overwrite: bool = False
-) -> Path:
-    """Draw a figure of the study in ``root`` against an option, or against another figure."""
-    o = options
+def study_picture(o: StudyPicture) -> Path:
+    """Draw a figure of the study against an option, or against another figure."""
+    root, out, overwrite = o.study, o.out, o.overwrite
     check_picture(out, o)
     results = results_of(root)
     shown = told(results.study, TableOptions(layers=o.layers, where=o.where))
     layers: Sequence[int] = numbers_of(shown.layers)
-    if o.x.words == ("layers",) and o.layers is None:
+    if names_of(o.x) == ["layers"] and o.layers is None:
         layers = range(1000)
     records = found_by.chosen(found_by.records(results, layers), o.where)
-    x = o.x.words[0]
+    x = names_of(o.x)[0]
     there = [one for one in records if x in FIGURES or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
     series = series_of(there or records, x, o.y, by)

@@ -12,7 +12,7 @@ from ..values.names import Phase
 from .cells import OF_PARTITION, SEED, SEEDS
 from .crosstab import Record
 from .description import Study, option_names
-from .options import MEASURED, VALUES, Pair, parse_names
+from .options import MEASURED, VALUES, Pair, parse_names, parse_where
 from .results import Result, Results, axes_of, own_seconds, varying
 
 
@@ -88,10 +88,10 @@ def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     return after
 
 
-def chosen(records: Sequence[Record], where: Sequence[Pair]) -> list[Record]:
+def chosen(records: Sequence[Record], where: tuple[str, ...]) -> list[Record]:
     """The records whose options have the values of ``NAME=VALUE``."""
     kept = list(records)
-    for pair in where:
+    for pair in parse_where(where):
         words = parse_names(pair.name).words
         if len(words) != 1 or not any(words[0] in one.axes for one in records):
             raise UsageError(f"--where {pair}: no cell has the option {pair.name.strip()!r}")

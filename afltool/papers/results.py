@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..files.hdf5 import read_header
 from ..files.schema import SUMMARY
 from ..heads import OPTIONS, make_options
 from ..inputs import distinct_files, read_json
-from ..options import flag
+from ..options.base import fields_of, flag, kinds_of
 from ..plans.config import FIELDS, PARTS
 from ..plans.layout import RunFolder
 from ..plans.summary import PRESET, plain
@@ -174,9 +174,10 @@ def resolved(cell: Cell) -> dict[str, Any]:
     axes: dict[str, Any] = {}
     for part in ("extract", "partition", "local_stats", "aggregate"):
         options, names = getattr(cell.config, part), PARTS[part][1]
-        for f in () if options is None else fields(options):
-            if f.metadata["in_run"] and f.metadata["in_result"]:
-                axes[names.get(f.name, f.name)] = plain(getattr(options, f.name))
+        for own in () if options is None else fields_of(type(options)):
+            f = FIELDS.get(names.get(own, own))
+            if f is not None and f.part == part and f.in_result:
+                axes[names.get(own, own)] = plain(getattr(options, own))
     return axes | _of_head(cell)
 
 
@@ -217,7 +218,8 @@ def _now(cell: Cell) -> dict[str, Any]:
     return {
         name: value
         for name, value in resolved(cell).items()
-        if name not in ("head", PRESET) and "Path" not in str(getattr(FIELDS.get(name), "type", ""))
+        if name not in ("head", PRESET)
+        and not (name in FIELDS and Path in kinds_of(FIELDS[name].info))
     }
 
 

@@ -27,7 +27,7 @@ from .crosstab import (
     published,
 )
 from .description import Study
-from .options import TableOptions, names_of, numbers_of
+from .options import TableOf, TableOptions, names_of, numbers_of, parse_also
 from .p_values import heads_of, tests
 from .results import Results, by_reason, results_of
 
@@ -59,19 +59,19 @@ def _whence(names: Sequence[str]) -> str:
 
 def told(study: Study, given: TableOptions) -> TableOptions:
     """The options of a table: the given ones, then those of the study."""
-    theirs: dict[str, Any] = study.shown.chosen()
+    theirs: dict[str, Any] = study.shown.changed()
     return replace(given, **{k: v for k, v in theirs.items() if getattr(given, k) is None})
 
 
-def table(root: Path, options: TableOptions = TableOptions()) -> Crosstab:
-    """The table of the study in the folder ``root``; as a text it is Markdown.
+def table(o: TableOf) -> Crosstab:
+    """The table of the study in a folder; as a text it is Markdown.
 
     Of options that are not given the study has the defaults. Equal results give equal tables, byte
     for byte, even if cells were run again in between.
 
     Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
     """
-    return of_results(results_of(root), options)
+    return of_results(results_of(o.study), o.to(TableOptions))
 
 
 def of_results(results: Results, given: TableOptions) -> Crosstab:
@@ -80,7 +80,7 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     o = told(study, given)
     ours = found_by.chosen(found_by.records(results, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, given, ours)
-    others = [one for pair in o.also for one in found_by.also(pair)]
+    others = [one for pair in parse_also(o.also) for one in found_by.also(pair)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
     done = [one.figures for one in (*ours, *others, *papers) if one.figures]
@@ -108,7 +108,7 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
     beside_given = published(papers) if ":" in papers else ()  # such as safle-3:cifar10
     of_rows = known | {axis for one in beside_given for axis in one.axes}
     shown = study.shown
-    wanted = found_by.varied(study) if shown.columns is None else shown.columns.words
+    wanted = found_by.varied(study) if shown.columns is None else names_of(shown.columns)
     rows = names_of(given.rows) or [one for one in names_of(shown.rows) if one in of_rows]
     rows = rows or ["head"]
     columns = names_of(given.columns)

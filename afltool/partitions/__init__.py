@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..options.grammars import Numbers, Part
+from ..options.grammars import Part, parse_clients
 from ..values.arrays import I64, Digest
 from ..values.names import places_of_numbers
 
@@ -173,18 +173,16 @@ def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int
     return sorted(drawn)
 
 
-def chosen_clients(
-    drawn: Sequence[int], only: Part | Numbers | None, names: Sequence[str]
-) -> list[int]:
+def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str]) -> list[int]:
     """Those of the drawn clients at the places that ``only`` has, or that part of them.
 
     `UsageError` for a place that is the name of another client.
     """
     if only is None:
         return list(drawn)
-    if isinstance(only, Part):
-        return list(drawn[only.of(len(drawn))])
-    places, called = only.below(len(names)), places_of_numbers(names)
+    if isinstance(which := parse_clients(only), Part):
+        return list(drawn[which.of(len(drawn))])
+    places, called = which.below(len(names)), places_of_numbers(names)
     for k in places if len(places) < len(names) else ():
         if called.get(k, k) != k:
             raise UsageError(

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..doors import opened
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options.partition import SCHEMES, PartitionOptions
+from ..plugins import opened
 from ..values.arrays import I64
 from . import Assignment, schemes
 from .schemes import Dealt, Owners, SchemeOptions, dirichlet_pfl, pathological_pfl, stream

@@ -20,12 +20,11 @@ from ..heads.base import Head
 from ..heads.checks import with_options
 from ..inputs import distinct_files, meant
 from ..memory import NO_CACHE, Cache
+from ..options.common import frozen_in, refuse_inside
 from ..options.features import ExtractOptions
-from ..options.shared import refuse_inside
-from ..stages.local_stats import check_participation
-from ..values.parsed import text_form
+from ..stages._gathered import check_participation
 from ..values.text import difference
-from .config import RunConfig, files_of, is_canonical, is_of_run, named_fields
+from .config import FIELDS, RunConfig, all_files, is_canonical, is_of_run, read_config
 from .layout import RunFolder
 
 
@@ -40,7 +39,7 @@ def check_before(
     ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
     ``known``: what has been checked before; runs that have it in common pass it on.
     """
-    refuse_inside(folder.root, folder.WRITES, files_of(config), folder.AT_HOME)
+    refuse_inside(folder.root, folder.WRITES, all_files(config), folder.AT_HOME)
     config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
     of_head = [config.own.head, config.own.full_gram, config.all_head_options(), config.local_stats]
     _once(known, of_head, lambda: _check_head(config))
@@ -140,12 +139,35 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
         if given is not None:
             is_linked(given, path, kind, overwrite)
     place = folder.options
+    if place.exists() and not overwrite:
+        _check_unsaid(config, folder)
     if overwrite or not place.exists() or is_of_run(place, config) or is_canonical(place):
         return
     raise OutputExistsError(
         f"{place} describes another run, with comments of its owner, which would be lost; "
         "choose another -o, or move it away"
     )
+
+
+def _check_unsaid(config: RunConfig, folder: RunFolder) -> None:
+    """Refuse to go on with what was made by the defaults of 0.3 and before, if nothing names them.
+
+    A run.toml has no option that is at its default: one without them may mean those or today's.
+    """
+    means, head, rows, o = [], folder.first_head, folder.features("train"), config.extract
+    with distinct_files():  # looking at an output is not reading it
+        unsaid = "ridge" not in config.head_options.keys() | read_config(folder.options).keys()
+        if unsaid and config.own.head == "linear" and head.exists():
+            means = ["--ridge 0"] if load_head(head)[0].options.as_dict()["ridge"] == 0 else []
+        if o is not None and not frozen_in(o.backbone) and rows.exists():
+            way = read_header(rows, "features")["space"]["preprocessing"]["name"]
+            means += [f"--preprocess {way}"] if way != o.preprocess else []
+    if means:
+        raise OutputExistsError(
+            f"{folder.root} holds a run with {' and '.join(means)}; up to 0.3 a run that named "
+            "neither meant --ridge 0 and --preprocess paper: give "
+            f"{' '.join(means)} to go on with it, or choose another -o"
+        )
 
 
 def checked_head(config: RunConfig) -> Head:
@@ -197,11 +219,11 @@ def holds_clients_out(config: RunConfig) -> bool:
 
 
 # Options that only `solve` and `evaluate` use: with others, what was gathered before is kept. They
-# are declared by the stage that an option is of (`PARTS`), and by `at_solve` of a head's options.
+# are declared by the stage that an option is of (`PARTS`), and by `AT_SOLVE` of a head's options.
 
 SOLVE, EVALUATE = "solve", "evaluate"
 #: The only stage that uses an option of a run, if it is `solve` or `evaluate`.
-_STAGE = {name: part for part, name, _ in named_fields() if part in (SOLVE, EVALUATE)}
+_STAGE = {name: f.part for name, f in FIELDS.items() if f.part in (SOLVE, EVALUATE)}
 _STAGE["train_accuracy"] = EVALUATE
 
 
@@ -210,7 +232,7 @@ def at_solve(config: RunConfig, start: Path, cache: Cache = NO_CACHE) -> dict[st
     head, _ = load_head(start, cache)
     wanted = _wanted(config, head)
     return {
-        name: text_form(value)
+        name: value
         for name in sorted(head.options.changeable())
         if (value := getattr(wanted.options, name)) != getattr(head.options, name)
     }

@@ -9,26 +9,39 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from .. import inputs
 from ..errors import AflError, UsageError
 from ..heads import HEAD_NAMES as HEAD_NAMES
-from ..heads import OPTIONS, Names
-from ..memory import Room, Size, available, parse_size
-from ..options import Options, checked, flag, option, unused
+from ..heads import HEADS, OPTIONS, Names
+from ..memory import Room, available, parse_size
+from ..options.base import (
+    MayName,
+    Options,
+    Reads,
+    absolute,
+    default_of,
+    fields_of,
+    flag,
+    grammar,
+    set_of,
+)
+from ..options.common import SEED, Threads, files_in, files_of
 from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions
 from ..options.partition import SCHEMES, PartitionOptions
-from ..options.shared import SEED, Given, of_field, threads_option
 from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from ..values.text import toml_line
 
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
-KEEP_ALL, KEEP_LAST = "all", "last"  # of the rounds of a finished run
+KEEP_LAST = "last"  # of the rounds of a finished run
 NEEDED = ("data", "backbone")  # of a run that extracts: it takes no default for them
 #: What the help of `run` says of defaults that are not those of the stage.
 DEFAULTS = {
@@ -40,74 +53,65 @@ DEFAULTS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class OwnOptions(Options):
     """What a run is told beside the options of its stages."""
 
-    train_features: Path | None = option(
-        None, "training features, instead of --data and --backbone", common=True
+    train_features: Annotated[Path | None, Reads("features")] = Field(
+        default=None, description="training features, instead of --data and --backbone"
     )
-    test_features: Path | None = option(
-        None, "test features, instead of --data and --backbone", common=True
+    test_features: Annotated[Path | None, Reads("features")] = Field(
+        default=None, description="test features, instead of --data and --backbone"
     )
-    partition: Path | None = option(
-        None, "an existing partition file, instead of --scheme and its options"
+    partition: Annotated[Path | None, Reads("partition")] = Field(
+        default=None, description="an existing partition file, instead of --scheme and its options"
     )
     _head = "a head's name, or a head file"
-    head: str = option("linear", _head, examples=tuple(OPTIONS), names_file=True, common=True)
-    head_seed: int | None = option(
-        None, "seed of the head's random parts", at_least=0, at_most=SEED, unset="0"
+    head: Annotated[str, MayName()] = Field(
+        default="linear", description=_head, examples=list(HEADS.data)
     )
-    keep_clients: bool = option(False, "write one statistics file per client, and add them up")
-    train_accuracy: bool = option(
-        False, "also measure the accuracy on the training rows; with --each-round after every round"
+    head_seed: int | None = Field(
+        default=None, ge=0, le=SEED, description="seed of the head's random parts (default: 0)"
     )
+    keep_clients: bool = Field(
+        default=False, description="write one statistics file per client, and add them up"
+    )
+    _train_accuracy = (
+        "also measure the accuracy on the training rows; with --each-round after every round"
+    )
+    train_accuracy: bool = Field(default=False, description=_train_accuracy)
     _full_gram = (
         "deepafl: send all of ΦᵀΦ in every round, as in the paper; else only its change "
         "(--incremental), where all clients take part in every round"
     )
-    full_gram: bool = option(False, _full_gram)
+    full_gram: bool = Field(default=False, description=_full_gram)
 
     def check(self) -> None:
         if (self.train_features is None) != (self.test_features is None):
             raise UsageError("--train-features and --test-features go together")
 
 
-@dataclass(frozen=True, kw_only=True)
-class HereOptions(Options):
+@pydantic_dataclass(frozen=True, kw_only=True)
+class HereOptions(Threads):
     """How a run uses this machine; the results do not depend on it."""
 
+    EXECUTION_ONLY: ClassVar = frozenset({"memory", "keep_rounds"})
+
     _memory = (
-        "memory for what later rounds need again, such as 8GB; the rest "
-        "goes to a file that the run removes"
+        "memory for what later rounds need again, such as 8GB; the rest goes to a file that the "
+        "run removes (default: half of what is free)"
     )
-    memory: Size | None = option(
-        None,
-        _memory,
-        unset="half of what is free",
-        in_result=False,
-        only={"rounds": True},
-        of_axes=True,
-        parse=parse_size,
-    )
-    threads: int | None = threads_option(in_run=True)
+    memory: Annotated[str | None, grammar(parse_size)] = Field(default=None, description=_memory)
     _keep_rounds = (
         "of a head of several rounds: last removes the heads and totals of all rounds "
         "but the last one when the run is finished"
     )
-    keep_rounds: str = option(
-        KEEP_ALL,
-        _keep_rounds,
-        choices=(KEEP_ALL, KEEP_LAST),
-        in_result=False,
-        only={"rounds": True},
-        of_axes=True,
-    )
+    keep_rounds: Literal["all", "last"] = Field(default="all", description=_keep_rounds)
 
     def room(self, processes: int = 1) -> Room:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""
         free = available()
-        wanted = free // 2 if self.memory is None else self.memory.bytes
+        wanted = free // 2 if self.memory is None else parse_size(self.memory).bytes
         return Room(min(wanted, free * 9 // 10) // processes)
 
 
@@ -122,18 +126,46 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
     "solve": (SolveOptions, {}),
     "evaluate": (EvaluateOptions, {}),
 }
+#: Options of stages that a run decides itself, or has no use for.
+OMITTED = {
+    "extract": {"split", "shard", "unlabelled", "threads"},
+    "local_stats": {"partition", "client", "only", "sum", "held_out", "by", "threads"},
+    "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},
+    "solve": {"head", "validate", "threads"},
+    "evaluate": {*fields_of(EvaluateOptions)} - {"each_round", "separability"},
+}
 
 
-def named_fields() -> Iterator[tuple[str, str, Field[Any]]]:
-    """(part, name in a run, field) of every option of a run but those of heads."""
-    for part, (cls, names) in PARTS.items():
-        for f in fields(cls):
-            if f.metadata["in_run"]:
-                yield part, names.get(f.name, f.name), f
+class RunField(NamedTuple):
+    """An option of a run: of which part and class it is, and what this class calls it."""
+
+    part: str
+    cls: type[Options]
+    name: str
+
+    @property
+    def info(self) -> Any:
+        """pydantic's record of the field."""
+        return fields_of(self.cls)[self.name]
+
+    @property
+    def default(self) -> Any:
+        return default_of(self.cls, self.name)
+
+    @property
+    def in_result(self) -> bool:
+        """Whether a result depends on it."""
+        sets = ("EXECUTION_ONLY", "REFUSES")
+        return not any(self.name in set_of(self.cls, one) for one in sets)
 
 
-FIELDS: dict[str, Field[Any]] = {name: f for _, name, f in named_fields()}
-_PART: dict[str, str] = {name: part for part, name, _ in named_fields()}
+#: Every option of a run but those of heads, by its name in a run.
+FIELDS: dict[str, RunField] = {
+    names.get(name, name): RunField(part, cls, name)
+    for part, (cls, names) in PARTS.items()
+    for name in fields_of(cls)
+    if name not in OMITTED.get(part, ())
+}
 
 
 @dataclass(frozen=True, init=False)
@@ -166,8 +198,7 @@ class RunConfig:
             raise UsageError(f"{flag(strangers[0])} is no option of run")
         values: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
         for name, value in given.items():
-            f = FIELDS[name]
-            values[_PART[name]][f.name] = checked(f, value, name)
+            values[FIELDS[name].part][FIELDS[name].name] = value
         for name, part in _parts(values).items():
             object.__setattr__(self, name, part)
         object.__setattr__(self, "head_options", theirs)
@@ -176,23 +207,15 @@ class RunConfig:
         """The options that are not their defaults, by flat name; they make an equal run again."""
         values: dict[str, Any] = {}
         for name, f in FIELDS.items():
-            part = self.part(_PART[name])
+            part = self.part(f.part)
             if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
                 values[name] = getattr(part, f.name)
         return {**values, **self.head_options}
 
-    def used(self) -> dict[str, Any]:
-        """Of `given` what is used: an axis gives --participation-kind to every cell, say."""
-        parts = {part: self.part(part) for part in PARTS}
-        idle = {(part, f) for part, o in parts.items() if o is not None for f, _ in unused(o)}
-        known = self.given().items()
-        return {k: v for k, v in known if (_PART.get(k), FIELDS.get(k)) not in idle}
-
     def meaning(self) -> dict[str, Any]:
         """Of `given` what the result depends on."""
-        known = self.fields()
         every = self.given().items()
-        return {k: v for k, v in every if k not in known or known[k].metadata["in_result"]}
+        return {k: v for k, v in every if k not in FIELDS or FIELDS[k].in_result}
 
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
@@ -201,13 +224,11 @@ class RunConfig:
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
-        known = self.fields()
-        return RunConfig(**{k: absolute(v, known.get(k)) for k, v in self.given().items()})
-
-    def fields(self) -> dict[str, Field[Any]]:
-        """Its options by flat name, those of the head that it makes too."""
-        theirs = {} if self.first_head else {f.name: f for f in fields(OPTIONS[self.own.head])}
-        return {**theirs, **FIELDS}
+        own = None if self.first_head else OPTIONS[self.own.head]
+        theirs = {} if own is None else {name: (own, name) for name in fields_of(own)}
+        known = {**theirs, **{name: f[1:] for name, f in FIELDS.items()}}
+        every = self.given().items()
+        return RunConfig(**{k: absolute(*known[k], v) if k in known else v for k, v in every})
 
     def to_toml(self) -> str:
         """The TOML file that `read_config` reads the same run from."""
@@ -241,13 +262,12 @@ class RunConfig:
         return OPTIONS[self.own.head].for_everybody(self.head_options)
 
 
-def files_of(config: RunConfig) -> Iterator[Given]:
-    """What the options of a run say of files."""
-    known = config.fields()
-    for name, value in config.given().items():
-        files = of_field(known[name]) if name in known else None
-        if files is not None:
-            yield flag(name), files, value
+def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
+    """`files_of` of the options of a run, those of the head that it makes too."""
+    for part in filter(None, map(config.part, PARTS)):
+        yield from files_of(part)
+    if config.first_head is None:
+        yield from files_in(OPTIONS[config.own.head], config.head_options)
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
@@ -292,7 +312,8 @@ def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
 def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:
     if own.partition is None:
         scheme = values.get("scheme", "dirichlet")
-        needs = SCHEMES[scheme][0]
+        known = isinstance(scheme, str) and scheme in SCHEMES  # others are refused below
+        needs = SCHEMES[scheme][0] if known else frozenset()
         defaults = {"clients": CLIENTS, "alpha": ALPHA}
         with _as_run_says("partition"):
             return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
@@ -320,24 +341,6 @@ def _run_name(part: str, values: Mapping[str, Any]) -> str:
     """What the run calls the first of these options of a part."""
     name = min(values)
     return PARTS[part][1].get(name, name)
-
-
-def absolute(value: Any, f: Field[Any] | None) -> Any:
-    """The value of a field with an absolute path in it, where it is a path or names a file."""
-    if isinstance(value, tuple):
-        return tuple(absolute(one, f) for one in value)
-    if isinstance(value, Path):
-        return value.absolute()
-    metadata = {} if f is None else f.metadata
-    if isinstance(value, str) and metadata.get("absolute"):
-        return metadata["absolute"](value)
-    if (
-        not isinstance(value, str)
-        or not metadata.get("names_file")
-        or value in metadata["examples"]
-    ):
-        return value
-    return str(Path(value).absolute()) if Path(value).is_file() else value
 
 
 def is_of_run(path: Path, config: RunConfig) -> bool:

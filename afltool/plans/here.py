@@ -27,7 +27,7 @@ from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
 from ..math.metrics.counting import TOPS
 from ..memory import Cache
-from ..options import flag, refuse_unused
+from ..options.base import flag
 from ..progress import event, heard, log
 from ..stages._rounds import last_separability, rounds_of, told
 from ..values.names import Phase
@@ -110,9 +110,6 @@ class _Run:
                 "all clients take part in every round: they send only what changes of ΦᵀΦ "
                 "(--incremental); --full-gram sends all of it, as in the paper"
             )
-        rounds = not head.options.one_round()
-        for part in (self.config.here, self.config.local_stats, self.config.evaluate):
-            refuse_unused(part, {"rounds": rounds})
         if head.phase() is not None:
             train = read_header(self.folder.features("train"), "features")
             head.options.check_room(train["space"]["dim"])

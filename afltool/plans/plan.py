@@ -15,11 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..options import Options, flag
+from ..options.base import Options, flag
+from ..options.common import SpaceOptions
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
-from ..options.shared import SpaceOptions
 from ..stages.stage import STAGES, How, Input, Parts, Result, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
@@ -39,6 +39,7 @@ class Step:
         out: its result; None for features that stay in their store.
         head_options: options of a head, beside those of the stage.
         label: what a run calls it; by default the name of the stage.
+        part: the part of it that is made; its number may be a variable of a job script.
     """
 
     stage: Stage
@@ -47,6 +48,7 @@ class Step:
     out: Path | None = None
     head_options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    part: Part | None = None
 
     @property
     def name(self) -> str:
@@ -64,12 +66,16 @@ class Step:
     def make(self, **how: Unpack[How]) -> Result:
         """Carry it out; returns what its stage returns."""
         more: How = {**how, "head_options": self.head_options}
-        return self.stage.make(self.files(), self.options, self.out, **more)
+        options = self.options
+        if self.part is not None and self.stage.parts is not None:
+            named: dict[str, Any] = {self.stage.parts.option: str(self.part)}
+            options = replace(options, **named)
+        return self.stage.make(self.files(), options, self.out, **more)
 
     def key(self) -> tuple[Any, ...]:
         """What it makes, wherever that goes: equal keys make equal files."""
         inputs = ((role, _key(one)) for role, one in sorted(self.inputs.items()))
-        how = sorted(self.options.chosen().items()) + sorted(self.head_options.items())
+        how = sorted(self.options.changed().items()) + sorted(self.head_options.items())
         return self.stage.name, str(how), tuple(inputs)
 
     def parts(self, count: int, folder: Path) -> Array:
@@ -88,9 +94,9 @@ class Step:
             yield from (("", value) for value in (one if isinstance(one, tuple) else (one,)))
         others = (role for role in self.stage.reads if role in files)
         named = {role: files[role] for role in others if role not in self.stage.plain}
-        values = {**named, **self.options.told(), **self.head_options}
-        if self.stage.parts is not None and values.pop(name := self.stage.parts.option, None):
-            values[name] = getattr(self.options, name)  # last, and as the part that it is
+        values = {**named, **self.options.said(), **self.head_options}
+        if self.stage.parts is not None and self.part is not None:
+            values[self.stage.parts.option] = self.part  # last
         for name, value in values.items():
             for one in value if isinstance(value, tuple) else (value,):
                 if one is not False and one is not None:
@@ -117,9 +123,9 @@ class Array:
     def step(self, number: Any) -> Step:
         """What makes a part."""
         outs = [folder / f"{number}.h5" for folder in self._folders()]
-        how: dict[str, Any] = {self.cut.option: Part(number, self.count)}
-        how |= {"held_out": outs[0]} if len(outs) > 1 else {}
-        return replace(self.whole, options=replace(self.whole.options, **how), out=outs[-1])
+        how: dict[str, Any] = {"held_out": outs[0]} if len(outs) > 1 else {}
+        options = replace(self.whole.options, **how)
+        return replace(self.whole, options=options, out=outs[-1], part=Part(number, self.count))
 
     def joined(self) -> list[Step]:
         """What puts the parts together: the results are those of the step itself."""
@@ -137,7 +143,7 @@ class Array:
 
 def linking(label: str, kind: str, given: Path, place: Path) -> Step:
     """A given file under the name that a run has for it."""
-    stage = Stage(LINK, Options, {"file": kind}, kind)
+    stage = Stage(LINK, Options, Options, {"file": kind}, kind)
     return Step(stage, inputs={"file": given}, out=place, label=label)
 
 
@@ -205,7 +211,8 @@ def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
 
 def features(extract: ExtractOptions, split: str, place: Path) -> Step:
     """The features of the images of a split."""
-    options = replace(extract, split=split)
+    half: Any = split
+    options = replace(extract, split=half)
     return Step(STAGES["extract"], options, out=place, label=f"extract {split}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from ..files.hdf5 import read_header, usable
 from ..files.outputs import writer_errors
 from ..heads import options_class
 from ..inputs import distinct_files, read_json
-from ..options import flag
+from ..options.base import fields_of, flag, kinds_of
 from ..progress import event, heard, log
-from ..values.parsed import text_form
 from .checks import at_solve
 from .config import FIELDS, KEEP_LAST, PARTS, RunConfig
 from .layout import RunFolder
@@ -34,10 +32,10 @@ def resolved(
     chosen: dict[str, Any] = {}
     for part, (_, names) in PARTS.items():
         options = config.part(part)
-        for f in () if options is None else fields(options):
-            name = names.get(f.name, f.name)
-            if name in FIELDS and f.metadata["in_run"]:
-                chosen[name] = plain(getattr(options, f.name))
+        for field in () if options is None else fields_of(type(options)):
+            name = names.get(field, field)
+            if name in FIELDS and FIELDS[name].part == part:
+                chosen[name] = plain(getattr(options, field))
     header = read_header(head, "head")
     gone = options_class(header["name"]).GONE
     own = {k: v for k, v in header["options"].items() if k not in gone}
@@ -51,7 +49,7 @@ def plain(value: Any) -> Any:
     """A value as JSON has it: paths are texts, tuples lists."""
     if isinstance(value, (tuple, list)):
         return [plain(one) for one in value]
-    return str(value) if isinstance(value, Path) else text_form(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:
@@ -131,8 +129,8 @@ def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> in
         then = read_json(folder / RunFolder.SUMMARY, "a summary")["options"]
     for name, value in resolved(config, first_head).items():
         f = FIELDS.get(name)  # None: an option of the head; files are compared by their digests
-        shown = f is None or f.metadata["in_result"] or name == "each_round"
-        is_path = f is not None and "Path" in str(f.type)
+        shown = f is None or f.in_result or name == "each_round"
+        is_path = f is not None and Path in kinds_of(f.info)
         if shown and not is_path and then.get(name) != value:
             raise OutputExistsError(
                 f"{folder.root} holds a finished run that kept only its last round, with "

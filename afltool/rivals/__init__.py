@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..doors import Registry, located
 from ..errors import UsageError
-from ..options import made_for
+from ..options.base import made_for
+from ..plugins import Registry, located
 from .settings import PRESETS, Settings
 
 if TYPE_CHECKING:

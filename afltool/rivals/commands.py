@@ -1,56 +1,57 @@
-"""The door of the rivals: the command `baseline`; each method has options of its own."""
+"""The command `baseline`: each method has options of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from ..cli._options import Json, Overwrite, Track, add, parameters, show_folder, tracking
-from ..cli.app import made_later
+from ..cli.app import Builder, Group, group
+from ..cli.commands import (
+    JSON,
+    TRACK,
+    Command,
+    apart,
+    parameters,
+    show_folder,
+    tracking,
+    typer_command,
+)
 from ..values.text import byte_text
 from . import METHODS, method_class
-from .settings import BaselineFolder, BaselineOptions
+from .settings import Baseline, BaselineFolder
 
 
-def _methods() -> typer.Typer:
-    group = typer.Typer()
-    for name in METHODS:
-        settings = partial(parameters, method_class(name).settings_class, "Method")
-        add(group, name, _baseline_command(name), settings=settings)
-    return group
+def commands() -> dict[str, Command]:
+    """For `cli.app`."""
+    return {"baseline": Command("train a baseline by gradients", "Studies", make=_group)}
 
 
-def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(cls=made_later(_methods), no_args_is_help=True)
-
-    @group.callback()
-    def baseline() -> None:
-        """Train a rival by gradients on cached features, simulated on this machine."""
-
-    app.add_typer(group, name="baseline")
+def _group(_: Sequence[str]) -> Group:
+    return group("baseline", Baseline.__doc__ or "", _methods)
 
 
-def _baseline_command(name: str) -> Any:
-    def baseline(
-        features: Annotated[Path, typer.Argument(help="features of all clients")],
-        out: Annotated[Path, typer.Option("--out", "-o", help="run folder")],
-        options: BaselineOptions,
-        settings: dict[str, Any],
-        track: Track = None,
-        overwrite: Overwrite = False,
-        as_json: Json = False,
-    ) -> None:
+def _methods() -> Mapping[str, Builder]:
+    return {name: partial(_command, name) for name in METHODS}
+
+
+def _command(name: str, _: Sequence[str]) -> Any:
+    settings = parameters(method_class(name).settings_class, "Method")
+
+    def call(track: str | None, as_json: bool, **values: Any) -> None:
         from .stage import baseline as stage
 
         with tracking(track):
-            folder = stage(name, features, out, options, settings=settings, overwrite=overwrite)
+            folder = stage(Baseline(name, **apart(values, settings, "settings")))
         show_folder(folder, BaselineFolder.SUMMARY, as_json, _print)
 
-    baseline.__doc__ = _says(name)
-    return baseline
+    given = [*parameters(Baseline, skip={"method"}), *settings, TRACK, JSON]
+    common = COMMON | {"features", "partition", "test", "out"}
+    return typer_command(name, _says(name), call, given, common)
+
+
+#: What ``-h`` shows.
+COMMON = frozenset({"preset", "rounds", "lr", "epochs", "batch_size", "participation", "seed"})
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..options import option
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from .base import DescentStep, Local, Method, first_weights
 from .network import DenseLayers, Tensor, residual
 from .settings import Settings
@@ -21,19 +22,22 @@ BATCH = 64  # generated rows of a step if the clients take all their rows at onc
 class FedGenSettings(Settings):
     """Options of FedGen."""
 
-    weight: float = option(
-        1.0, "λ, the weight of the generated features in a client's loss", at_least=0
+    weight: float = Field(
+        default=1.0, ge=0, description="λ, the weight of the generated features in a client's loss"
     )
-    noise: int = option(
-        512, "numbers of noise that the generator starts from", at_least=1, at_most=2**16
+    noise: int = Field(
+        default=512, ge=1, le=2**16, description="numbers of noise that the generator starts from"
     )
-    generator_hidden: int = option(
-        512, "width of the generator's hidden layer", at_least=1, at_most=2**16
+    generator_hidden: int = Field(
+        default=512, ge=1, le=2**16, description="width of the generator's hidden layer"
     )
-    generator_steps: int = option(
-        50, "steps of Adam on the generator in a round (PFLlib: 1000)", at_least=0, at_most=10**6
+    generator_steps: int = Field(
+        default=50,
+        ge=0,
+        le=10**6,
+        description="steps of Adam on the generator in a round (PFLlib: 1000)",
     )
-    generator_lr: float = option(0.005, "Adam's step on the generator", above=0)
+    generator_lr: float = Field(default=0.005, gt=0, description="Adam's step on the generator")
 
 
 class FedGen(Method):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from ..options import option
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
 from .base import DescentStep, Local, Method, average
 from .network import DenseLayers, Tensor, aligned
 from .settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class FedProxSettings(Settings):
     """Options of FedProx."""
 
-    mu: float = option(0.001, "μ of the pull μ/2 ‖W − W^t‖² to where the round began", at_least=0)
+    mu: float = Field(
+        default=0.001, ge=0, description="μ of the pull μ/2 ‖W − W^t‖² to where the round began"
+    )
 
 
 class FedProx(Method):
@@ -41,15 +46,14 @@ class _Pull(Local):
         return self.mu * (step.theta - self.start[: len(step.theta)])
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class FedDynSettings(Settings):
     """Options of FedDyn."""
 
-    alpha: float = option(1.0, "α of the dynamic regulariser", above=0)
-    variant: str = option(
-        "paper",
-        "whose updates: authors weighs by rows, pfllib does not square the pull",
-        choices=("paper", "authors", "pfllib"),
+    alpha: float = Field(default=1.0, gt=0, description="α of the dynamic regulariser")
+    variant: Literal["paper", "authors", "pfllib"] = Field(
+        default="paper",
+        description="whose updates: authors weighs by rows, pfllib does not square the pull",
     )
 
 
@@ -125,12 +129,12 @@ class _Dynamic(Local):
         return alpha * moved - self.g[:n]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class FedNTDSettings(Settings):
     """Options of FedNTD."""
 
-    beta: float = option(1.0, "β, the weight of the distillation", at_least=0)
-    tau: float = option(0.5, "temperature τ", above=0)
+    beta: float = Field(default=1.0, ge=0, description="β, the weight of the distillation")
+    tau: float = Field(default=0.5, gt=0, description="temperature τ")
 
 
 class FedNTD(Method):
@@ -169,12 +173,14 @@ def wrong_shares(S: Tensor, true: Tensor, tau: float) -> Tensor:
     return (S / tau).scatter_(2, true, float("-inf")).softmax(dim=2)
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic_dataclass(frozen=True, kw_only=True)
 class MoonSettings(Settings):
     """Options of MOON."""
 
-    mu: float = option(1.0, "μ, the weight of the contrastive term", at_least=0)
-    tau: float = option(0.5, "temperature τ (0.5 in MOON's code, 1 in PFLlib)", above=0)
+    mu: float = Field(default=1.0, ge=0, description="μ, the weight of the contrastive term")
+    tau: float = Field(
+        default=0.5, gt=0, description="temperature τ (0.5 in MOON's code, 1 in PFLlib)"
+    )
 
 
 class Moon(Method):

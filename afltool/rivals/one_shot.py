@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..options import option
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from .base import Method, average
 from .network import Tensor
 from .settings import MOST, Settings
@@ -26,15 +27,15 @@ FLOOR = 1e-6  # of the diagonal Fisher information, below which the average is k
 class CurvatureSettings(Settings):
     """Options of methods that merge heads once, by their curvature."""
 
-    rounds: int = option(1, "one: the method has a single round", at_least=1, at_most=1)
-    lr: float = option(0.01, "learning rate η of the clients", above=0)
-    momentum: float = option(0.9, "momentum of the local descent", at_least=0, below=1)
-    epochs: int = option(50, "local epochs", at_least=1, at_most=MOST)
-    tolerance: float = option(
-        1e-8, "relative residual at which the server's iteration ends", above=0
+    rounds: int = Field(default=1, ge=1, le=1, description="one: the method has a single round")
+    lr: float = Field(default=0.01, gt=0, description="learning rate η of the clients")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum of the local descent")
+    epochs: int = Field(default=50, ge=1, le=MOST, description="local epochs")
+    tolerance: float = Field(
+        default=1e-8, gt=0, description="relative residual at which the server's iteration ends"
     )
-    iterations: int = option(
-        1000, "largest number of the server's iterations", at_least=1, at_most=MOST
+    iterations: int = Field(
+        default=1000, ge=1, le=MOST, description="largest number of the server's iterations"
     )
 
 
@@ -89,7 +90,9 @@ class ByCurvature(Method):
 class FedLPASettings(CurvatureSettings):
     """Options of FedLPA."""
 
-    damping: float = option(0.001**0.5, "ρ of ρI, which is added to both factors", at_least=0)
+    damping: float = Field(
+        default=0.001**0.5, ge=0, description="ρ of ρI, which is added to both factors"
+    )
 
 
 class FedLPA(ByCurvature):
@@ -116,9 +119,9 @@ class FedLPA(ByCurvature):
 class FedFisherSettings(CurvatureSettings):
     """Options of FedFisher."""
 
-    epochs: int = option(30, "local epochs", at_least=1, at_most=MOST)
-    fisher: str = option(
-        "kfac", "which approximation of the Fisher information", choices=("kfac", "diagonal")
+    epochs: int = Field(default=30, ge=1, le=MOST, description="local epochs")
+    fisher: Literal["kfac", "diagonal"] = Field(
+        default="kfac", description="which approximation of the Fisher information"
     )
 
 

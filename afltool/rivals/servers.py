@@ -6,10 +6,11 @@ Local training and centralised descent are the lines below and above all of them
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ..options import option
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from ..progress import log
 from .base import Method, average
 from .network import Tensor
@@ -43,14 +44,17 @@ class Centralised(Method):
 class LocalSettings(Settings):
     """Options of local training."""
 
-    rounds: int = option(
-        50,
-        "rounds of training, in each of which a client goes on by itself",
-        at_least=1,
-        at_most=MOST,
+    rounds: int = Field(
+        default=50,
+        ge=1,
+        le=MOST,
+        description="rounds of training, in each of which a client goes on by itself",
     )
-    every: int = option(
-        10, "rounds from one measurement of the accuracies to the next", at_least=1, at_most=MOST
+    every: int = Field(
+        default=10,
+        ge=1,
+        le=MOST,
+        description="rounds from one measurement of the accuracies to the next",
     )
 
 
@@ -84,12 +88,11 @@ class LocalOnly(Method):
 class FedDiscoSettings(Settings):
     """Options of FedDisco."""
 
-    a: float = option(0.05, "a, the weight of the distance", at_least=0)
-    b: float = option(0.01, "b, added to every weight", at_least=0)
-    distance: str = option(
-        "kl",
-        "of class shares from uniform; kl is divided by the sum over clients",
-        choices=("kl", "l2"),
+    a: float = Field(default=0.05, ge=0, description="a, the weight of the distance")
+    b: float = Field(default=0.01, ge=0, description="b, added to every weight")
+    distance: Literal["kl", "l2"] = Field(
+        default="kl",
+        description="of class shares from uniform; kl is divided by the sum over clients",
     )
 
 
@@ -138,11 +141,12 @@ def distances(counts: NDArray[np.int64], kind: str) -> F64:
 class FedAWASettings(Settings):
     """Options of FedAWA."""
 
-    weight_step: float = option(0.001, "step of Adam on the weights' logits", at_least=0)
-    weight_start: str = option(
-        "shares",
-        "start of the logits: p_k, as the authors' code, or log p_k, FedAvg's weights",
-        choices=("shares", "log-shares"),
+    weight_step: float = Field(
+        default=0.001, ge=0, description="step of Adam on the weights' logits"
+    )
+    weight_start: Literal["shares", "log-shares"] = Field(
+        default="shares",
+        description="start of the logits: p_k, as the authors' code, or log p_k, FedAvg's weights",
     )
 
 

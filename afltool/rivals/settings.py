@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..files import schema
-from ..options import Options, option
+from ..options.base import File, Options, Reads, Writes
+from ..options.common import Output
 
 PRESETS: dict[str, dict[str, Any]] = {
     # He et al., CVPR 2025, appendix E; Tang et al., ICLR 2026, "consistent settings".
@@ -22,43 +26,60 @@ MOST = 10**5  # rounds and epochs; every round has an entry in the head's header
 class Settings(Options):
     """Options of every method; the module of a method adds its own options."""
 
-    rounds: int = option(500, "rounds of communication R", at_least=1, at_most=MOST)
-    lr: float = option(0.05, "learning rate η of the clients", above=0)
-    lr_decay: float = option(1.0, "factor of η from round to round", above=0, at_most=1)
-    epochs: int = option(1, "local epochs of a round", at_least=1, at_most=MOST)
-    batch_size: int = option(
-        64, "rows of a batch; 0: all rows of the client", at_least=0, at_most=2**24
+    rounds: int = Field(default=500, ge=1, le=MOST, description="rounds of communication R")
+    lr: float = Field(default=0.05, gt=0, description="learning rate η of the clients")
+    lr_decay: float = Field(default=1.0, gt=0, le=1, description="factor of η from round to round")
+    epochs: int = Field(default=1, ge=1, le=MOST, description="local epochs of a round")
+    batch_size: int = Field(
+        default=64, ge=0, le=2**24, description="rows of a batch; 0: all rows of the client"
     )
-    momentum: float = option(
-        0.0, "momentum of the local descent, which starts again in every round", at_least=0, below=1
+    momentum: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="momentum of the local descent, which starts again in every round",
     )
-    weight_decay: float = option(0.0, "λ of the penalty λ/2 ‖W‖² in every local step", at_least=0)
-    participation: float = option(
-        1.0, "share of the clients that takes part, drawn every round", above=0, at_most=1
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="λ of the penalty λ/2 ‖W‖² in every local step"
     )
-    average: str = option(
-        "rows",
-        "weights of the clients in the average: their rows, or all equal",
-        choices=("rows", "uniform"),
+    participation: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="share of the clients that takes part, drawn every round",
     )
-    drop_last: bool = option(
-        False, "leave short batches out, as PFLlib: a client below one batch never trains"
+    average: Literal["rows", "uniform"] = Field(
+        default="rows",
+        description="weights of the clients in the average: their rows, or all equal",
     )
-    no_bias: bool = option(False, "no constant feature at the last layer")
-    layers: int | None = option(
-        None, "trainable layers", at_least=1, at_most=100, unset="1, a linear head; 2 with --hidden"
+    drop_last: bool = Field(
+        default=False,
+        description="leave short batches out, as PFLlib: a client below one batch never trains",
     )
-    hidden: int | None = option(
-        None, "width of hidden layers", at_least=1, at_most=2**16, unset="1024 with --layers 2 …"
+    no_bias: bool = Field(default=False, description="no constant feature at the last layer")
+    layers: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="trainable layers (default: 1, a linear head; 2 with --hidden)",
     )
-    every: int = option(
-        1, "rounds from one measurement of the accuracy to the next", at_least=1, at_most=MOST
+    hidden: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**16,
+        description="width of hidden layers (default: 1024 with --layers 2 …)",
     )
-    seed: int = option(
-        0,
-        "seed of batches, participants, starts and generated features",
-        at_least=0,
-        at_most=2**32 - 1,
+    every: int = Field(
+        default=1,
+        ge=1,
+        le=MOST,
+        description="rounds from one measurement of the accuracy to the next",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        le=2**32 - 1,
+        description="seed of batches, participants, starts and generated features",
     )
 
     def check(self) -> None:
@@ -82,18 +103,33 @@ class Settings(Options):
 class BaselineOptions(Options):
     """What every baseline is run on."""
 
-    partition: Path = option(help="who owns which row")
-    test: Path = option(help="features with labels to measure the accuracy on")
-    preset: str | None = option(
-        None, "a paper's settings; options given beside it win", choices=("afl", "deepafl")
+    EXECUTION_ONLY: ClassVar = frozenset({"threads"})
+
+    partition: Annotated[Path, Reads("partition")] = Field(description="who owns which row")
+    test: Annotated[Path, Reads("features")] = Field(
+        description="features with labels to measure the accuracy on"
     )
-    threads: int | None = option(
-        None,
-        "clients trained at the same time",
-        at_least=1,
-        at_most=4096,
-        unset="one per core",
-        in_result=False,
+    preset: Literal["afl", "deepafl"] | None = Field(
+        default=None, description="a paper's settings; options given beside it win"
+    )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="clients trained at the same time (default: one per core)",
+    )
+
+
+@dataclass(frozen=True)
+class Baseline(BaselineOptions, Output):
+    """Train a baseline by gradients on cached features, simulated on this machine."""
+
+    STAGE: ClassVar = "rivals.stage:baseline"
+    method: str = Field(description="name of the method")
+    features: Annotated[File, Reads("features")] = Field(description="features of all clients")
+    out: Annotated[File, Writes("run")] = Field(description="run folder")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, kw_only=True, description="options of the method"
     )
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from .. import cores, memory, progress
-from ..doors import need_torch
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
@@ -34,8 +33,9 @@ from ..heads import make_head
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..math.gram import rows_as
-from ..options.shared import Files, of_options, refuse_inside
+from ..options.common import files_of, refuse_inside
 from ..plans.summary import tell_done
+from ..plugins import need_torch
 from ..progress import event, log
 from ..values.arrays import canonical_json
 from ..values.statistics import Context
@@ -44,7 +44,7 @@ from . import METHODS, make_settings
 from .clients import Clients, dealt, tensor
 from .network import DenseLayers
 from .runner import Measured, Round, Run, State, curvature, stability
-from .settings import BaselineFolder, BaselineOptions, Settings
+from .settings import Baseline, BaselineFolder, BaselineOptions, Settings
 
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
@@ -52,24 +52,16 @@ CHECKPOINT = BaselineFolder.CHECKPOINT
 OWN = {BaselineFolder.SUMMARY: is_summary, BaselineFolder.ROUNDS: is_rounds}
 
 
-def baseline(
-    method: str,
-    features: Path,
-    out: Path,
-    options: BaselineOptions,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-) -> Path:
+def baseline(o: Baseline) -> Path:
     """Train ``method`` (see `afltool.rivals`) and write the folder ``out``; returns it.
 
     ``settings`` are the method's, such as ``{"rounds": 100, "lr": 0.1}``. The result does not
     depend on ``threads``; an interrupted run goes on to the same bits.
     """
+    method, features, out, overwrite = o.method, o.features, o.out, o.overwrite
     need_torch(f"training of {method}")
-    o, given = options, [("features", Files(), features), *of_options(options)]
-    refuse_inside(out, BaselineFolder.WRITES, given)
-    wanted = make_settings(method, settings, o.preset)
+    refuse_inside(out, BaselineFolder.WRITES, files_of(o))
+    wanted = make_settings(method, o.settings, o.preset)
     with open_features(features) as rows, open_features(o.test) as test:
         check_alike(rows.path, test.path)
         job = _Job(method, wanted, o, out, rows, test)
@@ -101,13 +93,16 @@ class _Job:
 
     def recipe(self) -> dict[str, Any]:
         """What the result depends on."""
+        more = self.options.to(BaselineOptions).stored("preset")
         inputs = {
             **self.rows.meaning,
             "partition": self.partition.digest(),
             "test": self.test.header["digest"],  # of the same space and classes
             **METHODS.version(self.method),
         }
-        return recipe("baseline", {"method": self.method, **self.settings.as_dict()}, inputs)
+        return recipe(
+            "baseline", {"method": self.method, **self.settings.as_dict(), **more}, inputs
+        )
 
     def run(self) -> None:
         """All rounds, from a checkpoint where there is one; then the files."""

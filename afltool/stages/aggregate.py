@@ -17,8 +17,8 @@ from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
 from ..files.listing import expand
 from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..memory import NO_CACHE, Cache
-from ..options.shared import advised, on_cores
-from ..options.statistics import AggregateOptions
+from ..options.common import advised, on_cores
+from ..options.statistics import Aggregate
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Client, ClientId, Statistics, total_of
@@ -26,14 +26,7 @@ from ..values.statistics import Client, ClientId, Statistics, total_of
 
 @on_cores
 @advised()
-def aggregate(
-    files: Sequence[Path],
-    out: Path,
-    options: AggregateOptions = AggregateOptions(),
-    *,
-    overwrite: bool = False,
-    cache: Cache = NO_CACHE,
-) -> Path:
+def aggregate(o: Aggregate, *, cache: Cache = NO_CACHE) -> Path:
     """Add up statistics, and subtract those of clients that leave, ``subtract``.
 
     Items are files, folders, globs or '-' (paths on stdin). Totals may be added, too; a sum lists
@@ -43,7 +36,7 @@ def aggregate(
     feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
     'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
-    o = options
+    files, out, overwrite = o.files, o.out, o.overwrite
     plus, minus = (
         [_Item.of(path) for path in expand(one, sys.stdin)] for one in (files, o.subtract)
     )
@@ -56,7 +49,7 @@ def aggregate(
     jobs = [(kept, minus, out)]
     if o.held_out is not None:
         jobs.append((held, [], o.held_out))
-    made_by = [_recipe(ours, theirs, o.law) for ours, theirs, _ in jobs]
+    made_by = [_recipe(ours, theirs, o.stored()) for ours, theirs, _ in jobs]
     done = [up_to_date(job[2], how, overwrite) for job, how in zip(jobs, made_by, strict=True)]
     for (ours, theirs, path), how, is_done in zip(jobs, made_by, done, strict=True):
         if not is_done:
@@ -68,6 +61,9 @@ def aggregate(
                 total = pairwise_total((part for _, part in _parts(ours)), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)
     return out
+
+
+PLAIN = {"law": "sum"}  # the options of a sum, which a client file may be just as well
 
 
 @dataclass(frozen=True)
@@ -183,16 +179,18 @@ def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
             progress.stop_point()
 
 
-def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], law: str) -> dict[str, Any]:
+def _recipe(
+    plus: Sequence[_Item], minus: Sequence[_Item], options: dict[str, Any]
+) -> dict[str, Any]:
     """The recipe of a sum; its inputs are digests, so their order does not matter."""
-    if law == "sum" and not minus and (pooled := _pooled([i.made_by for i in plus])):
+    if options == PLAIN and not minus and (pooled := _pooled([i.made_by for i in plus])):
         return pooled
     inputs = {
         "add": sorted(i.identity for i in plus),
         "subtract": sorted(i.identity for i in minus),
     }
     digests = {key: Digest().json(key, value).hex() for key, value in inputs.items()}
-    return recipe("aggregate", {"law": law}, digests)
+    return recipe("aggregate", options, digests)
 
 
 def _pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -6,16 +6,14 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files.hdf5 import up_to_date
-from ..options.features import FreezeOptions, default_store
-from ..options.shared import FROZEN
+from ..options.common import FROZEN
+from ..options.features import Backbone, default_store
 from ..progress import log
 from ..sources.extraction.frozen import freeze, recipe_of
 from ..sources.extraction.remembered import known
 
 
-def backbone(
-    name: str, out: Path, options: FreezeOptions = FreezeOptions(), *, overwrite: bool = False
-) -> Path:
+def backbone(o: Backbone) -> Path:
     """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their licence.
 
     A federation hands this file out: whoever gives it to `extract` or `predict` as ``backbone``
@@ -25,7 +23,7 @@ def backbone(
 
     Raises `EngineError`: the network cannot be a graph.
     """
-    o = options
+    name, out, overwrite = o.name, o.out, o.overwrite
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
     known_one = known(name, o, default_store())

@@ -9,25 +9,19 @@ from ..files.counts import HeadCounts, read_counts
 from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import load_solved_head, save_head
 from ..heads.calibrated.head import CalibratedHead
-from ..options.evaluation import CalibrateOptions
+from ..options.evaluation import Calibrate
 from ..progress import log
 from ..values.statistics import Context
 
 
-def calibrate(
-    head: Path,
-    counts: Path,
-    out: Path,
-    options: CalibrateOptions = CalibrateOptions(),
-    *,
-    overwrite: bool = False,
-) -> Path:
+def calibrate(o: Calibrate) -> Path:
     """Write a head whose scores are log-probabilities, by a total of ``counts`` of its rows.
 
     ``counts``: what `counts` wrote at sites, added up; best of rows that the head was not solved
     from. The map that ``method`` names is fitted to bins of scores, whose middles stand for the
     scores. The counts stay in the head, for `predict` with ``coverage``.
     """
+    head, counts, out, overwrite = o.head, o.counts, o.out, o.overwrite
     solved, header = load_solved_head(head)
     if isinstance(solved, CalibratedHead):
         raise UsageError(f"{head} is calibrated already: give the head that it was made of")
@@ -39,9 +33,9 @@ def calibrate(
         raise InvalidDataError(f"{counts} counts 0 rows: there is nothing to calibrate by")
     _check_ends(counts, of_head)
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
-    made_by = recipe("calibrate", {"method": options.method}, inputs)
+    made_by = recipe("calibrate", o.stored(), inputs)
     if not up_to_date(out, made_by, overwrite):
-        method = options.method
+        method = o.method
         made = CalibratedHead.of(solved, read.classes, of_head.scores, of_head.edges, method)
         report = {**header["report"], "calibrated_by": method, "calibrated_on": read.rows}
         space = Context(header["space"], tuple(header["classes"]))

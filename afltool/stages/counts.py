@@ -15,24 +15,15 @@ from ..files.features import open_features
 from ..files.heads import HeadFile, check_bound, load_solved_head
 from ..heads.evaluation import Evaluation
 from ..memory import NO_CACHE, Cache
-from ..options import given
-from ..options.evaluation import CountOptions
-from ..options.shared import advised
+from ..options.common import advised
+from ..options.evaluation import CountOptions, Counts
 from ..options.statistics import LocalStatsOptions
 from ..values.names import file_stem
-from .stage import STAGES
+from ._gathered import gather
 
 
 @advised()
-def counts(
-    head: Path,
-    features: Path,
-    out: Path,
-    options: CountOptions = CountOptions(),
-    *,
-    overwrite: bool = False,
-    cache: Cache = NO_CACHE,
-) -> Path:
+def counts(o: Counts, *, cache: Cache = NO_CACHE) -> Path:
     """Count the rows that a solved head predicts right and wrong: a file for each client.
 
     ``head`` is a solved head, with others ``beside`` it.
@@ -40,15 +31,13 @@ def counts(
     Everything else is as in `local_stats`; without ``client`` and ``partition`` the client has the
     name of the file. The counts are `files.counts.Counts` to those who read them.
     """
-    o = options
+    head, features, out, overwrite = o.head, o.features, o.out, o.overwrite
     if o.partition is None and o.client is None:
         o = replace(o, client=file_stem(features.stem))
     groups = o.groups or (_groups_of(o.by, features) if o.by else ())
     loaded = _of_heads([head, *o.beside], o, groups)
-    gathering = LocalStatsOptions(**given(LocalStatsOptions, vars(o)))
-    work = STAGES["local-stats"].module.local_stats
-    made: Path = work(features, loaded, out, gathering, overwrite=overwrite, cache=cache)
-    return made
+    gathering = o.to(LocalStatsOptions)
+    return gather(gathering, features, loaded, out, overwrite=overwrite, cache=cache)
 
 
 def _of_heads(paths: Sequence[Path], o: CountOptions, groups: Sequence[str]) -> HeadFile:

@@ -25,8 +25,8 @@ from ..math.gram import Rows
 from ..math.metrics.counting import TOPS, Metrics, confusion_entry, score_metrics
 from ..math.metrics.figures import FIGURES, Scored, by_part, curves, cut, summary
 from ..memory import NO_CACHE, Cache
-from ..options.evaluation import EvaluateOptions
-from ..options.shared import on_cores
+from ..options.common import on_cores
+from ..options.evaluation import Evaluate, EvaluateOptions
 from ..progress import event, log
 from ..values.arrays import I64
 from ._rounds import accuracies, after_each_round, rounds_of, with_training
@@ -42,14 +42,7 @@ WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that 
 
 @on_cores
 @together()  # the training rows may be refused after the table of errors is made
-def evaluate(
-    head: Path,
-    features: Path,
-    options: EvaluateOptions = EvaluateOptions(),
-    *,
-    overwrite: bool = False,
-    cache: Cache = NO_CACHE,
-) -> dict[str, Any]:
+def evaluate(o: Evaluate, *, cache: Cache = NO_CACHE) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
     ``top5`` is left out where there are five classes or fewer. From 1,000 classes on ``confusion``
@@ -70,14 +63,14 @@ def evaluate(
     classes the second one if it is not given. An entry of ``metrics`` names it as ``positive``, or
     has ``average`` 'macro' where it is a mean over classes.
     """
-    o = options
+    head, features, overwrite = o.head, o.features, o.overwrite
     if o.train is not None:
         alone = replace(o, train=None)
-        report = evaluate(head, features, alone, overwrite=overwrite, cache=cache)
-        alike = EvaluateOptions(**{name: getattr(o, name) for name in OF_TRAINING})
-        return with_training(report, evaluate(head, o.train, alike, cache=cache))
+        alike = {name: getattr(o, name) for name in OF_TRAINING}
+        of_training = evaluate(Evaluate(head, o.train, **alike), cache=cache)
+        return with_training(evaluate(alone, cache=cache), of_training)
     if o.each_round and o.earlier:
-        return _of_several(head, features, o, overwrite, cache)
+        return _of_several(o, cache)
     names = _figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
@@ -126,7 +119,7 @@ def recipe_of(
             meaning(one) if kind == "features" else [one["digest"], one["classes"]]
             for one in headers
         ]
-    values = {name: str(one) for name, one in options.chosen().items() if name not in inputs}
+    values = {name: str(one) for name, one in options.changed().items() if name not in inputs}
     return recipe("evaluate", values, parts)
 
 
@@ -140,20 +133,18 @@ def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[n
         return done.scored()[0].right, rows.row_ids.copy()
 
 
-def _of_several(
-    head: Path, features: Path, o: EvaluateOptions, overwrite: bool, cache: Cache
-) -> dict[str, Any]:
+def _of_several(o: Evaluate, cache: Cache) -> dict[str, Any]:
     """The evaluation of a head, with the rounds that only ``earlier`` files hold."""
     last = replace(o, earlier=())
 
     def one(path: Path) -> dict[str, Any]:
-        if path == head:
-            return evaluate(path, features, last, overwrite=overwrite, cache=cache)
-        return evaluate(path, features, EvaluateOptions(each_round=True), cache=cache)
+        if path == o.head:
+            return evaluate(last, cache=cache)
+        return evaluate(Evaluate(path, o.features, each_round=True), cache=cache)
 
-    with open_features(features, cache=cache) as rows:
+    with open_features(o.features, cache=cache) as rows:
         rounds_in = partial(_rounds_in, rows, cache)
-        return after_each_round([*o.earlier, head], one, rounds_in, cache)
+        return after_each_round([*o.earlier, o.head], one, rounds_in, cache)
 
 
 def _figures(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import inputs
-from ..doors import need_torch
 from ..errors import MismatchError
 from ..exporting import Format, format_of
 from ..exporting.card import card
@@ -17,8 +16,9 @@ from ..files.heads import load_solved_head
 from ..files.outputs import check_output
 from ..files.own_files import OF_HEAD, check_evaluation
 from ..heads.base import Head
-from ..options.evaluation import ExportOptions
-from ..options.shared import advised
+from ..options.common import advised
+from ..options.evaluation import Export, ExportOptions
+from ..plugins import need_torch
 from ..progress import log
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 
 @advised()
-def export(
-    head: Path, out: Path, options: ExportOptions = ExportOptions(), *, overwrite: bool = False
-) -> Path:
+def export(o: Export) -> Path:
     """Write a solved head as .onnx or .pt2, by the name of the file.
 
     The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
@@ -38,7 +36,7 @@ def export(
     the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
     it, with the figures of ``metrics``.
     """
-    o = options
+    head, out, overwrite = o.head, o.out, o.overwrite
     if o.with_backbone:
         need_torch("export --with-backbone")
     packer = format_of(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.hdf5 import strict, up_to_date
 from ..files.schema import made_with, provenance
-from ..options.features import ExtractOptions
-from ..options.shared import advised, on_cores
+from ..options.common import advised, on_cores
+from ..options.features import Extract, ExtractOptions
 from ..progress import log
 from ..sources.extraction.engines import load_network
 from ..sources.extraction.network import Batch, Network
@@ -36,7 +36,7 @@ COMMIT_SECONDS = 5.0
 
 
 @on_cores
-def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool = False) -> Path:
+def extract(o: Extract) -> Path:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
     ``classes`` may be the names themselves. ``node`` chooses other places in the network (see
@@ -46,12 +46,13 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read
     and counts them; otherwise the first one ends the run.
     """
-    request = Asked.of(options)
+    out, overwrite = o.out, o.overwrite
+    request = Asked.of(o)
     path, made_by = in_store(request) if out is None else (out, request.recipe())
     if up_to_date(path, made_by, overwrite):
         return path
-    if out is not None and options.store is not None:
-        link_or_copy(extract(options), path, "features")
+    if out is not None and o.store is not None:
+        link_or_copy(extract(replace(o, out=None)), path, "features")
     else:
         _extract(request, path, made_by)
     return path

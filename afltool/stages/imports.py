@@ -16,8 +16,8 @@ from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import load_solved_head
 from ..files.schema import provenance
 from ..heads.scaling import ScalingHead
-from ..options.features import ImportOptions
-from ..options.shared import advised, on_cores
+from ..options.common import advised, on_cores
+from ..options.features import Import, ImportOptions
 from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
@@ -33,13 +33,7 @@ SHOWN = 40  # features of which the resolution is said one by one
 
 @on_cores
 @advised()
-def import_embeddings(
-    embeddings: Path,
-    out: Path,
-    options: ImportOptions = ImportOptions(),
-    *,
-    overwrite: bool = False,
-) -> Path:
+def import_embeddings(o: Import) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 
     .npz and .safetensors files have the arrays x and y. .parquet files have a column y, and a
@@ -60,7 +54,8 @@ def import_embeddings(
     feature constant that varies, unless ``allow_constant`` or ``unlabelled``: of few rows to
     predict a feature may vary by less than a head sees.
     """
-    path, o = embeddings, options
+    embeddings, out, overwrite = o.embeddings, o.out, o.overwrite
+    path = embeddings
     x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
@@ -141,6 +136,12 @@ def _listed(values: list[Any]) -> str:
     return ", ".join(map(str, values[:SHOWN])) + ", … (afltool info)" * (len(values) > SHOWN)
 
 
+#: Options that the recipe has as what follows from them.
+RESOLVED = (
+    "x", "y", "row_ids", "backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled"
+)  # fmt: skip
+
+
 def _recipe(path: Path, o: ImportOptions, facts: dict[str, Any]) -> dict[str, Any]:
     """The recipe of the file; what is not given is not in it."""
     named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
@@ -149,7 +150,7 @@ def _recipe(path: Path, o: ImportOptions, facts: dict[str, Any]) -> dict[str, An
     if o.labels is not None:
         digests["labels"] = file_sha256(o.labels)
     digests |= READERS.version(path.suffix)
-    return recipe("import", {**facts, **named}, digests)
+    return recipe("import", {**facts, **named, **o.stored(*RESOLVED)}, digests)
 
 
 def _parts(x: Embeddings) -> Iterator[tuple[int, NDArray[Any]]]:

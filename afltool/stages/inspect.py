@@ -19,7 +19,7 @@ from ..files.packing import checked_dataset
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
-from ..options.shared import ThreadOptions, on_cores
+from ..options.common import Threads, on_cores
 from ..partitions import summary
 from ..values.names import COUNTS, Phase
 from ..values.statistics import Context, Statistics
@@ -63,7 +63,7 @@ def check(path: str | Path) -> dict[str, Any]:
 
 @on_cores
 def check_all(
-    paths: Sequence[Path], keep_going: bool = False, _: ThreadOptions = ThreadOptions()
+    paths: Sequence[Path], keep_going: bool = False, _: Threads | None = None
 ) -> list[dict[str, Any]]:
     """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
     results: list[dict[str, Any]] = []

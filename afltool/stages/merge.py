@@ -16,12 +16,13 @@ from ..files.features import open_features
 from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, strict, up_to_date
 from ..files.listing import expand
 from ..files.schema import made_with
+from ..options.features import Merge
 from ..options.grammars import parse_part
 from ..progress import log
 from ..values.text import difference
 
 
-def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path:
+def merge(o: Merge) -> Path:
     """Put the shards 0/N … N−1/N of one extraction together.
 
     Shards that different engines, versions or devices made differ in their last bits, as features
@@ -31,6 +32,7 @@ def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path
         UsageError: a file that is not a shard.
         MismatchError: a shard that is missing, given twice, or of another extraction.
     """
+    shards, out, overwrite = o.shards, o.out, o.overwrite
     headers = _in_order(expand(shards, sys.stdin))
     first = next(iter(headers.values()))
     made_by = _whole(first["recipe"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +17,28 @@ from ..files.hdf5 import recipe, up_to_date
 from ..files.partitions import load_partition, save_partition
 from ..files.tables import write_columns
 from ..options.partition import SCHEMES, PartitionOptions
+from ..options.partition import Partition as Asked
 from ..partitions import Partition, rows_digest, summary
 from ..partitions.dealing import assign, canonical_order
 from ..values.arrays import file_sha256
 
 
-def partition(
-    features: Path, out: Path, options: PartitionOptions, *, overwrite: bool = False
-) -> Path:
+def partition(o: Asked) -> Path:
     """Deal the rows of a feature file to clients; see `partitions.dealing.assign` for the schemes.
 
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
-    `afltool.files.columns.values_by_row` for tables with neither.
+    `afltool.files.columns.values_by_row` for tables with neither. With ``export`` there are two
+    files, or after an error none.
     """
-    dealt, made_by = _dealt(features, out, overwrite, options)
-    return out if dealt is None else save_partition(out, dealt, made_by)
-
-
-def partition_and_export(
-    features: Path,
-    out: Path,
-    options: PartitionOptions,
-    *,
-    table: Path,
-    overwrite: bool = False,
-) -> Path:
-    """`partition` and `export`: both files, or after an error none."""
-    dealt, made_by = _dealt(features, out, overwrite, options)
+    dealt, made_by = _dealt(o.features, o.out, o.overwrite, o)
     with together():
-        _write_table(out, dealt or load_partition(out), table, overwrite)
+        if o.export is not None:
+            _write_table(o.out, dealt or load_partition(o.out), o.export, o.overwrite)
         if dealt is not None:
-            save_partition(out, dealt, made_by)
-    return out
+            save_partition(o.out, dealt, made_by)
+    return o.out
 
 
 def _dealt(
@@ -62,7 +49,7 @@ def _dealt(
         ids, labels, classes = rows.row_ids, rows.labels, rows.classes
     order = canonical_order(ids)
     ids, labels = ids[order], labels[order]
-    settings = {f.name: getattr(o, f.name) for f in fields(o) if f.name not in ("table", "column")}
+    settings = o.to(PartitionOptions).stored("column")
     attribute = None if o.table is None else values_by_row(o.table, o.column or "client", ids)
     shown = {k: v for k, v in settings.items() if v not in (None, False, 0.0) or k == "seed"}
     if o.table is not None:

@@ -27,8 +27,19 @@ from ..files.schema import SUMMARY, mismatch
 from ..math.calibration import accuracy_by_coverage
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
-from ..options.evaluation import RocOptions, SizeOptions, TotalOptions
+from ..options.evaluation import (
+    AS_NEEDED,
+    ConfusionPicture,
+    CoveragePicture,
+    PartitionPicture,
+    ReliabilityPicture,
+    RidgePathPicture,
+    RocPicture,
+    RoundsPicture,
+    SizeOptions,
+)
 from ..partitions import Partition, summary
+from ..plugins import asked
 from ..show import classes, curves
 from ..show.lines import Name
 from ..show.picture import check_picture
@@ -38,26 +49,19 @@ from ._counted import evaluation
 MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 10 million cells
 
 
-def partition_picture(
-    path: Sequence[Path],
-    out: Path,
-    options: SizeOptions = SizeOptions(),
-    *,
-    overwrite: bool = False,
-) -> Path:
+def partition_picture(o: PartitionPicture) -> Path:
     """Clients × classes, sizes, cumulative share of a partition; those of several side by side.
 
     One file without ``width_mm`` is drawn 305 mm wide, with more about it.
     """
-    check_picture(out, options)
+    path, out, overwrite = o.files, o.out, o.overwrite
+    check_picture(out, o)
     partitions = [load_partition(one) for one in path]
     panels = [_panel(one, _told(partitions)) for one in partitions]
-    if len(panels) == 1 and options.width_mm is None:
+    if len(panels) == 1 and o.width_mm is None:
         (one,) = panels
-        return classes.plot_partition(
-            one.counts, one.class_names, out, one.title, overwrite, options.dpi
-        )
-    return classes.plot_partitions(panels, out, overwrite, options)
+        return classes.plot_partition(one.counts, one.class_names, out, one.title, overwrite, o.dpi)
+    return classes.plot_partitions(panels, out, overwrite, o)
 
 
 def _told(partitions: Sequence[Partition]) -> set[str]:
@@ -78,12 +82,11 @@ def _panel(p: Partition, names: Collection[str]) -> classes.Panel:
     return classes.Panel(counts, list(p.classes), title)
 
 
-def confusion_picture(
-    path: Path, out: Path, options: TotalOptions = TotalOptions(), *, overwrite: bool = False
-) -> Path:
+def confusion_picture(o: ConfusionPicture) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
-    check_picture(out, options)
-    metrics = _metrics(path, options.number)
+    path, out, overwrite = o.file, o.out, o.overwrite
+    check_picture(out, o)
+    metrics = _metrics(path, o.number)
     if "confusion" not in metrics:
         raise UsageError(
             f"{path} counts {len(metrics['per_class'])} classes, and no confusion matrix of so "
@@ -97,7 +100,7 @@ def confusion_picture(
     title = f"{metrics['head']['name']} head" + f", {each} classes in a line" * (each > 1)
     hits = rows[true == predicted].sum() / max(rows.sum(), 1)
     note = f"top-1 {hits:.2%} of {rows.sum():,} rows"
-    return classes.plot_confusion(confusion, names[::each], out, title, overwrite, options, note)
+    return classes.plot_confusion(confusion, names[::each], out, title, overwrite, o, note)
 
 
 def _cells(path: Path, confusion: Any, classes: int) -> tuple[I64, I64, I64]:
@@ -112,58 +115,55 @@ def _cells(path: Path, confusion: Any, classes: int) -> tuple[I64, I64, I64]:
     return true, predicted, matrix[true, predicted]
 
 
-def reliability_picture(
-    path: Path, out: Path, options: TotalOptions = TotalOptions(), *, overwrite: bool = False
-) -> Path:
+def reliability_picture(o: ReliabilityPicture) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
-    check_picture(out, options)
-    metrics = _metrics(path, options.number)
+    path, out, overwrite = o.file, o.out, o.overwrite
+    check_picture(out, o)
+    metrics = _metrics(path, o.number)
     bins = _entry(metrics, path, "reliability", "ece", BINS)
     check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = metrics["metrics"]["ece"]["value"]
     text = "undetermined" if ece is None else f"{ece:.4f}"
     note = f"expected calibration error {text}"
-    return curves.plot_reliability(bins, out, _who(metrics), note, overwrite, options)
+    return curves.plot_reliability(bins, out, _who(metrics), note, overwrite, o)
 
 
-def roc_picture(
-    path: Path, out: Path, options: RocOptions = RocOptions(), *, overwrite: bool = False
-) -> Path:
+def roc_picture(o: RocPicture) -> Path:
     """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
 
     Each class in ``positive`` against the rest; by default the positive class of the file, of two
     classes without one the second, else every class.
     """
-    check_picture(out, options)
-    metrics = _metrics(path, options.number, options.positive)
+    path, out, overwrite = o.file, o.out, o.overwrite
+    check_picture(out, o)
+    metrics = _metrics(path, o.number, o.positive)
     every = _entry(metrics, path, "roc", "auc", dict)
     for one in every.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
         check_lengths(path, "roc", [one[name] for name in CURVE])
     theirs = metrics["metrics"]["auc"].get("positive")
     last = list(every)[1:] if len(every) == 2 else list(every)
-    names = options.positive or ([theirs] if isinstance(theirs, str) and theirs in every else last)
+    names = o.positive or ([theirs] if isinstance(theirs, str) and theirs in every else last)
     unknown = [name for name in names if name not in every]
     if unknown:
         raise UsageError(
             f"--positive is a class of {path}: {', '.join(list(every)[:20])}; found {unknown[0]!r}"
         )
     chosen, note = {name: every[name] for name in names}, _against(names, list(every))
-    return curves.plot_roc(chosen, out, _who(metrics), note, overwrite, options)
+    return curves.plot_roc(chosen, out, _who(metrics), note, overwrite, o)
 
 
-def coverage_picture(
-    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
-) -> Path:
+def coverage_picture(o: CoveragePicture) -> Path:
     """Accuracy against coverage of each head in a total of counts."""
-    check_picture(out, options)
+    path, out, overwrite = o.file, o.out, o.overwrite
+    check_picture(out, o)
     counts = read_counts(path)
     if not counts.rows:
         raise UsageError(f"{path} counts no rows: there is nothing to draw")
     lines = {
         f"{one.name} {one.digest[:8]}": accuracy_by_coverage(one.confidence) for one in counts.heads
     }
-    return curves.plot_coverage(lines, out, f"{counts.rows:,} rows", overwrite, options)
+    return curves.plot_coverage(lines, out, f"{counts.rows:,} rows", overwrite, o)
 
 
 def _who(facts: dict[str, Any]) -> str:
@@ -221,11 +221,10 @@ def _json(path: Path, hint: str) -> dict[str, Any]:
     return value
 
 
-def ridge_path_picture(
-    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
-) -> Path:
+def ridge_path_picture(o: RidgePathPicture) -> Path:
     """Error estimates along the path that a head's ridge was chosen from."""
-    check_picture(out, options)
+    path, out, overwrite = o.file, o.out, o.overwrite
+    check_picture(out, o)
     report = load_head(path).report
     points = report.get("ridge_path")
     if not points:
@@ -241,17 +240,18 @@ def ridge_path_picture(
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
     chosen = {_CURVES[by]: report["ridge"]}
-    return curves.plot_ridge_path(lambdas, series, chosen, out, overwrite, options)
+    return curves.plot_ridge_path(lambdas, series, chosen, out, overwrite, o)
 
 
-def rounds_picture(
-    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
-) -> Path:
-    """Error, accuracies, seconds and bytes of every round.
+def rounds_picture(o: RoundsPicture) -> Path:
+    """Error, accuracies, seconds and bytes of every round; of several runs `compared_picture`.
 
-    ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
+    ``files``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
     """
-    check_picture(out, options)
+    if len(o.files) > 1:
+        return compared_picture(runs_by_name(o.files), o.out, o, overwrite=o.overwrite)
+    path, out, overwrite = o.files[0], o.out, o.overwrite
+    check_picture(out, o)
     if _is_json(path):
         facts = _with_rounds(path)
         rounds, title = facts["rounds"], f"top-1 {facts['top1']:.2%} of {facts['n']:,} rows"
@@ -260,13 +260,25 @@ def rounds_picture(
         rounds, title = head.rounds, f"{head.head.name} head"
     if not rounds:
         raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
-    return curves.plot_rounds(rounds, out, title, overwrite, options)
+    return curves.plot_rounds(rounds, out, title, overwrite, o)
+
+
+def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
+    """Runs by the names of their files or folders; those of another part as it names them."""
+    theirs, left = asked("runs_by_name", paths) or ({}, paths)
+    named: dict[Name, list[Path]] = {}
+    for path in left:
+        name = path.resolve().stem if path.is_file() else path.resolve().name
+        named[str(path) if (name,) in named else name,] = [path]
+    for line, alike in theirs.items():
+        named.setdefault(line, []).extend(alike)
+    return named
 
 
 def compared_picture(
     runs: Mapping[Name, Sequence[Path]],
     out: Path,
-    options: SizeOptions = SizeOptions(),
+    options: SizeOptions = AS_NEEDED,
     *,
     overwrite: bool = False,
 ) -> Path:

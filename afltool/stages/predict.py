@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import cores, progress
-from ..errors import InputError
+from ..errors import InputError, UsageError
 from ..files.columns import SUFFIXES
 from ..files.heads import load_solved_head
-from ..files.outputs import STDOUT
 from ..files.row_tables import RowWriter, check_rows, writing_rows
-from ..options import refuse_unused
-from ..options.evaluation import PredictOptions
-from ..options.shared import advised, on_cores
+from ..options.base import flag
+from ..options.common import advised, on_cores
+from ..options.evaluation import Predict, PredictOptions
 from ..progress import log
 from ..sources.extraction.scoring import (
     ItemBlock,
@@ -35,15 +34,7 @@ COMMIT_SECONDS = 5.0
 
 @on_cores
 @advised()
-def predict(
-    head: Path,
-    named: Sequence[Path],
-    out: Path = STDOUT,
-    options: PredictOptions = PredictOptions(),
-    *,
-    overwrite: bool = False,
-    as_json: bool = False,
-) -> dict[str, Any]:
+def predict(o: Predict) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
     ``named``: folders, image files, tables with a column of paths, feature files (see
@@ -63,7 +54,7 @@ def predict(
         MismatchError: another space or class list than the head's, with the field that differs.
         InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
     """
-    o = options
+    head, named, out, overwrite, as_json = o.head, o.inputs, o.out, o.overwrite, o.as_json
     check_rows(out)
     solved, header = load_solved_head(head)
     parts = _named(named, o)
@@ -91,7 +82,14 @@ def _named(named: Sequence[Path], o: PredictOptions) -> list[Named]:
     names = [str(one) for one in named]
     images = any(isinstance(part, NamedImages) for part in parts)
     tables = "-" in names or any(one.lower().endswith(SUFFIXES) for one in names)
-    refuse_unused(o, {"images": images, "tables": tables})
+    for there, used, what in (
+        (images, o.OF_IMAGES, "images as inputs"),
+        (tables, o.OF_TABLES, "a table of images as input"),
+    ):
+        if not there and (given := sorted(o.changed().keys() & used)):
+            raise UsageError(
+                f"{flag(given[0])} is used only with {what}, and there is none here: leave it out"
+            )
     if o.on_error == "stop":
         _check_absent(parts)
     return parts
@@ -100,7 +98,7 @@ def _named(named: Sequence[Path], o: PredictOptions) -> list[Named]:
 def _key(header: dict[str, Any], scorer: Scorer, sources: Sequence[ItemSource], out: Path) -> str:
     """What a table that was begun must be of to be gone on with."""
     work = [header["digest"], header["classes"], scorer.columns]
-    values = scorer.options.chosen()
+    values = scorer.options.changed()
     chosen = {k: values[k] for k in ("coverage", "per_class", "min_confidence") if k in values}
     work += [chosen] if chosen else []
     work += [[source.fingerprint for source in sources]]

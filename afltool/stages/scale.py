@@ -17,8 +17,8 @@ from ..files.statistics import save_statistics
 from ..heads.base import Block, binding, statistics_of
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.rounding import Rounding
-from ..options.features import ScaleOptions
-from ..options.shared import advised, on_cores
+from ..options.common import advised, on_cores
+from ..options.features import Scale
 from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..values.arrays import file_sha256
 from ..values.names import check_name, file_of_name
@@ -30,17 +30,12 @@ ROWS = ("rows",)  # labels are not looked at: all rows are of one class
 
 @on_cores
 @advised()
-def scale(
-    rows: Path,
-    out: Path,
-    options: ScaleOptions = ScaleOptions(),
-    *,
-    overwrite: bool = False,
-) -> Path:
+def scale(o: Scale) -> Path:
     """Write the sums of one site's features into the folder ``out``; returns the file.
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
-    o, x = options, open_embeddings(rows, Keys(options.x, options.y, options.row_ids))
+    rows, out, overwrite = o.rows, o.out, o.overwrite
+    x = open_embeddings(rows, Keys(o.x, o.y, o.row_ids))
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
@@ -50,6 +45,7 @@ def scale(
     chosen = ScalingOptions(unit_bits=o.unit_bits)
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
     options_of_it = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
+    options_of_it |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
     made_by = recipe("scale", options_of_it, {"features": source, "space": space})
     path = out / file_of_name(name)
     if not up_to_date(path, made_by, overwrite):

@@ -12,14 +12,14 @@ from .. import cores
 from ..errors import InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import read_header, recipe, up_to_date
-from ..files.heads import check_bound, load_head, save_head
+from ..files.heads import check_bound, load_head, save_head, tell_idle
 from ..files.statistics import load_statistics
 from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks, solved
-from ..heads.checks import check_total, with_options
+from ..heads.checks import check_total, chosen_by, with_options
 from ..memory import NO_CACHE, Cache
-from ..options.shared import advised
-from ..options.statistics import SolveOptions
+from ..options.common import advised
+from ..options.statistics import Solve, SolveOptions
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Statistics, same_source, sources_of
@@ -29,16 +29,7 @@ FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it
 
 
 @advised()
-def solve(
-    total: Path,
-    out: Path,
-    options: SolveOptions = SolveOptions(),
-    *,
-    head_options: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    cache: Cache = NO_CACHE,
-    task: Task | None = None,
-) -> Path:
+def solve(o: Solve, *, cache: Cache = NO_CACHE, task: Task | None = None) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 
     ``head_options``: options of the head that may still change, such as a ridge. ``validate``: the
@@ -47,8 +38,9 @@ def solve(
     statistics were gathered for; needed after the first phase, when a head holds more than its
     options. ``task``: what `task_of` found of all this just now.
     """
-    with cores.using(options.threads):
-        task = task or Task.of(total, options, head_options or {}, cache)
+    total, out, head_options, overwrite = o.total, o.out, o.head_options, o.overwrite
+    with cores.using(o.threads):
+        task = task or Task.of(total, o, head_options or {}, cache)
         _say_one_class(task.total, total)
         if up_to_date(out, task.made_by, overwrite):
             return out
@@ -87,6 +79,7 @@ class Task:
         with damage_as_error(path):
             given, before = _head_of(total, path, o.head, cache)
             start = with_options(given, **changed)
+            tell_idle(start.options, changed)
             start = start.bind(total.context.space["dim"], len(total.context.classes))
         _check_arrays(start, total, path)
         if held is not None and o.validate is not None:
@@ -100,7 +93,10 @@ class Task:
         }
         if start.not_in_digest:  # it remembers who may take part in later rounds
             inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
-        made_by = recipe("solve", {**start.options.as_dict(), **FIXED}, inputs)
+        rule = chosen_by(start.options, held is not None)
+        made_by = recipe(
+            "solve", {**start.options.as_dict(), **FIXED, **rule, **o.stored()}, inputs
+        )
         return cls(total, held, start, before, made_by)
 
 

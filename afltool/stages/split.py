@@ -15,7 +15,7 @@ from ..files.columns import column_by_row
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.features import Features, open_features
 from ..files.hdf5 import recipe, up_to_date
-from ..options.features import SplitOptions
+from ..options.features import Split, SplitOptions
 from ..partitions import groups_for_testing, rows_for_testing
 from ..progress import log
 from ..values.arrays import Digest
@@ -24,13 +24,7 @@ PARTS = ("train", "test")
 Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name
 
 
-def split(
-    features: Path,
-    out: Path | None = None,
-    options: SplitOptions = SplitOptions(),
-    *,
-    overwrite: bool = False,
-) -> tuple[Path, Path]:
+def split(o: Split) -> tuple[Path, Path]:
     """Write the rows of a feature file into NAME-train.h5 and NAME-test.h5; returns both.
 
     The files go into the folder ``out``, by default beside NAME.h5. Each row goes into exactly one
@@ -41,7 +35,8 @@ def split(
     Raises:
         InvalidDataError: a part would have no rows.
     """
-    path, o = features, options
+    features, out, overwrite = o.features, o.out, o.overwrite
+    path = features
     folder = path.parent if out is None else out
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     with open_features(path) as rows:
@@ -91,7 +86,7 @@ def _recipe(rows: Features, o: SplitOptions, groups: list[str] | None, part: str
     inputs = dict(rows.meaning)
     if groups is not None:
         inputs["groups"] = Digest().json("groups", groups).hex()
-    return recipe("split", {"part": part, "test": o.test, "seed": o.seed}, inputs)
+    return recipe("split", {"part": part, **o.to(SplitOptions).stored("group")}, inputs)
 
 
 def _check(path: Path, mine: Mine, groups: tuple[int, int] | None) -> None:

@@ -1,30 +1,33 @@
 """What a stage is: a value that says what it reads, what it writes and what it takes.
 
 The command of a stage, a step of a plan, a job script and `status` are made of this value alone. It
-is light: the module that does the work is loaded when the work is done. `STAGES` has them in order;
-`from_outside` those of other packages.
+is light: the module that does the work is loaded when the work is done. `STAGES` has them in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict, Unpack
 
-from ..doors import STAGES as DOOR
-from ..doors import opened
 from ..memory import Cache
-from ..options import Options
-from ..options.evaluation import EvaluateOptions
-from ..options.features import ExtractOptions
-from ..options.partition import PartitionOptions
-from ..options.shared import SpaceOptions
-from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
-from ..progress import log
+from ..options.base import Options, fields_of
+from ..options.common import SpaceOptions
+from ..options.evaluation import Evaluate, EvaluateOptions
+from ..options.features import Extract, ExtractOptions, Merge
+from ..options.partition import Partition, PartitionOptions
+from ..options.statistics import (
+    Aggregate,
+    AggregateOptions,
+    LocalStats,
+    LocalStatsOptions,
+    NewHead,
+    Solve,
+    SolveOptions,
+)
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
 Result = Path | dict[str, Any]  # what a stage returns: the path of its result, or figures
@@ -61,6 +64,7 @@ class Stage:
     Attributes:
         name: the command.
         options: the class of its options.
+        call: the class of its options with its files, which its function takes.
         reads: its inputs, each with the kind of file that it is. A role that is an option, too, is
             given as this option; the others come first, in this order.
         writes: the kind of its result; empty for a result that is no file of afltool.
@@ -73,11 +77,11 @@ class Stage:
             inputs, options, head_options, cache)`` of the module, if it is there, is what makes it;
             instead ``task_of`` of these arguments gives a task with this recipe, ``made_by``, which
             the function gets as ``task``.
-        about: what it does, in one sentence.
     """
 
     name: str
     options: type[Options]
+    call: type[Options]
     reads: Mapping[str, str]
     writes: str
     cached: bool = False
@@ -85,7 +89,6 @@ class Stage:
     parts: Parts | None = None
     stored: bool = False
     code: str = ""
-    about: str = ""
 
     @property
     def module(self) -> ModuleType:
@@ -96,7 +99,7 @@ class Stage:
     @property
     def positional(self) -> tuple[str, ...]:
         """The roles of its inputs that are no options."""
-        known = {f.name for f in fields(self.options)}
+        known = fields_of(self.options)
         return tuple(role for role in self.reads if role not in known)
 
     @property
@@ -113,13 +116,12 @@ class Stage:
     ) -> Result:
         """Carry it out; returns what its function returns."""
         function = getattr(self.module, self.code.partition(":")[2] or self.name.replace("-", "_"))
-        values = {name: one for name, one in how.items() if name != "cache" or self.cached}
-        values |= {
-            "out": out,
-            "options": self.options is not Options and self.given(inputs, options),
-        }
-        given = [inputs[role] for role in self.positional]
-        made: Result = function(*given, **{name: one for name, one in values.items() if one})
+        more = {name: one for name, one in how.items() if one}
+        taken = fields_of(self.call).keys() - {"cache"}  # that of a run is another one
+        given = {k: v for k, v in more.items() if k in taken}
+        given |= {"out": out} if out is not None and "out" in fields_of(self.call) else {}
+        rest = {k: v for k, v in more.items() if k == "task" or (k == "cache" and self.cached)}
+        made: Result = function(options.to(self.call, **inputs, **given), **rest)
         return made
 
     def given(self, inputs: Mapping[str, Input], options: Options) -> Options:
@@ -138,28 +140,22 @@ _OF_ROWS = {"features": FEATURES, "partition": PARTITION, "head": HEAD}
 _OF_SUMS = {"total": STATISTICS, "head": HEAD, "validate": STATISTICS}
 _MEASURED = {"head": HEAD, "features": FEATURES, "train": FEATURES, "earlier": HEAD}
 _IN_ORDER = (
-    Stage("extract", ExtractOptions, {}, FEATURES, parts=_SHARDS, stored=True),
-    Stage("merge", Options, {"shards": FEATURES}, FEATURES),
-    Stage("partition", PartitionOptions, {"features": FEATURES}, PARTITION),
-    Stage("head", SpaceOptions, {"name": ""}, HEAD, cached=True),
-    Stage("local-stats", LocalStatsOptions, _OF_ROWS, STATISTICS, True, ("head",), _CLIENTS),
-    Stage("aggregate", AggregateOptions, {"files": STATISTICS}, STATISTICS, cached=True),
-    Stage("solve", SolveOptions, _OF_SUMS, HEAD, cached=True),
-    Stage("evaluate", EvaluateOptions, _MEASURED, "", cached=True),
+    Stage("extract", ExtractOptions, Extract, {}, FEATURES, parts=_SHARDS, stored=True),
+    Stage("merge", Options, Merge, {"shards": FEATURES}, FEATURES),
+    Stage("partition", PartitionOptions, Partition, {"features": FEATURES}, PARTITION),
+    Stage("head", SpaceOptions, NewHead, {"name": ""}, HEAD, cached=True),
+    Stage(
+        "local-stats",
+        LocalStatsOptions,
+        LocalStats,
+        _OF_ROWS,
+        STATISTICS,
+        True,
+        ("head",),
+        _CLIENTS,
+    ),
+    Stage("aggregate", AggregateOptions, Aggregate, {"files": STATISTICS}, STATISTICS, cached=True),
+    Stage("solve", SolveOptions, Solve, _OF_SUMS, HEAD, cached=True),
+    Stage("evaluate", EvaluateOptions, Evaluate, _MEASURED, "", cached=True),
 )
 STAGES = {stage.name: stage for stage in _IN_ORDER}
-
-
-@cache
-def from_outside() -> dict[str, Stage]:
-    """The stages of other packages by name: entry points of the group `DOOR`, each a `Stage`.
-
-    One that is no stage, or has the name of one that is there, is left out, and that is said.
-    """
-    stages: dict[str, Stage] = {}
-    for name, stage in opened(DOOR).items():
-        if isinstance(stage, Stage) and stage.name not in STAGES | stages:
-            stages[stage.name] = stage
-        else:
-            log.warning("%s is no new stage of afltool and is left out (%s)", name, DOOR)
-    return stages

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from ..errors import UsageError
 
@@ -20,16 +19,8 @@ _NUMBER = r"[-+]?\d{1,4}(?:\.\d{1,6})?"
 _FORM = re.compile(rf"({_NUMBER}):({_NUMBER}):(\d{{1,5}})")
 
 
-class Parsed:
-    """Base of frozen values that are made of a text; ``str`` of one is that text."""
-
-    def text_form(self) -> str | float:
-        """What files and scripts hold of it: its text, or the number that it is."""
-        return str(self)
-
-
 @dataclass(frozen=True)
-class Written(Parsed):
+class Written:
     """A value that keeps the text it was made of."""
 
     text: str
@@ -38,25 +29,8 @@ class Written(Parsed):
         return self.text
 
 
-def text_form(value: Any) -> Any:
-    """The value of an option as files and scripts hold it.
-
-    >>> text_form((1, None, "a"))
-    (1, None, 'a')
-    """
-    if isinstance(value, tuple):
-        return tuple(map(text_form, value))
-    return value.text_form() if isinstance(value, Parsed) else value
-
-
-def is_parsed(value: Any) -> bool:
-    """Whether it, or each of several values, is parsed."""
-    several = value if isinstance(value, tuple) and value else (value,)
-    return all(isinstance(one, Parsed) for one in several)
-
-
 @dataclass(frozen=True)
-class Fixed(Parsed):
+class Fixed:
     """λ itself, finite and ≥ 0."""
 
     value: float
@@ -69,7 +43,7 @@ class Fixed(Parsed):
 
 
 @dataclass(frozen=True)
-class Auto(Parsed):
+class Auto:
     """Generalised cross-validation chooses, or held-out clients."""
 
     def __str__(self) -> str:
@@ -128,7 +102,7 @@ def _path(text: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Bins(Parsed):
+class Bins:
     """``count`` bins (a, b] of equal width from ``first`` / ``per`` on, ``per`` in a unit.
 
     The first and the last one also have what lies beyond.

@@ -178,7 +178,7 @@ class Trial:
             if not (self.keys / name).exists():
                 keys.new(name, self.keys)
         if options:
-            head = afltool.head(head, at / f"head-{place}.h5", **options)
+            head = afltool.head(head, at / f"head-{place}.h5", head_options=options)
         given = {"max_rows": 0 if agreed.get("noise") else 1000, **agreed}
         if test:
             given = {"evaluation": {"min_cell": 1}, **given}

@@ -93,7 +93,7 @@ def _rounds(
     name: str, options: dict[str, object], train: Path, clients: Path, folder: Path
 ) -> dict[str, Path]:
     """The head files and totals of every phase of a head."""
-    head = afltool.head(name, folder / f"{name}-0.h5", options=options)
+    head = afltool.head(name, folder / f"{name}-0.h5", head_options=options)
     found, number = {f"head-{name}-0": head}, 0
     while load_head(head)[0].phase() is not None:
         number += 1

@@ -216,7 +216,7 @@ def hostile_names(bench: Bench, files: Files, tries: int, draw: Random, work: Pa
             stats = afltool.local_stats(
                 train, "linear", work / "s.h5", client=client, sum=True, overwrite=True
             )
-            head = afltool.solve(stats, work / "h.h5", options={"ridge": 1.0}, overwrite=True)
+            head = afltool.solve(stats, work / "h.h5", overwrite=True, head_options={"ridge": 1.0})
             for args in (["info", train], ["info", stats], ["info", stats, "--json"],
                          ["evaluate", head, train], ["local-stats", train, "--head", a],
                          ["aggregate", stats, stats, "-o", work / "t.h5", "--overwrite"],

@@ -40,7 +40,7 @@ class Apart:
         self.cli, self.at, self.features, self.test = cli, at, features, test
         self.url, keys = url or str(at / "place"), at / "keys"
         assert cli("keys", "new", *NAMES, "server", "-o", keys).exit_code == 0
-        self.first = afltool.head(head, at / "head0.h5", **(options or {}))
+        self.first = afltool.head(head, at / "head0.h5", head_options=options or {})
         given = ("--evaluate", *new) if test else new
         made = cli("session", "new", "--members", keys, "--server", keys / "server.pub",
                    "--data", features["north"], "--head", self.first, "-o", at / "server",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,8 @@ class CalibratedHead(HoldingHead):
                 f"all scores of a row have a part in common in {inner.name} heads of this rule, so "
                 f"a map of each class ({method}) takes accuracy away: choose the method temperature"
             )
-        options = CalibratedOptions(head=canonical_json(description(inner)), method=method)
+        how: Any = method
+        options = CalibratedOptions(head=canonical_json(description(inner)), method=how)
         middle = (edges[:-1] + edges[1:]) / 2
         x = cal.logit(middle) if inner.log_probabilities else middle
         return cls(

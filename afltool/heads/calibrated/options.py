@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
-from ...options import option
-from ...options.evaluation import CALIBRATIONS
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from ...options.evaluation import Calibration
 from ..options import HeadOptions
 
 
@@ -15,8 +16,8 @@ from ..options import HeadOptions
 class CalibratedOptions(HeadOptions):
     """``head`` is JSON: name, options and digest of the head whose scores are calibrated."""
 
-    head: str = option("{}", "JSON: name, options and digest of the head")
-    method: str = option(CALIBRATIONS[0], "kind of the map", choices=CALIBRATIONS)
+    head: str = Field(default="{}", description="JSON: name, options and digest of the head")
+    method: Calibration = Field(default="platt", description="kind of the map")
 
     @property
     def described(self) -> list[dict[str, Any]]:

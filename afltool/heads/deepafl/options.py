@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options import option
+from ...options.base import Absent, Choices, grammar
 from ...values.names import Phase
-from ...values.parsed import Fixed, Ridge
+from ...values.parsed import Ridge, parse_ridge
 from ..options import (
-    ACTIVATIONS,
-    COMPUTE,
     FIXED,
-    PROJECTIONS,
+    GAMMA,
+    MIN_NORM,
+    PRODUCTS,
+    RIDGE_GRAMMAR,
+    Activation,
+    Compute,
     HeadOptions,
-    gamma_option,
-    ridge_option,
-    seed_option,
+    Projection,
+    Seed,
 )
 
 WEIGHTS, BLOCK = "weights", "block"  # kinds of phases: W_t is solved from it, or Ω_t
@@ -29,17 +33,17 @@ OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental"
 FIXED_BITS = 11  # steps of 0.0005, up to ±16
 DEFAULTS: dict[str, Any] = {
     "layers": 10,
-    "ridge": Fixed(1.0),
+    "ridge": 1.0,
     "block_ridge": 0.1,
     "activation": "gelu",
     "phi0_activation": "tanh",
 }
 # The paper's appendix E, and its released run script, where Φ_0 is tanh for every activation.
 PRESETS: dict[str, dict[str, Any]] = {
-    "cifar10": {"layers": 20, "ridge": Fixed(10.0), "block_ridge": 0.1},
-    "cifar100": {"layers": 20, "ridge": Fixed(1.0), "block_ridge": 0.01},
-    "tiny-imagenet": {"layers": 20, "ridge": Fixed(1.0), "block_ridge": 0.01},
-    "released-script": {"layers": 20, "ridge": Fixed(1.0), "block_ridge": 0.05},
+    "cifar10": {"layers": 20, "ridge": 10.0, "block_ridge": 0.1},
+    "cifar100": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
+    "tiny-imagenet": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
+    "released-script": {"layers": 20, "ridge": 1.0, "block_ridge": 0.05},
 }
 PAPER = "paper"  # of a run: the preset of its data set, else that of the released script
 
@@ -52,91 +56,87 @@ class DeepAFLOptions(HeadOptions):
     the values of all options, so a default and the same value given make the same head.
     """
 
+    AT_SOLVE: ClassVar = frozenset({"ridge", "block_ridge", "min_norm"})
     GONE: ClassVar[Mapping[str, Any]] = {"single_round": False}
 
-    layers: int | None = option(
-        None, "number of residual layers T", at_least=0, unset=str(DEFAULTS["layers"])
+    layers: int | None = Field(
+        default=None,
+        ge=0,
+        description=f"number of residual layers T (default: {DEFAULTS['layers']})",
     )
-    width: int = option(1024, "both widths, d_Φ and d_F", at_least=1)
-    feature_width: int | None = option(
-        None, "width d_Φ of Φ_t", at_least=1, unset="the value of --width"
+    width: int = Field(default=1024, ge=1, description="both widths, d_Φ and d_F")
+    feature_width: int | None = Field(
+        default=None, ge=1, description="width d_Φ of Φ_t (default: the value of --width)"
     )
-    _hidden_width = "width d_F of σ(Φ_t B_t)"
-    hidden_width: int | None = option(
-        None,
-        _hidden_width,
-        at_least=1,
-        unset="the value of --width",
-        only={"hidden": True},
-        of_axes=True,
+    hidden_width: int | None = Field(
+        default=None,
+        ge=1,
+        description="width d_F of σ(Φ_t B_t) (default: the value of --width)",
     )
-    ridge: Ridge | None = ridge_option(None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"]))
-    _block_ridge = "ridge of every Ω_t, the paper's γ"
-    block_ridge: float | None = option(
-        None,
-        _block_ridge,
-        at_least=0,
-        at_solve=True,
-        unset=str(DEFAULTS["block_ridge"]),
-        only={"blocks": True},
-        of_axes=True,
+    _ridge = f"ridge λ of every W_t: {RIDGE_GRAMMAR} (default: {DEFAULTS['ridge']})"
+    ridge: Annotated[float | str | None, grammar(parse_ridge)] = Field(
+        default=None, description=_ridge
     )
-    gamma: float = gamma_option()
-    _activation = "σ of the layers"
-    activation: str | None = option(
-        None,
-        _activation,
-        choices=ACTIVATIONS,
-        unset=str(DEFAULTS["activation"]),
-        only={"activated": True},
-        of_axes=True,
+    _block_ridge = f"ridge of every Ω_t, the paper's γ (default: {DEFAULTS['block_ridge']})"
+    block_ridge: float | None = Field(default=None, ge=0, description=_block_ridge)
+    gamma: float = Field(default=0.0, ge=0, description=GAMMA)
+    activation: Activation | None = Field(
+        default=None, description=f"σ of the layers (default: {DEFAULTS['activation']})"
     )
-    phi0_activation: str | None = option(
-        None, "σ of Φ_0", choices=ACTIVATIONS, unset=str(DEFAULTS["phi0_activation"])
+    phi0_activation: Activation | None = Field(
+        default=None, description=f"σ of Φ_0 (default: {DEFAULTS['phi0_activation']})"
     )
-    seed: int = seed_option("the random projections A and B_t, which are never stored or sent")
+    _seed = "seed of the random projections A and B_t, which are never stored or sent"
+    seed: Seed = Field(default=0, description=_seed)
     _projection = "A and B_t: uniform weights and bias, or gaussian weights"
-    projection: str = option("linear-uniform", _projection, choices=PROJECTIONS)
+    projection: Projection = Field(default="linear-uniform", description=_projection)
     _preset = (
         "a published setting; paper is that of --data, or of the released script where the "
         "data set has none"
     )
-    preset: str | None = option(None, _preset, choices=(PAPER, *PRESETS))
-    no_skip: bool = option(
-        False,
-        "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t",
+    preset: Annotated[str | None, Choices((PAPER, *PRESETS))] = Field(
+        default=None, description=_preset
     )
-    identity_projection: bool = option(False, "ablation: B_t = I")
-    identity_omega: bool = option(False, "ablation: Ω = I, so that layers learn nothing")
+    _no_skip = "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t"
+    no_skip: bool = Field(default=False, description=_no_skip)
+    identity_projection: bool = Field(default=False, description="ablation: B_t = I")
+    identity_omega: bool = Field(
+        default=False, description="ablation: Ω = I, so that layers learn nothing"
+    )
     _deepening = (
         "how a layer follows from the last one: residual blocks, or the paper's other "
         "strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) or σ of it; these have no Ω"
     )
-    deepening: str = option(
-        RESIDUAL, _deepening, choices=(RESIDUAL, CASCADE, ACTIVATED), newer=True
-    )
+    deepening: Annotated[
+        Literal["residual", "cascade", "activated-cascade"], Absent("residual")
+    ] = Field(default="residual", description=_deepening)
     _label_encoding = (
         "with a cascade: the layers fit Y Q_t, labels under a random map, so that "
         "Φ_{t+1} = Φ_t W_t Q_t B_t"
     )
-    label_encoding: bool = option(False, _label_encoding, newer=True)
-    from_phi0: bool = option(False, "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)")
-    _reconstruction = "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it"
-    reconstruction: float = option(0.0, _reconstruction, at_least=0, at_most=1)
-    incremental: bool = option(
-        False,
-        "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less "
-        "per layer; the same clients must take part in all rounds",
+    label_encoding: Annotated[bool, Absent(False)] = Field(
+        default=False, description=_label_encoding
     )
+    from_phi0: bool = Field(
+        default=False, description="variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)"
+    )
+    _reconstruction = "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it"
+    reconstruction: float = Field(default=0.0, ge=0, le=1, description=_reconstruction)
+    _incremental = (
+        "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less per "
+        "layer; the same clients must take part in all rounds"
+    )
+    incremental: bool = Field(default=False, description=_incremental)
     _patience = "with held-out clients: stop after this many layers without a smaller error on them"
-    patience: int | None = option(None, _patience, at_least=1)
-    _min_norm = "where the data do not determine the head, take the minimum-norm solution"
-    min_norm: bool = option(False, _min_norm, at_solve=True)
-    _compute = "number format of the products; sums are float64, or integers with fixed"
-    compute: str = option("float64", _compute, choices=(*COMPUTE, FIXED))
-    _fixed_bits = "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits)"
-    fixed_bits: int | None = option(
-        None, _fixed_bits, at_least=6, at_most=14, unset=str(FIXED_BITS), newer=True
+    patience: int | None = Field(default=None, ge=1, description=_patience)
+    min_norm: bool = Field(default=False, description=MIN_NORM)
+    compute: Compute = Field(default="float64", description=PRODUCTS)
+    _fixed_bits = (
+        "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits) (default: "
+        f"{FIXED_BITS})"
+    )
+    fixed_bits: Annotated[int | None, Absent(None)] = Field(
+        default=None, ge=6, le=14, description=_fixed_bits
     )
 
     def check(self) -> None:
@@ -151,9 +151,10 @@ class DeepAFLOptions(HeadOptions):
                     "not change there, or the server knows it already"
                 )
 
-    def changeable(self) -> set[str]:
+    @classmethod
+    def changeable(cls) -> frozenset[str]:
         """None: the sums of every round follow from what the solves before it made."""
-        return set()
+        return frozenset()
 
     @classmethod
     def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,13 +240,14 @@ class DeepAFLOptions(HeadOptions):
         """Fraction bits of Φ and F in fixed point."""
         return self.fixed_bits or FIXED_BITS
 
-    def facts(self) -> dict[str, bool]:
+    def idle(self) -> Iterator[tuple[str, str]]:
         layered = self.depth > 0
-        return {
-            "blocks": self.learns_blocks and layered,
-            "hidden": self.deepening == RESIDUAL and layered,
-            "activated": self.deepening != CASCADE and layered,
-        }
+        if not (self.learns_blocks and layered):
+            yield "block_ridge", "layers that learn an Ω"
+        if not (self.deepening == RESIDUAL and layered):
+            yield "hidden_width", "layers that have an F_t of their own"
+        if not (self.deepening != CASCADE and layered):
+            yield "activation", "layers that have an activation"
 
     @property
     def learns_blocks(self) -> bool:
@@ -265,8 +267,7 @@ class DeepAFLOptions(HeadOptions):
     @property
     def lam(self) -> Ridge:
         """λ, or how it is chosen; known after the defaults are in."""
-        assert self.ridge is not None
-        return self.ridge
+        return parse_ridge(self.ridge or 0.0)
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import UsageError
-from ...values.parsed import Parsed, Written
+from ...values.parsed import Written
 
 
 @dataclass(frozen=True)
-class Federated(Parsed):
+class Federated:
     """Quantiles of all clients' features, from a first small round."""
 
     def __str__(self) -> str:

@@ -27,6 +27,7 @@ from ...memory import NOTHING, Carried
 from ...progress import log
 from ...values.arrays import F64, Array
 from ...values.names import CROSS, Phase
+from ...values.parsed import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from ..base import (
     LAST,
@@ -42,7 +43,7 @@ from ..base import (
 )
 from . import thresholds as th
 from .counting import Collector
-from .cuts import FEDERATED, EvenSteps, WasRead
+from .cuts import FEDERATED, EvenSteps
 from .options import BYTES_A_PAIR, SafleOptions
 from .system import CountedSystem
 
@@ -69,7 +70,7 @@ class SafleHead(Head):
         source = (sources or {}).get("thresholds")
         if source is None:
             return cls(options)
-        named = replace(options, thresholds=WasRead(f"{source.kind}:{source.digest}"))
+        named = replace(options, thresholds=f"{source.kind}:{source.digest}")
         return cls(named, thresholds=th.of_source(source, options))
 
     # ------------------------------------------------------------ the four verbs
@@ -218,7 +219,7 @@ class SafleHead(Head):
         if o.cuts != FEDERATED:  # otherwise the round before has already warned
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error
-        W, report = CountedSystem(total).solve(o.ridge, o.linear_ridge, held)
+        W, report = CountedSystem(total).solve(parse_ridge(o.ridge), o.linear_ridge, held)
         raw = dim * o.with_linear
         solved = replace(
             self, thresholds=self._cuts(), digits=self._dealt(), linear=W[:raw] if raw else None,

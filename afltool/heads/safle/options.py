@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options import option
-from ...values.parsed import Auto, Ridge
-from ..options import HeadOptions, gamma_option, ridge_option, seed_option
+from ...options.base import Absent, MayName, grammar
+from ..options import GAMMA, RIDGE_GRAMMAR, HeadOptions, RidgeText
 from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 
 # Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
@@ -18,7 +19,7 @@ from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 DEFAULT_SIDE = 16_384
 # The paper's own shape: every digit is in one code (E·G = d·L), V = 32, and one round, which needs
 # thresholds without data. It does not say where they lie; pooled features lie mostly in this range.
-PAPER_SIZE, PAPER_CUTS = 32, parse_cuts("range:0:2")
+PAPER_SIZE, PAPER_CUTS = 32, "range:0:2"
 BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
 # What a client of the paper sends with K = 100 (its section on communication).
 PAPER = {
@@ -36,45 +37,50 @@ class SafleOptions(HeadOptions):
         "bucketing", "buckets", "group_size", "experts", "thresholds", "with_linear", "seed",
     )  # fmt: skip
 
-    bucketing: str = option(
-        "overlap", "how a feature becomes digits", choices=("integer", "onehot", "overlap")
+    AT_SOLVE: ClassVar = frozenset({"ridge", "linear_ridge"})
+
+    bucketing: Literal["integer", "onehot", "overlap"] = Field(
+        default="overlap", description="how a feature becomes digits"
     )
-    buckets: int = option(8, "buckets B of a feature", at_least=2, at_most=256)
-    group_size: int | None = option(
-        None, "digits G of a code; tables have V = k^G rows", at_least=1, unset="3; 1 with integer"
+    buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
+    group_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="digits G of a code; tables have V = k^G rows (default: 3; 1 with integer)",
     )
-    experts: int | None = option(
-        None,
-        "codes E of a row; `solve` says how many digits are left out",
-        at_least=1,
-        unset=f"enough for every digit, at most {DEFAULT_SIDE} / V",
+    _experts = (
+        "codes E of a row; `solve` says how many digits are left out (default: enough for every "
+        f"digit, at most {DEFAULT_SIDE} / V)"
     )
+    experts: int | None = Field(default=None, ge=1, description=_experts)
     _every_digit = "so many codes that every digit is used, whatever number of columns that takes"
-    every_digit: bool = option(False, _every_digit, newer=True)
-    thresholds: Cuts | None = option(
-        None,
+    every_digit: Annotated[bool, Absent(False)] = Field(default=False, description=_every_digit)
+    _thresholds = (
         "federated for quantiles, found in a first small round; FILE for the quantiles of a "
         "feature file or the thresholds of a head; range:LO:HI for even steps. Only federated "
-        "needs a second round",
-        examples=(str(FEDERATED),),
-        names_file=True,
-        unset=str(FEDERATED),
-        parse=parse_cuts,
+        f"needs a second round (default: {FEDERATED})"
     )
-    with_linear: bool = option(
-        False, "hybrid: fit the raw features as well, in the same least-squares problem"
+    thresholds: Annotated[str | None, MayName(), grammar(parse_cuts)] = Field(
+        default=None, description=_thresholds, examples=[str(FEDERATED)]
     )
-    ridge: Ridge = ridge_option(Auto(), "ridge λ of the codes")
-    linear_ridge: float = option(
-        1.0, "ridge of the raw features of a hybrid", at_least=0, at_solve=True
+    with_linear: bool = Field(
+        default=False,
+        description="hybrid: fit the raw features as well, in the same least-squares problem",
     )
-    seed: int = seed_option("the shuffle that deals digits into codes", at_most=2**32 - 1)
-    gamma: float = gamma_option()
+    ridge: RidgeText = Field(default="auto", description=f"ridge λ of the codes: {RIDGE_GRAMMAR}")
+    linear_ridge: float = Field(
+        default=1.0, ge=0, description="ridge of the raw features of a hybrid"
+    )
+    _seed = "seed of the shuffle that deals digits into codes"
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
+    gamma: float = Field(default=0.0, ge=0, description=GAMMA)
     _preset = (
         "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
         f"power of k), thresholds {PAPER_CUTS}"
     )
-    preset: str | None = option(None, _preset, choices=("paper",), newer=True)
+    preset: Annotated[Literal["paper"] | None, Absent(None)] = Field(
+        default=None, description=_preset
+    )
 
     def check(self) -> None:
         if self.every_digit and self.experts is not None:
@@ -84,7 +90,7 @@ class SafleOptions(HeadOptions):
             )
         if self.preset is not None:
             self._as_in_paper()
-        self._set(thresholds=self.thresholds or FEDERATED)
+        self._set(thresholds=self.thresholds or str(FEDERATED))
         if self.group_size is None:
             self._set(group_size=1 if self.bucketing == "integer" else 3)
         if self.digits_of_code > 16 or self.size > 2**16:
@@ -107,8 +113,7 @@ class SafleOptions(HeadOptions):
     @property
     def cuts(self) -> Cuts:
         """Where the thresholds come from, known after the default is in."""
-        assert self.thresholds is not None
-        return self.thresholds
+        return parse_cuts(self.thresholds or "")
 
     @property
     def digits_of_code(self) -> int:

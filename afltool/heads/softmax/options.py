@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, fields, make_dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from ...errors import UsageError
-from ...options import flag, option
-from ..options import HeadOptions, LinearOptions, RandomFeaturesOptions, standardise_option
+from ...options.base import Absent, fields_of, flag
+from ..options import BY_VARIANCE, HeadOptions, LinearOptions, RandomFeaturesOptions
 from ..safle.options import SafleOptions
 
 # Largest default number of columns D of codes: every round's file holds the factor, D²/2 numbers.
@@ -26,40 +29,50 @@ WRAPPED: dict[str, tuple[type[HeadOptions], dict[str, Any]]] = {
     "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
     "safle": (CodeOptions, {}),
 }
-_UNSET = {"experts": f"enough for every digit, at most {MOST_CODES} / V"}
+_EXPERTS = f"enough for every digit, at most {MOST_CODES} / V"
 
 
-def _lenders() -> dict[str, dict[str, Field[Any]]]:
+def _lenders() -> dict[str, dict[str, FieldInfo]]:
     """The fields taken over from other heads, by name, then by the --features that has them."""
-    lenders: dict[str, dict[str, Field[Any]]] = {}
+    lenders: dict[str, dict[str, FieldInfo]] = {}
     for features, (cls, _) in WRAPPED.items():
-        for f in fields(cls):
-            if f.name in cls.lends:
-                lenders.setdefault(f.name, {})[features] = f
+        for name, info in fields_of(cls).items():
+            if name in cls.lends:
+                lenders.setdefault(name, {})[features] = info
     return lenders
 
 
-def _borrowed(name: str, lenders: dict[str, Field[Any]]) -> tuple[str, str, Any]:
+def _borrowed(name: str, lenders: dict[str, FieldInfo]) -> tuple[Any, Any]:
     """The copy of another head's option: same name and range; None means not given."""
-    first = next(iter(lenders.values()))
-    texts = {who: str(f.metadata["help"]) for who, f in lenders.items()}
+    features, first = next(iter(lenders.items()))
+    texts = {who: str(f.description).split(" (default:")[0] for who, f in lenders.items()}
     each = "; ".join(f"with --features {who}: {text}" for who, text in texts.items())
-    one = f"with --features {', '.join(texts)}: {first.metadata['help']}"
-    default = WRAPPED[next(iter(lenders))][1].get(name, first.default)
-    known = {k: v for k, v in first.metadata.items() if k not in ("help", "unset")}
-    unset = _UNSET.get(name, first.metadata["unset"] if default is None else str(default))
-    text = one if len(set(texts.values())) == 1 else each
-    made = option(None, text, unset="" if default is False else unset, **known)
-    return name, str(first.type).removesuffix(" | None") + " | None", made
+    one = f"with --features {', '.join(texts)}: {first.description}"
+    default = WRAPPED[features][1].get(name, first.default)
+    text = one.split(" (default:")[0] if len(set(texts.values())) == 1 else each
+    unset = _EXPERTS if name == "experts" else str(default)
+    if default not in (None, False) or name == "experts":
+        text = f"{text} (default: {unset})"
+    elif default is None:
+        text = one if len(lenders) == 1 else text
+    limits = [m for m in first.metadata if not isinstance(m, Absent)]
+    kind: Any = first.annotation
+    kind = Annotated[(kind | None, *limits)] if limits else kind | None
+    newer = any(isinstance(m, Absent) for m in first.metadata)
+    return (Annotated[kind, Absent(None)] if newer else kind), Field(default=None, description=text)
 
 
-_Borrowed: Any = make_dataclass(
-    "_Borrowed",
-    [_borrowed(name, lenders) for name, lenders in _lenders().items()],
-    bases=(HeadOptions,),
-    frozen=True,
-    kw_only=True,
-)
+def _borrower() -> type[HeadOptions]:
+    """A class with the options of other heads."""
+    found = {name: _borrowed(name, lenders) for name, lenders in _lenders().items()}
+    body: dict[str, Any] = {name: info for name, (_, info) in found.items()}
+    kinds = {name: kind for name, (kind, _) in found.items()}
+    body |= {"__annotations__": kinds, "__module__": __name__}
+    made: Any = dataclass(frozen=True, kw_only=True)(type("_Borrowed", (HeadOptions,), body))
+    return made  # type: ignore[no-any-return]
+
+
+_Borrowed: Any = _borrower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,35 +83,39 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]  # a base made at run tim
     options, so a default and the same value given make the same head.
     """
 
-    rounds: int = option(20, "most gradient rounds after the first phases", at_least=1)
-    penalty: float = option(
-        1e-3, "μ of the penalty (μN/2)‖W‖²; the intercept has no penalty", above=0
+    rounds: int = Field(default=20, ge=1, description="most gradient rounds after the first phases")
+    penalty: float = Field(
+        default=1e-3, gt=0, description="μ of the penalty (μN/2)‖W‖²; the intercept has no penalty"
     )
-    standardise: bool = standardise_option("the penalty", at_solve=False)
-    label_smoothing: float = option(
-        0.0, "ε of the targets (1 − ε) one-hot + ε/C", at_least=0, below=1
+    standardise: Annotated[bool, Absent(False)] = Field(
+        default=False, description=BY_VARIANCE.format("the penalty")
     )
-    no_momentum: bool = option(
-        False, "plain steps: they never increase the loss, but more rounds are needed"
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="ε of the targets (1 − ε) one-hot + ε/C"
     )
-    lbfgs: bool = option(
-        False,
-        "learn the curvature from the last two gradients (L-BFGS), in place of momentum: fewer "
-        "rounds",
-        newer=True,
+    no_momentum: bool = Field(
+        default=False,
+        description="plain steps: they never increase the loss, but more rounds are needed",
     )
-    tolerance: float = option(
-        0.0, "stop when the norm of the gradient, divided by the rows, is below this", at_least=0
+    lbfgs: Annotated[bool, Absent(False)] = Field(
+        default=False,
+        description="learn the curvature from the last two gradients (L-BFGS), in place of "
+        "momentum: fewer rounds",
     )
-    patience: int = option(
-        5,
-        "with held-out clients: stop after this many rounds without a lower loss on them; 0: never",
-        at_least=0,
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        description="stop when the norm of the gradient, divided by the rows, is below this",
     )
-    features: str = option(
-        "raw",
-        "features to fit on: the raw ones, random features, or codes of safle",
-        choices=tuple(WRAPPED),
+    patience: int = Field(
+        default=5,
+        ge=0,
+        description="with held-out clients: stop after this many rounds without a lower loss on "
+        "them; 0: never",
+    )
+    features: Literal["raw", "random", "safle"] = Field(
+        default="raw",
+        description="features to fit on: the raw ones, random features, or codes of safle",
     )
 
     def check(self) -> None:

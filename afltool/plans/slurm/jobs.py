@@ -29,7 +29,7 @@ from ...files.own_files import check_own, is_plan
 from ...files.schema import mismatch
 from ...files.tables import write_json
 from ...inputs import MOST_TEXT, distinct_files, read_bytes, read_json
-from ...options import flag
+from ...options.base import flag
 from ..checks import EVALUATE, SOLVE, at_solve, check_before, check_own_files, difference_of, serves
 from ..config import RunConfig, is_of_run, read_config
 from ..layout import RunFolder
@@ -71,7 +71,7 @@ def check_slurm(config: RunConfig) -> None:
     """Refuse options of `run` that jobs cannot use."""
     if config.extract is not None and config.extract.store is not None:
         raise UsageError("--store is for run: jobs write the features into the run's folder")
-    for name, value in config.here.chosen().items():
+    for name, value in config.here.changed().items():
         jobs = "; slurm --memory 4G says what a job may take" if name == "memory" else ""
         raise UsageError(
             f"{name.replace('_', '-')} = {value!r} among the options is for run on one machine: "

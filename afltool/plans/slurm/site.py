@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from ... import inputs
 from ...errors import UsageError
-from ...options import Options, flag, option, typed
+from ...options.base import Options, fields_of, flag
 from ...stages.stage import STAGES
 
 ENVIRONMENT = "AFLTOOL_SITE"
@@ -26,31 +29,36 @@ MOST = 10**6  # processors, clients …: more is a mistake
 class Site(Options):
     """Where jobs run and how large they are."""
 
-    partition_name: str | None = option(None, "Slurm's partition (queue)", common=True)
-    account: str | None = option(None, "account that is charged", common=True)
-    qos: str | None = option(None, "quality of service")
-    time: str = option("01:00:00", "time limit of a job, as sbatch takes it", common=True)
-    memory: str = option("4G", "memory of a job, as sbatch takes it", common=True)
-    cpus: int = option(1, "processors of a task", at_least=1, at_most=MOST, common=True)
-    gpus: int = option(0, "GPUs of an extract task", at_least=0, at_most=MOST, common=True)
-    modules: str | None = option(None, "environment modules to load, with commas between")
-    venv: Path | None = option(None, "virtual environment that has afltool", common=True)
+    partition_name: str | None = Field(default=None, description="Slurm's partition (queue)")
+    account: str | None = Field(default=None, description="account that is charged")
+    qos: str | None = Field(default=None, description="quality of service")
+    time: str = Field(default="01:00:00", description="time limit of a job, as sbatch takes it")
+    memory: str = Field(default="4G", description="memory of a job, as sbatch takes it")
+    cpus: int = Field(default=1, ge=1, le=MOST, description="processors of a task")
+    gpus: int = Field(default=0, ge=0, le=MOST, description="GPUs of an extract task")
+    modules: str | None = Field(
+        default=None, description="environment modules to load, with commas between"
+    )
+    venv: Path | None = Field(default=None, description="virtual environment that has afltool")
     _container = "Apptainer image that has afltool: a .sif file or an address (docs/slurm.md)"
-    container: str | None = option(None, _container, common=True)
-    shards: int = option(8, "tasks that extract a split", at_least=1, at_most=MOST, common=True)
-    clients_per_task: int = option(
-        50, "clients of a local-stats task", at_least=1, at_most=MOST, common=True
+    container: str | None = Field(default=None, description=_container)
+    shards: int = Field(default=8, ge=1, le=MOST, description="tasks that extract a split")
+    clients_per_task: int = Field(
+        default=50, ge=1, le=MOST, description="clients of a local-stats task"
     )
-    at_once: int | None = option(
-        None, "most tasks of an array that run at the same time", at_least=1, at_most=MOST
+    at_once: int | None = Field(
+        default=None, ge=1, le=MOST, description="most tasks of an array that run at the same time"
     )
-    max_array: int = option(
-        1001, "tasks that Slurm takes in one array (MaxArraySize)", at_least=1, at_most=MOST
+    max_array: int = Field(
+        default=1001,
+        ge=1,
+        le=MOST,
+        description="tasks that Slurm takes in one array (MaxArraySize)",
     )
     _warn = "seconds before the time limit at which a task is asked to stop"
-    warn: int = option(120, _warn, at_least=1, at_most=65535, unit="seconds")
+    warn: int = Field(default=120, ge=1, le=65535, description=_warn)
     setup: tuple[str, ...] = ()  # further lines of bash, before afltool starts
-    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def check(self) -> None:
         if not _TIME.fullmatch(self.time) or not re.search("[1-9]", self.time):
@@ -61,10 +69,10 @@ class Site(Options):
             raise UsageError(f"--memory is like 4000M or 4G, and above 0; found {self.memory!r}")
         if self.container is not None and self.venv is not None:
             raise UsageError("--container has its own afltool: leave --venv out")
-        for f in fields(self):
-            text = getattr(self, f.name)
+        for name in fields_of(Site):
+            text = getattr(self, name)
             if isinstance(text, str) and not re.fullmatch(r"[\x21-\x7e]+", text):
-                raise UsageError(f"{flag(f.name)} is one word; found {text!r}")
+                raise UsageError(f"{flag(name)} is one word; found {text!r}")
 
     def of(self, stage: str) -> Site:
         """The settings for the jobs of one stage; only extract gets GPUs."""
@@ -91,7 +99,7 @@ def _read(path: Path) -> dict[str, Any]:
             inner = [_entry(path, name, v, OF_A_STAGE) for name, v in value.items()]
             site["stages"][key] = dict(inner)
         else:
-            name, value = _entry(path, key, value, [f.name for f in fields(Site)][:-1])
+            name, value = _entry(path, key, value, [*fields_of(Site)][:-1])
             site[name] = value
     return site
 
@@ -103,4 +111,4 @@ def _entry(path: Path, key: str, value: Any, known: Any) -> tuple[str, Any]:
         return name, tuple(lines) if name == "setup" else ",".join(lines)
     if name == "setup":
         raise UsageError(f"{path}: setup is a list of lines; found {value!r}")
-    return name, typed({f.name: f.type for f in fields(Site)}[name], name, value)
+    return name, value

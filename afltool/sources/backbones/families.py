@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...doors import Registry, located
 from ...errors import InputError, UsageError
+from ...plugins import Registry, located
 from ...values.arrays import file_state
 from .preprocessing import Preprocessing, paper_preprocessing
 

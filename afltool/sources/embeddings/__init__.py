@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from ... import inputs
-from ...doors import Registry, located
 from ...errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError, naming
 from ...options.features import EmbeddingsOptions
+from ...plugins import Registry, located
 from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS, ordered_columns
@@ -244,8 +244,14 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
             order, columns = ordered_columns(columns)
 
     def blocks() -> Iterator[Array]:
+        rows, wide = 0, embeddings.shape[-1]
         with readable(path):  # an error between two of them names the file
             for block in embeddings.blocks():
+                rows += len(block) if block.shape[1:] == (wide,) else 0
                 yield block if columns is None else block[:, order]
+        if rows != len(embeddings):  # a reader of a plug-in
+            raise InvalidDataError(
+                f"{path}: its reader tells {len(embeddings)} rows of {wide} features; found {rows}"
+            )
 
     return replace(embeddings, blocks=blocks, columns=columns)

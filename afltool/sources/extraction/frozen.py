@@ -10,10 +10,10 @@ from typing import Any
 from ...errors import AflError, CorruptFileError, UsageError
 from ...files.backbones import load_frozen, save_frozen
 from ...files.hdf5 import recipe
-from ...options import flag
+from ...options.base import flag
+from ...options.common import FROZEN
 from ...options.features import ExtractOptions, SeenOptions, store_folder
 from ...options.grammars import Node, parse_nodes
-from ...options.shared import FROZEN
 from ...progress import log
 from ...values.arrays import F32, U8, Digest
 from ..backbones.freezing import frozen_graph
@@ -58,18 +58,18 @@ class Frozen(Facts):
         Raises `UsageError`: an option says something else.
         """
         own: dict[str, Any] = {
-            "node": self.nodes,
+            "node": tuple(map(str, self.nodes)),
             "preprocess": self.preprocessing.name,
             "image_size": self.preprocessing.crop,
         }
         for name, value in own.items():
-            if name in o.chosen() and getattr(o, name) != value:
+            if name in o.changed() and getattr(o, name) != value:
                 raise UsageError(
                     f"{path} was frozen with another {flag(name)}: leave {flag(name)} out, or "
                     f"freeze the backbone again with it"
                 )
         for name in ("weights", "seed"):
-            if name in o.chosen():
+            if name in o.changed():
                 raise UsageError(f"{path} has its weights in it: leave {flag(name)} out")
         return replace(o, backbone=self.name, **own)
 

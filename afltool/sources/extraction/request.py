@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from ...files.hdf5 import recipe, strict
+from ...options.common import frozen_in
 from ...options.datasets import DATASETS, check_dataset_name, named
 from ...options.features import ExtractOptions, store_folder
 from ...options.grammars import WHOLE, Part
-from ...options.shared import frozen_in
 from ...values.arrays import Digest
-from ...values.parsed import text_form
 from ..backbones.families import family_version, source_of, weights_state
 from ..backbones.inference import resolve_device
 from ..backbones.models import kind_of_weights, load_backbone, nodes_of
@@ -121,9 +120,12 @@ class Asked:
         """The options that the recipe holds as they are."""
         o = self.given
         shard = None if self.part.count == 1 else str(self.part)
-        decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT - {"node"}
-        names = decisive & (ALWAYS | o.chosen().keys())
-        values = {name: text_form(getattr(o, name)) for name in names}
+        kept = {
+            k: v
+            for k, v in o.stored(*BY_CONTENT, "node").items()
+            if k in ALWAYS | o.changed().keys()
+        }
+        values = {name: getattr(o, name) for name in kept}
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
             values["node"] = nodes[0] if len(nodes) == 1 else nodes
         return {**values, "fraction_bits": o.bits, "shard": shard}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
 from ...options.features import AUTO, ExtractOptions
-from ...options.grammars import Node, Views, parse_nodes, parse_views
+from ...options.grammars import Node, Views, parse_views
 
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing
@@ -57,16 +57,17 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         views = parse_views(str(space["views"])) if "views" in space else None
         if how.get("engine", AUTO) == AUTO and "engine" in space:
             how = {**how, "engine": space["engine"]}
-        number = {"dtype": space["dtype"]}
+        way = preprocessing_of(space)
+        own = {"dtype": space["dtype"], "preprocess": way.name}
         if space["fraction_bits"] is not None:
-            number["fraction_bits"] = space["fraction_bits"]
+            own["fraction_bits"] = space["fraction_bits"]
         return ExtractOptions(
             backbone=space["backbone"],
-            image_size=(views or Views()).inner(preprocessing_of(space).crop),
-            views=views,
-            node=parse_nodes(_nodes_of(space)),
+            image_size=(views or Views()).inner(way.crop),
+            views=None if views is None else str(views),
+            node=_nodes_of(space),
             precision=space["precision"],
-            **number,
+            **own,
             **how,
         )
     except (KeyError, TypeError, ValueError) as error:

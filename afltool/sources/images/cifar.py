@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...doors import need_torch
 from ...errors import CorruptFileError, InvalidDataError
+from ...plugins import need_torch
 from ...values.arrays import I64
 from .base import DatasetRequest, ImageDataset, digest
 from .files import RawFile, fetch, files_below

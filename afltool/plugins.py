@@ -25,7 +25,7 @@ from .progress import log
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-STAGES = "afltool.stages"  # the group of entry points by which stages come from outside
+COMMANDS = "afltool.commands"  # the group of entry points by which commands come
 USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, with their versions
 #: What a module of somebody else may raise when it is loaded: anything but Ctrl-C.
 FAILS = (Exception, SystemExit)
@@ -79,6 +79,13 @@ def left_out(what: str) -> Iterator[None]:
     except FAILS as error:
         why = f"{type(error).__name__}: {error}"
         log.warning("the part %s cannot be loaded and is left out: %s", what, why)
+
+
+def asked(question: str, about: Any) -> Any:
+    """The first answer of another part to a question; None where no part has one."""
+    answers_of = (getattr(part, question, None) for part in opened(COMMANDS).values())
+    answers = (answer(about) for answer in answers_of if answer is not None)
+    return next((reply for reply in answers if reply is not None), None)
 
 
 class Registry(UserDict[str, T]):

@@ -1,31 +1,36 @@
-"""What options of several stages share: files, threads, CSV, the space; and which help in an error.
-
-Which files a command reads and which it writes follows from how its options are declared. An option
-whose type is a path is read, unless it is declared as written; a parameter called ``out`` is
-written. A text may hold a path: ``path_in`` says where. From these declarations alone follows the
-one rule: what a command writes may be nothing that it reads, and no two outputs are one file.
-"""
+"""What options of several stages share: threads, outputs, the space; and which help in an error."""
 
 from __future__ import annotations
 
-import inspect
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields
 from fnmatch import fnmatch
 from functools import wraps
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ..errors import AflError, Remedy, UsageError
-from . import Options, flag, option
+from .base import Options, Reads, Writes, fields_of, flag, paths_of, positional, role_of
 
-OUT = "out"  # what every function and command calls its result
-STREAM = "-"  # stdin or stdout
+STDOUT: Any = Path("-")  # as a default, it is of what a field takes
 FROZEN = ".afl"  # how the name of a frozen backbone ends
+MOST = 1024  # threads
+SEED = 2**63 - 1  # the largest seed that every generator takes
+#: Where each head is: a name that begins with a dot is a folder or module of `afltool.heads`.
+OWN_HEADS = {
+    "linear": ".linear",
+    "deepafl": ".deepafl",
+    "random-features": ".random_features",
+    "safle": ".safle",
+    "softmax": ".softmax",
+    "discriminant": ".discriminant",
+}
 
 
 def table_in(text: str) -> str:
@@ -56,52 +61,60 @@ def frozen_in(text: str) -> str:
     return text if text.endswith(FROZEN) else ""
 
 
-@dataclass(frozen=True)
-class Files:
-    """What the value of an option says of files: written or read, and where in a text they are."""
+@dataclass(frozen=True, kw_only=True)
+class Threads(Options):
+    """Of every stage that reads rows."""
 
-    writes: bool = False
-    path_in: Callable[[str], str] = str
+    EXECUTION_ONLY: ClassVar = frozenset({"threads"})
 
-    def paths(self, value: Any) -> Iterator[Path]:
-        """The files that a value names; a list may stand for several."""
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            text = str(one) if isinstance(one, Path) else self.path_in(one) if one else ""
-            if text not in ("", STREAM) and "\0" not in text:
-                yield Path(text)
+    _threads = (
+        "threads that work on rows; no result depends on their number (default: as many as cores "
+        "may be used)"
+    )
+    threads: int | None = Field(default=None, ge=1, le=MOST, description=_threads)
 
 
-WRITES = Files(writes=True)
-Given = tuple[str, Files, Any]  # an option as people write it, what it says of files, its value
+@dataclass(frozen=True, kw_only=True)
+class Output(Options):
+    """Of every command that writes files."""
+
+    EXECUTION_ONLY: ClassVar = frozenset({"overwrite"})
+
+    overwrite: bool = Field(default=False, description="replace an existing output")
+
+    def __post_init__(self) -> None:
+        refuse_shared(self)
+        super().__post_init__()
 
 
-def of_field(f: Field[Any]) -> Files | None:
-    """What a field of an options class says of files; None: nothing."""
-    m = f.metadata
-    if m.get("path_in") is not None:
-        return Files(path_in=m["path_in"])
-    if m.get("names_file") or "Path" in str(f.type):
-        return Files(writes=bool(m.get("writes")))
-    return None
+@dataclass(frozen=True, kw_only=True)
+class SpaceOptions(Options):
+    """Which features a federation has."""
+
+    _space = (
+        "feature file: every site has features of its space, and its classes; others are "
+        "refused before they compute"
+    )
+    space: Annotated[Path | None, Reads("features")] = Field(default=None, description=_space)
 
 
-def of_parameter(p: inspect.Parameter) -> Files | None:
-    """What a parameter of a command or a function says of files, by its annotation and name."""
-    files = [one for one in get_args(p.annotation) if isinstance(one, Files)]
-    if files:
-        return files[-1]
-    return Files(writes=p.name == OUT) if "Path" in str(p.annotation) else None
+# ---------------------------------------------------------------- files that a command names
 
 
-def of_options(options: Any) -> Iterator[Given]:
-    """What the options of a stage say of files, as far as they are not their defaults."""
-    known = {f.name: of_field(f) for f in fields(options)}
-    for name, value in options.chosen().items():
-        if (files := known[name]) is not None and value is not None:
-            yield flag(name), files, value
+def files_of(options: Options) -> Iterator[tuple[str, Path, bool]]:
+    """The files that options name, by the name of the option; whether they are written."""
+    yield from files_in(type(options), options.changed())
 
 
-def refuse_shared(given: Iterable[Given]) -> None:
+def files_in(cls: type[Options], values: Mapping[str, Any]) -> Iterator[tuple[str, Path, bool]]:
+    """`files_of` of values of options of a class, by name."""
+    for name in values.keys() & fields_of(cls).keys():
+        written = isinstance(role_of(fields_of(cls)[name]), Writes)
+        said = name.upper() if name in positional(cls) else flag(name)
+        yield from ((said, path, written) for path in paths_of(cls, name, values[name]))
+
+
+def refuse_shared(options: Options) -> None:
     """Refuse an output that is a file which the command reads, or its other output.
 
     Links are followed, and of two names of one file (hard links) each counts as both.
@@ -109,9 +122,11 @@ def refuse_shared(given: Iterable[Given]) -> None:
     Raises:
         UsageError: with the names of both options.
     """
-    every = [
-        (name, path, files.writes) for name, files, value in given for path in files.paths(value)
-    ]
+    refuse_files(list(files_of(options)))
+
+
+def refuse_files(every: Collection[tuple[str, Path, bool]]) -> None:
+    """`refuse_shared` of files by the names of their options, and whether they are written."""
     writes = [(name, path) for name, path, written in every if written]
     there = {path: identity for _, path in writes if (identity := _identity(path))}
     read = {_identity(path): name for name, path, written in every if there and not written}
@@ -131,26 +146,26 @@ def refuse_shared(given: Iterable[Given]) -> None:
 def refuse_inside(
     folder: Path,
     names: Collection[str],
-    given: Iterable[Given],
+    given: Iterable[tuple[str, Path, bool]],
     at_home: Mapping[str, str] | None = None,
 ) -> None:
     """Refuse an input that lies in an output folder under a name that the command writes there.
 
-    ``names`` are patterns. ``at_home``: the name under which the file of an option may lie there,
-    because it is left as it is.
+    ``names`` are patterns, ``given`` what `files_of` says. ``at_home``: the name under which the
+    file of an option may lie there, because it is left as it is.
 
     Raises:
         UsageError: with the option and the file.
     """
     root = os.path.realpath(folder)
-    for name, files, value in given if os.path.isdir(root) else ():
-        for path in () if files.writes else files.paths(value):
-            inside = os.path.relpath(_place(path), root)
-            if (at_home or {}).get(name) != inside and any(fnmatch(inside, one) for one in names):
-                raise UsageError(
-                    f"{name} {path} is a file that this command writes into {folder}: it would be "
-                    f"lost; choose another -o, or give a copy of it"
-                )
+    for name, path, written in given if os.path.isdir(root) else ():
+        inside = os.path.relpath(_place(path), root)
+        known = written or (at_home or {}).get(name) == inside
+        if not known and any(fnmatch(inside, one) for one in names):
+            raise UsageError(
+                f"{name} {path} is a file that this command writes into {folder}: it would be "
+                f"lost; choose another -o, or give a copy of it"
+            )
 
 
 def _place(path: Path) -> str:
@@ -170,31 +185,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-MOST = 1024
+# ---------------------------------------------------------------- how a stage is carried out
+
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def threads_option(
-    in_run: bool = False, text: str = "threads that work on rows; no result depends on their number"
-) -> Any:
-    """--threads; ``in_run``: of a whole run, which decides for its stages."""
-    return option(
-        None,
-        text,
-        at_least=1,
-        at_most=MOST,
-        unset="as many as cores may be used",
-        in_result=False,
-        in_run=in_run,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreadOptions(Options):
-    """Of every stage that reads rows."""
-
-    threads: int | None = threads_option()
 
 
 def on_cores(stage: Callable[P, R]) -> Callable[P, R]:
@@ -204,25 +198,11 @@ def on_cores(stage: Callable[P, R]) -> Callable[P, R]:
     def with_threads(*args: P.args, **named: P.kwargs) -> R:
         from .. import cores
 
-        given = [one for one in (*args, *named.values()) if isinstance(one, ThreadOptions)]
+        given = [one for one in (*args, *named.values()) if isinstance(one, Threads)]
         with cores.using(given[0].threads if given else None):
             return stage(*args, **named)
 
     return with_threads
-
-
-SEED = 2**63 - 1  # the largest seed that every generator takes
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpaceOptions(Options):
-    """Which features a federation has."""
-
-    _space = (
-        "feature file: every site has features of its space, and its classes; others are "
-        "refused before they compute"
-    )
-    space: Path | None = option(None, _space)
 
 
 SAID = {

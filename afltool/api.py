@@ -1,0 +1,118 @@
+"""The stages as programs call them: ``afltool.solve("total.h5", "head.h5", threads=2)``.
+
+A function takes what the class of its options has: files first, options by their names, a text for
+a path. Types and names are known to editors and type checkers. A wrong name is a `TypeError`, a
+wrong value a `UsageError`. Options of a head are ``head_options={"ridge": 1.0}``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .inputs import distinct_files
+from .options import evaluation, features, statistics
+from .options import partition as partitions
+from .options.base import default_of, fields_of
+from .plans.config import RunConfig as RunConfig
+
+if TYPE_CHECKING:
+    from .estimator import AnalyticClassifier as AnalyticClassifier
+    from .files.counts import Counts
+
+P = ParamSpec("P")
+R = TypeVar("R")
+OptionsT = TypeVar("OptionsT")
+
+
+def stage_function(make: Callable[P, OptionsT], returns: type[R]) -> Callable[P, R]:
+    """The function of a class of options, `Options.STAGE`, which takes an object of it."""
+    cls: Any = make
+    module, _, name = cls.STAGE.partition(":")
+
+    @wraps(make, assigned=("__doc__",), updated=())
+    def function(*args: P.args, **kwargs: P.kwargs) -> R:
+        with distinct_files():
+            stage = getattr(import_module(f".{module}", __package__), name)
+            made: R = stage(make(*args, **kwargs))
+            return made
+
+    function.__name__ = function.__qualname__ = name
+    vars(function)["__signature__"] = _signature(make, returns)
+    return function
+
+
+def _signature(cls: Any, returns: Any) -> inspect.Signature:
+    """What a class of options takes: its files, then its options by name."""
+    found = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY
+            if f.kw_only
+            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if (d := default_of(cls, f.name)) is MISSING else d,
+            annotation=fields_of(cls)[f.name].annotation,
+        )
+        for f in sorted(fields(cls), key=lambda f: bool(f.kw_only))
+    ]
+    return inspect.Signature(found, return_annotation=returns)
+
+
+extract = stage_function(features.Extract, Path)
+backbone = stage_function(features.Backbone, Path)
+import_embeddings = stage_function(features.Import, Path)
+scale = stage_function(features.Scale, Path)
+convert = stage_function(features.Convert, Path)
+split = stage_function(features.Split, tuple[Path, Path])
+merge = stage_function(features.Merge, Path)
+partition = stage_function(partitions.Partition, Path)
+head = stage_function(statistics.NewHead, Path)
+local_stats = stage_function(statistics.LocalStats, Path)
+aggregate = stage_function(statistics.Aggregate, Path)
+solve = stage_function(statistics.Solve, Path)
+evaluate = stage_function(evaluation.Evaluate, dict[str, Any])
+counts = stage_function(evaluation.Counts, Path)
+calibrate = stage_function(evaluation.Calibrate, Path)
+predict = stage_function(evaluation.Predict, dict[str, Any])
+export = stage_function(evaluation.Export, Path)
+partition_picture = stage_function(evaluation.PartitionPicture, Path)
+confusion_picture = stage_function(evaluation.ConfusionPicture, Path)
+reliability_picture = stage_function(evaluation.ReliabilityPicture, Path)
+roc_picture = stage_function(evaluation.RocPicture, Path)
+coverage_picture = stage_function(evaluation.CoveragePicture, Path)
+ridge_path_picture = stage_function(evaluation.RidgePathPicture, Path)
+rounds_picture = stage_function(evaluation.RoundsPicture, Path)
+
+
+def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
+    """Carry out every stage of a run in the folder ``out``; what is done and valid is kept."""
+    from .plans.here import run as stage
+
+    with distinct_files():
+        return stage(config, Path(out), overwrite=overwrite)
+
+
+def info(path: str | Path) -> dict[str, Any]:
+    """What is in a file, and its digest."""
+    from .stages.inspect import info as stage
+
+    return stage(Path(path))
+
+
+def verify(path: str | Path) -> dict[str, Any]:
+    """Compare every checksum and the digest of a file; returns path, kind and digest."""
+    from .stages.inspect import check
+
+    return check(path)
+
+
+def read_counts(path: str | Path) -> Counts:
+    """The counts that `counts` wrote, or a total of them."""
+    from .files.counts import read_counts as read
+
+    return read(Path(path))

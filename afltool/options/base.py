@@ -1,0 +1,527 @@
+"""Options of stages: one frozen pydantic dataclass a command, one line an option.
+
+The command line, the keys of a TOML file, the signatures in Python, recipes and docs/commands.md
+all follow from the fields of these classes::
+
+    @dataclass(frozen=True, kw_only=True)
+    class SchemeOptions(Options):
+        clients: int | None = Field(default=None, ge=1, description="number of clients K")
+        alpha: float | None = Field(default=None, gt=0, description="α of the Dirichlet law")
+
+        def check(self) -> None:
+            self.needs("alpha", "clients")
+
+    @dataclass(frozen=True)
+    class Partition(SchemeOptions, Output):
+        '''Assign the rows of a feature file to clients.'''
+
+        features: Annotated[Path, Reads()]
+        out: Annotated[Path, Writes()]
+
+A field's *role* is in its annotation: `Reads`, `Writes`, or a text that holds a path (`Holds`,
+`MayName`); all others are options. Values are plain: texts, numbers, booleans, paths, tuples of
+them. A `grammar` checks a text and gives it back as files hold it; whoever uses it parses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from dataclasses import dataclass as plain
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
+
+from pydantic import (
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs, CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
+
+from ..errors import UsageError
+from ..progress import log
+
+OptionsT = TypeVar("OptionsT", bound="Options")
+
+
+# ---------------------------------------------------------------- what an annotation says
+
+if (
+    TYPE_CHECKING
+):  # a field holds what `__get__` says; who makes an object gives what `__set__` says
+
+    class File:
+        """A path; a text stands for one."""
+
+        def __get__(self, of: object, cls: Any) -> Path: ...
+        def __set__(self, of: object, value: Path | str) -> None: ...
+
+    class Files:
+        """Paths; one path, or a list of them, stands for them."""
+
+        def __get__(self, of: object, cls: Any) -> tuple[Path, ...]: ...
+        def __set__(self, of: object, value: Sequence[Path | str] | Path) -> None: ...
+
+    class Name:
+        """A text, or the path of a file."""
+
+        def __get__(self, of: object, cls: Any) -> str: ...
+        def __set__(self, of: object, value: Path | str) -> None: ...
+
+else:
+    File, Files, Name = Path, tuple[Path, ...], str
+
+
+@plain(frozen=True)
+class Reads:
+    """A path, or several, of input files; ``kind``: of these files."""
+
+    kind: str = ""
+
+
+@plain(frozen=True)
+class Writes:
+    """The path of an output; ``kind``: of this file."""
+
+    kind: str = ""
+
+
+@plain(frozen=True)
+class Holds:
+    """A text with a path inside, which ``path`` gives (or ''); ``absolute``: with a longer one."""
+
+    path: Callable[[str], str]
+    absolute: Callable[[str], str] | None = None
+
+
+@plain(frozen=True)
+class MayName:
+    """A text that names a file, if there is one of this name."""
+
+
+@plain(frozen=True)
+class Absent:
+    """The value that a file means which does not name this option.
+
+    An option that is added later says so, and is written only with another value: older files stay
+    valid. It never changes, whatever becomes of the default.
+    """
+
+    value: Any
+
+
+@plain(frozen=True)
+class Choices:
+    """A text that is one of these; ``known`` may be looked at only when it is needed."""
+
+    known: Collection[str]
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._checked, handler(kind))
+
+    def _checked(self, value: str | None) -> str | None:
+        if value is not None and value not in self.known:
+            raise ValueError
+        return value
+
+
+def grammar(parse: Callable[[Any], Any]) -> WrapValidator:
+    """A text with a grammar: ``parse`` raises `UsageError`, or gives what its form in files is of.
+
+    That form, `text_form`, is what the field holds; ``parse`` takes it again, and a value of the
+    field's type alone.
+    """
+
+    def checked(value: Any, typed: ValidatorFunctionWrapHandler) -> Any:
+        given = typed(value)
+        return given if given is None else text_form(parse(given))
+
+    return WrapValidator(checked)
+
+
+def text_form(value: Any) -> Any:
+    """What files and scripts hold of a parsed value: a number, its text, or a tuple of them."""
+    if isinstance(value, tuple):
+        return tuple(map(text_form, value))
+    form = getattr(value, "text_form", None)
+    return value if isinstance(value, (str, int, float)) else form() if form else str(value)
+
+
+# ---------------------------------------------------------------- the base of all classes
+
+
+@dataclass(
+    frozen=True,
+    kw_only=True,
+    config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True),
+)
+class Options:
+    """Base of all classes of options: each value has the type and range that its field declares.
+
+    ``STAGE``: MODULE:FUNCTION below `afltool` that takes an object of a command's class.
+    ``COMMON``: what ``-h`` shows, empty for all; ``SAID``: what scripts always say.
+
+    A recipe has every option but those of three sets: ``EXECUTION_ONLY``, on which no byte of a
+    result depends; ``SELECTS``, which files are made and of whose rows, as each file's own recipe
+    says; ``REFUSES``, which only refuse and are looked at at each call, whether the files are done
+    or not. A class says its own, those of its bases join.
+
+    Raises `UsageError` for a value that is not allowed, naming the option, its range and the value.
+    """
+
+    STAGE: ClassVar[str] = ""
+    COMMON: ClassVar[frozenset[str]] = frozenset()
+    SAID: ClassVar[frozenset[str]] = frozenset()
+    EXECUTION_ONLY: ClassVar[frozenset[str]] = frozenset()
+    SELECTS: ClassVar[frozenset[str]] = frozenset()
+    REFUSES: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _made(cls, given: Any, make: Callable[[Any], Any]) -> Any:
+        if not isinstance(given, ArgsKwargs):
+            return make(given)
+        values = _by_name(cls, given)
+        known = fields_of(cls)
+        taken = {k: _plain(kinds_of(known[k]), v) for k, v in values.items()}
+        try:
+            return make(ArgsKwargs((), taken))
+        except ValidationError as error:
+            raise _said(cls, error, taken) from None
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that do not go together; for subclasses."""
+
+    def changed(self) -> dict[str, Any]:
+        """The options that are not their defaults, in the order of declaration."""
+        every = ((name, getattr(self, name)) for name in fields_of(type(self)))
+        return {k: v for k, v in every if v != default_of(type(self), k)}
+
+    def said(self) -> dict[str, Any]:
+        """What a script says: the options that are not their defaults, and those of ``SAID``."""
+        always = set_of(type(self), "SAID")
+        every = ((name, getattr(self, name)) for name in fields_of(type(self)))
+        changed = self.changed()
+        return {k: v for k, v in every if k in changed or (k in always and v is not None)}
+
+    def needs(self, name: str, *others: str) -> None:
+        """Refuse an option that is given without one of the others."""
+        if name in self.changed() and not self.changed().keys() & set(others):
+            *first, last = map(flag, others)
+            known = f"{', '.join(first)} or {last}" if first else last
+            some = "one of them" if first else "that one"
+            raise UsageError(
+                f"{flag(name)} is used only with {known}: give {some}, too, or leave {flag(name)} "
+                "out"
+            )
+
+    def excludes(self, name: str, *others: str) -> None:
+        """Refuse an option that is given beside one of the others."""
+        for other in others:
+            if {name, other} <= self.changed().keys():
+                raise UsageError(
+                    f"{flag(name)} is not used with {flag(other)}: leave one of them out"
+                )
+
+    def only_where(self, names: Collection[str], other: str, *values: Any) -> None:
+        """Refuse options that are given where another one has none of these values."""
+        found = getattr(self, other)
+        if found not in values and (given := sorted(self.changed().keys() & set(names))):
+            words = " or ".join(map(str, values))
+            raise UsageError(
+                f"{flag(given[0])} is used only with {flag(other)} {words}; found {found}: leave "
+                "it out"
+            )
+
+    def tell_idle(self, *names: str, beside: str) -> None:
+        """Say of options that nothing uses them without another one.
+
+        An axis of a study gives them to all its cells, of which some do not use them.
+        """
+        for name in names:
+            if name in self.changed():
+                _tell(f"{flag(name)} is used only with {flag(beside)}: it changes nothing here")
+
+    def stored(self, *but: str) -> dict[str, Any]:
+        """The options as a recipe holds them: no paths of inputs and outputs, nothing `Absent`.
+
+        ``but``: options in whose place the stage puts what follows from them.
+        """
+        left = {*but, *set_of(type(self), "EXECUTION_ONLY"), *set_of(type(self), "SELECTS")}
+        left |= set_of(type(self), "REFUSES")
+        found = {}
+        for name, info in fields_of(type(self)).items():
+            # Options of a head or of a method: its own class says them.
+            others = dict in [get_origin(kind) for kind in kinds_of(info)]
+            if name not in left and role_of(info) is None and not others:
+                value = getattr(self, name)
+                if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
+                    found[name] = list(value) if isinstance(value, tuple) else value
+        return found
+
+    def to(self, cls: type[OptionsT], **more: Any) -> OptionsT:
+        """Options of another class, with the values of the fields that both have."""
+        shared = fields_of(cls).keys() & fields_of(type(self)).keys() - more.keys()
+        return cls(**{**{name: getattr(self, name) for name in shared}, **more})
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@cache
+def _tell(text: str) -> None:
+    """Say it once: options are made again and again."""
+    log.info("%s", text)
+
+
+def flag(name: str) -> str:
+    """The name of an option on the command line.
+
+    >>> flag("batch_size")
+    '--batch-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def fields_of(cls: type[Any]) -> dict[str, Any]:
+    """pydantic's record of each field, in order."""
+    found: dict[str, Any] = cls.__pydantic_fields__
+    return found
+
+
+def set_of(cls: type[Any], name: str) -> frozenset[str]:
+    """One of the sets of a class, with those of its bases."""
+    return frozenset().union(*(vars(one).get(name, ()) for one in cls.__mro__))
+
+
+def made_for(whose: str, cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+    """The options of a head or a method by name; `UsageError` for one that it lacks."""
+    if strangers := sorted(values.keys() - fields_of(cls).keys()):
+        known = ", ".join(sorted(fields_of(cls)))
+        raise UsageError(f"{whose} has no option {strangers[0]!r}; it has {known}")
+    return cls(**values)
+
+
+def role_of(info: Any) -> Reads | Writes | None:
+    """What a field is, if it is no option."""
+    return next((m for m in info.metadata if isinstance(m, (Reads, Writes))), None)
+
+
+def positional(cls: Any) -> list[str]:
+    """The fields that the shell takes without a name."""
+    return [
+        f.name
+        for f in fields(cls)
+        if not f.kw_only
+        and f.name not in getattr(cls, "NAMED", ())
+        and not isinstance(role_of(fields_of(cls)[f.name]), Writes)
+    ]
+
+
+def default_of(cls: type[Any], name: str) -> Any:
+    """The default of an option; MISSING where it is required."""
+    info = fields_of(cls)[name]
+    return MISSING if info.is_required() else info.get_default(call_default_factory=True)
+
+
+def _by_name(cls: type[Any], given: ArgsKwargs) -> dict[str, Any]:
+    """What a class is called with, by name; `TypeError` as Python says it."""
+    names, called = [f.name for f in fields(cls) if not f.kw_only], cls.STAGE.partition(":")[2]
+    called = f"{called or cls.__name__}()"
+    if len(given.args) > len(names):
+        raise TypeError(
+            f"{called} takes {len(names)} positional arguments ({', '.join(names)}); found "
+            f"{len(given.args)}"
+        )
+    first, named = dict(zip(names, given.args, strict=False)), dict(given.kwargs or {})
+    if twice := sorted(first.keys() & named.keys()):
+        raise TypeError(f"{called} got multiple values for argument {twice[0]!r}")
+    if strangers := sorted(named.keys() - fields_of(cls).keys()):
+        raise TypeError(f"{called} got an unexpected keyword argument {strangers[0]!r}")
+    return {**first, **named}
+
+
+# ---------------------------------------------------------------- types, ranges, messages
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    dict: "names with values",
+}
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+def kinds_of(info: Any) -> list[Any]:
+    """The types that a field allows, None left out.
+
+    A list of several values is ``tuple[T, ...]``, a choice of texts a ``Literal``.
+    """
+    hint = info.annotation
+    many = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [one for one in many if one is not NoneType]
+
+
+def _plain(kinds: list[Any], value: Any) -> Any:
+    """A value as the type that a field has: a path for a text, a tuple for a list, 2.0 for 2."""
+    several = [get_args(one)[0] for one in kinds if get_origin(one) is tuple]
+    if several and isinstance(value, (list, tuple)):
+        made = tuple(_plain(several, one) for one in value)
+        return made[0] if len(made) == 1 and several[0] in kinds else made
+    if several and len(kinds) == 1 and isinstance(value, (str, Path)):
+        return (_plain(several, value),)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, Real) and float in kinds:
+        return float(value)
+    if isinstance(value, Integral) and int in kinds:
+        return int(value)
+    if isinstance(value, str) and Path in kinds and value != "" and "\0" not in value:
+        return Path(value)
+    return str(value) if isinstance(value, Path) and Path not in kinds and str in kinds else value
+
+
+def _said(cls: type[Any], error: ValidationError, values: Mapping[str, Any]) -> UsageError:
+    """What pydantic refuses first, in the words of the command line."""
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    info, found = fields_of(cls)[name], values.get(name)
+    if first["type"] == "missing":
+        return UsageError(f"{flag(name)} is needed: {info.description}")
+    inside = found if not isinstance(found, tuple) else first["input"]
+    if (words := choices_of(info)) and isinstance(found, str):
+        return UsageError(f"{flag(name)} is {_listed(list(words))}; found {found!r}")
+    numbers = {int, float} & {*kinds_of(info), *_of_tuples(info)}
+    if numbers and isinstance(inside, (int, float)) and "_type" not in first["type"]:
+        return UsageError(f"{flag(name)} is {range_of(info) or 'a finite number'}; found {inside}")
+    return UsageError(f"{flag(name)} takes {expected(info)}; found {found!r}")
+
+
+def _of_tuples(info: Any) -> list[Any]:
+    return [get_args(one)[0] for one in kinds_of(info) if get_origin(one) is tuple]
+
+
+def expected(info: Any) -> str:
+    """The types of a field in words."""
+    words = [_WORDS[one] for one in kinds_of(info) if one in _WORDS]
+    words += [f"a list ({_WORDS[one]} each)" for one in _of_tuples(info)]
+    if get_origin(kinds_of(info)[0]) is Literal:
+        words = [_WORDS[str]]
+    return " or ".join(words or [_WORDS[dict]])
+
+
+def choices_of(info: Any) -> Collection[str]:
+    """The only values of a text; empty where there are others."""
+    listed: list[Collection[str]] = [
+        get_args(one) for one in kinds_of(info) if get_origin(one) is Literal
+    ]
+    listed += [m.known for m in info.metadata if isinstance(m, Choices)]
+    return listed[0] if listed else ()
+
+
+def range_of(info: Any) -> str:
+    """The range of a number in words; empty where there is none."""
+    limits = {
+        word: _number(getattr(m, name))
+        for name, word in _BOUNDS.items()
+        for m in info.metadata
+        if getattr(m, name, None) is not None
+    }
+    if limits.keys() == {"at least", "at most"}:
+        return f"{limits['at least']} to {limits['at most']}"
+    return ", ".join(f"{word} {number}" for word, number in limits.items())
+
+
+def _number(value: float) -> str:
+    """The number, with powers of two where they are shorter."""
+    if isinstance(value, int) and value >= 10**5 and set(str(value)[1:]) == {"0"}:
+        return f"10^{len(str(value)) - 1}"
+    if isinstance(value, int) and value >= 2**20:
+        for offset, text in ((0, ""), (1, " − 1")):
+            if (value + offset).bit_count() == 1:
+                return f"2^{(value + offset).bit_length() - 1}{text}"
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def help_of(info: Any, default: str | None = None) -> str:
+    """The description of a field, with its choices or range and its default.
+
+    A description may say what happens without the option: 'seed (default: 0)'. ``default``: what is
+    said of it instead, where a command has another one.
+    """
+    about, _, unset = (info.description or "").removesuffix(")").partition(" (default: ")
+    about = about if unset else info.description or ""
+    new = (word for word in info.examples or () if word not in about)
+    allowed = ", ".join(choices_of(info)) or range_of(info) or ", ".join(new)
+    unset = f"default: {unset}" if unset else _default(info)
+    beside = "; ".join(filter(None, [allowed, unset if default is None else default]))
+    return f"{about} ({beside})" if beside else about
+
+
+def _default(info: Any) -> str:
+    if info.is_required():
+        return ""
+    value = info.get_default(call_default_factory=True)
+    if value is None or value is False or value in ((), {}, ""):
+        return ""
+    return f"default: {value:g}" if isinstance(value, float) else f"default: {value}"
+
+
+# ---------------------------------------------------------------- files that options name
+
+STREAM = "-"  # stdin or stdout
+
+
+def paths_of(cls: type[Any], name: str, value: Any) -> Iterator[Path]:
+    """The files that the value of a field names, one or several."""
+    info = fields_of(cls)[name]
+    inside = [m for m in info.metadata if isinstance(m, (Holds, MayName))]
+    value = _plain(kinds_of(info), value)
+    for one in value if isinstance(value, tuple) else (value,):
+        text = str(one) if isinstance(one, Path) else ""
+        if isinstance(one, str) and inside:
+            text = inside[0].path(one) if isinstance(inside[0], Holds) else one
+        if text not in ("", STREAM) and "\0" not in text:
+            yield Path(text)
+
+
+def absolute(cls: type[Any], name: str, value: Any) -> Any:
+    """The value of a field with absolute paths in it."""
+    if isinstance(value, tuple):
+        return tuple(absolute(cls, name, one) for one in value)
+    if isinstance(value, Path):
+        return value.absolute()
+    info = fields_of(cls)[name]
+    for m in info.metadata:
+        if isinstance(m, Holds) and m.absolute is not None:
+            return m.absolute(value)
+        if isinstance(m, MayName) and value not in (info.examples or ()) and Path(value).is_file():
+            return str(Path(value).absolute())
+    return value

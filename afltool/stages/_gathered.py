@@ -1,0 +1,375 @@
+"""What rows of clients become in a head, one file a client or their sum; two stages write them.
+
+`files.partitions` reads them in blocks; what is done with them is here, and what is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from .. import cores, progress
+from ..errors import InvalidDataError, UsageError
+from ..files.features import Features, open_features
+from ..files.hdf5 import read_header, recipe, up_to_date
+from ..files.heads import HeadFile, check_fits
+from ..files.outputs import make_folder
+from ..files.partitions import ClientRows, tell_disk
+from ..files.statistics import load_statistics, save_statistics, weigh_statistics
+from ..heads import HEADS
+from ..heads.base import Block, Head, binding, statistics_of, sums_of
+from ..machine import FOLDS
+from ..memory import NO_CACHE, Cache
+from ..options.base import flag
+from ..options.statistics import LocalStatsOptions
+from ..partitions import Assignment, chosen_clients, draw_clients
+from ..values.arrays import Digest
+from ..values.names import Phase, check_apart, file_of_name, file_of_number, numbered
+from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
+
+
+def check_participation(head: Head, o: LocalStatsOptions) -> None:
+    """Refuse a draw of clients for a head that needs the same ones in every round.
+
+    So is a second draw in a layer, for a head whose layers have one sum.
+    """
+    needing, share = head.options.same_clients(), o.participation
+    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
+        raise UsageError(
+            f"--participation-kind {o.participation_kind} is for heads with two sums per layer, "
+            f"such as deepafl; this {head.name} head has one: leave it out"
+        )
+    if share < 1 and needing is not None:
+        raise UsageError(
+            f"this {head.name} head needs the same clients in every round; found --participation "
+            f"{share:g}: leave it out, or begin a head without {flag(needing)}"
+        )
+
+
+def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
+    """The clients that take part in the head's next phase."""
+    phase, seed = Phase(head.phase() or ""), o.participation_seed or 0
+    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
+    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
+
+
+log = logging.getLogger("afltool")
+
+WEIGHED_BYTES = 512 << 20  # of arrays; larger ones are not weighed: it takes their size in memory
+OF_CLIENTS = 20  # of so many one is weighed, so that it costs a twentieth of the work
+
+
+def gather(
+    o: LocalStatsOptions,
+    features: Path,
+    found: HeadFile | tuple[Head, Mapping[str, Any] | None],
+    out: Path,
+    head: str = "",
+    *,
+    overwrite: bool = False,
+    cache: Cache = NO_CACHE,
+) -> Path:
+    """`local_stats` for a head that is read; ``head``: its file, or its name."""
+    bound, header = found
+    if bound.phase() is None:
+        raise UsageError(
+            f"the head {head} is solved: there is nothing left to gather; what it predicts is "
+            "counted by afltool evaluate --counts"
+        )
+    rounds = not bound.options.one_round()
+    with open_features(features, cache=cache, again=rounds) as rows:
+        if header is not None:
+            check_fits(head, header, rows)
+        bound = bound.bind(rows.dim, len(rows.classes))
+        clients = _grouped(_dealt(rows, o, cache), o, bound)
+        dealt = clients.dealt
+        check_participation(bound, o)
+        drawn = drawn_clients(bound, dealt, o)
+        chosen = chosen_clients(drawn, o.only, dealt.names)
+        head_file = Path(head).name if head and header else None
+        _check_min_rows(dealt, chosen, o.min_rows)
+        task = _task(clients, bound, chosen)
+        with ExitStack() as files:
+            between = cache
+            if o.cache is not None:
+                from ..files.carried_rows import CarriedFile
+
+                between = Cache(spill=files.enter_context(CarriedFile(o.cache, task)).of)
+            job = _Job(clients, bound, head_file, overwrite, task, between, cache, o.stored("by"))
+            if o.sum:
+                job.write_sums(chosen, out, o.held_out)
+            else:
+                written = job.write_each(chosen, out)
+                out = written[0] if o.partition is None else out
+        return out
+
+
+def _task(clients: ClientRows, head: Head, chosen: Sequence[int]) -> str:
+    """A name for what these rows become in a head of these options."""
+    names = [clients.dealt.names[k] for k in chosen]
+    task = [clients.rows.meaning, clients.partition, names]
+    task += [head.name, head.options.as_dict()]
+    return Digest().json("task", task).hex()[:32]
+
+
+def _dealt(rows: Features, o: LocalStatsOptions, cache: Cache) -> ClientRows:
+    if o.partition is None:
+        return ClientRows.of_silo(rows, o.client)
+    if o.client is not None:
+        raise UsageError("--client NAME is for a file that is one client; it has no --partition")
+    return ClientRows.by(rows, o.partition, cache)
+
+
+def _grouped(clients: ClientRows, o: LocalStatsOptions, head: Head) -> ClientRows:
+    """The rows with their groups, for a head that counts them by group."""
+    groups = head.options.row_groups()
+    if o.by is None and groups:
+        raise UsageError(
+            f"the group of each row is needed ({', '.join(groups[:20])}): --by TABLE:COLUMN"
+        )
+    if o.by is not None and not groups:
+        raise UsageError("--by is for a round of evaluation with groups: leave it out")
+    if o.by is None:
+        return clients
+    found = clients.grouped(groups, o.by)
+    found.check_groups(groups, head.options.least_of_group(), o.sum)
+    return found
+
+
+def _check_min_rows(dealt: Assignment, chosen: Sequence[int], min_rows: int) -> None:
+    sizes = dealt.sizes()[chosen]
+    small = [dealt.names[k] for k, n in zip(chosen, sizes, strict=True) if n < min_rows]
+    if small:
+        raise InvalidDataError(
+            f"{len(small)} of {len(chosen)} clients have fewer than {min_rows} rows, such as "
+            f"{small[0]!r} with {int(sizes.min())}: the statistics of few rows reveal the rows; "
+            "leave these clients out with --only, or lower --min-rows"
+        )
+
+
+@dataclass
+class _Job:
+    clients: ClientRows
+    head: Head
+    head_file: str | None  # its name: `solve` looks for it beside the total
+    overwrite: bool
+    task: str  # names what rounds leave for the next one
+    between: Cache  # where they leave it
+    cache: Cache
+    options: dict[str, Any]  # in the recipe
+
+    def __post_init__(self) -> None:
+        c = self.clients
+        self.rows, self.dealt, self.partition = c.rows, c.dealt, c.partition
+
+    def write_each(self, chosen: Sequence[int], out: Path) -> list[Path]:
+        """One file for each client; those that are there already are kept."""
+        if FOLDS:
+            check_apart((self.dealt.names[k] for k in chosen), str(out))
+        paths = {k: out / self.file_name(k) for k in chosen}
+        todo = [k for k in chosen if not up_to_date(paths[k], self.recipe([k]), self.overwrite)]
+        make_folder(out)
+        self.warn_of_few_rows(todo)
+        if len(todo) > 1:
+            tell_disk(out, len(todo), self.specs, self.rows.header)
+        with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
+            for _ in self._written(todo, paths):
+                task.advance()
+                progress.stop_point()
+        return list(paths.values())
+
+    def _written(self, todo: Sequence[int], paths: Mapping[int, Path]) -> Iterator[int]:
+        """Each client when its file is written.
+
+        All threads work on the blocks of one client; then each thread on a client of one block.
+        """
+
+        def work(one: tuple[int, Iterable[Block]]) -> int:
+            k, statistics = one[0], self.gathered(one[1], [one[0]], self.dealt.names[one[0]])
+            save_statistics(paths[k], statistics, self.recipe([k]), self.head_file)
+            return k
+
+        block = self.rows.block_rows()
+        large = [k for k in todo if self.clients.sizes[k] > block]
+        small = [k for k in todo if self.clients.sizes[k] <= block]
+        size = sum(3 * 8 * spec.size for spec in self.specs)  # a square, and two triangles
+        written = map(work, self.clients.each(large))
+        sizes, room = self.clients.sizes, self.head.room
+        at_once = cores.each(
+            work,
+            self.clients.each(small),
+            lambda one: size + room(sizes[one[0]]),
+            "statistics of a client",
+        )
+        yield from chain(written, at_once)
+
+    def write_sums(self, chosen: Sequence[int], out: Path, held_out: Path | None) -> Path:
+        """The sum of the clients in one file; of the held-out ones in another."""
+        held = [k for k in chosen if self.dealt.held_out[k]]
+        if held and held_out is None:
+            raise UsageError(
+                f"{len(held)} of these clients are held out for validation: give --held-out FILE "
+                "for their sum"
+            )
+        kept = [k for k in chosen if not self.dealt.held_out[k]]
+        outputs = [(held, held_out)] if held_out is not None else []
+        jobs = []
+        for clients, path in (*outputs, (kept, out)):  # what others wait for comes last
+            made_by = self.recipe(clients)
+            jobs.append((clients, path, made_by, up_to_date(path, made_by, self.overwrite)))
+        for clients, path, made_by, done in jobs:
+            content = self.content(clients)
+            if not done:
+                weighed = [] if clients is held else list(self.weighed(clients))
+                begun = time.perf_counter()
+                statistics = self.taken(content, clients)
+                statistics = self.sum_of(clients) if statistics is None else statistics
+                took = round(time.perf_counter() - begun, 3) if self.partition else None
+                save_statistics(
+                    path, statistics, made_by, self.head_file, took, weighed, cache=self.cache
+                )
+            if self.cache.sums is not None and self._of(content)[0] is None:
+                self.cache.sums[content] = path, self._digest(path)
+        return out
+
+    def weighed(self, clients: Sequence[int]) -> Iterator[int]:
+        """Bytes of the files that one client in `OF_CLIENTS`, at most three, would have, evenly
+        spaced by their rows: so their rows are gathered twice."""
+        n = min(3, len(clients) // OF_CLIENTS)
+        if not (n and self.partition):
+            return
+        if sum(8 * spec.size for spec in self.specs) > WEIGHED_BYTES:
+            return
+        by_rows = sorted(clients, key=self.clients.sizes.__getitem__)
+        middles = [(2 * i + 1) * len(by_rows) // (2 * n) for i in range(n)]
+        for k, blocks in self.clients.each(sorted(by_rows[i] for i in middles)):
+            statistics = self.gathered(blocks, [k], self.dealt.names[k])
+            yield weigh_statistics(statistics, self.recipe([k]), self.head_file)
+
+    def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
+        names = sorted(self.dealt.names[k] for k in clients)
+        options = {**self.options, "clients": names, "gamma": self.gamma}
+        return recipe("local-stats", options, self.inputs)
+
+    # What all clients share is made once: a thousand of them have a file each.
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        return {
+            **self.rows.meaning,
+            "partition": self.partition,
+            "head": self.head.digest(),
+            **HEADS.version(self.head.name),
+            **({"groups": self.clients.groups} if self.clients.groups else {}),
+        }
+
+    @cached_property
+    def context(self) -> Context:
+        header = self.rows.header
+        return Context(header["space"], tuple(header["classes"]), binding(self.head))
+
+    @cached_property
+    def specs(self) -> list[ArraySpec]:
+        return list(self.head.array_specs(self.rows.bits).values())
+
+    @cached_property
+    def gamma(self) -> float:
+        return float(self.head.options.as_dict().get("gamma", 0.0))
+
+    @cached_property
+    def dealt_to(self) -> tuple[int, int]:
+        """Clients of the partition that train, and those held out."""
+        held = int(self.dealt.held_out.sum())
+        return (len(self.dealt.names) - held, held) if self.partition else (0, 0)
+
+    @cached_property
+    def _numbered(self) -> bool:
+        return bool(self.partition) and numbered(self.dealt.names)
+
+    def file_name(self, k: int) -> str:
+        """client-007.h5 where all clients are numbers; else from the client's name."""
+        if self._numbered:
+            return file_of_number(k, len(self.dealt.names))
+        return file_of_name(self.dealt.names[k])
+
+    def warn_of_few_rows(self, clients: Sequence[int]) -> None:
+        """Say whose statistics give rows away, and what would keep them."""
+        few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
+        if few and self.head.options.shows_rows:
+            log.warning(
+                "%d of %d clients have fewer rows (as few as %d) than the %d features: their "
+                "statistics show the space of their rows, often the rows themselves; a session "
+                "hides them from the server (docs/privacy.md)",
+                len(few), len(clients), min(few), self.rows.dim,
+            )  # fmt: skip
+
+    def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
+        """The statistics of clients, with what they may be added to; ``part`` of the task."""
+        carried, who = self.between.carried(self.task, part), self.who(clients)
+        statistics, left = statistics_of(self.head, blocks, who, self.context, carried)
+        self.between.left(self.task, part, left)
+        return statistics
+
+    def sum_of(self, clients: Sequence[int]) -> Statistics:
+        """Statistics of the pooled rows of some clients, streamed once."""
+        held_out = bool(clients) and bool(self.dealt.held_out[clients[0]])
+        with progress.task("local-stats", len(self.rows), "rows") as task:
+            blocks = self.clients.pooled(clients, task)
+            return self.gathered(blocks, clients, "held out" if held_out else "kept")
+
+    def content(self, clients: Sequence[int]) -> str:
+        """Everything that the pooled sums depend on, as a digest; '' where none is known.
+
+        Which rows are summed, not whose they are: a row counts once for any client.
+        """
+        if self.cache.sums is None:
+            return ""
+        digest = Digest().json("of", [self.rows.meaning, sums_of(self.head)])
+        rows = self.clients.marked(clients)
+        digest.array("rows", rows.astype("u1"), "|u1")
+        labels = self.dealt.effective_labels[rows] % len(self.rows.classes)  # without groups
+        return digest.array("labels", labels, "<i8").hex()
+
+    def taken(self, content: str, clients: Sequence[int]) -> Statistics | None:
+        """The known sums of this content, for this head, its γ and these clients; None: unknown."""
+        path, digest = self._of(content)
+        if path is None:
+            return None
+        statistics = load_statistics(path, cache=self.cache)
+        if statistics.digest() != digest:
+            return None  # another file took its place just now
+        return replace(statistics, context=self.context, clients=self.who(clients))
+
+    def _of(self, content: str) -> tuple[Path | None, str]:
+        """The file with the known sums of this content, and its digest.
+
+        There is none if it is gone or another one now.
+        """
+        known = None if self.cache.sums is None else self.cache.sums.get(content)
+        if known is None or not known[0].exists() or self._digest(known[0]) != known[1]:
+            return None, ""
+        return known
+
+    def _digest(self, path: Path) -> str:
+        return str(read_header(path, "statistics", self.cache)["digest"])
+
+    def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
+        """The clients by name, with what is recorded of each."""
+        return {
+            ClientId(self.dealt.names[k], self.partition): Client(
+                self.clients.sizes[k],
+                self.gamma,
+                self.rows.header["digest"],
+                self.clients.rows_digest,
+                bool(self.dealt.held_out[k]),
+                self.dealt_to[int(self.dealt.held_out[k])],
+            )
+            for k in clients
+        }

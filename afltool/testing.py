@@ -1,0 +1,239 @@
+"""Checks of plug-ins, for pytest: each raises `AssertionError` with the law that does not hold.
+
+A package that adds a head tests it by::
+
+    from afltool.testing import check_head
+
+    def test_my_head():
+        check_head("nearest-mean")
+
+Each goes the way of users: through the entry point, functions of `afltool` and files. An error on
+the way is an `AssertionError`, too, which names it.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import api
+from .files.atomic import write_text
+from .files.hdf5 import read_header
+from .files.heads import load_head
+from .files.statistics import load_statistics
+from .heads import HEADS, OPTIONS, head_class
+from .heads.base import Head, number_kind
+from .math.gram import FixedPoint
+from .options.base import fields_of
+from .options.datasets import DATASETS
+from .options.partition import SCHEMES, PartitionOptions
+from .partitions.dealing import assign
+from .plans.config import FIELDS
+from .plugins import FAILS, Registry, doors
+from .progress import log, quiet
+from .values.statistics import Statistics
+
+ROWS, DIM, CLASSES, BITS = 90, 6, 3, 10
+TOLERANCE = 1e-9  # of sums of real numbers, relative to the largest entry
+
+P = ParamSpec("P")
+
+
+def _check(check: Callable[P, None]) -> Callable[P, None]:
+    """A check that says little, and raises nothing but `AssertionError`."""
+
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            with quiet(log):
+                check(*args, **kwargs)
+        except AssertionError:
+            raise
+        except FAILS as error:
+            why = f"{type(error).__name__}: {error}"
+            raise AssertionError(f"it works without an error, which was {why}") from error
+
+    return checked
+
+
+@_check
+def check_head(
+    name: str, head_options: Mapping[str, Any] | None = None, max_rounds: int = 200
+) -> None:
+    """A head from rows of three clients to predictions, through files, round by round.
+
+    Laws: its options have names of their own; its name in files is ``name``; sums of clients, in
+    any order, equal the sum over all rows (integers bit for bit, real ones to 1e-9), as do sums of
+    rows in another order, and no rows add nothing; equal sums give equal digests; a solve changes
+    the digest, and no head before it; a file gives the same head; it is solved after at most
+    ``max_rounds`` rounds; scores are finite, (n, C); predictions are those of `evaluate`.
+    """
+    _loaded(HEADS, name)
+    _hold(head_class(name).name == name, "its name in files is that of the plug-in")
+    own = fields_of(OPTIONS[name]).keys() - {"seed"}
+    taken = sorted(own & FIELDS.keys())
+    _hold(not taken, f"its options have names of their own, not those of a run: {taken}")
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        rows = _rows_file(at)
+        clients = api.partition(rows, at / "p.h5", scheme="iid", clients=3)
+        head = api.head(name, at / "head.h5", head_options=dict(head_options or {}))
+        for number in range(1, max_rounds + 1):
+            head = _check_round(at / str(number), rows, clients, head)
+            if load_head(head)[0].phase() is None:
+                break
+        else:
+            _hold(False, f"it is solved after at most {max_rounds} rounds")
+        _check_use(at, rows, head)
+
+
+def _check_round(at: Path, rows: Path, clients: Path, head: Path) -> Path:
+    """One round of a head; returns the head after it."""
+    whole = api.local_stats(rows, str(head), at / "sum.h5", partition=clients, sum=True)
+    api.local_stats(rows, str(head), at / "stats", partition=clients)
+    files = sorted((at / "stats").glob("*.h5"))
+    orders = enumerate((files, files[::-1]))
+    totals = [api.aggregate(tuple(order), at / f"total-{k}.h5") for k, order in orders]
+    pooled, *summed = (load_statistics(path) for path in (whole, *totals))
+    before = load_head(head)[0].bind(DIM, CLASSES)
+    x, y = _rows()
+    order = np.random.default_rng(1).permutation(ROWS)
+    some = np.arange(ROWS), order, order[:0]
+    every, mixed, none = (before.gather([(FixedPoint(x[i], BITS), y[i])])[0] for i in some)
+    _hold(_is_same(every, mixed), "the order of the rows does not matter")
+    _hold(_is_same(every, every + none), "the sums of no rows add nothing")
+    for total in (pooled, *summed):
+        _hold(_is_same(every, total), "sums of clients add up to those of all rows")
+    digest = before.digest()
+    after = before.absorb(pooled)[0]
+    _hold(before._digest() == digest, "what it learns changes no head before it")
+    again = [before.absorb(total)[0] for total in (pooled, *summed)]
+    exact = all(number_kind(a) == "i" for a in pooled.arrays.values())
+    equal = {one.digest() for one in (after, *again[: None if exact else 1])}
+    _hold(len(equal) == 1, "the same sums give the same digest")
+    _hold(after.digest() != digest, "the digest says that the head has learned")
+    solved = api.solve(whole, at / "head.h5", head=head)
+    read = load_head(solved)[0]
+    _hold(read.digest() == after.digest(), "a file gives the same head")
+    _hold(_is_equal(_scores(after), _scores(read)), "a file gives the same head and its scores")
+    return solved
+
+
+def _check_use(at: Path, rows: Path, path: Path) -> None:
+    """What commands make of a solved head."""
+    x, y = _rows()
+    scores = load_head(path)[0].scores(FixedPoint(x, BITS))
+    fit = scores.shape == (ROWS, CLASSES) and bool(np.isfinite(scores).all())
+    _hold(fit, f"scores are finite numbers, rows × classes; found {scores.shape}")
+    report = api.evaluate(path, rows)
+    api.predict(path, (rows,), at / "p.csv")
+    with (at / "p.csv").open(newline="", encoding="utf-8") as file:
+        predicted = [row["predicted"] for row in csv.DictReader(file)]
+    right = sum(int(one) == label for one, label in zip(predicted, y.tolist(), strict=True))
+    _hold(right == round(report["top1"] * ROWS), "predictions are those of evaluate")
+
+
+@_check
+def check_scheme(name: str, **options: Any) -> None:
+    """A scheme of `partition`: each row has a client, whatever the order of the rows.
+
+    ``options``: of `partition`, where the scheme needs others than clients, alpha and
+    shards_per_client.
+    """
+    _loaded(SCHEMES, name)
+    usual = {"clients": 4, "alpha": 1.0, "shards_per_client": 2}
+    given = {one: usual[one] for one in SCHEMES[name][0] if one in usual} | options
+    o, labels = PartitionOptions(scheme=name, **given), np.arange(60) % 3
+    ids = np.array([b"%02d" % i for i in range(60)])
+    mixed = np.random.default_rng(0).permutation(60)
+    one, again, other = (assign(ids[r], labels[r], 3, o) for r in (slice(None), slice(None), mixed))
+    _hold(np.array_equal(one.client, again.client), "the same rows are assigned alike")
+    _hold(np.array_equal(one.client[mixed], other.client), "the order of the rows does not matter")
+
+
+@_check
+def check_dataset(spec: str, split: str = "train") -> None:
+    """A data set, as ``--data`` names it: RGB images, ids of their own, a fixed fingerprint."""
+    from .sources.images import open_dataset
+
+    _loaded(DATASETS, spec.partition(":")[0])
+    rows, again = (open_dataset(spec, split) for _ in range(2))
+    _hold(rows.load(len(rows) - 1).mode == "RGB", "its images are RGB")
+    _hold(len({*rows.row_ids.tolist()}) == len(rows), "every row has an id of its own")
+    _hold(rows.fingerprint == again.fingerprint, "the same rows have the same fingerprint")
+
+
+@_check
+def check_baseline(name: str, **settings: Any) -> None:
+    """A method of `baseline`, in two rounds: its head does not depend on the number of threads."""
+    from .rivals import METHODS, method_class
+    from .rivals.api import baseline
+
+    _loaded(METHODS, name)
+    _hold(method_class(name).name == name, "its name in files is that of the plug-in")
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        rows = _rows_file(at)
+        clients = api.partition(rows, at / "p.h5", scheme="iid", clients=4)
+        given: Any = {"settings": {"rounds": 2, **settings}, "partition": clients, "test": rows}
+        outs = [baseline(name, rows, at / f"{n}", threads=n, **given) for n in (1, 2)]
+        digests = {read_header(out / "head.h5", "head")["digest"] for out in outs}
+        _hold(len(digests) == 1, "the head does not depend on --threads")
+
+
+# ---------------------------------------------------------------- details
+
+
+def _loaded(registry: Registry[Any], name: str) -> None:
+    """What makes a plug-in fail where others only hear that it is left out."""
+    if (door := doors(registry.group).get(name)) is not None:
+        _hold(name not in registry.data, f"it has a name of its own; afltool has a {name!r}")
+        registry.made(door.value, door.load())
+    _hold(name in registry, f"it is installed: {name!r} is not in {', '.join(registry)}")
+
+
+def _rows() -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """Rows in fixed point and their labels."""
+    y = np.arange(ROWS) % CLASSES
+    x = np.random.default_rng(0).integers(-900, 900, (ROWS, DIM)) + 800 * np.eye(CLASSES, DIM)[y]
+    return x.astype(np.int16), y
+
+
+def _rows_file(at: Path) -> Path:
+    x, y = _rows()
+    np.save(at / "rows.npy", x * 2.0**-BITS)
+    labels = write_text("".join(f"{label}\n" for label in y), at / "labels.txt")
+    return api.import_embeddings(at / "rows.npy", at / "rows.h5", labels=labels, fraction_bits=BITS)
+
+
+def _is_same(a: Statistics, b: Statistics) -> bool:
+    equal = np.array_equal(a.class_counts, b.class_counts) and a.arrays.keys() == b.arrays.keys()
+    return equal and all(_is_equal(array, b.arrays[key]) for key, array in a.arrays.items())
+
+
+def _is_equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    if number_kind(a) == "i":
+        return np.array_equal(a, b)
+    error = TOLERANCE * np.abs(a).max(initial=0)
+    return a.shape == b.shape and np.allclose(a, b, rtol=0, atol=error)
+
+
+def _scores(head: Head) -> NDArray[np.float64]:
+    """The scores of a head; none before it is solved, or where it has lost something."""
+    with suppress(*FAILS):
+        if head.phase() is None:
+            return head.scores(FixedPoint(_rows()[0], BITS))
+    return np.zeros(0)
+
+
+def _hold(holds: bool, law: str) -> None:
+    if not holds:
+        raise AssertionError(law)

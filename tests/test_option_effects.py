@@ -1,0 +1,147 @@
+"""Every option of every command: it has an effect in every combination, or is refused."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from helpers_images import write_imagefolder
+from option_matrix import (
+    AXES,
+    faults,
+    is_taken,
+    of_heads,
+    options,
+    outcome,
+    values,
+)
+
+import afltool
+
+#: Commands with options that decide what the others do; {…} is a file. One that begins with a plus
+#: is given once more for the same output, which is refused if the recipe is another one.
+COMBINATIONS = {
+    "extract": ["+extract {images} -o OUT/o.h5"],
+    "scale": ["scale {embeddings} -o OUT"],
+    "import": [
+        "import {embeddings} -o OUT/o.h5",
+        "import {embeddings} -o OUT/o.h5 --dtype float32",
+        "import {embeddings} -o OUT/o.h5 --unlabelled",
+    ],
+    "convert": [
+        "convert {train} -o OUT/o.h5",
+        "convert {train} -o OUT/o.h5 --fraction-bits 8",
+        "convert {train} -o OUT/o.h5 --dtype float32",
+    ],
+    "split": ["split {train} -o OUT"],
+    "partition": [
+        "partition {train} -o OUT/o.h5 --scheme iid --clients 3",
+        "partition {train} -o OUT/o.h5 --clients 6 --alpha 0.1",
+        "partition {train} -o OUT/o.h5 --scheme shards --clients 3 --shards-per-client 2",
+        "partition {train} -o OUT/o.h5 --scheme dirichlet-pfl --clients 3 --alpha 1 --min-size 5",
+        "partition {train} -o OUT/o.h5 --scheme pathological-pfl --clients 6",
+        "partition {train} -o OUT/o.h5 --scheme by-attribute --column site --table {table}",
+    ],
+    "local-stats": [
+        "local-stats {train} -o OUT/o --partition {clients} --head linear --ridge 1",
+        "local-stats {train} -o OUT/o.h5 --partition {clients} --head linear --ridge 1 --sum",
+        "local-stats {train} -o OUT/o --client a --head linear --ridge 1",
+        "local-stats {train} -o OUT/o --partition {clients} --head linear --participation 0.5",
+    ],
+    "aggregate": ["aggregate {stats} -o OUT/o.h5", "aggregate {stats} -o OUT/o.h5 --law pairwise"],
+    "solve": ["solve {total} -o OUT/o.h5", "solve {with_gamma} -o OUT/o.h5"],
+    "evaluate": [
+        "evaluate {head} {noisy}",
+        "evaluate {head} {noisy} --metrics accuracy",
+        "evaluate {head} {noisy} --each-round",
+        "evaluate {head} {noisy} --counts --client a -o OUT/o",
+    ],
+    "calibrate": ["calibrate {head} {counts} -o OUT/o.h5"],
+    "predict": [
+        "predict {head} {test} -o OUT/o.csv",
+        "predict {head} {test} -o OUT/o.csv --scores",
+    ],
+    "export": ["export {head} -o OUT/o.onnx"],
+    "run": ["+run --train-features {train} --test-features {test} --clients 6 -o OUT"],
+    "run (rounds)": [
+        "+run --train-features {train} --test-features {test} --clients 6 --head deepafl "
+        "--layers 2 --width 16 --participation 0.5 -o OUT",
+    ],
+    "run (images)": ["+run {images} --clients 2 --scheme iid --ridge 1 -o OUT"],
+}
+COMBINATIONS |= {f"head {name}": [f"head {name} -o OUT/o.h5"] for name in of_heads()}
+COMBINATIONS["head discriminant"].append("head discriminant --rule fed3r -o OUT/o.h5")
+COMBINATIONS["head deepafl"].append("head deepafl --deepening cascade -o OUT/o.h5")
+#: Commands of which the options of heads are tried, too.
+SOLVING = ("solve", "head")
+#: Of a run of images; an engine that gives other features takes seconds, see extract.
+OF_IMAGES = {"weights-seed", *options("extract")} - {"engine", "seed", "threads"}
+
+
+@pytest.fixture(scope="session")
+def files(road, tmp_path_factory):
+    """The files of `road`, others that options name, and noisy test features with their counts."""
+    at = tmp_path_factory.mktemp("inputs")
+    rows = "".join(f"row/{i:03},s{i % 3},c{i % 7}\n" for i in range(600))
+    (at / "table.csv").write_text(f"row,site,client\n{rows}")
+    (at / "other.csv").write_text(f"row,client,site\n{rows}")
+    (at / "classes.txt").write_text("line\nsquare\nd\ncircle\n")
+    with np.load(road.embeddings) as given:
+        y = np.where(np.arange(600) % 5 == 0, (given["y"] + 1) % 4, given["y"])
+        np.savez(at / "noisy.npz", x=given["x"], y=y)
+    noisy = afltool.import_embeddings(at / "noisy.npz", at / "noisy.h5")
+    afltool.head("linear", at / "head.h5", head_options={"gamma": 0.5})
+    images = write_imagefolder(at / "images", per_class=1)
+    write_imagefolder(at / "more", per_class=2)
+    gamma = {"head_options": {"gamma": 2.0}, "partition": road.clients, "sum": True}
+    return {
+        **vars(road),
+        "folder": at,
+        "noisy": noisy,
+        "table": at / "table.csv",
+        "counts": afltool.counts(road.head, noisy, at, client="counts"),
+        "with_gamma": afltool.local_stats(road.train, "linear", at / "gamma.h5", **gamma),
+        "images": f"--data imagefolder:{images} --backbone timm:test_resnet --weights random "
+        "--image-size 32 --engine torch",
+    }
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_every_option_has_an_effect_in_every_combination_or_is_refused(
+    name, files, tmp_path, cli, monkeypatch
+):
+    def at(out, line, *more):
+        """What a command does whose files are all written into ``out``."""
+        out.mkdir(exist_ok=True)  # or the copy of a finished one
+        monkeypatch.chdir(out)
+        return outcome(cli, [word.replace("OUT", str(out)) for word in (*line.split(), *more)], out)
+
+    path, heads = name.split(" (")[0].split(), {k for every in of_heads().values() for k in every}
+    tried = {k: p for k, p in options(*path).items() if k not in heads or path[0] in SOLVING}
+    if "(" in name:
+        tried = {k: p for k, p in tried.items() if k in (OF_IMAGES if "images" in name else AXES)}
+    found = []
+    for number, line in enumerate(COMBINATIONS[name]):
+        given, again = line.removeprefix("+").format(**files), line[0] == "+"
+        plain = at(tmp_path / f"{number}", given)
+        assert plain.code == 0, plain.said
+        for option, parameter in tried.items():
+            if f" --{option} " in f" {given} " and "images" not in line:
+                continue
+            taken, effective, wrong = parameter.is_flag, False, []
+            for i, value in enumerate(values(option, parameter, files["folder"])):
+                out = tmp_path / f"{number}-{option}-{i}"
+                if again:
+                    shutil.copytree(tmp_path / f"{number}", out)
+                did = at(out, given, f"--{option}", *value.split())
+                one = [*faults(option, value, plain, did)]
+                wrong += one
+                effective |= not one and not did.code
+                taken |= is_taken(option, value, did)
+            if effective:  # another value may have been the default
+                wrong = [one for one in wrong if one != "changes nothing"]
+            found += [f"{line} --{option} {one}" for one in wrong]
+            if not taken:
+                found.append(f"{line} --{option}: none of its type; see WORDS")
+    assert not found, "\n".join(found)
