@@ -7,9 +7,7 @@ wrong value a `UsageError`. Options of a head are ``head_options={"ridge": 1.0}`
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from .inputs import distinct_files
 from .options import evaluation, features, statistics
 from .options import partition as partitions
-from .options.base import default_of, fields_of
+from .options.base import signature_of
 from .plans.config import RunConfig as RunConfig
 
 if TYPE_CHECKING:
@@ -43,24 +41,8 @@ def stage_function(make: Callable[P, OptionsT], returns: type[R]) -> Callable[P,
             return made
 
     function.__name__ = function.__qualname__ = name
-    vars(function)["__signature__"] = _signature(make, returns)
+    vars(function)["__signature__"] = signature_of(cls).replace(return_annotation=returns)
     return function
-
-
-def _signature(cls: Any, returns: Any) -> inspect.Signature:
-    """What a class of options takes: its files, then its options by name."""
-    found = [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY
-            if f.kw_only
-            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if (d := default_of(cls, f.name)) is MISSING else d,
-            annotation=fields_of(cls)[f.name].annotation,
-        )
-        for f in sorted(fields(cls), key=lambda f: bool(f.kw_only))
-    ]
-    return inspect.Signature(found, return_annotation=returns)
 
 
 extract = stage_function(features.Extract, Path)

@@ -23,46 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum, auto
-
-
-class Remedy(Enum):
-    """What helps, as far as a computation knows; `options.shared` says by which option."""
-
-    FRACTION_BITS = auto()  # of the number that the error has
-    REALS = auto()
-    ROUNDED = auto()
-    FEWER_BITS_OF_ROWS = auto()
-    FEWER_BITS_OF_SUMS = auto()
-    OTHER_ROWS = auto()
-    ONE_CLASS_LIST = auto()
-    OTHER_LAW = auto()
-    RIDGE = auto()
-    LARGER_RIDGE = auto()
-    RIDGE_BEYOND = auto()  # a larger one than all that were tried
-    LARGER_FIXED_RIDGE = auto()  # where none can be chosen
-    LARGER_GIVEN_RIDGE = auto()  # among other advice
-    FLOAT64 = auto()
-    LARGER_BLOCK_RIDGE = auto()
-    SHRINKAGE = auto()
-    LARGER_PENALTY = auto()
-    LARGER_GIVEN_PENALTY = auto()  # among other advice
 
 
 class AflError(Exception):
-    """Base of all errors that carry a message for the user; ``exit_code`` is the shell's status."""
+    """Base of all errors that carry a message for the user; ``exit_code`` is the shell's status.
+
+    ``advice``: how the message ends; whoever knows better may replace it.
+    """
 
     exit_code = 1
 
-    def __init__(
-        self,
-        *args: object,
-        remedy: Remedy | None = None,
-        number: int = 0,
-        feature: int | None = None,
-    ) -> None:
-        super().__init__(*args)
-        self.remedy, self.number, self.feature = remedy, number, feature
+    def __init__(self, *args: object, advice: str = "", feature: int | None = None) -> None:
+        super().__init__(*([f"{args[0]}{advice}"] if advice else args))
+        self.advice, self.feature = advice, feature
 
 
 class UsageError(AflError):

@@ -23,7 +23,6 @@ from .math.metrics import counting
 from .math.metrics.figures import decided
 from .math.rounding import Rounding
 from .options.base import fields_of
-from .options.common import advised
 from .options.features import NumberFormat
 from .sources.embeddings import imported_space
 from .values.names import ordered_columns
@@ -124,7 +123,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     # ------------------------------------------------------------ fitting
 
-    @advised()
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
         X, y = self._checked(X, y, reset=True)
@@ -139,7 +137,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self._solved(head, report)
 
     @available_if(_of_one_round)  # type: ignore[untyped-decorator]  # scikit-learn's
-    @advised()
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far.
 
@@ -173,7 +170,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             return NotImplemented
         return self._combined(other, lambda a, b: a - b)
 
-    @advised()
     def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
         mine, theirs = self._held(), other._held()
         if not np.array_equal(self.classes_, other.classes_):
@@ -209,8 +205,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     ) -> tuple[Head, dict[str, Any]]:
         """The head one phase further and its report, of which ``before`` was that until then."""
         try:
-            with advised():
-                after, done = solved(head, total)
+            after, done = solved(head, total)
             return after, done.report(before)
         except AflError as error:
             raise ValueError(f"the head cannot be solved: {error}") from error
@@ -253,7 +248,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             part = slice(start, start + BLOCK)
             yield self._rows(X[part], start), codes[part].astype(np.int64)
 
-    @advised()
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
         bits, names = self._bits(), self._ordered()
         if bits is None:

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import normalize
@@ -33,7 +32,6 @@ MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, 
 MOST_LINES = 1_000_000  # paths on stdin
 AROUND = " \t\r\n"  # what is no part of a name that has a line of its own
 LONGEST_LINE = 1 << 16  # characters of such a path
-MOST_NAMES = 10_000  # in a folder, which a path that is missing is compared with
 TIMEOUT = 20  # seconds without an answer after which a download counts as failed
 
 
@@ -76,12 +74,6 @@ def given_path(text: str | Path) -> Path:
     return Path(text)
 
 
-def meant(path: str | Path, otherwise: str = "check the path") -> str:
-    """What a message about a path where nothing is says in the end: `nearest`, if there is one."""
-    near = nearest(Path(path))
-    return otherwise if near is None else f"did you mean {near}?"
-
-
 def spelled(base: str | Path, path: str) -> str:
     """``path`` below ``base`` as the disk spells it, where its accents are composed otherwise.
 
@@ -97,30 +89,6 @@ def spelled(base: str | Path, path: str) -> str:
         if not found:
             return path
     return found
-
-
-def nearest(path: Path) -> Path | None:
-    """A path that is there and whose name is nearly that of one that is not; None without one.
-
-    The first part of the path that is missing is compared with what lies beside it, without regard
-    to capitals; a match whose rest is not there either does not count.
-    """
-    import difflib
-
-    there = next((place for place in path.parents if place.is_dir()), None)
-    if there is None or not (missing := path.relative_to(there).parts):
-        return None
-    try:
-        with os.scandir(there) as entries:
-            names = sorted(entry.name for entry in islice(entries, MOST_NAMES))
-    except OSError:
-        return None
-    lowered = [name.lower() for name in names]
-    for match in difflib.get_close_matches(missing[0].lower(), lowered, n=3, cutoff=0.75):
-        candidate = there.joinpath(names[lowered.index(match)], *missing[1:])
-        if candidate.exists():
-            return candidate
-    return None
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
@@ -142,6 +110,12 @@ def open_regular(path: str | Path) -> IO[bytes]:
 def _without_waiting(path: str, flags: int) -> int:
     """Opening a pipe that nobody writes into would take for ever."""
     return os.open(path, flags | machine.flags("NONBLOCK"))
+
+
+def is_hdf5(path: str | Path) -> bool:
+    """Whether a regular file begins as HDF5 files do."""
+    with open_regular(path) as file:
+        return file.read(len(HDF5)) == HDF5
 
 
 def kind_of(mode: int) -> str:
@@ -187,7 +161,7 @@ def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
         return text.replace("\r\n", "\n") if "\r" in text else text  # looking is much faster
     except FileNotFoundError:
         raise InputError(
-            f"cannot read {what} in {path}: there is no such file; {meant(path)}"
+            f"cannot read {what} in {path}: there is no such file; check the path"
         ) from None
     except NotADirectoryError:
         raise InputError(

@@ -201,29 +201,24 @@ NOTHING = Carried()
 
 
 class Remembered(Carried):
-    """Keeps the arrays in memory, as long as there is room; ``beyond`` gets the other blocks."""
+    """Keeps the arrays in memory, as long as there is room; other blocks are computed again."""
 
-    def __init__(self, key: str = "", room: Room | None = None, beyond: Carried = NOTHING) -> None:
-        self.key = key
+    def __init__(self, key: str = "", room: Room | None = None) -> None:
+        self.key, self._room = key, room
         self.blocks: dict[int, dict[str, Array]] = {}
-        self._room, self._beyond = room, beyond
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
         if key != self.key:
             self.forget()  # no other caller will ask for these blocks
         arrays = self._removed(block)
-        if arrays is None:
-            return self._beyond.take(key, block, rows)
-        return None if any(len(a) != rows for a in arrays.values()) else arrays
+        return None if arrays is None or any(len(a) != rows for a in arrays.values()) else arrays
 
     def following(self, key: str) -> Remembered:
-        return Remembered(key, self._room, self._beyond.following(key))
+        return Remembered(key, self._room)
 
     def put(self, block: int, arrays: Mapping[str, Array]) -> None:
         if self._room is None or self._room.take(_size(arrays)):
             self.blocks[block] = dict(arrays)
-        else:
-            self._beyond.put(block, arrays)
 
     def forget(self) -> None:
         """Drop every block that is kept."""
@@ -238,14 +233,18 @@ class Remembered(Carried):
 
 
 def _size(arrays: Mapping[str, Array]) -> int:
-    import numpy as np
-
-    return sum(np.asarray(a).nbytes for a in arrays.values())
+    return sum(a.nbytes for a in arrays.values())
 
 
 Identity = tuple[int, ...]
-Spill = Callable[[str], Carried]  # where rows of a part go that memory has no room for
-Sums = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
+
+
+class Sums(Protocol):
+    """Files of sums and their digests, by what is summed; a dict is one."""
+
+    def get(self, content: str, /) -> tuple[Path, str] | None: ...
+
+    def __setitem__(self, content: str, made: tuple[Path, str], /) -> None: ...
 
 
 def identity_of(status: os.stat_result) -> Identity:
@@ -256,17 +255,14 @@ def identity_of(status: os.stat_result) -> Identity:
 class Cache:
     """Values by file and type, and what heads carry from round to round, within ``budget``.
 
-    What does not fit of heads' intermediate rows goes to ``spill``. ``sums``: what several runs
-    know of each other's sums, by content; None where nobody asks for them. Without a budget it
-    keeps nothing: every file is read, every round starts from the features.
+    ``sums``: what several runs know of each other's sums, by content; None where nobody asks for
+    them. Without a budget it keeps nothing: every file is read, every round starts from the
+    features.
     """
 
-    def __init__(
-        self, budget: Room | None = None, spill: Spill = lambda _: NOTHING, sums: Sums | None = None
-    ) -> None:
+    def __init__(self, budget: Room | None = None, sums: Sums | None = None) -> None:
         self.keeps = budget is not None
         self.room, self.sums = budget or Room(0), sums
-        self._spill = spill
         self._files: dict[Identity, dict[type, tuple[Any, int]]] = {}
         self._carried: dict[str, tuple[str, Remembered]] = {}
 
@@ -315,8 +311,7 @@ class Cache:
             return kept
         if kept is not None:
             kept.forget()
-        beyond = self._spill(part)
-        return Remembered(room=self.room, beyond=beyond) if self.keeps else beyond
+        return Remembered(room=self.room) if self.keeps else NOTHING
 
     def left(self, task: str, part: str, carried: Carried) -> None:
         """Keep what a round has left, for the next one."""

@@ -7,12 +7,9 @@ PyTorch out; both have the same modules, so an environment has one of them.
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from collections import UserDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,30 +27,20 @@ USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, 
 #: What a module of somebody else may raise when it is loaded: anything but Ctrl-C.
 FAILS = (Exception, SystemExit)
 
-
 T = TypeVar("T")
+
+
+@cache
+def _entry_points() -> Any:
+    from importlib.metadata import entry_points
+
+    return entry_points()
 
 
 def doors(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group, by name; ``load()`` of one imports what it stands for."""
-    if group not in _groups():
-        return {}
-    from importlib.metadata import entry_points
-
-    return {one.name: one for one in sorted(entry_points(group=group), key=lambda e: e.name)}
-
-
-@cache
-def _groups() -> frozenset[str]:
-    """The groups of all entry points that are installed, without importlib's 20 ms."""
-    groups: set[str] = set()
-    for folder in filter(os.path.isdir, sys.path):
-        for name in os.listdir(folder):
-            if name.endswith((".dist-info", ".egg-info")):
-                with suppress(OSError):
-                    text = Path(folder, name, "entry_points.txt").read_text("utf-8", "replace")
-                    groups |= set(re.findall(r"^\[(.+)\]\s*$", text, re.M))
-    return frozenset(groups)
+    found = _entry_points().select(group=group)
+    return {one.name: one for one in sorted(found, key=lambda e: e.name)}
 
 
 def opened(group: str) -> dict[str, Any]:

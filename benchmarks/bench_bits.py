@@ -12,6 +12,7 @@ second device is compared as well.
 from __future__ import annotations
 
 import argparse
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def main() -> None:
     preprocessing = paper_preprocessing(a.image_size)
     pixels = torch.stack([preprocessing.apply(dataset.load(i)) for i in range(len(dataset))])
     backbone = load_backbone(a.backbone, weights=a.weights, image_size=a.image_size)
-    fast = prepare_for_inference(backbone.module, image_size=a.image_size)
+    fast = prepare_for_inference(copy.deepcopy(backbone.module))
     print(machine(), f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     print(f"{a.backbone} ({backbone.weights}) at {a.image_size}, {len(pixels)} images of {a.data}")
 
@@ -78,11 +79,11 @@ def main() -> None:
     for batch in (1, 8, 32, 64):
         compare(f"batches of {batch}", reference, run(batch=batch))
     compare("1 thread", reference, run(threads=1))
-    compare("unfolded, contiguous", reference, run(backbone.module.eval()))
+    compare("contiguous", reference, run(backbone.module.eval()))
     for precision in ("bf16", "fp16"):
         compare(f"--precision {precision}", reference, run(precision=precision))
     if a.device:
-        there = prepare_for_inference(backbone.module, a.device, image_size=a.image_size)
+        there = prepare_for_inference(copy.deepcopy(backbone.module), a.device)
         for precision in ("fp32", "bf16", "fp16"):
             name = f"--device {a.device} --precision {precision}"
             compare(name, reference, run(there, 256, device=a.device, precision=precision))

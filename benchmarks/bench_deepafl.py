@@ -62,7 +62,7 @@ class Ours:
 
     def predicted(self) -> Array:
         phi = np.concatenate([one["phi"] for one in self.carried.blocks.values()])
-        return (phi @ self.head.learned.weights[-1].astype(phi.dtype)).argmax(1)
+        return (phi @ self.head.weights[-1].astype(phi.dtype)).argmax(1)
 
 
 class Straightforward:

@@ -81,7 +81,7 @@ def main(train: Data, test: Data, width: int, layers: int, bits: list[int]) -> N
             [head.scores(test[0][i : i + BLOCK]) for i in range(0, len(test[1]), BLOCK)]
         )
         wanted = scores if wanted is None else wanted
-        phi = head.network.at(train[0][:2000], layers, head.learned)["phi"]
+        phi = head.state(train[0][:2000], layers)["phi"]
         unit = 2.0 ** -way["fixed_bits"] if "fixed_bits" in way else 1.0
         off = scores - wanted
         named = f"{way['compute']} {way.get('fixed_bits', '')}".strip()

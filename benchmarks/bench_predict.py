@@ -132,8 +132,8 @@ def steps(head: str, image: str) -> None:
     asked = space.options_for(header["space"], weights="random", engine="torch")
     made = load_backbone(asked.backbone, weights="random", image_size=asked.image_size or 224)
     lap("build the network, digest its weights, try it")
-    prepare_for_inference(made.module, image_size=asked.image_size or 224)
-    lap("fold batch norms, compare")
+    prepare_for_inference(made.module)
+    lap("channels last")
     ready = engines.load_network(asked, space.preprocessing_of(header["space"]))
     begun = time.process_time()
     from afltool.sources.images.from_paths import read_named

@@ -40,8 +40,6 @@ def parts() -> dict[str, float]:
     import torch
     from scipy.linalg.blas import dsyrk, sgemm, ssyrk
 
-    from afltool.files.packing import checksum
-
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     values = rng.integers(-4000, 4000, (3072, D)).astype(np.int16)
@@ -51,7 +49,6 @@ def parts() -> dict[str, float]:
     tensor = torch.from_numpy(single.copy())
     found = {
         "SHA-256, GB/s": rate(lambda: hashlib.sha256(data).digest(), len(data) / 1e9),
-        "fletcher32, GB/s": rate(lambda: checksum(data[: 1 << 20]), (1 << 20) / 1e9),
         "int16 → float64, GB/s": rate(lambda: np.copyto(room, values[:256]), room.nbytes / 4e9),
         "new pages, GB/s": rate(lambda: np.empty(32 << 20, np.uint8).fill(1), 32 * 2**20 / 1e9),
         "exp float64, G/s": rate(lambda: np.exp(scores), scores.size / 1e9),
@@ -77,7 +74,6 @@ def shares(found: dict[str, float], rows: int = 50_000) -> dict[str, dict[str, f
             "int16 → float64": 2e-9 * rows * D / found["int16 → float64, GB/s"],
             "exp": 1e-9 * rows * c / found["exp float64, G/s"],
             "SHA-256": head[c] / found["SHA-256, GB/s"],
-            "fletcher32": head[c] / found["fletcher32, GB/s"],
         }
     thin = 10e-9 * rows * WIDTH * 100
     rounds["DeepAFL layer, 100 classes"] = {

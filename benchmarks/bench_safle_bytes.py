@@ -9,9 +9,8 @@ the file's rows; MB = 10^6 bytes.
     file      what `local-stats` writes, all of it
     strings   the counts of pairs dense, deflated as HDF5 would, by repeated strings (zlib's default
               strategy, level 1), with the codes 0 that follow from the labels
-    runs      the same by run lengths alone (zlib's Z_RLE)
-    codes 0   and without the codes 0
-    sparse    and sparse or dense block by block, as they stand in the file
+    runs      the same by run lengths, or symbol by symbol (zlib's Z_RLE, Z_HUFFMAN_ONLY)
+    codes 0   and without the codes 0, as they stand in the file
     hybrid    the file of the head with raw features (--with-linear)
 """
 
@@ -26,9 +25,8 @@ from pathlib import Path
 import numpy as np
 from measure import digits, machine
 
-from afltool.files import packing
+from afltool.files.arrays import deflated
 from afltool.files.features import Features, open_features
-from afltool.files.packing import deflated
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_options
 from afltool.heads.base import Head, Source, binding
@@ -63,18 +61,13 @@ def by_runs(block: np.ndarray) -> int:
     return len(deflated(block))
 
 
-def thin(pairs: np.ndarray) -> int:
-    parts = packing.split(pairs) or [pairs]
-    return sum(by_runs(block) for part in parts for block in blocks(part))
-
-
 def whole(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     every = np.concatenate([with_margins(labels, pairs, j) for j in range(1, len(labels))])
     return every.astype(narrowest(every))
 
 
 def one(head: Head, hybrid: Head, train: Features, rows: np.ndarray) -> list[float]:
-    """Megabytes: the file, the pairs in four forms, the file of the hybrid."""
+    """Megabytes: the file, the pairs in three forms, the file of the hybrid."""
     values = np.concatenate([train.stored(int(r), int(r) + 1) for r in rows])
     X, y, space = train.wrap(values), train.labels[rows], train.header["space"]
     found = [
@@ -88,7 +81,6 @@ def one(head: Head, hybrid: Head, train: Features, rows: np.ndarray) -> list[flo
         sum(map(by_strings, every)),
         sum(map(by_runs, every)),
         sum(map(by_runs, blocks(cut))),
-        thin(cut),
         file_bytes(found[1]),
     ]
     return [size / 1e6 for size in sizes]
@@ -96,7 +88,7 @@ def one(head: Head, hybrid: Head, train: Features, rows: np.ndarray) -> list[flo
 
 def main(train_file: str, *shapes: str) -> None:
     print(machine())
-    names = ("file", "strings", "runs", "codes 0", "sparse", "hybrid")
+    names = ("file", "strings", "runs", "codes 0", "hybrid")
     with open_features(Path(train_file)) as train:
         dealt = assign(
             train.row_ids, train.labels, len(train.classes),

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from afltool.errors import InvalidDataError
-from afltool.show.lines import Look, looks, named_below
-from afltool.show.picture import GREY, figure
+from afltool.show.style import GREY, Look, figure, legend_below, looks
 
 
 def plot_frontier(
@@ -49,7 +48,7 @@ def plot_frontier(
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("MB that a client sends, all rounds")
         axes.set_ylabel("top-1 on test rows, %")
-        named_below(drawn, entries)
+        legend_below(drawn, entries)
     return Path(path)
 
 

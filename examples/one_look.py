@@ -173,7 +173,7 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
     dataset = open_dataset(spec, split, data_root=None, limit=limit)
     preprocessing = paper_preprocessing(size)
     plain = load_backbone("efficientnet_lite0", image_size=size).module
-    module = prepare_for_inference(plain, image_size=size)
+    module = prepare_for_inference(plain)
     caught: list[torch.Tensor] = []
     stages = [layer for name, layer in module.named_modules() if name.endswith(STAGE)]
     stages[0].register_forward_hook(lambda _m, _x, y: caught.append(y))

@@ -11,8 +11,8 @@ options=${RUN_OPTIONS:---backbone resnet18 --data cifar100 --clients 1000}
 
 # shellcheck disable=SC2086  # both hold several words
 afltool slurm $options ${SITE:+--site "$SITE"} ${SLURM_OPTIONS:-} -o "$run"
-echo "the scripts of this run:"
-ls "$run"/slurm/*.sh
+echo "the jobs of this run:"
+(cd "$run" && afltool slurm --next -o .)
 bash "$run/slurm/submit.sh"
 while afltool status "$run" --json | grep -qE '"state": "(running|pending)",?$' &&
     squeue --me -h | grep -q .; do

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from afltool.files import hdf5, outputs
+from afltool.files import hdf5, outputs, schema
 from afltool.files.arrays import put_array, writing
 
 # The least that a statistics file says of itself.
@@ -85,6 +85,21 @@ def forge(
                 put_array(file, name, np.asarray(value))
         hdf5.put_header(file, kind, {**found, **(header or {})} if whole is None else whole)
     return target
+
+
+def thinned(path: Path, name: str) -> Path:
+    """The same file with an array below /arrays as 0.3 wrote thin ones: its numbers that are not 0,
+    and a bitmap of where they are."""
+    how = {"shuffle": True, "compression": "gzip", "fletcher32": True}
+    with h5py.File(path, "r+", locking=False, libver=schema.LIBVER) as file:
+        value = file[f"arrays/{name}"][()]
+        del file[f"arrays/{name}"]
+        there, kept = value != 0, f"sparse/{name}/kept"
+        for dataset, part in ((f"arrays/{name}", value[there]), (kept, np.packbits(there))):
+            file.create_dataset(dataset, data=part, chunks=part.shape, **how)
+        shape = np.array(value.shape, "<i8")
+        file.create_dataset(f"sparse/{name}/shape", data=shape, chunks=True, fletcher32=True)
+    return path
 
 
 def unfinished(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 
 #: A name of a folder with everything that a shell or sbatch could take for more than a name.
@@ -15,41 +14,13 @@ printf '%s\\0' "$@" $'\\n' >>"$STUB/{name}"
 """
 
 
-def sbatch_words(line):
-    """The words of an #SBATCH line, as `get_argument` of sbatch 22.05 reads them."""
-    line = re.sub("(?i)hetjob|packjob", lambda found: " " * len(found[0]), line)
-    words, word, quote, at = [], None, "", 0
-    while at < len(line):
-        c = line[at]
-        if c == "\\":
-            at, c = at + 1, line[at + 1]
-        elif quote and c == quote:
-            quote, c = "", ""
-        elif not quote and c in "'\"":
-            quote, c = c, ""
-        elif not quote and c == "#":
-            break
-        elif not quote and c.isspace():
-            words, word, c = [*words, word], None, None
-        word, at = (word if c is None else (word or "") + c), at + 1
-    assert not quote, f"sbatch would refuse {line}"
-    return [one for one in [*words, word] if one is not None]
-
-
-def asked_of_sbatch(text):
-    """The options that a job script has for sbatch."""
-    lines = [one.removeprefix("#SBATCH") for one in text.splitlines() if one.startswith("#SBATCH")]
-    words = [word for line in lines for word in sbatch_words(line)]
-    return dict(word.partition("=")[::2] for word in words)
-
-
 class Programs:
     """A working directory called `NAME`, and stand-ins that write down the words that they get."""
 
     def __init__(self, tmp_path, monkeypatch):
         self.root, self.at, self.stub = tmp_path, tmp_path / NAME, tmp_path / "stub"
         more = {"sbatch": 'wc -l <"$STUB/sbatch"', "scontrol": "echo UP", "squeue": ""}
-        more["afltool"] = """[ "$1" != status ] || cat "$STUB/todo\""""
+        more["afltool"] = 'case "$*" in *--next*) cat "$STUB/lines" ;; esac'
         for folder in (self.at, self.stub, tmp_path / "bin"):
             folder.mkdir()
         for name, text in more.items():

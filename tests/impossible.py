@@ -39,11 +39,6 @@ def impossible(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
         for value in (a["histogram"].flat[flat] + 1, -1):
             yield f"histogram {value}", _with(s, histogram=_put(a["histogram"], flat, value))
         yield "1,000 times the rows", _of_rows(s, 1000 * s.class_counts)
-    if "gradient" in a:
-        yield from _gradient(s, draw)
-    if "energy" in a:
-        yield "energy below 0", _with(s, energy=-a["energy"])
-        yield "a large reconstruction", _with(s, reconstruction=1e3 * a["reconstruction"])
 
 
 def _gram(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
@@ -65,14 +60,6 @@ def _gram(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
         yield "cross 1,000 times as large", _with(s, cross=1000 * cross)
     if labelled and gram.dtype.kind == "i":
         yield "squares beyond int16", _with(s, gram=_put(gram, ends[j], s.rows * 2**30 + 2))
-        c = int(draw.integers(cross.shape[1]))
-        odd = cross.copy()
-        odd[j, c] += 1
-        yield "an odd sum of even squares", _with(s, cross=odd)
-    head = s.context.head
-    constant = head["options"].get("intercept") or head["name"] == "softmax"
-    if constant and "labels" not in s.arrays:
-        yield "1,000 times the rows", _of_rows(s, 1000 * s.class_counts)
 
 
 def _codes(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
@@ -83,20 +70,6 @@ def _codes(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
     yield "pairs of more rows", _with(s, pairs=_put(pairs, p, s.rows + 1))
     yield "pairs below 0", _with(s, pairs=_put(pairs, p, -1))
     yield "1,000 times the rows", _of_rows(s, 1000 * s.class_counts)
-    if "sums" in s.arrays:
-        yield "sums 1,000 times as large", _with(s, sums=1000 * s.arrays["sums"])
-
-
-def _gradient(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
-    gradient, loss = s.arrays["gradient"], s.arrays["loss"]
-    yield "a loss below 0", _with(s, loss=-loss)
-    if gradient.dtype.kind == "i":
-        at = int(draw.integers(gradient.size))
-        over = s.rows * 2**15 * gradient.shape[1]
-        yield (
-            "a gradient of one class",
-            _with(s, gradient=_put(gradient, at, gradient.flat[at] + 2 * over)),
-        )
 
 
 def _with(s: Statistics, **arrays: np.ndarray) -> Statistics:

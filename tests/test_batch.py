@@ -137,7 +137,7 @@ def test_draws_are_the_ones_that_they_were():
 
 def test_the_rounds_of_a_layer_share_a_draw():
     def drawn(name, *phases):
-        return [make_options(name).draw_of(Phase(phase)) for phase in phases]
+        return [make_options(name).place_of(Phase(phase))[0] for phase in phases]
 
     phases = ("weights-0", "block-1", "weights-1", "block-2", "weights-2")
     assert drawn("deepafl", *phases) == [0, 0, 1, 1, 2]

@@ -50,7 +50,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("command", [["run"], ["slurm"], ["slurm", "--print"]])
+@pytest.mark.parametrize("command", [["run"], ["slurm"], ["slurm", "--dry-run"]])
 @pytest.mark.parametrize(("args", "code", "message"), WRONG)
 def test_it_is_refused_with_nothing_written(
     command, args, code, message, images, tmp_path, cli, monkeypatch
@@ -87,7 +87,7 @@ def test_modules_are_words_in_the_scripts_and_nothing_is_carried_out(images, tmp
     given = ["--data", images, "--backbone", "resnet18", "--weights", "random"]
     words = "$(touch${IFS}made),python/3.11"
     assert cli("slurm", *given, "--modules", words, "-o", tmp_path / "out").exit_code == 0
-    common = (tmp_path / "out" / "slurm" / "common.sh").read_text()
+    common = (tmp_path / "out" / "slurm" / "job.sh").read_text()
     (line,) = (one for one in common.splitlines() if one.startswith("module load"))
     script = f"module() {{ printf '%s\\n' \"$@\"; }}\n{line}\n"
     said = subprocess.run(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import counts_of_heads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binom
@@ -222,7 +223,7 @@ def test_onnx_has_the_probabilities(road, at, tmp_path, name, request):
 @pytest.mark.slow
 def test_counts_before_and_after_have_an_error_each(road, at, tmp_path, cli):
     """One round counts both heads: the table and the pictures of reliability and coverage."""
-    total = afltool.counts(road.head, road.test, tmp_path / "c", beside=[at / "platt.h5"])
+    total = counts_of_heads([road.head, at / "platt.h5"], road.test, tmp_path / "c")
     before, after = map(error_of, afltool.read_counts(total).heads)
     assert before.least > after.most
     wanted = {"least": after.least, "most": after.most}
@@ -262,7 +263,7 @@ def test_rules_of_discriminants_are_calibrated_by_held_out_clients(tmp_path, rul
         head, train, tmp_path / "counts.h5", partition=clients, only="2", sum=True
     )
     calibrated = afltool.calibrate(head, counts, tmp_path / "calibrated.h5")
-    both = afltool.counts(head, test, tmp_path / "both", client="test", beside=[calibrated])
+    both = counts_of_heads([head, calibrated], test, tmp_path / "both", client="test")
     before, after = map(error_of, afltool.read_counts(both).heads)
     assert after.most < before.least
 

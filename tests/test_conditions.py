@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -13,14 +14,21 @@ from rounds_of_heads import absorb
 from test_bad_input import INPUT, refused
 from test_misfits import OPTIONS_OF, rounds
 
-from afltool.errors import AflError, InvalidDataError, NumericalError
+from afltool.errors import (
+    AflError,
+    CorruptFileError,
+    InvalidDataError,
+    MismatchError,
+    NumericalError,
+)
+from afltool.files.hdf5 import read_file, write_file
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
 from afltool.math.gram import FixedPoint
 from afltool.stages._pairwise import pairwise_total
 from afltool.values.names import Phase
-from afltool.values.statistics import Client, ClientId, Context, Statistics, Sum
+from afltool.values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum
 
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
 MORE = {
@@ -54,9 +62,18 @@ def labelled(s, head, bits, classes):
     """The statistics as a file of one client holds them."""
     space = {"dim": head.dim, "fraction_bits": bits}
     context = Context(space, tuple(map(str, range(classes))), binding(head))
-    return replace(s, context=context, clients={ClientId("silo"): Client(s.rows)})
+    who = {ClientId("silo"): Client(s.rows)}
+    return replace(s, context=context, clients=who, specs=head.array_specs(bits))
 
 
+MISPLACED = [
+    ArraySpec((), kind, 1.0, square, rows_of, by_class, cells)
+    for kind in ("count", "real")
+    for square in (False, True)
+    for rows_of in ("", "a", "b", "c", "d")
+    for by_class in (False, True)
+    for cells in ((), (0,), (1, 2), (7,))
+]
 FIXED = [(name, 9) for name in MORE]  # heads that compute in fixed point take int16 features only
 REAL = [(name, None) for name, (_, own) in MORE.items() if own.get("compute") != "fixed"]
 
@@ -141,6 +158,42 @@ def test_the_command_names_the_client_and_the_file(road, tmp_path, cli):
             refused(cli("solve", path, "-o", out), INPUT, path, name)
             refused(cli("solve", road.total, "--validate", path, "-o", out), INPUT, path, name)
             refused(cli("verify", path), INPUT, path, name)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"gram": {}}, {"gram": {"kind": "sum"}}, ["gram"],
+        {"gram": {"kind": "int", "per_row": "9"}},
+        {"gram": {"kind": "int", "per_row": -1}}, {"gram": {"kind": "int", "shape": [1]}},
+        {"gram": {"kind": "int", "cells": [0, 0]}}, {"gram": {"kind": "int", "square": 1}},
+    ],
+)  # fmt: skip
+def test_a_header_that_says_nonsense_of_an_array_is_refused(road, tmp_path, said):
+    header, arrays = read_file(road.total, "statistics")
+    path = write_file(tmp_path / "x.h5", "statistics", {**header, "arrays": said}, arrays)
+    with pytest.raises(CorruptFileError, match="in its header arrays"):
+        load_statistics(path)
+
+
+@pytest.mark.parametrize("spec", MISPLACED)
+def test_what_is_said_of_an_array_that_it_does_not_fit_is_no_error_of_python(spec):
+    """Whoever has the head compares both; here the first condition that applies is told."""
+    arrays = {
+        "a": np.array(3), "b": np.arange(4), "c": np.ones((2, 3)), "d": np.zeros((2, 2, 3), int),
+    }  # fmt: skip
+    specs = {name: replace(spec, shape=a.shape) for name, a in arrays.items()}
+    s = Statistics(Phase("x"), arrays, np.array([2, 0, 5]), specs=specs)
+    with suppress(InvalidDataError):
+        conditions.check(s)
+
+
+def test_statistics_that_say_other_things_of_their_arrays_are_not_added():
+    one = Statistics(Phase("gram"), {"g": np.zeros(1, int)}, np.array([1]))
+    said = [replace(one, specs={"g": ArraySpec((1,), "int", most)}) for most in (1, 2)]
+    with pytest.raises(MismatchError, match="say of their arrays"):
+        Sum(said[0]).add(said[1])
+    assert Sum(said[0]).add(one).result().specs == said[0].specs
 
 
 def test_sums_of_counts_are_bounded():

@@ -20,7 +20,6 @@ import pytest
 from helpers_images import (
     CIFAR10_CLASSES,
     md5_of,
-    python2_pickle,
     write_cifar10,
     write_cifar100,
     write_fashion_mnist,
@@ -30,7 +29,7 @@ from helpers_images import (
 from PIL import Image
 
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.sources.images import cifar, fashion_mnist, open_dataset, read_classes, tiny_imagenet
+from afltool.sources.images import open_dataset, read_classes, tiny_imagenet, torchvision_datasets
 from afltool.sources.images.base import CorruptImageError, ImageDataset
 from afltool.sources.images.files import default_data_root
 from afltool.sources.images.pixels import decode
@@ -149,7 +148,7 @@ def test_fashion_mnist_equals_torchvisions_reading(fashion, monkeypatch):
     raw = fashion / "FashionMNIST" / "raw"
     for file in raw.glob("*.gz"):  # the published ones are of the unpacked files
         sums = hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest()
-        monkeypatch.setitem(fashion_mnist.FASHION_MNIST_MD5, file.stem, sums)
+        monkeypatch.setitem(torchvision_datasets.FASHION_MNIST_MD5, file.stem, sums)
     packed = open_dataset("fashion-mnist", "test", data_root=fashion)
     assert packed.describe(3) == f"row 3 of {raw / 't10k-images-idx3-ubyte.gz'}"
     for file in raw.glob("*.gz"):
@@ -164,7 +163,9 @@ def test_fashion_mnist_equals_torchvisions_reading(fashion, monkeypatch):
         np.testing.assert_array_equal(pixels(plain, i), np.asarray(theirs[i][0].convert("RGB")))
 
 
-@pytest.mark.skipif(not fashion_mnist.DEBIAN_FASHION_MNIST.is_dir(), reason="no Debian package")
+@pytest.mark.skipif(
+    not torchvision_datasets.DEBIAN_FASHION_MNIST.is_dir(), reason="no Debian package"
+)
 def test_fashion_mnist_of_debian_is_found(tmp_path):
     dataset = open_dataset("fashion-mnist", "test", data_root=tmp_path)
     assert len(dataset) == 10_000
@@ -177,7 +178,7 @@ def test_fashion_mnist_with_another_checksum_is_refused(fashion):
 
 
 def test_missing_fashion_mnist_says_what_to_fetch_and_where(tmp_path, internet, monkeypatch):
-    monkeypatch.setattr(fashion_mnist, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
+    monkeypatch.setattr(torchvision_datasets, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
     root = tmp_path / "empty"
     with pytest.raises(InputError, match=r"Name or service.*Fetch train-images-idx3-ubyte.gz") as e:
         open_dataset("fashion-mnist", "train", data_root=root)
@@ -243,58 +244,6 @@ def test_cifar_is_checked_before_it_is_unpickled(tmp_path):
         (tmp_path / "cifar-10-batches-py" / f"data_batch_{i}").write_bytes(b"%d: no pickle" % i)
     with pytest.raises(CorruptFileError, match="data_batch_1: expected the published MD5 c99cafc1"):
         open_dataset("cifar10", "train", data_root=tmp_path)
-
-
-class Malicious:
-    def __reduce__(self):
-        return (os.system, ("echo pwned",))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        pickle.dumps({b"data": Malicious(), b"labels": [1]}, protocol=2),
-        pickle.dumps({"data": np.array([Malicious()], dtype=object), "labels": [0]}),
-        pickle.dumps({"data": np.array(["text"]), "labels": [0]}, protocol=2),
-        b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x05\x00\x00\x00rot13tR.",
-        b"",
-        b"no pickle at all",
-    ],
-)
-def test_a_pickle_can_hold_arrays_only(tmp_path, content, capfd, published):
-    folder = write_cifar10(tmp_path, 50, 20)
-    (folder / "test_batch").write_bytes(content)
-    published(folder)
-    with pytest.raises(CorruptFileError, match="test_batch is not a pickle of arrays"):
-        open_dataset("cifar10", "test", data_root=tmp_path)
-    assert "pwned" not in capfd.readouterr().out
-
-
-def test_a_pickle_of_another_byte_order_keeps_its_values_and_numpys_dtypes(tmp_path):
-    values = np.array([1, 256, 65535], ">u2")
-    file = cifar.RawFile(tmp_path, python2_pickle(values))
-    np.testing.assert_array_equal(cifar.load_pickle(file), values)
-    assert np.dtype("u2").byteorder == "="
-
-
-@pytest.mark.parametrize(
-    ("batch", "message"),
-    [
-        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}, r"\(2, 3072\) of uint8 and 1"),
-        ({b"data": np.zeros((1, 3072), np.float32), b"labels": [0]}, "of float32"),
-        ({b"data": np.zeros((1, 784), np.uint8), b"labels": [0]}, r"\(1, 784\)"),
-        ({b"data": np.zeros((1, 3072), np.uint8)}, "'labels' as list"),
-        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}, "labels from 0 to 9"),
-        ({b"data": np.zeros((0, 3072), np.uint8), b"labels": []}, "found"),
-        ([1, 2], "expected a dict"),
-    ],
-)
-def test_odd_cifar_batches_are_named(tmp_path, batch, message, published):
-    folder = write_cifar10(tmp_path, 50, 20)
-    (folder / "test_batch").write_bytes(python2_pickle(batch))
-    published(folder)
-    with pytest.raises(InvalidDataError, match=message):
-        open_dataset("cifar10", "test", data_root=tmp_path)
 
 
 def test_missing_cifar_says_what_to_fetch_and_where(tmp_path, internet):

@@ -72,7 +72,7 @@ def test_it_is_the_papers_algorithm(hidden):
     X, y = rows()
     head = fitted(X, y, hidden_width=hidden, ridge=0.5, block_ridge=0.2, seed=3)
     phi, expected = layered(X, y, 3, 3, 0.5, 0.2, "gelu", "tanh", hidden=hidden)
-    for W, wanted in zip(head.learned.weights, expected, strict=True):
+    for W, wanted in zip(head.weights, expected, strict=True):
         assert np.allclose(W, wanted, rtol=1e-7, atol=1e-9)
     assert np.allclose(head.scores(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
     *_, (_, last) = head.round_scores(X)
@@ -115,9 +115,9 @@ def owners(y, scheme, clients, more):
 def test_theorem_1_the_weights_do_not_depend_on_the_partition(pooled, scheme, clients, more):
     X, y, whole, _ = pooled
     head = fitted(X, y, owners(y, scheme, clients, more), layers=20)
-    for mine, theirs in zip(head.learned.weights, whole.learned.weights, strict=True):
+    for mine, theirs in zip(head.weights, whole.weights, strict=True):
         assert np.abs(mine - theirs).max() < 1e-7 * np.abs(theirs).max()
-    for ours, others in zip(head.learned.blocks, whole.learned.blocks, strict=True):
+    for ours, others in zip(head.blocks, whole.blocks, strict=True):
         gap = np.abs(dense(ours) - dense(others)).max()
         assert gap < 1e-7 * np.abs(dense(others)).max()
 
@@ -143,8 +143,8 @@ def rounding(head, X):
     backward stably and has a condition number below 1/(d·ε).
     """
     bounds = []
-    for t, W in enumerate(head.learned.weights):
-        phi = head.network.at(X, t, head.learned)["phi"]
+    for t, W in enumerate(head.weights):
+        phi = head.state(X, t)["phi"]
         bounds.append(len(W) * np.finfo(float).eps * (phi**2).sum() * (W**2).sum() / len(X))
     return 10 * max(bounds)
 
@@ -211,7 +211,7 @@ def test_ablations_change_the_layers_and_only_some_the_beginning(name):
     X, y = rows()
     plain, changed = fitted(X, y), fitted(X, y, **ABLATIONS[name])
     begins_otherwise = name in ("gaussian", "seed", "Φ_0")
-    one, other = plain.learned.weights, changed.learned.weights
+    one, other = plain.weights, changed.weights
     assert np.array_equal(one[0], other[0]) != begins_otherwise
     first_is_the_same = begins_otherwise or name == "variant (89)"  # whose first layer is no other
     assert np.array_equal(one[1], other[1]) == (name == "variant (89)")
@@ -224,27 +224,27 @@ def test_ablations_are_what_they_say():
     phi0 = activate("tanh", projection("linear-uniform", 0, 0, D, 12)(X))
 
     def phi(head, t):
-        state = head.network.at(X, t, head.learned)
+        state = head.state(X, t)
         return state["phi"]
 
     def hidden(source, t):
         return activate("gelu", projection("linear-uniform", 0, t + 1, 12, 12)(source))
 
     no_skip = fitted(X, y, no_skip=True)
-    assert np.allclose(phi(no_skip, 1), hidden(phi0, 0) @ dense(no_skip.learned.blocks[0]))
-    F, W = hidden(phi0, 0), no_skip.learned.weights[0]
+    assert np.allclose(phi(no_skip, 1), hidden(phi0, 0) @ dense(no_skip.blocks[0]))
+    F, W = hidden(phi0, 0), no_skip.weights[0]
     system = np.kron(W @ W.T, F.T @ F) + 0.1 * np.eye(12 * 12)  # vec Ω of min ‖Y − FΩW‖² + γ‖Ω‖²
     target = (F.T @ np.eye(C)[y] @ W.T).reshape(-1, order="F")
     omega = np.linalg.solve(system, target).reshape(12, 12, order="F")
-    assert np.allclose(dense(no_skip.learned.blocks[0]), omega, rtol=1e-7, atol=1e-9)
+    assert np.allclose(dense(no_skip.blocks[0]), omega, rtol=1e-7, atol=1e-9)
     identity = fitted(X, y, identity_projection=True)
-    step = activate("gelu", phi0.copy()) @ dense(identity.learned.blocks[0])
+    step = activate("gelu", phi0.copy()) @ dense(identity.blocks[0])
     assert np.allclose(phi(identity, 1), phi0 + step)
     omega = fitted(X, y, identity_omega=True)
     assert np.allclose(phi(omega, 1), phi0 + hidden(phi0, 0))
     assert [r["phase"] for r in report_of(omega)["phases"]] == [f"weights-{t}" for t in range(4)]
     variant = fitted(X, y, from_phi0=True)
-    first, second, _ = (dense(omega) for omega in variant.learned.blocks)
+    first, second, _ = (dense(omega) for omega in variant.blocks)
     step = hidden(phi0, 0) @ first + hidden(phi0, 1) @ second
     assert np.allclose(phi(variant, 2), phi0 + step)
 
@@ -278,7 +278,7 @@ def test_the_ridge_of_each_layer_can_be_chosen():
     assert all(r["ridge_by"] == "generalised cross-validation" for r in chosen)
 
 
-def test_no_rows_are_refused_in_every_phase():
+def test_no_rows_are_refused_inevery_phase():
     X, y = rows()
     head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
     for _ in range(2):
@@ -363,7 +363,7 @@ def test_a_many_round_head_fixes_its_ridge_at_the_start():
         with_options(make_head("deepafl"), ridge=2.0)
 
 
-def test_a_head_is_restored_at_every_phase():
+def test_a_head_is_restored_atevery_phase():
     X, y = rows()
     head = make_head("deepafl", {"width": 5, "layers": 2}).bind(D, C)
     while head.phase() is not None:

@@ -14,7 +14,7 @@ import afltool
 from afltool.errors import UsageError
 from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
-from afltool.heads.deepafl.network import OF_LABELS
+from afltool.heads.deepafl.layers import OF_LABELS
 from afltool.heads.deepafl.options import OF_BLOCKS
 from afltool.heads.projections import activate, projection
 from afltool.memory import NOTHING, Remembered
@@ -64,7 +64,7 @@ def layered(X, y, T, lam, *, deepening, label_encoding, seed=3):
 def test_every_layer_is_solved_for_the_labels_or_their_codes(strategy):
     X, y = rows()
     head = fitted(X, y, ridge=0.5, seed=3, **strategy)
-    for W, wanted in zip(head.learned.weights, layered(X, y, 3, 0.5, **strategy), strict=True):
+    for W, wanted in zip(head.weights, layered(X, y, 3, 0.5, **strategy), strict=True):
         assert np.allclose(W, wanted, rtol=1e-8, atol=1e-10)
     *_, (_, last) = head.round_scores(X)
     assert np.array_equal(last, head.scores(X))
@@ -94,7 +94,7 @@ def test_theorem_1_holds_and_nothing_has_to_be_carried(strategy):
     X, y = rows(400)
     whole = fitted(X, y, **strategy)
     dealt = fitted(X, y, np.argsort(np.argsort(y, kind="stable")) % 7, **strategy)
-    for W, other in zip(whole.learned.weights, dealt.learned.weights, strict=True):
+    for W, other in zip(whole.weights, dealt.weights, strict=True):
         assert np.abs(W - other).max() <= 1e-9 * np.abs(W).max()
     alone = fitted(X, y, carry=False, **strategy)
     assert alone.digest() == whole.digest()

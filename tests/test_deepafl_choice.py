@@ -67,7 +67,7 @@ def test_reconstruction_does_not_depend_on_the_partition():
     whole = fitted(X, y, layers=6, reconstruction=0.2)
     owner = np.random.default_rng(0).integers(0, 7, len(y))
     head = fitted(X, y, owner, layers=6, reconstruction=0.2)
-    for mine, theirs in zip(head.learned.weights, whole.learned.weights, strict=True):
+    for mine, theirs in zip(head.weights, whole.weights, strict=True):
         assert np.abs(mine - theirs).max() < 1e-7 * np.abs(theirs).max()
 
 
@@ -81,7 +81,7 @@ def test_reconstruction_keeps_more_of_phi0():
     assert all(b < 0.6 * a for a, b in pairwise(left)), left
 
 
-def test_a_reconstructing_head_is_restored_at_every_phase():
+def test_a_reconstructing_head_is_restored_atevery_phase():
     X, y = rows(60)
     options = {"width": 7, "layers": 2, "reconstruction": 0.5}
     head = make_head("deepafl", options).bind(D, C)
@@ -141,7 +141,7 @@ def test_held_out_rows_choose_the_number_of_layers():
     best = int(np.argmin(by_hand))
     assert 0 < best < 9, "the premise: neither the first nor the last is the best"
     assert report_of(head)["layers"] == best
-    assert len(head.learned.weights) == best + 1
+    assert len(head.weights) == best + 1
     few = with_held_out(X, y, V, v, **{**OVERFITTING, "layers": best})
     assert np.array_equal(head.scores(V), few.scores(V))
     assert head.digest() == few.digest()
@@ -173,7 +173,7 @@ def test_patience_ends_the_rounds_early_with_the_same_choice():
 def test_layers_without_held_out_rows_are_all_kept():
     (X, y), _ = overfitting()
     head = fitted(X, y, **OVERFITTING)
-    assert len(head.learned.weights) == 10
+    assert len(head.weights) == 10
     assert "layers" not in report_of(head)
 
 
@@ -183,7 +183,7 @@ def test_the_rounds_so_far_are_the_networks_of_the_layers_that_are_known():
     assert not list(head.round_scores(X))
     while head.phase() is not None:
         head = absorb(head, sums(head, X, y))
-        known = len(head.learned.weights) - 1
+        known = len(head.weights) - 1
         few = fitted(X, y, width=9, layers=known)
         names, scores = zip(*head.round_scores(X), strict=True)
         assert list(names) == [f"weights-{t}" for t in range(known + 1)]
@@ -219,7 +219,7 @@ def test_what_the_layers_are_chosen_by_is_part_of_the_head_until_it_is_solved():
     one, other, none = (
         absorb(head, sums(head, X, y), held) for held in (sums(head, V, v), sums(head, X, y), None)
     )
-    assert np.array_equal(one.learned.weights[0], other.learned.weights[0])
+    assert np.array_equal(one.weights[0], other.weights[0])
     assert len({one.digest(), other.digest(), none.digest()}) == 3
     again = make_head("deepafl", head.options.as_dict()).restore("block-1", one.arrays())
     assert again.digest() == one.digest()
@@ -236,4 +236,4 @@ def test_layers_are_all_kept_where_held_out_rows_were_missing_once():
     while head.phase() is not None:
         held = None if head.phase() == "weights-2" else sums(head, V, v)
         head = absorb(head, sums(head, X, y), held)
-    assert len(head.learned.weights) == 10
+    assert len(head.weights) == 10

@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import conditions, make_head
-from afltool.heads.deepafl.fixed import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
-from afltool.heads.deepafl.learned import Learned
+from afltool.heads.deepafl.layers import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
 from afltool.heads.deepafl.options import DeepAFLOptions
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import FINER, activate, projection, table
@@ -96,12 +95,12 @@ def test_totals_are_the_same_bits_for_every_partition_order_and_blocking(way):
 def test_a_row_is_the_same_in_every_block_with_any_number_of_threads():
     X, y = rows(300, dim=50)
     head = solved(begun(50, width=150, layers=2), X, y)
-    phi = head.network.at(X, 2, head.learned)["phi"]
+    phi = head.state(X, 2)["phi"]
     for threads in (1, 2):
         with threadpool_limits(threads):
             for step in (1, 3, 64, 299):
                 found = [
-                    head.network.at(X[i : i + step], 2, head.learned)["phi"]
+                    head.state(X[i : i + step], 2)["phi"]
                     for i in range(0, 300 if step > 1 else 20, step)
                 ]
                 assert np.array_equal(np.concatenate(found), phi[: len(np.concatenate(found))])
@@ -124,7 +123,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
     X, y = rows()
     head = begun(layers=1, fixed_bits=10, activation="gelu")
     bits = 10
-    first = head.network.random(0, D, 12, BITS)
+    first = head.layers.random(0, D, 12, BITS)
     tanh, gelu = table("tanh", bits).astype(np.int64), table("gelu", bits).astype(np.int64)
 
     def looked(values, drawn, entries):
@@ -141,10 +140,10 @@ def test_the_sums_are_those_of_integer_arithmetic():
     assert np.array_equal(found.arrays["cross"], phi.T @ np.eye(C, dtype=np.int64)[y])
 
     head = absorb(head, found)
-    F = looked(phi, head.network.random(1, 12, 12, bits), gelu)
+    F = looked(phi, head.layers.random(1, 12, 12, bits), gelu)
     found = head.gather([(X, y)])[0]
     assert np.array_equal(unpack(found.arrays["gram"]), F.T @ F)
-    R = np.eye(C)[y] - phi * 2.0**-bits @ head.learned.weights[0]
+    R = np.eye(C)[y] - phi * 2.0**-bits @ head.weights[0]
     Rhat = np.rint(R * 2.0**RESIDUAL_BITS).astype(np.int64)
     off = found.arrays["cross"] - F.T @ Rhat  # weights are rounded, too: at a tie R̂ is one off
     assert np.abs(off).max() <= np.abs(F).max() * 3
@@ -169,13 +168,13 @@ def test_rows_are_as_near_to_real_ones_as_the_stated_errors_add_up_to(way):
         if o.identity_omega:
             moved = hidden
         else:
-            moved = hidden @ np.abs(dense(head.learned.blocks[t])) + unit * (1 / 2 + 1e-3)
+            moved = hidden @ np.abs(dense(head.blocks[t])) + unit * (1 / 2 + 1e-3)
         error = moved if o.no_skip else error + moved
-        found = head.network.at(X, t + 1, head.learned)["phi"] * unit
-        wanted = exact.network.at(X, t + 1, exact.learned)["phi"]
+        found = head.state(X, t + 1)["phi"] * unit
+        wanted = exact.state(X, t + 1)["phi"]
         assert (np.abs(found - wanted) <= error).all(), t
         assert np.abs(found - wanted).max() > 0
-    scores = error @ np.abs(head.learned.weights[-1])
+    scores = error @ np.abs(head.weights[-1])
     assert (np.abs(head.scores(X) - exact.scores(X)) <= scores * 1.001).all()
 
 
@@ -227,9 +226,9 @@ def test_the_products_with_a_learned_layer_are_exact_for_any_scale(scale):
 def test_values_beyond_the_fixed_point_are_refused_never_clipped():
     X, y = rows()
     doubling = {"identity_omega": True, "identity_projection": True, "activation": "none"}
-    state = begun(layers=2, fixed_bits=14, **doubling).network.at(X, 1, Learned())
+    state = begun(layers=2, fixed_bits=14, **doubling).state(X, 1)
     with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches [23]\.\d+, beyond .* ±1\.99"):
-        begun(layers=2, fixed_bits=14, **doubling).network.step(state, 1, Learned())
+        begun(layers=2, fixed_bits=14, **doubling)._step(state, 1)
     wide = begun(activation="relu", phi0_activation="relu", projection="gaussian", fixed_bits=14)
     with pytest.raises(InvalidDataError, match=r"before --activation relu .* fewer --fixed-b"):
         wide.gather([(FixedPoint(np.full((2, D), 32767, np.int16), BITS), y[:2])])
@@ -249,7 +248,7 @@ def test_long_blocks_are_cut_so_that_products_stay_exact():
     head = begun(layers=1)
     n = EXACT_ROWS + 5
     F, R = np.full((n, 2), 32767, np.int16), np.full((n, 1), 2.0**24)
-    assert head.sums.between(F, R).tolist() == [[n * 32767 * 2**24]] * 2
+    assert head.layers.between(F, R).tolist() == [[n * 32767 * 2**24]] * 2
 
 
 @pytest.mark.parametrize(

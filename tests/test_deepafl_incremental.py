@@ -61,7 +61,7 @@ def trained(X, y, owner=None, until=None, **options):
 
 def furthest(a, b):
     """Largest difference of the weights, relative to the largest weight of a layer."""
-    pairs = zip(a.learned.weights, b.learned.weights, strict=True)
+    pairs = zip(a.weights, b.weights, strict=True)
     return max(np.abs(one - other).max() / np.abs(one).max() for one, other in pairs)
 
 

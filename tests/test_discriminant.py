@@ -20,7 +20,6 @@ from afltool.heads.base import binding
 from afltool.heads.discriminant import shrunk
 from afltool.heads.options import RULES
 from afltool.math.gram import FixedPoint, real
-from afltool.options.common import advised
 from afltool.values.statistics import Client, ClientId, Context
 
 BITS = 9
@@ -146,7 +145,7 @@ def test_a_class_without_rows_is_never_predicted(rule):
 @pytest.mark.parametrize("rule", ["lda", "fedcgs", "qda"])
 def test_a_singular_covariance_is_refused_with_its_remedy(rule):
     X, y = rows(n=12, d=20)
-    with pytest.raises(NumericalError, match="--shrinkage"), advised():
+    with pytest.raises(NumericalError, match="--shrinkage"):
         solved(rule, X, y)
     assert np.isfinite(solved(rule, X, y, shrinkage=0.1).scores(X)).all()
 

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import command_of
 
@@ -121,7 +122,7 @@ def test_the_changelog_has_an_unreleased_part():
 def test_the_trees_of_the_format_are_those_that_readers_check():
     """Every member and every header field of every kind is drawn, with its mark."""
     from afltool.files import schema
-    from afltool.files.schema import ABSENT, BY_KIND, COMMON
+    from afltool.files.headers import BY_KIND, Header
 
     text = (ROOT / "docs" / "format.md").read_text()
     block = text.split("○ optional", 1)[1].split("```")[1]
@@ -136,18 +137,20 @@ def test_the_trees_of_the_format_are_those_that_readers_check():
                 if name.startswith("/") or not line.startswith(("│       ", "    ")):
                     drawn[kind].add((name, mark))
     optional = (schema.SPARSE, schema.EFFECTIVE_LABELS)
+    common = {field.name for field in msgspec.structs.fields(Header)}
     sometimes = {("head", "arrays"), ("features", "labels")}
     for kind in schema.KINDS:
         fields = {
-            (name, "○" if isinstance(p, tuple) and ABSENT in p else "●")
-            for name, p in BY_KIND[kind].items()
+            (field.name, "●" if field.required else "○")
+            for field in msgspec.structs.fields(BY_KIND[kind])
+            if field.name not in common
         }
         members = {
             (f"/{name}", "○" if name in optional or (kind, name) in sometimes else "●")
             for name in (*schema.MEMBERS[kind], schema.HEADER)
         }
         assert drawn[kind] - {("NAME", "●"), ("NAME", "○")} == fields | members, kind
-    assert {(name, "●") for name in COMMON} <= drawn["every kind"]
+    assert {(name, "●") for name in common} <= drawn["every kind"]
 
 
 # Words of the field in help texts; each is explained. A plain word of English needs no entry.

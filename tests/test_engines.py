@@ -18,7 +18,7 @@ from afltool.errors import CorruptFileError, EngineError, UsageError
 from afltool.files.backbones import load_frozen, save_frozen
 from afltool.files.features import open_features
 from afltool.machine import lacks_bf16
-from afltool.sources.backbones.families import FAMILIES
+from afltool.sources.backbones.families import FAMILIES, Source
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction.engines import is_installed
 
@@ -370,7 +370,7 @@ class Branching(torch.nn.Module):
         return self.fc(2 * x if float(x.abs().sum()) >= 0 else x)
 
 
-class OfBranching:
+class OfBranching(Source):
     """Its family, as a plug-in adds one."""
 
     def __init__(self, name):
@@ -399,14 +399,15 @@ def branching(monkeypatch):
 def test_a_network_that_is_no_graph_is_run_by_pytorch_or_refused(
     images, tmp_path, caplog, branching
 ):
-    made = extract(images, tmp_path / "a.h5", branching)
+    paper = {"preprocess": "paper"}  # its family does not say how images are prepared
+    made = extract(images, tmp_path / "a.h5", branching, **paper)
     assert "branching cannot be made a graph" in caplog.text
     assert "PyTorch runs the network" in caplog.text
     assert afltool.info(made)["provenance"]["engine"] == "torch"
     with pytest.raises(EngineError, match="branching cannot be made a graph"):
-        extract(images, tmp_path / "b.h5", branching, engine="onnxruntime")
+        extract(images, tmp_path / "b.h5", branching, engine="onnxruntime", **paper)
     with pytest.raises(EngineError, match="branching cannot be made a graph"):
-        afltool.backbone(branching, tmp_path / "net.afl", **RANDOM)
+        afltool.backbone(branching, tmp_path / "net.afl", **RANDOM, **paper)
     assert not list(tmp_path.glob("[bn]*"))
 
 
@@ -465,6 +466,4 @@ def test_a_run_a_study_and_slurm_scripts_take_the_engine_that_is_named(tmp_path,
         assert [one["recipe"]["options"]["engine"] for one in made] == [engine] * 2
         assert [one["provenance"]["engine"] for one in made] == [engine] * 2
     assert cli("slurm", *given, "-o", tmp_path / "jobs").exit_code == 0
-    for part in ("train", "test"):
-        (path,) = (tmp_path / "jobs").rglob(f"*extract-{part}.sh")
-        assert f"--engine {engine}" in path.read_text()
+    assert f'engine = "{engine}"' in (tmp_path / "jobs" / "run.toml").read_text()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sklearn.metrics as skm
-from conftest import embeddings
+from conftest import counts_of_heads, embeddings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
@@ -33,11 +33,11 @@ def at(road, tmp_path_factory):
     """A round of two heads over four clients, its sum, and the same rows counted at once."""
     folder = tmp_path_factory.mktemp("counts")
     afltool.solve(road.total, folder / "other.h5", head_options={"ridge": 3000.0})
-    beside = [folder / "other.h5"]
+    heads = [road.head, folder / "other.h5"]
     parts = afltool.partition(road.test, folder / "parts.h5", alpha=0.3, clients=4)
-    stats = afltool.counts(road.head, road.test, folder / "stats", partition=parts, beside=beside)
+    stats = counts_of_heads(heads, road.test, folder / "stats", partition=parts)
     afltool.aggregate([stats], folder / "sum.h5")
-    afltool.counts(road.head, road.test, folder / "one", client="one", beside=beside)
+    counts_of_heads(heads, road.test, folder / "one", client="one")
     return folder
 
 
@@ -56,8 +56,7 @@ def test_counts_add_up_to_those_of_the_pooled_rows_for_any_partition(road, at, t
     for scheme in ({"scheme": "iid"}, {"alpha": 0.05}):
         parts = afltool.partition(road.test, tmp_path / "p.h5", clients=7, overwrite=True, **scheme)
         out = tmp_path / f"{len(scheme)}.h5"
-        more = {"sum": True, "beside": [at / "other.h5"], "overwrite": True}
-        afltool.counts(road.head, road.test, out, partition=parts, **more)
+        counts_of_heads([road.head, at / "other.h5"], road.test, out, partition=parts, sum=True)
         assert afltool.info(out)["digest"] == wanted
 
 
@@ -191,8 +190,6 @@ def test_what_does_not_belong_together_is_refused_by_name(road, at, tmp_path):
     three = afltool.import_embeddings(x, tmp_path / "three.h5")
     with pytest.raises(MismatchError, match="classes"):
         afltool.counts(road.head, three, tmp_path / "d", client="a")
-    with pytest.raises(UsageError, match="is named twice"):
-        afltool.counts(road.head, road.test, tmp_path / "d", client="a", beside=[road.head])
     with pytest.raises(UsageError, match="no counts"):
         afltool.read_counts(road.total)
 
@@ -208,7 +205,7 @@ def test_bins_are_checked(text):
 def changed(s: Statistics, name, cell, by) -> Statistics:
     arrays = {k: a.copy() for k, a in s.arrays.items()}
     arrays[name][cell] += by
-    return Statistics(s.phase, arrays, s.class_counts, s.context, s.clients)
+    return replace(s, arrays=arrays)
 
 
 @pytest.mark.parametrize(

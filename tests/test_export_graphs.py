@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,8 +11,6 @@ import torch
 from rounds_of_heads import absorb
 
 from afltool.errors import InvalidDataError, UsageError
-from afltool.exporting import onnx_files
-from afltool.exporting.build import of_features
 from afltool.heads import make_head
 from afltool.heads.base import NOBODY, binding
 from afltool.heads.graphs import GRAPHS, Classifier, activated, graph_of
@@ -161,33 +158,6 @@ def test_the_graph_gives_the_scores_of_the_head(case, bits):
     if head.log_probabilities:
         assert np.allclose(found[2].sum(dim=1), 1.0)
     assert len(found) == 2 + head.log_probabilities
-
-
-AFFINE = {name: HEADS[name] for name in ("linear", "linear with an intercept", "softmax", "lda")}
-
-
-@pytest.mark.parametrize("bits", [BITS, None])
-@pytest.mark.parametrize("case", AFFINE)
-def test_affine_heads_are_written_without_pytorch(case, bits, monkeypatch):
-    """The graph that is written line by line answers as the module of PyTorch, refused rows too."""
-    name, options = AFFINE[case]
-    head = solved(name, bits, **options)
-    x, _ = rows(bits, 300, seed=1)
-    x[3, 2], x[7, 0], x[9, 1] = np.nan, np.inf, 64.5
-    space = {"fraction_bits": bits}
-    header = {"space": space, "digest": "d", "options": {}, "classes": ["0", "1", "2", "3"]}
-    model = of_features(head, header)
-    with torch.inference_mode():
-        wanted = model.named(model.module(torch.from_numpy(x)))
-    assert (wanted["predicted"] == NOBODY).sum() == (2 if bits is None else 3)
-    monkeypatch.delitem(vars(model), "module")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    found = onnx_files.run(onnx_files.pack(model), model, x)
-    assert list(found) == list(model.outputs)
-    assert np.array_equal(found["predicted"], wanted["predicted"])
-    for one in found.keys() - {"predicted"}:
-        assert np.allclose(found[one], wanted[one], rtol=0, atol=1e-12, equal_nan=True), one
-    assert "module" not in vars(model)
 
 
 def test_a_class_without_rows_is_never_predicted():

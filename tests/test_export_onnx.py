@@ -1,4 +1,4 @@
-"""ONNX files read by onnxruntime alone: raw pictures in, afltool's own predictions out."""
+"""ONNX files read by onnxruntime alone: squares of bytes in, afltool's own predictions out."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from afltool.files.heads import load_head, save_head
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.math.gram import real
+from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.images import open_dataset
 from afltool.values.statistics import Context
 
@@ -47,6 +48,12 @@ def pictures():
     """The test digits as they are decoded, uint8 (n, 8, 8, 3)."""
     data = open_dataset("digits", "test", limit=ROWS)
     return np.stack([np.asarray(data.load(i)) for i in range(len(data))])
+
+
+def squares(pictures, side=32):
+    """What a file takes: the digits as the preprocessing of the weights makes them."""
+    way = preprocessing_for("weights", "timm:test_resnet", image_size=side)
+    return np.stack([way.pixels(Image.fromarray(p)).transpose(1, 2, 0) for p in pictures])
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +125,7 @@ def test_predictions_from_raw_digits_are_afltools(case, digits, pictures, files,
     path = afltool.export(head, tmp_path / "m.onnx", card=tmp_path / "card.md", **weights)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(None, {"images": pictures}), strict=True))
+    found = dict(zip(names, session.run(None, {"images": squares(pictures)}), strict=True))
     with open_features(digits / "test.h5") as rows:
         wanted = load_head(head)[0].scores(rows.rows(0, ROWS))
         classes = list(rows.classes)
@@ -128,7 +135,7 @@ def test_predictions_from_raw_digits_are_afltools(case, digits, pictures, files,
     assert len(np.unique(found["predicted"])) > 3, "the premise: not one class for everything"
     said = json.loads(session.get_modelmeta().custom_metadata_map["afltool"])
     assert said["classes"] == classes
-    assert said["input"]["shape"] == ["n", "height", "width", 3]
+    assert said["input"]["shape"] == ["n", 32, 32, 3]
     assert afltool.info(head)["digest"] in (tmp_path / "card.md").read_text()
     assert str(tmp_path.parent).encode() not in path.read_bytes()
 
@@ -145,6 +152,6 @@ def test_another_node_and_other_weights(tmp_path, pictures):
     assert not (tmp_path / "m.pt2").exists()
     path = afltool.export(head, tmp_path / "m.pt2", with_backbone=True, weights="random")
     program = torch.export.load(io.BytesIO(path.read_bytes())).module()
-    features, scores, predicted = program(torch.from_numpy(pictures[:50]))
+    features, scores, predicted = program(torch.from_numpy(squares(pictures[:50])))
     assert features.shape == (50, afltool.info(head)["dim"])
     assert np.array_equal(predicted, scores.argmax(dim=1))

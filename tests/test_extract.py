@@ -144,13 +144,13 @@ def test_a_shard_that_cannot_be_is_refused(images, tmp_path, text):
 def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(images, tmp_path, watched, caplog):
     whole = extract(images, tmp_path / "whole.h5")
     out = tmp_path / "stopped.h5"
-    with watched.stopped_at(24):
+    with watched.stopped_at(32):
         extract(images, out)
     assert not out.exists()
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, out)
-    assert watched.begun[-1] == ("extract", 45, 24)
-    assert "24 of 45 images are done" in caplog.text
+    assert watched.begun[-1] == ("extract", 45, 32)
+    assert "32 of 45 images are done" in caplog.text
     assert afltool.info(out)["digest"] == afltool.info(whole)["digest"]
     assert not out.with_name(out.name + ".partial").exists()
 
@@ -221,17 +221,17 @@ def test_shards_may_differ_in_what_they_tolerate(tmp_path):
 
 
 def test_a_stop_among_corrupt_images_loses_and_doubles_nothing(tmp_path, watched):
-    images = write_imagefolder(tmp_path / "images", per_class=10, splits=("train",))
+    images = write_imagefolder(tmp_path / "images", per_class=20, splits=("train",))
     for i in (0, 5, 9):
         (images / "train" / "line" / f"{i:04d}.png").write_bytes(b"")
     whole, ids = values(extract(images, tmp_path / "whole.h5", skip_corrupt=True))
-    assert len(ids) == 27
-    for stop_at in (8, 16, 24):
+    assert len(ids) == 57
+    for stop_at in (16, 32, 48):
         out = tmp_path / f"{stop_at}.h5"
         with watched.stopped_at(stop_at):
             extract(images, out, skip_corrupt=True)
         again, rest = values(extract(images, out, skip_corrupt=True))
-        assert watched.begun[-1] == ("extract", 30, stop_at)
+        assert watched.begun[-1] == ("extract", 60, stop_at)
         assert rest == ids
         assert np.array_equal(again, whole)
 
@@ -311,7 +311,7 @@ def test_what_was_done_is_written_down(images, tmp_path):
     assert (space["backbone"], space["node"], space["dim"]) == ("resnet18", "input of fc", 512)
     assert space["preprocessing"]["mean"] == [0.5, 0.5, 0.5]
     assert len(space["weights"]) == len(space["preprocessing"]["fingerprint"]) == 64
-    assert found["provenance"]["batch_size"] == 8
+    assert found["provenance"]["batch_size"] == 16
     assert found["source"]["weights"] == "random:0"
     assert found["classes"] == ["circle", "line", "square"]
 
@@ -431,33 +431,15 @@ def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp
 # --- what can go wrong under way ------------------------------------------------------------------
 
 
-def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
-    images, tmp_path, caplog, watched
-):
-    whole, ids = values(extract(images, tmp_path / "whole.h5"))
-    with scarce_memory(5, lambda: len(watched.begun) > 1) as tried:
-        path = extract(images, tmp_path / "halved.h5", batch_size=22)
-    assert tried == [22, 11, 5], "the smaller size is kept, every step has it"
-    halved, same = values(path)
-    assert same == ids
-    assert np.abs(halved.astype(int) - whole).max() <= 1
-    assert "out of memory on cpu with 22 images per step; going on with 11" in caplog.text
-    found = afltool.info(path)["provenance"]
-    assert (found["batch_size"], found["batch_sizes"]) == (5, [[0, 5]])
-
-
-def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path, watched):
-    error = RuntimeError("DefaultCPUAllocator: can't allocate memory")
-    with scarce_memory(4, lambda: watched.done >= 24, error):
-        path = extract(images, tmp_path / "a.h5")
-    assert afltool.info(path)["provenance"]["batch_sizes"] == [[0, 8], [32, 4]]
-
-
-def test_a_device_too_small_for_one_image_ends_with_a_message(images, tmp_path, watched):
-    message = r"out of memory on cpu with a single image .*--device"
-    with scarce_memory(0, lambda: watched.begun), pytest.raises(InputError, match=message):
+def test_a_full_device_ends_with_a_message_and_what_is_done_is_kept(images, tmp_path, watched):
+    message = r"out of memory on cpu with 16 images at a time .*--device"
+    with (
+        scarce_memory(0, lambda: watched.done >= 16),
+        pytest.raises(InputError, match=message),
+    ):
         extract(images, tmp_path / "a.h5")
     assert not (tmp_path / "a.h5").exists()
+    assert (tmp_path / "a.h5.partial").exists()
 
 
 def test_another_failure_is_not_taken_for_a_full_device(images, tmp_path, watched):
@@ -465,7 +447,7 @@ def test_another_failure_is_not_taken_for_a_full_device(images, tmp_path, watche
     scarce = scarce_memory(5, lambda: watched.begun, failure)
     with scarce as tried, pytest.raises(RuntimeError, match="assert"):
         extract(images, tmp_path / "a.h5")
-    assert tried == [8]
+    assert tried == [16]
 
 
 def test_a_thread_that_fails_is_told_with_its_image():
@@ -481,15 +463,15 @@ def test_a_thread_that_fails_is_told_with_its_image():
 
 
 def test_an_image_that_is_gone_under_way_loses_nothing_that_was_done(tmp_path, watched):
-    images = write_imagefolder(tmp_path / "images", per_class=20, splits=("train",))
+    images = write_imagefolder(tmp_path / "images", per_class=40, splits=("train",))
     whole = extract(images, tmp_path / "whole.h5")
-    last, away = images / "train" / "square" / "0019.png", tmp_path / "away.png"
-    watched.at(8, lambda: last.rename(away))
-    with pytest.raises(InputError, match=r"0019\.png"):
+    last, away = images / "train" / "square" / "0039.png", tmp_path / "away.png"
+    watched.at(16, lambda: last.rename(away))
+    with pytest.raises(InputError, match=r"0039\.png"):
         extract(images, tmp_path / "a.h5")
     away.rename(last)
     extract(images, tmp_path / "a.h5")
-    assert watched.begun[-1] == ("extract", 60, 48)
+    assert watched.begun[-1] == ("extract", 120, 96)
     assert afltool.info(tmp_path / "a.h5")["digest"] == afltool.info(whole)["digest"]
 
 

@@ -85,7 +85,8 @@ def run(place, share):
             die()
         return result
     setattr(stage._Job, place, dying)
-    afltool.extract("resnet18", data, "train", out, weights="random", image_size=32, batch_size=8,
+    afltool.extract(backbone="resnet18", data=data, split="train", out=out, weights="random",
+                    image_size=32, batch_size=8,
                     engine=engine)
 
 for k in range(deaths):
@@ -142,7 +143,8 @@ flat = torch.nn.Flatten()
 models.load_backbone = lambda name, **o: Backbone(
     name=name, weights="random:0", weights_digest="0" * 64, node="all", dim=3072, module=flat)
 afltool.extract(
-    "resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32, engine="torch"
+    backbone="resnet18", data=sys.argv[1], split="train", out=sys.argv[2], weights="random",
+    image_size=32, engine="torch"
 )
 print({PEAK})
 """
@@ -153,7 +155,8 @@ FROZEN = f"""
 import re, sys
 import afltool
 
-afltool.extract(sys.argv[3], sys.argv[1], "train", sys.argv[2], engine=sys.argv[4])
+afltool.extract(
+    backbone=sys.argv[3], data=sys.argv[1], split="train", out=sys.argv[2], engine=sys.argv[4])
 assert "torch" not in sys.modules
 print({PEAK})
 """
@@ -223,7 +226,8 @@ inference.start_inference = started
 begun = time.process_time()
 try:
     afltool.extract(
-    "resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32, engine="torch"
+    backbone="resnet18", data=sys.argv[1], split="train", out=sys.argv[2], weights="random",
+    image_size=32, engine="torch"
 )
 except KeyboardInterrupt:
     pass

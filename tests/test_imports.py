@@ -269,7 +269,7 @@ def halves(p):
         ("e.safetensors", lambda p: p.write_bytes(b"\xff" * 99), CorruptFileError, "cannot be"),
         ("f.safetensors", halves, InvalidDataError, "x is in bf16"),
         ("g.npz", lambda p: np.savez(p, x=np.array([{}, {}]), y=[0, 1]), CorruptFileError,
-         "Python objects"),
+         "Object arrays cannot be loaded"),
         ("h.csv", lambda p: p.write_text("1,2"), UsageError, "embeddings come as"),
     ],
 )  # fmt: skip
@@ -289,7 +289,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) /
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
 def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
     """200 MB of numbers more may cost what labels and row ids take."""
     peaks = []
@@ -300,8 +300,6 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
             labels = [tmp_path / "y.npy"]
             np.save(path, x)
             np.save(labels[0], y)
-        elif suffix == ".npz":
-            np.savez(path, x=x, y=y)
         else:
             kind = pa.list_(pa.float32(), 512)
             table = pa.table({"x": pa.FixedSizeListArray.from_arrays(x.ravel(), 512), "y": y})

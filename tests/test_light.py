@@ -120,7 +120,7 @@ def test_what_needs_pytorch_says_what_to_install(road, tmp_path):
     lines = [
         ["extract", "--backbone", "resnet18", "--list-nodes"],
         ["export", road.head, "-o", tmp_path / "head.pt2"],
-        ["export", road.head, "-o", tmp_path / "head.onnx", "--with-backbone"],
+        ["export", road.head, "-o", tmp_path / "head.onnx"],
         ["baseline", "fedavg", road.train, "--test", road.test, "-o", out, "--partition", "p.h5"],
     ]
     codes, done = without(TORCH, *lines)
@@ -129,24 +129,6 @@ def test_what_needs_pytorch_says_what_to_install(road, tmp_path):
     told = done.stderr.splitlines()
     assert sum("PyTorch" in line and "pip install afltool" in line for line in told) == 4
     assert not out.exists()
-
-
-def test_heads_that_are_affine_are_exported_to_the_same_bytes(road, tmp_path):
-    """Linear, softmax and lda; what has a graph of PyTorch alone says so."""
-    others = {"softmax": {}, "discriminant": {"rule": "lda"}, "random-features": {"width": 8}}
-    given = {"train_features": road.train, "test_features": road.test, "clients": 3}
-    heads = {"linear": road.head}
-    for name, options in others.items():
-        config = afltool.RunConfig(**given, head=name, **options)
-        heads[name] = afltool.run(config, tmp_path / name) / "head-final.h5"
-    lines = [["export", path, "-o", tmp_path / f"light-{k}.onnx"] for k, path in heads.items()]
-    codes, done = without(TORCH, *lines)
-    assert codes == [0, 0, 0, 2], done.stderr
-    assert "export of a random-features head needs PyTorch" in done.stderr
-    assert not (tmp_path / f"light-{name}.onnx").exists()
-    for name in ("linear", "softmax", "discriminant"):
-        ours = afltool.export(heads[name], tmp_path / f"{name}.onnx")
-        assert ours.read_bytes() == (tmp_path / f"light-{name}.onnx").read_bytes(), name
 
 
 def test_both_builds_in_one_place_are_noticed(tmp_path):

@@ -31,7 +31,6 @@ from afltool.math.gram import (
     real_gram,
 )
 from afltool.math.ridge_choice import Choice, SpectralSystem, choose
-from afltool.options.common import advised
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -70,7 +69,7 @@ def test_a_value_beyond_the_range_names_row_value_and_the_bits_that_fit(value, b
     x = np.zeros((4, 3))
     x[2, 1] = value
     said = rf"row 12, feature 1 .*--fraction-bits {bits} "
-    with pytest.raises(InvalidDataError, match=said), advised():
+    with pytest.raises(InvalidDataError, match=said):
         encode(x, 9, first_row=10)
     assert encode(x, bits)[2, 1] == round(value * 2**bits)
 
@@ -271,7 +270,7 @@ def test_the_report_of_a_large_head_is_that_of_its_eigenvalues(value, monkeypatc
 
 
 def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy():
-    with pytest.raises(NumericalError, match=r"not positive definite.*--ridge"), advised():
+    with pytest.raises(NumericalError, match=r"not positive definite.*--ridge"):
         ridge.cholesky_solve(np.diag([1.0, -1.0]), np.ones((2, 1)), 0.0)
 
 
@@ -333,7 +332,7 @@ def test_the_order_of_clients_does_not_matter():
 
 
 def test_a_singular_client_without_gamma_is_refused_with_the_remedy():
-    with pytest.raises(NumericalError, match=r"--gamma > 0"), advised():
+    with pytest.raises(NumericalError, match=r"--gamma > 0"):
         pairwise.party(np.zeros((3, 3)), np.zeros((3, 2)), 0.0)
 
 

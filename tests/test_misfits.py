@@ -176,11 +176,17 @@ def test_a_client_listed_twice_in_one_file(road, tmp_path, cli):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"clients": []}, "clients is [], not an object"),
-        ({"phase": None}, "phase is None, not a text"),
-        ({"context": {"space": {}, "classes": 4, "head": {}}}, "context.classes is 4, not a list"),
-        ({"recipe": {"stage": "x", "options": {}}}, "recipe.inputs is absent, not an object"),
-        ({"digest": 5}, "digest is 5, not a text"),
+        ({"clients": []}, "clients: expected `object`, got `array`"),
+        ({"phase": None}, "phase: expected `str`, got `null`"),
+        (
+            {"context": {"space": {}, "classes": 4, "head": {}}},
+            "context.classes: expected `array`, got `int`",
+        ),
+        (
+            {"recipe": {"stage": "x", "options": {}}},
+            "recipe: object missing required field `inputs`",
+        ),
+        ({"digest": 5}, "digest: expected `str`, got `int`"),
     ],
 )
 def test_a_header_of_another_form(change, what, road, tmp_path, cli):
@@ -275,7 +281,7 @@ def test_silos_are_not_counted(road, tmp_path, cli):
     old = forge(road.total, tmp_path / "old.h5", {"clients": header["clients"]})
     done = cli("aggregate", old, "-o", tmp_path / "p.h5")
     assert done.exit_code == 3
-    assert "clients.dealt_to is absent" in done.stderr
+    assert "clients: object missing required field `dealt_to`" in done.stderr
 
 
 def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, small_disk):

@@ -18,7 +18,8 @@ from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.options.grammars import Node, parse_node, parse_nodes
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.backbones.nodes import cut_at, cut_classifier, stage_nodes
+from afltool.sources.backbones.nodes import Intermediates, stage_nodes
+from afltool.sources.backbones.published import TorchvisionSource
 from afltool.sources.extraction.engines import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
@@ -155,15 +156,16 @@ def transformer():
 
 
 def test_tokens_are_pooled_without_the_class_token():
-    network = transformer()
-    classifier, _ = cut_classifier(network, "vit")
-    nodes = stage_nodes(network, 32, "vit")
+    network, source = transformer(), TorchvisionSource("vit_b_16")
+    network.heads.head = nn.Identity()
+    nodes = stage_nodes(source, network, 32)
     layer = "encoder.layers.encoder_layer_{}"
     assert nodes == [
         Node("penultimate"), Node(layer.format(4), "mean"),
         Node(layer.format(3), "token+mean"), Node(layer.format(2), "token+mean"),
     ]  # fmt: skip
-    cut, slices = cut_at(network, [Node("stages")], classifier, "vit", 32)
+    cut = Intermediates(source, network, [Node("stages")], "heads.head", 32).eval()
+    slices = cut.slices
     x = torch.randn(2, 3, 32, 32)
     wanted = {f"{layer.format(k)}.add_1": str(k) for k in (2, 3, 4)}
     with torch.no_grad():
@@ -175,9 +177,9 @@ def test_tokens_are_pooled_without_the_class_token():
     assert [s.dim for s in slices] == [12, 12, 24, 24]
     assert slices[2].node.endswith("_3, class token and averaged over tokens")
     with pytest.raises(UsageError, match="For tokens, say what is taken: NODE:mean"):
-        cut_at(network, [Node(layer.format(3))], classifier, "vit", 32)
+        Intermediates(source, network, [Node(layer.format(3))], "heads.head", 32)
     with pytest.raises(UsageError, match="has no class token"):
-        cut_at(network, [Node("conv_proj", "token")], classifier, "vit", 32)
+        Intermediates(source, network, [Node("conv_proj", "token")], "heads.head", 32)
 
 
 #: What `stages` takes besides the classifier's input, by family.
@@ -206,18 +208,9 @@ def test_every_family_has_its_stages(name):
     assert [s.name for s in backbone.slices] == ["penultimate", *STAGES[name]]
 
 
-class Flat(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.flatten, self.fc = nn.Flatten(), nn.Linear(3072, 2)
-
-    def forward(self, x):
-        return self.fc(self.flatten(x))
-
-
 def test_a_network_without_stages_says_so():
-    with pytest.raises(UsageError, match="no stages were found in flat: name the nodes"):
-        stage_nodes(Flat(), 32, "flat")
+    with pytest.raises(UsageError, match="no stages of squeezenet1_1 are known: name the nodes"):
+        stage_nodes(TorchvisionSource("squeezenet1_1"), nn.Flatten(), 32)
 
 
 def test_the_list_of_nodes_has_names_widths_and_places(cli):

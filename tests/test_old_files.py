@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from damage import forge
 
+from afltool.cli.app import RENAMED
 from afltool.files.hdf5 import read_header
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -153,5 +154,6 @@ def test_options_of_protection_are_unknown(cli, road, tmp_path, command, option)
     }
     done = cli(*words[command], f"--{option}", "1", "-o", tmp_path / "out")
     assert done.exit_code == 2
-    assert f"No such option: --{option}" in " ".join(done.stderr.split())
+    said = RENAMED.get(f"--{option}", f"No such option: --{option}")
+    assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "out").exists()

@@ -20,6 +20,8 @@ from option_matrix import ANY, AXES, SHARED, WORDS, command, of_heads, options
 
 import afltool
 from afltool.errors import UsageError
+from afltool.options.base import _tell
+from afltool.options.statistics import LocalStatsOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 #: Of these the help names some values; others are allowed.
@@ -188,7 +190,7 @@ def test_the_choices_of_the_page_are_the_choices_of_its_command(cli, tmp_path, m
     ("head discriminant --rule fed3r --shrinkage 0.5", "--rule fed3r takes no --shrinkage"),
     ("head linear --standardise --keep-gamma", "leave out --standardise"),
     ("slurm --data digits --backbone resnet18 --memory 8GB", "--memory"),
-    ("slurm --data digits --backbone resnet18 --print --submit", "--print or --submit"),
+    ("slurm --data digits --backbone resnet18 --dry-run --submit", "--dry-run or --submit"),
 ])  # fmt: skip
 def test_texts_with_a_grammar_and_options_that_do_not_go_together(words, said, cli, tmp_path):
     done = cli(*words.split(), "-o", tmp_path / "o.h5")
@@ -315,6 +317,16 @@ def test_a_value_of_another_type_is_refused_with_the_type_and_the_value(
             afltool.RunConfig(train_features="a", test_features="b", **given)
     else:  # None stands for "not given", in a run
         assert afltool.RunConfig(train_features="a", test_features="b", **given)
+
+
+def test_an_option_that_nothing_uses_is_named_once(caplog):
+    _tell.cache_clear()
+    said = "--participation-seed is used only with --participation: it changes nothing here"
+    with caplog.at_level("INFO", logger="afltool"):
+        for more in ({}, {"participation": 0.5}, {"participation_seed": None}):
+            LocalStatsOptions(**{"participation_seed": 3, **more})
+            LocalStatsOptions(**{"participation_seed": 3, **more})
+    assert caplog.messages == [said]
 
 
 def test_values_become_the_types_of_their_options(road, tmp_path):
@@ -456,7 +468,7 @@ def test_every_option_of_a_run_is_a_key_of_its_toml(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"data": "imagefolder:/nowhere", "backbone": "resnet18", "weights": "random"}
     heads = {option for every in of_heads().values() for option in every}
-    shell, config, differ = ["slurm", "-o", "R", "--print", "--json"], tmp_path / "c.toml", []
+    shell, config, differ = ["slurm", "-o", "R", "--dry-run", "--json"], tmp_path / "c.toml", []
     elsewhere = AXES | {"head", "head-seed"}  # in the head's file, or used beside others
     plain = cli(*shell, *(f"--{k}={v}" for k, v in given.items())).stdout
     for option in sorted(options("slurm").keys() & options("run").keys() - heads):
@@ -475,9 +487,11 @@ def test_every_option_of_a_run_is_a_key_of_its_toml(cli, tmp_path, monkeypatch):
 
 def test_what_a_site_says_is_in_the_scripts_or_refused(cli, tmp_path):
     given = ["--data", "digits", "--backbone", "resnet18", "--clients", 2000]
-    shell, words = ["slurm", *given, "-o", tmp_path, "--print", "--json"], {"time": "02:00:00"}
+    shell, words = ["slurm", *given, "-o", tmp_path, "--dry-run", "--json"], {"time": "02:00:00"}
     plain, wrong = cli(*shell).stdout, []
-    for option in options("slurm").keys() - options("run").keys() - {"print", "submit", "site"}:
+    for option in (
+        options("slurm").keys() - options("run").keys() - {"dry-run", "next", "submit", "site"}
+    ):
         tried = [cli(*shell, f"--{option}={v}") for v in words.get(option, "5 7G other").split()]
         changed = [one.exit_code == 0 and one.stdout != plain for one in tried]
         if option == "max-array":  # smaller than the jobs need

@@ -1,17 +1,21 @@
-"""Chunks that are filtered here are those that HDF5's own filters make and read."""
+"""Chunks that are deflated here are those that HDF5 reads; thin arrays of 0.3 are read, too."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from damage import HEADER
+from damage import HEADER, thinned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from afltool.errors import CorruptFileError
-from afltool.files import hdf5, packing, schema
+from afltool.files import hdf5, schema
+from afltool.files.arrays import deflated, describe_additive, pays
+from afltool.files.statistics import load_statistics
 
 KINDS = ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<i8")
 
@@ -19,27 +23,6 @@ KINDS = ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<i8")
 def written(path, values, name="arrays/counts"):
     hdf5.write_file(path, "statistics", HEADER, {name: values})
     return path
-
-
-def stored_by_hdf5(data: bytes) -> bytes:
-    """What the filter fletcher32 of HDF5 leaves on a file."""
-    with h5py.File("memory", "w", driver="core", backing_store=False) as file:
-        values = np.frombuffer(data, np.uint8)
-        made = file.create_dataset("a", data=values, chunks=values.shape, fletcher32=True)
-        return made.id.read_direct_chunk((0,))[1]
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.binary(min_size=1, max_size=3000))
-def test_the_checksum_is_hdf5s(data):
-    assert stored_by_hdf5(data) == data + packing.checksum(data)
-
-
-@pytest.mark.parametrize("size", [2**17 - 1, 2**17, 2**17 + 1, 700_001])
-@pytest.mark.parametrize("byte", [0, 255, None])
-def test_the_checksum_of_many_bytes_is_hdf5s(size, byte):
-    data = bytes([byte]) * size if byte is not None else np.random.default_rng(0).bytes(size)
-    assert stored_by_hdf5(data)[-4:] == packing.checksum(data)
 
 
 @settings(deadline=None, max_examples=30)
@@ -67,12 +50,12 @@ def test_wide_integers_are_packed_when_it_halves_them(tmp_path):
     rng = np.random.default_rng(0)
     for high, packed in ((2**10, True), (2**28, False)):
         values = rng.integers(0, high, (300, 200)).astype("<u4")
-        assert packing.pays(values) is packed
+        assert pays("arrays/a", values) is packed
         path = written(tmp_path / f"{high}.h5", values)
         assert (path.stat().st_size < 0.6 * values.nbytes) is packed
         assert np.array_equal(hdf5.read_file(path, "statistics")[1]["arrays/counts"], values)
-    assert not packing.pays(np.zeros((10, 10)))
-    assert packing.pays(np.zeros((10, 10), "<u1"))
+    assert not pays("arrays/a", np.zeros((10, 10)))
+    assert pays("arrays/a", np.zeros((10, 10), "<u1"))
 
 
 def test_runs_are_worth_more_than_strings_to_counts():
@@ -80,7 +63,7 @@ def test_runs_are_worth_more_than_strings_to_counts():
     import zlib
 
     counts = np.random.default_rng(0).poisson(0.15, (64, 64, 32)).astype(np.uint8)
-    assert len(packing.deflated(counts)) < 0.85 * len(zlib.compress(counts.tobytes(), 1))
+    assert len(deflated(counts)) < 0.85 * len(zlib.compress(counts.tobytes(), 1))
 
 
 def test_an_altered_byte_of_a_packed_chunk_is_found(tmp_path):
@@ -104,3 +87,80 @@ def test_other_arrays_are_not_packed_and_must_not_be(tmp_path):
         file.create_dataset(schema.CLASS_COUNTS, data=values, compression="gzip", fletcher32=True)
     with pytest.raises(CorruptFileError, match="not a plain"):
         hdf5.read_file(path, "statistics")
+
+
+# ---------------------------------------------------------------- thin arrays of 0.3
+
+
+def test_a_file_of_0_3_with_a_bitmap_is_read():
+    """Made by 0.3's local-stats; the digest is what it said."""
+    path = Path(__file__).parent / "golden" / "sparse-0.3.h5"
+    with h5py.File(path) as file:
+        assert "sparse/pairs/kept" in file
+    found = load_statistics(path)
+    assert found.digest() == "e16ab58a06642edda9052c7594243018a6ce959fca1394e588ad8a89337d36f1"
+    assert found.arrays["pairs"].shape == (780, 15, 15)
+    assert found.arrays["pairs"].sum() == 14369
+
+
+def thin(shape, share, seed=0):
+    rng = np.random.default_rng(seed)
+    return (rng.integers(1, 9, shape) * (rng.random(shape) < share)).astype(np.uint8)
+
+
+def read(path):
+    return hdf5.read_file(path, "statistics")[1]
+
+
+@pytest.mark.parametrize("shape", [(300, 31, 31), (70,), (5, 1 << 16)])
+def test_a_bitmap_and_its_values_are_the_array(tmp_path, shape):
+    value = thin(shape, 0.05)
+    path = thinned(written(tmp_path / "a.h5", value), "counts")
+    with h5py.File(path) as file:
+        facts = describe_additive(path, file)["counts"]
+    assert facts["shape"] == list(shape)
+    assert facts["bytes"] == value.nbytes
+    assert 0 < facts["stored_bytes"] < value.nbytes
+    assert np.array_equal(read(path)["arrays/counts"], value)
+    assert set(read(path)) == {"arrays/counts"}
+
+
+def changed(path, name, value):
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        file.create_dataset(name, data=value, fletcher32=True, chunks=value.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("arrays/counts", np.ones(7, np.uint8), "7 values are kept and"),
+        ("sparse/counts/kept", np.ones(9, np.uint8), "a bitmap of 9 bytes"),
+        ("sparse/counts/kept", np.ones(2**14, np.float32), "is not a bitmap"),
+        ("sparse/counts/kept", np.ones((2**14, 1), np.uint8), "is not a bitmap"),
+        ("sparse/counts/shape", np.array([-1, 5]), "is not a shape"),
+        ("sparse/counts/shape", np.array([1.5]), "is not a shape"),
+        ("sparse/counts/shape", np.array([[1]]), "is not a shape"),
+        ("sparse/counts/shape", np.array([2**40, 2**20]), "not plausible"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(tmp_path, name, value, words):
+    path = thinned(written(tmp_path / "a.h5", thin((1 << 17,), 0.05)), "counts")
+    changed(path, name, value)
+    with pytest.raises(CorruptFileError, match=words):
+        read(path)
+
+
+def test_a_bitmap_that_is_gone_or_alone_is_refused(tmp_path):
+    path = thinned(written(tmp_path / "a.h5", thin((1 << 17,), 0.05)), "counts")
+    with h5py.File(path, "r+") as file:
+        del file["sparse/counts/kept"]
+    with pytest.raises(CorruptFileError, match=r"the dataset .* is missing"):
+        read(path)
+
+
+def test_all_zeros_and_no_numbers_come_back(tmp_path):
+    for number, value in enumerate((np.zeros(1 << 17, np.uint8), np.zeros((0, 3), np.uint8))):
+        path = written(tmp_path / f"{number}.h5", value)
+        assert np.array_equal(read(path)["arrays/counts"], value)
+        assert read(path)["arrays/counts"].shape == value.shape

@@ -13,7 +13,7 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.plans.config import RunConfig
 from afltool.plans.layout import RunFolder
-from afltool.plans.made import Made
+from afltool.plans.made import Alone, Made
 from afltool.plans.plan import LINK, Step, features, next_steps, partition
 from afltool.stages.stage import STAGES
 
@@ -51,7 +51,7 @@ def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(rows, c
     for steps in next_steps(config, folder, lambda head: load_head(head).head.phase()):
         for step in steps:
             if step.stage.name == LINK:
-                Made().carry_out(step)
+                Alone().carry_out(step)
             else:
                 done = cli(*step.line())
                 assert done.exit_code == 0, done.stderr
@@ -109,7 +109,7 @@ def test_steps_are_equal_by_what_they_make_and_not_by_where_it_goes(tmp_path):
 
 
 def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
-    stage, made = STAGES["partition"], Made()
+    stage, made = STAGES["partition"], Made(tmp_path / "steps")
     options = stage.options(clients=5, scheme="iid")
     steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
     first, second = map(made.carry_out, steps)

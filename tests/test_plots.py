@@ -20,7 +20,6 @@ from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
-from afltool.files.outputs import kind_of_bytes
 from afltool.options.evaluation import SizeOptions
 from afltool.papers.description import read
 from afltool.show.classes import Panel, plot_confusion, plot_partition, plot_partitions
@@ -144,7 +143,8 @@ def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
 ) -> None:
     path = tmp_path / f"p.{suffix}"
     first = plot_partition(counts(3, 2), names(2), path, "t").read_bytes()
-    assert kind_of_bytes(first) == suffix.upper()
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    assert first.startswith(begins[suffix])
     path.unlink()
     assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
 
@@ -155,7 +155,7 @@ def drawn(path: Path, height: float, overwrite: bool = False) -> Path:
     return plot_ridge_path([0.1, 1.0], {"a": [0, height]}, {}, path, overwrite, small)
 
 
-def test_another_picture_is_replaced_only_when_asked_and_another_kind_never(tmp_path: Path) -> None:
+def test_another_picture_is_replaced_only_when_asked(tmp_path: Path) -> None:
     path = drawn(tmp_path / "p.png", 1)
     before = path.read_bytes()
     assert drawn(path, 1).read_bytes() == before
@@ -164,10 +164,6 @@ def test_another_picture_is_replaced_only_when_asked_and_another_kind_never(tmp_
     assert path.read_bytes() == before
     drawn(path, 2, overwrite=True)
     assert path.read_bytes() != before
-    path.write_bytes(b"my thesis")
-    with pytest.raises(OutputExistsError, match="another kind"):
-        drawn(path, 2, overwrite=True)
-    assert path.read_bytes() == b"my thesis"
     for name in ("p.jpg", "p", "p.eps"):
         with pytest.raises(UsageError, match=r"a picture is a \.png, \.svg, \.pdf file"):
             drawn(tmp_path / name, 2)

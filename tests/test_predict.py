@@ -1,4 +1,4 @@
-"""predict: the classes that a head gives, equal to evaluate's, for any input, resumed, refused."""
+"""predict: the classes that a head gives, equal to evaluate's, for any input, refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import embeddings, installed
+from conftest import installed
 from damage import forge
 from helpers_images import write_imagefolder
 
@@ -25,7 +25,6 @@ from afltool.files.features import open_features
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.sources.extraction import scoring
-from afltool.stages import predict as stage
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 HOW = {"weights": "random", "batch_size": 8}
@@ -204,13 +203,6 @@ def photos(tmp_path_factory):
     return at
 
 
-@pytest.fixture
-def small_steps(monkeypatch):
-    """Images are scored, and what is done is committed, a few at a time."""
-    monkeypatch.setattr(scoring, "IMAGES", 4)
-    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
-
-
 def copied(photos, tmp_path):
     return shutil.copytree(photos / "images" / "test", tmp_path / "photos")
 
@@ -313,13 +305,13 @@ def test_the_table_that_names_the_images_is_never_written(photos, tmp_path, cli)
     assert listed.read_text() == before
 
 
-def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path, small_steps):
+def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path):
     folder, head, out = copied(photos, tmp_path), photos / "head.h5", tmp_path / "p.csv"
     (folder / "line" / "0003.png").write_bytes(b"no picture")
     with pytest.raises(InvalidDataError, match=r"0003\.png: expected one of.*--on-error row"):
         afltool.predict(head, folder, out, **HOW)
     assert not out.exists()
-    assert out.with_name("p.csv.partial").exists(), "what is done is kept"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["photos"]
     said = afltool.predict(head, folder, out, on_error="row", **HOW)
     afltool.predict(head, folder, tmp_path / "whole.csv", on_error="row", **HOW)
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
@@ -393,91 +385,19 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
 # ---------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize(
-    "kind", ["csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("jsonl", "parquet"))]
-)
-def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, watched, small_steps):
-    folder, head = photos / "images" / "test", photos / "head.h5"
-    options = {"scores": True, "top": 2, "on_error": "row", **HOW}
-    whole, out = tmp_path / f"whole.{kind}", tmp_path / f"p.{kind}"
-    expected = afltool.predict(head, folder, whole, **options)
-    for moment in (8, 24):
-        with watched.stopped_at(moment):
-            afltool.predict(head, folder, out, **options)
-        assert not out.exists()
-    said = afltool.predict(head, folder, out, **options)
-    assert watched.begun[-1] == ("predict", 36, 24)
-    assert out.read_bytes() == whole.read_bytes()
-    assert {**said, "path": ""} == {**expected, "path": ""}
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_killed_run_goes_on_behind_what_it_committed(
-    road, tmp_path, watched, small_steps, small_blocks
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_stopped_or_killed_command_leaves_no_table_and_makes_it_from_the_start(
+    kind, road, tmp_path, watched
 ):
-    """Rows behind the last commit, even half a row, do not count."""
-    big = afltool.import_embeddings(embeddings(tmp_path / "x.npz", 3000), tmp_path / "x.h5")
-    small_blocks(256, 8)
-    whole, out = tmp_path / "whole.csv", tmp_path / "p.csv"
-    afltool.predict(road.head, big, whole)
-    with watched.killed_at(5 * 256):
-        afltool.predict(road.head, big, out)
-    partial = tmp_path / "p.csv.partial"
-    assert len(partial.read_bytes().splitlines()) > 4 * 256 + 1, "the premise"
-    with partial.open("ab") as file:
-        file.write(b"half a r")
-    assert not out.exists()
-    afltool.predict(road.head, big, out)
-    assert watched.begun[-1] == ("predict", 3000, 4 * 256), "four of twelve blocks were committed"
+    whole, out = tmp_path / f"whole.{kind}", tmp_path / f"p.{kind}"
+    afltool.predict(road.head, road.test, whole, scores=True)
+    for broken in (watched.stopped_at, watched.killed_at):
+        with broken(200):
+            afltool.predict(road.head, road.test, out, scores=True)
+        assert not out.exists()
+    afltool.predict(road.head, road.test, out, scores=True)
     assert out.read_bytes() == whole.read_bytes()
-
-
-def test_another_run_or_a_damaged_one_is_not_continued(road, tmp_path, watched):
-    out, head = tmp_path / "p.csv", road.head
-    whole = tmp_path / "whole.csv"
-    afltool.predict(head, road.test, whole)
-    partial, note = tmp_path / "p.csv.partial", tmp_path / "p.csv.progress"
-
-    def interrupted(**options):
-        with watched.stopped_at(200):
-            afltool.predict(head, road.test, out, **options)
-        assert partial.exists()
-        assert note.exists()
-
-    def resumed():
-        text = whole.read_bytes()
-        afltool.predict(head, road.test, out)
-        assert out.read_bytes() == text
-        out.unlink()
-        return watched.begun[-1][2] > 0
-
-    interrupted()
-    assert resumed()
-    interrupted(top=2)
-    assert not resumed()
-    interrupted()
-    data = bytearray(partial.read_bytes())
-    data[30] ^= 1
-    partial.write_bytes(data)
-    assert not resumed()
-    interrupted()
-    note.write_text("{")
-    assert not resumed()
-    interrupted()
-    partial.write_bytes(partial.read_bytes()[:100])
-    assert not resumed()
-
-
-def test_a_file_of_somebody_else_beside_the_output_is_not_lost(road, tmp_path):
-    for name, out in (("p.csv.progress", "p.csv"), ("p.parquet.rows", "p.parquet"),
-                      ("p.parquet.progress", "p.parquet")):  # fmt: skip
-        mine = tmp_path / name
-        mine.write_text('{"mine": 1}')
-        with pytest.raises(OutputExistsError, match="needs the name"):
-            afltool.predict(road.head, road.test, tmp_path / out)
-        assert mine.read_text() == '{"mine": 1}'
-        assert [p.name for p in tmp_path.iterdir()] == [name]
-        mine.unlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([out.name, whole.name])
 
 
 def test_values_that_the_format_cannot_hold_have_no_class():

@@ -10,13 +10,13 @@ import torch
 
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import (
-    Projections,
     _log,
     _normal,
     _uniform,
     _words,
     activate,
     projection,
+    projections,
 )
 
 GOLDEN = {
@@ -64,13 +64,8 @@ def test_the_logarithm_is_numpys_to_the_last_bits():
     assert np.abs(_log(x) / np.log(x) - 1).max() < 1e-15
 
 
-def keeping(size, kind):
-    """Projections that keep so many bytes of what they drew."""
-    return type("Small", (Projections,), {"KEEP": size})(kind, 0)
-
-
 def test_more_projections_than_are_kept_are_made_anew():
-    made = keeping(1000, "linear-uniform")
+    made = projections("linear-uniform", 0, 1000)
     tables = [made(t, 10, 10) for t in range(5)]
     again = [made(t, 10, 10) for t in range(5)]
     assert all(np.array_equal(a.A, b.A) for a, b in zip(tables, again, strict=True))
@@ -100,7 +95,7 @@ def test_activations_are_torchs(name, kind):
 
 
 def test_the_first_projections_and_the_latest_are_not_drawn_again():
-    made, before, drawn = keeping(2 * 4 * 30 * 20, "gaussian"), {}, []
+    made, before, drawn = projections("gaussian", 0, 2 * 4 * 30 * 20), {}, []
     for stream in (0, 1, 2, 2, 3, 3, 0, 1, 2):
         found = made(stream, 30, 20)
         assert np.array_equal(found.A, projection("gaussian", 0, stream, 30, 20).A)

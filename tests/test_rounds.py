@@ -19,7 +19,10 @@ from afltool import progress
 from afltool.cli.app import app
 from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
-from afltool.heads.deepafl.network import Layers
+from afltool.heads.deepafl.layers import Layers
+from afltool.memory import NO_CACHE
+from afltool.options.evaluation import EvaluateOptions
+from afltool.stages.evaluate import evaluate_run
 
 LAYERS, WIDTH = 2, 9
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]
@@ -185,7 +188,7 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path, kind
 @pytest.mark.parametrize("each", [False, True])
 def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, monkeypatch):
     cache, more = tmp_path / "cache", () if each else ("--sum",)
-    begin = Layers.begin
+    begin = Layers.first
 
     def never(self, X):
         assert not len(X)
@@ -193,9 +196,9 @@ def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, 
 
     for number, head in enumerate(heads[:-1]):
         if number == 3:  # the features of the rows are not looked at any more
-            monkeypatch.setattr(Layers, "begin", never)
+            monkeypatch.setattr(Layers, "first", never)
         gather(data, head, tmp_path / f"cached{number}", *more, "--cache", cache)
-        assert len(list(cache.iterdir())) == 1
+        assert len(list(cache.iterdir())) == 1, "one task"
     monkeypatch.undo()
     gather(data, heads[4], tmp_path / "plain", *more)
     digests = []
@@ -211,7 +214,7 @@ def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_pat
     gather(data, heads[1], tmp_path / "b.h5", "--sum", "--only", "0-3", "--cache", cache)
     gather(data, heads[1], tmp_path / "c.h5", "--sum", "--only", "0-3")
     assert afltool.info(tmp_path / "b.h5")["digest"] == afltool.info(tmp_path / "c.h5")["digest"]
-    for path in cache.iterdir():
+    for path in cache.rglob("*.npz"):
         path.write_bytes(b"?")
     gather(data, heads[1], tmp_path / "d.h5", "--sum", "--cache", cache)
     gather(data, heads[1], tmp_path / "e.h5", "--sum")
@@ -223,7 +226,7 @@ def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_pat
 def test_a_damaged_cache_is_made_again(data, heads, tmp_path, each, how):
     cache, more = tmp_path / "cache", () if each else ("--sum",)
     gather(data, heads[2], tmp_path / "before", *more, "--cache", cache)
-    for path in cache.iterdir():
+    for path in cache.rglob("*.npz"):
         path.write_bytes(damaged(path.read_bytes(), how, random.Random(3)))
     done = gather(data, heads[3], tmp_path / "cached", *more, "--cache", cache)
     assert "computed again" in done.stderr
@@ -237,10 +240,10 @@ def test_an_unfinished_cache_file_is_written_anew(data, heads, tmp_path):
     """What a killed command left is overwritten, and what follows is read as it was written."""
     cache = tmp_path / "cache"
     gather(data, heads[0], tmp_path / "a.h5", "--sum", "--cache", cache)
-    (whole,) = cache.iterdir()
+    *_, whole = kept = sorted(cache.rglob("*.npz"))
     whole.with_name(whole.name + ".partial").write_bytes(bytes(200_000))
     gather(data, heads[2], tmp_path / "b.h5", "--sum", "--cache", cache)
-    assert [path.name for path in cache.iterdir()] == [whole.name]
+    assert sorted(cache.rglob("*.*")) == kept
     assert whole.stat().st_size < 200_000
     done = gather(data, heads[3], tmp_path / "c.h5", "--sum", "--cache", cache)
     assert "computed again" not in done.stderr
@@ -259,7 +262,7 @@ def test_a_full_disk_under_the_cache_is_an_error_and_leaves_nothing(data, heads,
     )
     assert done.returncode == 3
     assert "no space left on the disk; free some space, or leave --cache out" in done.stderr
-    assert not any((tmp_path / "cache").iterdir())
+    assert not [p for p in (tmp_path / "cache").rglob("*.*") if p.suffix != ".npz"], "whole blocks"
     assert not (tmp_path / "a.h5").exists()
 
 
@@ -371,11 +374,11 @@ def each_round(data, tmp_path_factory):
 def test_a_head_is_evaluated_if_it_holds_a_round_that_is_not_known(data, each_round):
     """Held-out clients chose few layers for the last head; the one before it holds the others."""
     heads = [each_round[0] / f"05-head{'' if n == 1 else f'-{n}'}.h5" for n in range(1, 14)]
-    asked = {"each_round": True, "earlier": tuple(heads[:-1])}
+    files = {"head": heads[-1], "features": data / "test.h5", "earlier": tuple(heads[:-1])}
     found = {}
 
     def work():
-        found.update(afltool.evaluate(heads[-1], data / "test.h5", **asked))
+        found.update(evaluate_run(EvaluateOptions(each_round=True), files, NO_CACHE))
 
     assert calls(work)["_Pass.score"] == 2
     after = [one["phase"] for one in found["rounds"] if "top1" in one]
@@ -419,7 +422,7 @@ def test_held_out_clients_choose_the_layers_of_a_run(data, each_round):
     assert report["layers"] == int(np.argmin(errors)) < 6
     assert report["layers_by"] == "held-out clients"
     head = load_head(last)[0]
-    assert len(head.learned.weights) == report["layers"] + 1
+    assert len(head.weights) == report["layers"] + 1
     rounds = json.loads((folder / "summary.json").read_text())["rounds"]
     kept = [one for one in rounds if one.get("kept")]
     assert [one["phase"] for one in kept] == [f"weights-{report['layers']}"]

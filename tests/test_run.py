@@ -59,7 +59,7 @@ def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(features, tm
 def test_a_file_of_somebody_else_with_the_name_of_the_solved_head_stays(features, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "head-final.h5").write_text("mine")
-    with pytest.raises(OutputExistsError, match="another kind"):
+    with pytest.raises(OutputExistsError, match="nothing has begun"):
         afltool.run(config(features), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["head-final.h5"]
 
@@ -125,7 +125,7 @@ def test_a_run_that_keeps_sums_tells_the_bytes_of_the_files(features, tmp_path, 
     assert sent["files"] == weighed
     given = {"partition": run / "02-clients.h5"}
     files = afltool.local_stats(features[0], run / "03-head0.h5", tmp_path / "each", **given)
-    by_rows = sorted(files.iterdir(), key=lambda one: afltool.info(one)["rows"])
+    by_rows = sorted(sorted(files.iterdir()), key=lambda one: afltool.info(one)["rows"])
     sizes = [one.stat().st_size for one in by_rows]
     middles = [sizes[(2 * i + 1) * clients // (2 * weighed)] for i in range(weighed)]
     assert found["file_bytes"] == sent["mean_file"] == round(sum(middles) / weighed)
@@ -548,7 +548,7 @@ FOREIGN = {  # a file of each kind under each name, as somebody else may have ma
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_file_of_somebody_else_is_not_replaced(name, features, tmp_path, cli):
-    """It is found before any work; --overwrite replaces it, as long as it is of the same kind."""
+    """It is found before any work; --overwrite replaces it."""
     run = tmp_path / "run"
     run.mkdir()
     (run / name).write_bytes(FOREIGN[name])
@@ -561,8 +561,6 @@ def test_a_file_of_somebody_else_is_not_replaced(name, features, tmp_path, cli):
         assert [p.name for p in run.rglob("*")] == [name]
     assert cli("run", *options, "-o", run, "--overwrite").exit_code == 0
     assert (run / name).read_bytes() != FOREIGN[name]
-    (run / name).write_bytes(b"\x89PNG\r\n\x1a\n\0")
-    assert cli("run", *options, "-o", run, "--overwrite").exit_code == 2
 
 
 def test_a_head_in_a_folder_without_a_run_is_not_replaced(features, road, tmp_path):
@@ -570,7 +568,7 @@ def test_a_head_in_a_folder_without_a_run_is_not_replaced(features, road, tmp_pa
     run.mkdir()
     mine = run / "head-final.h5"
     shutil.copy(road.head, mine)
-    with pytest.raises(OutputExistsError, match="no run has begun"):
+    with pytest.raises(OutputExistsError, match="nothing has begun"):
         afltool.run(config(features), run)
     assert mine.read_bytes() == road.head.read_bytes()
     assert list(run.iterdir()) == [mine]

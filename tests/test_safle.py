@@ -453,26 +453,6 @@ def test_a_client_leaves_exactly(files, tmp_path):
     assert ClientId("1") not in afltool.info(without)["client_names"]
 
 
-def test_info_compares_the_bytes_with_a_dense_matrix_and_the_paper(files, tmp_path):
-    head = tmp_path / "h.h5"
-    afltool.head("safle", head, head_options={**PLAIN, "with_linear": True})
-    stats = tmp_path / "stats"
-    afltool.local_stats(files / "train.h5", head, stats, partition=files / "clients.h5")
-    one = afltool.info(stats / "client-1.h5")
-    dense = one["compared_with"]["dense float32, D × D"]
-    assert dense["bytes"] == 4 * (7 * 8 + DIM) ** 2
-    assert dense["times"] == round(dense["bytes"] / one["stored_bytes"], 2)
-    paper = {name: v["bytes"] for name, v in one["compared_with"].items() if "paper" in name}
-    assert sorted(paper.values()) == [60_000_000, 70_000_000]
-    assert "compared with" in run("info", stats / "client-1.h5", "--all")
-    every = afltool.aggregate([stats], tmp_path / "all.h5")
-    assert list(afltool.info(every)["compared_with"]) == ["dense float32, D × D"]
-    federated = tmp_path / "f.h5"
-    afltool.head("safle", federated)
-    histogram = afltool.local_stats(files / "train.h5", federated, tmp_path / "s", client="a")
-    assert "compared_with" not in afltool.info(histogram)
-
-
 def test_more_rows_than_one_sum_holds_are_exact(monkeypatch):
     """Two blocks' worth of the largest feature: sums of both, beyond int32."""
     n = 2**16 + 5

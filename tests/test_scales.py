@@ -20,7 +20,6 @@ from afltool.errors import NumericalError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
 from afltool.math.gram import real
-from afltool.options.common import advised
 from afltool.values.statistics import Context
 
 WITHIN = {"float32": 1e-4, "float64": 1e-9}
@@ -49,8 +48,7 @@ def solved(name, options, X, y, clients):
         whole = replace(sums[0], context=Context(space))
         for other in sums[1:]:
             whole = whole + replace(other, context=Context(space))
-        with advised():
-            head, _ = head.absorb(whole)
+        head, _ = head.absorb(whole)
     return head
 
 

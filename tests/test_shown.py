@@ -21,7 +21,7 @@ from rich.table import Table
 
 import afltool
 from afltool.files.outputs import STDOUT
-from afltool.files.row_tables import writing_rows
+from afltool.files.tables import writing_rows
 from afltool.show.terminal import add_row, cell, on_stdout
 from afltool.values.text import shown, shown_json
 
@@ -73,10 +73,10 @@ def test_cells_are_no_markup(capsys):
 
 
 def test_only_three_modules_print():
-    """Whoever else printed could forget to escape; `files.row_tables` puts rows on stdout."""
+    """Whoever else printed could forget to escape; `files.tables` puts rows on stdout."""
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if module in ("cli._console", "show.terminal", "files.row_tables"):
+        if module in ("cli._console", "show.terminal", "files.tables"):
             continue
         text = path.read_text()
         if not re.search(r"print|echo|Console|add_row|(err|out)\.write", text):
@@ -276,7 +276,7 @@ def test_rows_on_stdout_are_escaped_on_a_terminal_alone(terminal):
             return terminal
 
     stream = Stream()
-    with redirect_stdout(stream), writing_rows(STDOUT, {"path": str}, "work") as rows:
-        rows.append([[EVIL]])
+    with redirect_stdout(stream), writing_rows(STDOUT, {"path": str}) as append:
+        append([[EVIL]])
     assert harmless(stream.getvalue()) is terminal
     assert stream.getvalue().count("\n") == (2 if terminal else 3), "a name forges no line"

@@ -196,7 +196,7 @@ def test_an_undisturbed_run_is_the_laptops(cluster, options, laptop, tmp_path):
     assert found["continue"] is None
     check_equal("linear", run, laptop("linear"))
     assert not [text for text in logs(run) if "exit code" in text]
-    assert len(logs(run, "04-local-stats")) == 6 * len(list(run.glob("05-*.h5")))
+    assert len(logs(run, "04-total*.parts")) == 6 * len(list(run.glob("05-*.h5")))
     times = {p: p.stat().st_mtime_ns for p in run.glob("0*.h5")}
     cluster.call("afltool", "run", run / "run.toml", "-o", run)
     assert {p: p.stat().st_mtime_ns for p in run.glob("0*.h5")} == times, "run finds all valid"
@@ -252,8 +252,8 @@ def test_a_task_that_is_warned_before_its_limit_goes_on_by_itself(
 ):
     """Slurm itself sends SIGUSR1; a stage that hangs meanwhile hears it when it wakes."""
     run = submit(cluster, tmp_path, {**options, **HEADS["linear"]}, *SMALL)
-    cluster.until(lambda: cluster.stages("local-stats"), "stage", 60)
-    pid = cluster.stages("local-stats")[0]
+    cluster.until(lambda: cluster.stages("04-total --part"), "stage", 60)
+    pid = cluster.stages("04-total --part")[0]
     cluster.until(lambda: catches(pid, signal.SIGUSR1), "handler of the stage", 30)
     os.kill(pid, signal.SIGSTOP)
     job = job_of(pid)
@@ -289,15 +289,16 @@ def signal_waits(pid, number):
 
 def test_a_cancelled_run_stays_cancelled_until_it_is_continued(cluster, options, laptop, tmp_path):
     run = submit(cluster, tmp_path, {**options, **HEADS["linear"]}, *SMALL)
-    cluster.until(lambda: cluster.stages("local-stats"), "stage", 60)
-    array = (run / "slurm/jobs/04-local-stats-1").read_text().split()[-1]
-    cluster.call("scancel", array)
+    cluster.until(lambda: cluster.stages("04-total --part"), "stage", 60)
+    words = Path(f"/proc/{cluster.stages('04-total --part')[0]}/environ").read_bytes().split(b"\0")
+    array = next(w.partition(b"=")[2] for w in words if w.startswith(b"SLURM_ARRAY_JOB_ID="))
+    cluster.call("scancel", array.decode())
     empty(cluster)
     found = look(cluster, run)
     assert found["state"] == "failed"
-    failed = {w["name"]: w for w in found["jobs"]}["04-local-stats"]
-    assert failed["failed"], "the tasks that lack"
-    assert 0 < len(failed["failed"]) <= failed["tasks"]
+    failed = {w["name"]: w for w in found["jobs"]}["04-total.parts"]
+    assert failed["state"] == "failed"
+    assert 0 < failed["tasks"] <= 6, "the tasks that lack"
     cluster.call("bash", "-c", found["continue"])
     finish(cluster, run)
     check_equal("linear", run, laptop("linear"))
@@ -309,7 +310,7 @@ def test_the_example(cluster, options, laptop, tmp_path):
     env = {"RUN_OPTIONS": given, "SLURM_OPTIONS": " ".join(map(str, SMALL))}
     script = Path(__file__).parents[1] / "examples" / "slurm.sh"
     said = cluster.call("env", *(f"{k}={v}" for k, v in env.items()), script, tmp_path / "run")
-    assert "04-local-stats.sh" in said
+    assert "04-total.parts: job" in said
     finish(cluster, tmp_path / "run")
     check_equal("linear", tmp_path / "run", laptop("linear"))
 
@@ -331,7 +332,7 @@ def test_a_thousand_clients_through_the_array(cluster, tmp_path):
     assert afltool.info(run / "04-total.h5")["digest"] == afltool.info(flat)["digest"]
     told = [line.split() for line in (tmp_path / "peaks").read_text().splitlines()]
     peaks = {name: float(mb) for mb, name in sorted(told, key=lambda one: float(one[0]))}
-    assert peaks.keys() >= {"partition", "local-stats", "aggregate", "solve", "evaluate"}
+    assert peaks.keys() >= {"02-clients", "04-total", "05-head", "run", "slurm"}
     print(f"\n1,000 clients × 512 features: {seconds:.0f} s, peak MB {peaks}")
     assert max(peaks.values()) < MEMORY_MB
     assert seconds < 600

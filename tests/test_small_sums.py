@@ -88,7 +88,7 @@ def layered(head, V, Y):
     if head.phase().kind == "weights":
         return {"gram": phi.T @ phi, "cross": phi.T @ Y}
     F = random(phi, 1, head.options.width, gelu)
-    return {"gram": F.T @ F, "cross": F.T @ (Y - phi @ head.learned.weights[-1])}
+    return {"gram": F.T @ F, "cross": F.T @ (Y - phi @ head.weights[-1])}
 
 
 def expected(head, X, V, y, classes):

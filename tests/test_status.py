@@ -18,9 +18,8 @@ import afltool
 from afltool.errors import AflError, InputError
 from afltool.plans.config import RunConfig
 from afltool.plans.slurm import jobs as slurm
-from afltool.plans.slurm import queue
 from afltool.plans.slurm.site import Site
-from afltool.plans.slurm.states import status
+from afltool.plans.slurm.states import last_log, queue, status
 
 
 def config(road, **more):
@@ -188,21 +187,22 @@ def test_rounds_are_shown_as_far_as_they_are(road, tmp_path):
     assert states(run)["04-total-2.h5"] == "done"
 
 
-LOCAL_STATS, AGGREGATE = "04-local-stats-1", "04-aggregate-1"
-HELD = "7|1|PENDING|launch failed requeued held|04-local-stats-1\n"
+#: Lines of the queue, where {p} are the tasks that sum clients up and {t} is their total.
 QUEUES = {
-    "running": (
-        f"7|0|RUNNING|None|{LOCAL_STATS}\n7|1|PENDING|Resources|{LOCAL_STATS}\n",
-        "running",
-        None,
-    ),
-    "pending": (f"7|0|PENDING|Dependency|{LOCAL_STATS}\n", "pending", None),
-    "held": (HELD + f"8|N/A|PENDING|Dependency|{AGGREGATE}\n", "held", "scontrol release 7"),
-    "a lost job's number given again": (
-        HELD + f"3|0|PENDING|Dependency|{AGGREGATE}\n",
+    "running": ("7|0|RUNNING|None|{p}\n7|1|PENDING|Resources|{p}\n", "running", None),
+    "ending": ("7|0|COMPLETING|None|{p}\n", "running", None),
+    "pending": ("7|0|PENDING|Dependency|{p}\n", "pending", None),
+    "held": (
+        "7|1|PENDING|launch failed requeued held|{p}\n8|N/A|PENDING|Dependency|{t}\n",
         "held",
         "scontrol release 7",
     ),
+    "held, with its files": (
+        "7|N/A|PENDING|launch failed requeued held|{c}\n8|0|PENDING|Dependency|{p}\n",
+        "held",
+        "scontrol release 7",
+    ),
+    "of others": ("7|1|PENDING|held|04-total.parts@other\n", "failed", "submit.sh"),
     "failed": ("", "failed", "submit.sh"),
 }
 
@@ -210,50 +210,34 @@ QUEUES = {
 @pytest.mark.parametrize("name", QUEUES)
 def test_jobs_are_as_the_queue_says(name, road, tmp_path, monkeypatch):
     rows, state, command = QUEUES[name]
-    stub = tmp_path / "bin"
-    stub.mkdir()
-    (stub / "squeue").write_text(f"#!/bin/bash\nprintf '{rows}'\n")
-    (stub / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{stub}:{os.environ['PATH']}")
-    run = tmp_path / "run"
-    slurm.prepare(config(road), Site(clients_per_task=2), run)
-    afltool.partition(road.train, run / "02-clients.h5", alpha=0.1, clients=6)
-    for folder in ("jobs", "log"):
-        (run / "slurm" / folder).mkdir()
-    (run / "slurm/jobs/04-local-stats-1").write_text("3\n7\n")
-    (run / "slurm/jobs/04-aggregate-1").write_text("8\n")
-    (run / "slurm/log/04-local-stats-1-7_0.log").write_text("error: no space left\n{}\n")
-    found = status(run)
-    work = next(w for w in found["jobs"] if w["name"] == "04-local-stats")
-    assert (found["state"], work["state"], work["tasks"], work["job"]) == (state, state, 3, 7)
-    assert found["continue"] is command or command in found["continue"]
-    if name == "failed":
-        assert work["said"] == "error: no space left"
-        assert work["failed"] == (0, 1, 2)
-
-
-def test_a_held_job_is_released_by_its_own_number(road, tmp_path, monkeypatch):
-    """A controller that came back from an older state knows the job before the last one."""
     stub, run = tmp_path / "bin", tmp_path / "run"
     stub.mkdir()
-    (stub / "squeue").write_text(f"#!/bin/bash\nprintf '{HELD.replace('7', '3')}'\n")
+    slurm.prepare(config(road), Site(clients_per_task=2), run)
+    names = {"p": "04-total.parts", "t": "04-total", "c": "02-clients"}
+    names = {key: f"{name}{slurm.tag(run)}" for key, name in names.items()}
+    (stub / "squeue").write_text(f"#!/bin/bash\nprintf '{rows.format(**names)}'\n")
     (stub / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{stub}:{os.environ['PATH']}")
-    slurm.prepare(config(road), Site(clients_per_task=2), run)
-    (run / "slurm/jobs").mkdir()
-    (run / "slurm/jobs/04-local-stats-1").write_text("3\n7\n")
-    assert status(run)["continue"] == "scontrol release 3"
+    afltool.partition(road.train, run / "02-clients.h5", alpha=0.1, clients=6)
+    (run / "slurm/log/04-total.parts-7_0.log").write_text("error: no space left\n{}\n")
+    found = status(run)
+    work = next(w for w in found["jobs"] if w["name"] == "04-total.parts")
+    assert (found["state"], work["tasks"]) == (state, 3)
+    if name != "held, with its files":
+        assert work["state"] == state
+        assert work["job"] == (None if state == "failed" else "7")
+    assert found["continue"] is command or command in found["continue"]
+    assert work["said"] == ("error: no space left" if state == "failed" else None)
 
 
 def test_without_slurm_jobs_are_unknown_and_files_are_not(road, tmp_path, monkeypatch):
     run = tmp_path / "run"
     slurm.prepare(config(road), Site(), run)
-    (run / "slurm/jobs").mkdir()
-    (run / "slurm/jobs/02-partition-1").write_text("1\n")
+    (run / "slurm/log/02-clients-1.log").write_text("")
     monkeypatch.setenv("PATH", str(tmp_path))
     found = status(run)
     assert found["queue"] == "unknown"
-    assert {w["name"]: w["state"] for w in found["jobs"]}["02-partition"] == "unknown"
+    assert {w["name"]: w["state"] for w in found["jobs"]}["02-clients"] == "unknown"
     assert found["state"] == "unfinished"
     assert shlex.split(found["continue"])[-1].endswith("submit.sh")
 
@@ -274,45 +258,23 @@ def jobs(road, tmp_path):
     """A Slurm run whose files are all there, with jobs that squeue may be asked for."""
     at = afltool.run(config(road, held_out=0.2), tmp_path / "run")
     slurm.prepare(config(road, held_out=0.2), Site(clients_per_task=2), at)
-    (at / "slurm" / "jobs").mkdir()
-    for name in ("04-local-stats", "05-solve"):
-        (at / "slurm" / "jobs" / f"{name}-1").write_text("7\n²\nx\n" + "9" * 5000 + "\n")
     return at
 
 
-def step(**more):
-    found = {"name": "05-solve", "stage": "solve", "output": "05-head{suffix}.h5", "tasks": 0}
-    return {**found, "ending": ".h5", **more}
-
-
 @pytest.mark.parametrize(
-    "plan",
-    [
-        "", "{", "[]", "{}", '{"steps": 7}', "[" * 100_000, '{"steps": [7]}',
-        '{"steps": [' + "9" * 5000 + "]}",
-        {"steps": [step(tasks=10**9)]}, {"steps": [step(tasks=-1)]}, {"steps": [step(tasks=True)]},
-        {"steps": [step(output="{suffix:>1000000000}" * 10)]},
-        {"steps": [step(output="../../etc")]},
-        {"steps": [step(name="../x")]}, {"steps": [step(name="*")]}, {"steps": [step(more=1)]},
-        {"steps": [step()] * 20_000},
-    ],
-    ids=lambda plan: str(plan)[:40],
+    "site",
+    ["", "{", "[]", "7", '{"steps": 7}', "[" * 100_000, '{"cpus": "many"}', '{"cpus": 0}',
+     '{"cpus": ' + "9" * 5000 + "}", '{"time": "long"}', '{"setup": 3}', '{"stages": 1}'],
+    ids=lambda text: text[:40],
 )  # fmt: skip
-def test_a_damaged_plan_is_said_at_once(plan, jobs, cli):
-    (jobs / "slurm" / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
+def test_damaged_settings_are_said_at_once(site, jobs, cli):
+    (jobs / "slurm" / "site.json").write_text(site)
     begun = time.process_time()
     done = cli("status", jobs)
     assert done.exit_code == 3, done.stdout
-    assert "plan.json" in done.stderr
+    assert "site.json" in done.stderr
     assert "Traceback" not in done.stderr
     assert time.process_time() - begun < 5
-
-
-def test_a_plan_without_strange_formats_is_not_carried_out_as_one(jobs):
-    """A width in a name's braces would make a text of that width."""
-    plan = {"steps": [step(output="05-head{suffix:>999999999}.h5")]}
-    (jobs / "slurm" / "plan.json").write_text(json.dumps(plan))
-    assert status(jobs)["jobs"][0]["state"] in ("missing", "failed", "unknown")
 
 
 def test_swapped_files_are_damaged_and_named(jobs):
@@ -349,7 +311,7 @@ def test_a_queue_that_answers_strangely_is_unknown(answer, jobs, tmp_path, monke
     (place / "squeue").write_text(f"#!/bin/bash\n{SQUEUE[answer]}\n")
     (place / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    monkeypatch.setattr("afltool.plans.slurm.queue.PATIENCE", 1.0)
+    monkeypatch.setattr("afltool.plans.slurm.states.PATIENCE", 1.0)
     begun = time.monotonic()
     assert status(jobs)["queue"] == "unknown"
     assert time.monotonic() - begun < 20
@@ -362,19 +324,16 @@ def test_of_a_queue_with_some_garbage_the_rest_is_read(jobs, tmp_path, monkeypat
     (place / "squeue").write_text(f"#!/bin/bash\nprintf '{lines}'\n")
     (place / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    assert queue.ask().states == {((7, "a"), -1): "running", ((8, "b|c"), 3): "held"}
+    assert queue() == [("7", "N/A", "running", "a"), ("8", "3", "held", "b|c")]
 
 
 def test_the_end_of_a_huge_log_is_enough(jobs):
-    (jobs / "05-head.h5").unlink()
-    logs = jobs / "slurm" / "log"
-    logs.mkdir()
-    with (logs / "05-solve-1-7.log").open("wb") as file:
+    with (jobs / "slurm/log/05-head-7.log").open("wb") as file:
         file.truncate(300 << 20)  # one line of zeros
         file.seek(0, os.SEEK_END)
         file.write(b" error: no space left" + b"x" * 5000)
-    path, said = queue.last_log(jobs, "05-solve", 1, None)
-    assert path.name == "05-solve-1-7.log"
+    path, said = last_log(jobs, "05-head")
+    assert path.name == "05-head-7.log"
     assert len(said) <= 300
 
 

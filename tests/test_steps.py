@@ -100,7 +100,7 @@ def test_a_head_says_what_each_of_its_arrays_is(way, bits):
 @pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("deepafl fixed")])
 def test_bounds_of_a_row_are_not_far_above_what_a_row_does(way):
     """Each is reached to a factor of 2 by features and residuals at their limits."""
-    from afltool.heads.deepafl.network import LARGEST_RESIDUAL
+    from afltool.heads.deepafl.layers import LARGEST_RESIDUAL
 
     head = make_head("deepafl", WAYS[way]).bind(D, C)
     specs = head.array_specs(BITS)

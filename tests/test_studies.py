@@ -195,6 +195,11 @@ def test_the_seed_is_that_of_everything_that_draws(described):
     of_head, of_baseline = read(described(text)).cells[-2:]
     assert of_head.config.partition.seed == of_head.config.own.head_seed == 1
     assert of_baseline.config.partition.seed == of_baseline.settings["seed"] == 1
+    softmax = 'head = "softmax"\nrounds = 1\n'
+    for features, drawn in (("", None), ('features = "random"', 1)):
+        text = GRID.replace('head = "linear"\nridge = 1', softmax + features)
+        config = read(described(text)).cells[-2].config
+        assert (config.partition.seed, config.own.head_seed) == (1, drawn)
 
 
 def test_alpha_is_that_of_the_clients_and_not_that_of_feddyn(described):
@@ -345,7 +350,7 @@ def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_l
         lines = [one for one in shown.stdout.splitlines() if one.startswith("afltool run")]
         assert ["--width 200" in one for one in lines] == [False, True]
         assert f"study s{n}: linear without --width" in shown.stderr
-        done = cli("study", path, *given, "-o", tmp_path / "S", "--slurm", "--print")
+        done = cli("study", path, *given, "-o", tmp_path / "S", "--slurm", "--dry-run")
         assert done.exit_code == 0
 
 
@@ -370,7 +375,7 @@ def test_options_of_runs_and_of_heads_that_draw_go_to_these_alone(described, cli
         '[[method]]\nbaseline = "fedavg"\nexperts = 3\n[[method]]\nhead = "safle"',
     ],
 )
-@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"], ["--slurm", "--print"]])
+@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"], ["--slurm", "--dry-run"]])
 def test_an_option_that_no_method_has_is_refused_first(text, how, described, cli, tmp_path):
     done = cli("study", described(ONE_RULE + text), "-o", tmp_path / "S", *how)
     assert done.exit_code == 2
@@ -380,7 +385,7 @@ def test_an_option_that_no_method_has_is_refused_first(text, how, described, cli
     assert not (tmp_path / "S").exists()
 
 
-@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"], ["--slurm", "--print"]])
+@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"], ["--slurm", "--dry-run"]])
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
@@ -992,7 +997,7 @@ def test_every_command_that_a_shipped_study_prints_is_accepted(cli, tmp_path):
             assert "--participation" in words, "run says that it is not used"
         if stage == "run":
             text = shlex.join(words).replace("--keep-rounds last ", "")  # jobs keep every round
-            done = cli("slurm", *shlex.split(text), "--print")
+            done = cli("slurm", *shlex.split(text), "--dry-run")
             assert done.exit_code == 0, (words, done.stderr)
         else:
             done = cli(stage, *words)

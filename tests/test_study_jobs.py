@@ -17,9 +17,11 @@ from afltool.errors import UsageError
 from afltool.papers import jobs
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
-from afltool.papers.execution import part_of
+from afltool.papers.execution import carry_out, part_of
 from afltool.papers.listings import status
+from afltool.papers.options import StudyOptions
 from afltool.plans.layout import RunFolder
+from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
 
 
@@ -30,55 +32,35 @@ def wanted(road, tmp_path):
     return read(path)
 
 
-def array(text, name):
-    """The lines of a bash array in a script, as bash reads them."""
-    asked = f"{text}\nprintf '%s\\n' \"${{{name}[@]}}\""
-    return subprocess.check_output(["bash", "-c", asked], text=True).split()
-
-
-def lists_of(script):
-    return re.search(r"cells=\(.*?\n\)\nshared=\(.*?\n\)\n", script, re.S)[0]
-
-
-def test_a_task_is_a_cell_and_the_partitions_of_baselines_come_first(wanted, tmp_path):
+def test_a_task_is_a_cell(wanted, tmp_path):
     texts = jobs.script_texts(wanted, Site(account="physics", at_once=2), tmp_path / "S")
-    assert list(texts) == ["common.sh", "01-prepare.sh", "02-cells.sh", "submit.sh"]
+    assert list(texts) == ["job.sh", "submit.sh", "jobs"]
     for name, text in texts.items():
         assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, name
-    lists = lists_of(texts["submit.sh"])
-    assert array(lists, "cells") == [cell.key for cell in wanted.cells]
-    first = re.search(r"cells=\(\n(.*?)\n\)", texts["01-prepare.sh"], re.S)[1].split(",")
-    dealt = [(c.config.partition, c.method) for c in wanted.cells if c.key in map(str.strip, first)]
-    assert {one for one, method in dealt if method} == {
-        cell.config.partition for cell in wanted.cells
-    }
-    assert "#SBATCH --account=physics" in texts["02-cells.sh"]
-    assert '%2"' in texts["submit.sh"]
+    count = len(wanted.cells)
+    assert f"--array=0-{count - 1}%2 " in texts["jobs"]
+    assert texts["jobs"].endswith(f"slurm/job.sh --most {count} --only %I/{count}\n")
+    assert "--account=physics" in texts["jobs"]
+    assert "study . " in texts["job.sh"]
 
 
-def test_cells_of_runs_on_given_features_share_nothing(wanted, tmp_path):
-    alone = wanted.changed({"head": "linear"})
-    heads = [one for one in alone.tree["method"] if "baseline" not in one]
-    only = type(wanted)(alone.name, {}, {}, {**alone.tree, "method": heads})
-    assert "01-prepare.sh" not in jobs.script_texts(only, Site(), tmp_path)
-
-
-def test_images_of_several_data_sets_are_extracted_by_a_task_each(wanted, tmp_path):
+def test_images_of_several_data_sets_are_extracted_by_a_job_each(wanted, tmp_path):
     images = wanted.changed({"data": ["digits", "cifar10"], "backbone": ["resnet18", "resnet34"]})
-    text = jobs.script_texts(images, Site(gpus=1), tmp_path)["01-prepare.sh"]
-    assert "#SBATCH --gres=gpu:1" in text
-    lines = re.search(r"cells=\(\n(.*?)\n\)", text, re.S)[1].splitlines()
-    by = {cell.key: cell.config.extract for cell in images.cells}
-    groups = [{(by[k].data, by[k].backbone) for k in line.strip().split(",")} for line in lines]
-    assert len(groups) == 4
-    assert all(len(group) == 1 for group in groups)
+    *first, array = jobs.script_texts(images, Site(gpus=1), tmp_path)["jobs"].splitlines()
+    names = [f"features-{i}" for i in range(4)]
+    assert [line.split()[1] for line in first] == names
+    assert all("--gres=gpu:1" in line and "--prepare" in line for line in first)
+    assert array.startswith(f"enqueue cells '{' '.join(names)}' ")
+    assert "--gres" not in array
+    of = {cell.key: (cell.config.extract.data, cell.config.extract.backbone)
+          for cell in images.cells}  # fmt: skip
+    assert len({of[line.split()[-1]] for line in first}) == 4
 
 
 def test_an_array_is_no_longer_than_slurm_takes(wanted, tmp_path):
-    lists = lists_of(jobs.script_texts(wanted, Site(max_array=3), tmp_path)["submit.sh"])
-    tasks = array(lists, "cells")
-    assert [len(one.split(",")) for one in tasks] == [2, 3, 3]
-    assert ",".join(tasks).split(",") == [cell.key for cell in wanted.cells]
+    text = jobs.script_texts(wanted, Site(max_array=3), tmp_path)["jobs"]
+    assert "--array=0-2 " in text
+    assert text.endswith("--only %I/3\n")
 
 
 def test_some_cells_are_named_or_a_part(wanted):
@@ -93,10 +75,11 @@ def test_scripts_are_written_printed_and_refused(road, tmp_path, cli):
     path, at = tmp_path / "small.toml", tmp_path / "S"
     path.write_text(GRID.format(train=road.train, test=road.test))
     few = ["study", path, "-o", at, "--seeds", 1]
-    shown = cli(*few, "--slurm", "--print", "--job-memory", "2G")
-    assert "#SBATCH --mem=2G" in shown.stdout
+    shown = cli(*few, "--slurm", "--dry-run", "--job-memory", "2G")
+    assert "--mem=2G" in shown.stdout
     assert not at.exists()
-    for wrong in (["--submit"], ["--account", "a"], ["--slurm", "--print", "--submit"],
+    for wrong in (["--submit"], ["--account", "a"], ["--slurm", "--print"],
+                  ["--slurm", "--dry-run", "--submit"], ["--dry-run"],
                   ["--slurm", "--only", "0/2"], ["--slurm", "--most", 3]):  # fmt: skip
         refused = cli(*few, *wrong)
         assert refused.exit_code == 2, wrong
@@ -109,46 +92,61 @@ def test_scripts_are_written_printed_and_refused(road, tmp_path, cli):
     assert found["todo"] == [cell.key for cell in find(str(at)).cells]
 
 
-def test_what_is_missing_is_submitted_and_status_asks_the_queue(wanted, tmp_path, monkeypatch):
+@pytest.fixture
+def submitted(wanted, tmp_path, monkeypatch):
+    """A study whose array is in the queue, as the number and name of squeue; and the stand-in."""
     at, stand_in = tmp_path / "S", StandIn(tmp_path / "queue")
-    script, cells = jobs.prepare(wanted, Site(), at), wanted.cells
-    todo = [cells[2].key, cells[5].key]
-    (stand_in.at / "afltool").write_text(f"#!/bin/bash\necho '{json.dumps(todo)}'\n")
-    (stand_in.at / "afltool").chmod(0o755)
-    stand_in.submit(script)
-    first, second = (job.split("\t") for job in stand_in.jobs())
-    assert {"--array=0", "01-prepare.sh"} <= set(first)
-    assert {"--array=2,5", "--dependency=afterany:1", "02-cells.sh"} <= set(second)
-    folder = StudyFolder(at)
+    stand_in.submit(jobs.prepare(wanted, Site(), at))
     monkeypatch.setenv("PATH", stand_in.env["PATH"])
-    (stand_in.at / "squeue").write_text("#!/bin/bash\necho '2|2|RUNNING|None|02-cells-1'\n")
-    logs = at / RunFolder.LOGS
-    logs.mkdir(exist_ok=True)
-    (logs / f"{jobs.CELLS}-1-2_5.log").write_text("slurmstepd: error: exceeded memory limit\n")
-    states = jobs.states(folder, todo)
-    assert states[todo[0]] == ("running", None)
-    assert states[todo[1]] == ("failed", "slurmstepd: error: exceeded memory limit")
-    (stand_in.at / "squeue").write_text("#!/bin/bash\nexit 1\n")
-    assert {state for state, _ in jobs.states(folder, todo).values()} == {"unknown"}
-    (stand_in.at / "afltool").write_text("#!/bin/bash\necho '[]'\n")
+
+    def answers(text):
+        name = f"cells{slurm.tag(at)}"
+        (stand_in.at / "squeue").write_text(f"#!/bin/bash\n{text.format(name=name)}\n")
+
+    stand_in.answers = answers
+    return at, stand_in
+
+
+def test_cells_without_result_are_submitted_once(submitted, wanted):
+    at, stand_in = submitted
+    folder, script = StudyFolder(at), at / "slurm" / "submit.sh"
+    (job,) = stand_in.jobs()
+    assert f"--array=0-{len(wanted.cells) - 1}\t" in job
+    stand_in.answers("echo '1|PENDING|{name}'")
+    stand_in.submit(script)
+    assert len(stand_in.jobs()) == 1, "it is in the queue"
+    stand_in.answers("")
+    carry_out(wanted, folder, StudyOptions(only=f"{wanted.cells[0].key},{wanted.cells[2].key}"))
+    stand_in.submit(script)
+    todo = [i for i in range(len(wanted.cells)) if i not in (0, 2)]
+    assert f"--array={','.join(map(str, todo))}\t" in stand_in.jobs()[1]
+    carry_out(wanted, folder, StudyOptions())
     stand_in.submit(script)
     assert len(stand_in.jobs()) == 2, "nothing is missing"
 
 
+def test_status_asks_the_queue_and_logs(submitted, wanted):
+    at, stand_in = submitted
+    folder, cells = StudyFolder(at), wanted.cells
+    stand_in.answers("echo '1|2|RUNNING|None|{name}'")
+    (at / RunFolder.LOGS / "cells-1_5.log").write_text("slurmstepd: error: exceeded memory limit\n")
+    states = jobs.states(folder, cells)
+    assert states == {
+        cells[2].key: ("running", None),
+        cells[5].key: ("failed", "slurmstepd: error: exceeded memory limit"),
+    }
+    stand_in.answers("exit 1")
+    assert jobs.states(folder, cells)[cells[5].key] == ("unknown", None)
+
+
 @pytest.mark.parametrize(
     ("squeue", "shown"),
-    [("echo '2|3|RUNNING|None|02-cells-1'", "running"), ("exit 1", "failed"), ("true", "failed")],
+    [("echo '2|3|RUNNING|None|{name}'", "running"), ("exit 1", "failed"), ("true", "failed")],
 )
-def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(
-    wanted, tmp_path, monkeypatch, squeue, shown
-):
-    folder, cell = StudyFolder(tmp_path / "S"), wanted.cells[3]
-    stand_in = StandIn(tmp_path / "queue")
-    (stand_in.at / "afltool").write_text(f"#!/bin/bash\necho '{json.dumps([cell.key])}'\n")
-    (stand_in.at / "afltool").chmod(0o755)
-    stand_in.submit(jobs.prepare(wanted, Site(), folder.root))
-    (stand_in.at / "squeue").write_text(f"#!/bin/bash\n{squeue}\n")
-    monkeypatch.setenv("PATH", stand_in.env["PATH"])
+def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(submitted, wanted, squeue, shown):
+    (at, stand_in), cell = submitted, wanted.cells[3]
+    folder = StudyFolder(at)
+    stand_in.answers(squeue)
     folder.cell(cell.key).mkdir(parents=True)
     wanted.keep(folder)
     (folder.cell(cell.key) / StudyFolder.FAILED).write_text("out of memory\n")
@@ -186,17 +184,22 @@ def test_names_of_the_user_arrive_in_the_jobs_of_a_study(hostile, road, cli):
     keys = [cell.key for cell in cells]
     assert all(re.fullmatch(r"[A-Za-z0-9.+-]+", key) for key in keys), keys
     asked = ["study", "./-s.toml", "-o", "S", "--slurm"]
-    printed = json.loads(cli(*asked, "--print", "--json").stdout)
+    printed = json.loads(cli(*asked, "--dry-run", "--json").stdout)
     assert cli(*asked).exit_code == 0
-    assert {p.name: p.read_text() for p in (folder / "slurm").glob("*.sh")} == printed
-    (hostile.stub / "todo").write_text(json.dumps(keys))
+    written = {p.name: p.read_text() for p in (folder / "slurm").glob("*.sh")}
+    lines = printed.pop("jobs")
+    assert written == printed
+    assert cli("study", "S", "--slurm", "--next").stdout == lines
+    (hostile.stub / "lines").write_text(lines)
     hostile(folder / "slurm" / "submit.sh")
-    assert [call[-2] for call in hostile.told("sbatch")] == ["01-prepare.sh", "02-cells.sh"]
-    assert hostile.told("afltool") == [["status", str(folder), "--field", "todo"]]
-    for task, key in enumerate(keys):
-        hostile(folder / "slurm" / "02-cells.sh", SLURM_ARRAY_TASK_ID=str(task))
+    assert hostile.told("afltool") == [["study", ".", "--slurm", "--next"]]
+    ((*_, part),) = hostile.told("sbatch")
+    assert part == "%I/2"
+    for task in range(len(keys)):
+        words = ["--most", "2", "--only", "%I/2"]
+        hostile(folder / "slurm" / "job.sh", *words, SLURM_ARRAY_TASK_ID=str(task))
         (told,) = hostile.told("afltool")
-        assert told == ["study", str(folder), "--most", "2", "--only", key]
+        assert told == ["study", ".", "--most", "2", "--only", f"{task}/2"]
 
 
 def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):
@@ -213,7 +216,7 @@ def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):
 
 
 @pytest.mark.parametrize("unfit", ["a\ntouch X1\n#", "a\x1b[31m", "\udcff"])
-@pytest.mark.parametrize("how", [["--slurm"], ["--slurm", "--print"], ["--print"]])
+@pytest.mark.parametrize("how", [["--slurm"], ["--slurm", "--dry-run"], ["--print"]])
 def test_what_cannot_be_printed_is_in_no_script_of_a_study(unfit, how, hostile, road, cli):
     hostile_study(road)
     before = set(Path().iterdir())

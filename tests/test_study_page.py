@@ -16,7 +16,7 @@ from afltool.errors import UsageError
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
 from afltool.papers.options import StudyPicture
-from afltool.papers.pages import text
+from afltool.papers.page import templates
 from afltool.papers.plots import lines_of, runs_by_name, series_of, study_picture
 from afltool.papers.records import records
 from afltool.papers.results import finished, results_of
@@ -69,7 +69,8 @@ def test_text_from_outside_is_escaped(page):
     assert "<b>" not in page
     assert "<i>" not in page
     assert page.count("</script>") == 1
-    assert text('a"<\x1b\n') == "a&quot;&lt;\\x1b\\n"
+    shown = templates().from_string("{{ text }}").render(text='a"<\x1b\n')
+    assert shown == "a&#34;&lt;\\x1b\\n"
 
 
 def test_every_cell_has_its_command_and_its_digests(done, page):

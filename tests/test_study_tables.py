@@ -97,15 +97,20 @@ def test_the_numbers_are_those_of_the_cells(done, road):
 
 def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
     zero, drawn = table(done).notes
-    assert zero.startswith("Equal totals for all partitions, by their digests: AFL. Their")
+    start = (
+        "Equal totals for all partitions, by construction, since rows are summed whoever owns them"
+    )
+    assert zero.startswith(f"{start}: AFL. Their")
     assert "0 by construction" in zero
     assert "--weights-seed" in zero
-    assert drawn.startswith("Equal totals for all partitions, by their digests: Deep | 100%.")
+    assert drawn.startswith(f"{start}: Deep | 100%.")
     assert "over the seeds of the features or the head alone" in drawn
 
 
 def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
-    text = TEXT.replace('label = "AFL"\nhead = "linear"', 'head = ["linear", "discriminant"]')
+    """By digests where each client was summed apart: there they could differ."""
+    heads = 'head = ["linear", "discriminant"]\nkeep-clients = true'
+    text = TEXT.replace('label = "AFL"\nhead = "linear"', heads)
     text = text[: text.index("[[method]]\nlabel")]
     (tmp_path / "s.toml").write_text(text.format(train=road.train, test=road.test))
     notes = table(carried_out(read(tmp_path / "s.toml"), tmp_path / "S")).notes

@@ -14,8 +14,8 @@ from helpers_images import write_imagefolder
 
 import afltool
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.files.columns import values_by_row
 from afltool.files.partitions import load_partition
+from afltool.files.tables import values_by_row
 from afltool.sources.images import open_dataset
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}

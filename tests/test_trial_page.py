@@ -8,6 +8,7 @@ import re
 import shutil
 
 import pytest
+from conftest import counts_of_heads
 from test_study_page import CHROMIUM, PROBE, browse
 
 import afltool
@@ -55,7 +56,7 @@ def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):
     weak = afltool.solve(road.total, tmp_path / "weak.h5", head_options={"ridge": 1e5})
     sites = afltool.split(road.test, tmp_path / "sites", test=0.3)
     for name, rows in zip(("north", "west"), sites, strict=True):
-        afltool.counts(road.head, rows, tmp_path / "trial" / "sent", client=name, beside=[weak])
+        counts_of_heads([road.head, weak], rows, tmp_path / "trial" / "sent", client=name)
     afltool.aggregate([tmp_path / "trial" / "sent"], tmp_path / "trial" / "total.h5")
     page = afltool.report(tmp_path / "trial", tmp_path / "page.html").read_text()
     told = re.sub(r"<[^>]+>", " ", page)

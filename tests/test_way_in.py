@@ -14,9 +14,8 @@ from PIL import Image
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
-from afltool.files.columns import read_columns, values_by_row
 from afltool.files.features import open_features
-from afltool.files.tables import csv_lines, csv_of_frame
+from afltool.files.tables import csv_lines, csv_of_frame, read_columns, values_by_row
 from afltool.sources.images import open_dataset, read_classes
 from afltool.sources.images.from_paths import read_named
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from afltool.errors import InputError, InvalidDataError
-from afltool.sources.backbones.weights_files import load_state, read_state
+from afltool.sources.backbones.weights_files import check_types, read_state
 
 GOOD = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
 
@@ -52,17 +52,14 @@ def test_the_premise_a_good_file_is_read(tmp_path):
     transposed = {"weight": torch.arange(6.0).reshape(3, 2).T, "bias": torch.zeros(2)}
     torch.save(transposed, tmp_path / "t.pth")  # a view, of each number once
     layer = nn.Linear(3, 2)
-    load_state(layer, read_state(tmp_path / "t.pth"), None, "test")
+    layer.load_state_dict(read_state(tmp_path / "t.pth"))
     assert torch.equal(layer.weight, transposed["weight"])
 
 
-def test_integers_do_not_stand_for_weights():
-    with pytest.raises(InvalidDataError, match=r"1 of another type, first weight \(torch.int64"):
-        load_state(nn.Linear(3, 2), {**GOOD, "weight": torch.ones(2, 3).long()}, None, "test")
-
-
-def test_halves_do():
-    load_state(nn.Linear(3, 2), {key: value.half() for key, value in GOOD.items()}, None, "test")
+def test_integers_do_not_stand_for_weights_and_halves_do():
+    with pytest.raises(InvalidDataError, match=r"float32 under weight, found torch.int64"):
+        check_types(nn.Linear(3, 2), {**GOOD, "weight": torch.ones(2, 3).long()}, "test")
+    check_types(nn.Linear(3, 2), {key: value.half() for key, value in GOOD.items()}, "test")
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path):

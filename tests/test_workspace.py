@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import time
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,8 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files
-from afltool.files.carried_rows import Scratch
 from afltool.files.features import open_features
+from afltool.files.row_cache import CarriedFolder
 from afltool.memory import Cache, Remembered, Room, parse_size
 from afltool.options.evaluation import Evaluate
 from afltool.options.statistics import LocalStats
@@ -215,7 +214,7 @@ def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
         assert not isinstance(rows.data, np.ndarray), "nothing is kept outside of a run"
 
 
-# ---------------------------------------------------------------- memory and the file beyond
+# ---------------------------------------------------------------- memory and the folder
 
 
 @given(
@@ -225,44 +224,43 @@ def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
 )
 @settings(max_examples=40, deadline=None)
 def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, free, sizes, rounds):
-    folder = tmp_path_factory.mktemp("scratch")
     rng, room = np.random.default_rng(0), Room(free)
-    scratch = Scratch(folder)
-    carried, left = Remembered(room=room, beyond=scratch.of("a")), {}
+    folder = CarriedFolder(tmp_path_factory.mktemp("cache") / "a")
+    carried, left, kept = Remembered(room=room), {}, set()
     for number in range(rounds):
-        after = carried.following(f"key {number}")
+        after, later = carried.following(f"key {number}"), folder.following(f"key {number}")
         for block, n in enumerate(sizes):
-            taken = carried.take(f"key {number - 1}", block, n)
-            if number:
-                assert taken is not None
-                assert all(np.array_equal(taken[k], a) for k, a in left[block].items())
+            key = f"key {number - 1}"
+            taken, read = carried.take(key, block, n), folder.take(key, block, n)
+            assert (taken is not None) == (block in kept)
+            assert (read is not None) == (number > 0)
+            for one in filter(None, (taken, read)):
+                assert one.keys() == left[block].keys()
+                assert all(np.array_equal(one[k], a) for k, a in left[block].items())
             arrays = {"phi": rng.normal(size=(n, 5)), "hidden": rng.normal(size=(n, 3))}
             left[block] = {k: a.astype(np.float32) for k, a in arrays.items()}
             after.put(block, left[block])
+            later.put(block, left[block])
             held = sum(a.nbytes for one in after.blocks.values() for a in one.values())
             assert held + room.free <= free
             assert room.free >= 0
-        carried = after
-    assert os.listdir(folder) == []  # no name: nothing that a killed run could leave
+        carried, kept = after, set(after.blocks)
     assert carried.take("another key", 0, sizes[0]) is None
+    assert folder.take("another key", 0, sizes[0]) is None
     assert room.free == free
-    scratch.close()
 
 
 def test_rows_of_another_number_are_not_taken(tmp_path):
-    with closing(Scratch(tmp_path)) as scratch:
-        for beyond in (Remembered(), Remembered(room=Room(0), beyond=scratch.of("a"))):
-            after = beyond.following("k")
-            after.put(0, {"phi": np.ones((4, 2))})
-            assert after.take("k", 0, 5) is None
+    for place in (Remembered(), CarriedFolder(tmp_path)):
+        after = place.following("k")
+        after.put(0, {"phi": np.ones((4, 2))})
+        assert after.take("k", 0, 5) is None
 
 
 def test_a_full_disk_is_an_error_that_says_what_to_do(small_disk):
-    with (
-        closing(Scratch(small_disk)) as scratch,
-        pytest.raises(InputError, match="free some space, or give the run more --memory"),
-    ):
-        scratch.of("a").put(0, {"phi": np.ones((400, 500))})
+    with pytest.raises(InputError, match="free some space, or leave --cache out"):
+        CarriedFolder(small_disk / "a").put(0, {"phi": np.ones((400, 500))})
+    assert not list((small_disk / "a").iterdir())
 
 
 @pytest.mark.parametrize("text", ["", "8 potatoes", "-1GB", "50%", "1e400", "nan", "GB", "8GBB"])

@@ -13,14 +13,14 @@ def main() -> None:
     use_given_cores()
     from ._console import secure, settle
 
-    secure()
+    out = secure()
     from .app import app
 
     try:
         app()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        raise SystemExit(settle(code)) from None
+        raise SystemExit(settle(code, out)) from None
     finally:
         ignore_signals()
 

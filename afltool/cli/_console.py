@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 import typer
 
@@ -27,41 +27,24 @@ from ..values.text import shown, shown_json, shown_lines
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 
 
-class Output(io.TextIOWrapper):
-    """A stream that drops what it cannot print: no reader (``| head -1``), or a full disk.
+class _Bytes(io.FileIO):
+    """The bytes of a stream, dropped where nobody reads them (``| head -1``) or a disk is full.
 
     The command goes on and writes its files whole; `settle` gives the shell the exit code.
     """
 
     failed: OSError | None = None
 
-    def write(self, text: str) -> int:
+    def write(self, data: Any, /) -> int:
         try:
-            return super().write(text)
+            return super().write(data)
         except OSError as error:
-            self._leave(error)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError as error:
-            self._leave(error)
-
-    def _leave(self, error: OSError) -> None:
-        self.failed = error
-        discard(self)
+            self.failed = error
+            return len(data)
 
 
-def discard(stream: IO[str]) -> None:
-    """Discard what is still to be written, because the interpreter flushes once more at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
-def secure() -> None:
-    """Make the three streams usable; to be called before any file is opened.
+def secure() -> _Bytes:
+    """Make the three streams usable, before any file is opened; returns what stdout writes to.
 
     A closed stream becomes /dev/null; otherwise the next file would get its number, and messages
     would be written into that file. Characters that a stream's encoding lacks are printed as
@@ -76,17 +59,30 @@ def secure() -> None:
         sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - as long as the process
     stdin: Any = sys.stdin  # to mypy it is a TextIO, which does not promise to reconfigure
     stdin.reconfigure(errors="surrogateescape")
-    sys.stdout = _output(sys.stdout, 1)
-    sys.stderr = _output(sys.stderr, 2)
+    out, err = (_Bytes(number, "wb", closefd=False) for number in (1, 2))
+    sys.stdout, sys.stderr = _stream(sys.stdout, out), _stream(sys.stderr, err)
+    return out
 
 
-def _output(stream: Any, number: int) -> Output:
+def _stream(old: Any, to: _Bytes) -> TextIO:
     encoding, lines = "utf-8", True
-    if stream is not None:
-        encoding, lines = stream.encoding, stream.line_buffering
-        stream.flush()
-    raw = open(number, "wb", closefd=False)  # noqa: SIM115 - as long as the process
-    return Output(raw, encoding, "backslashreplace", line_buffering=lines)
+    if old is not None:
+        encoding, lines = old.encoding, old.line_buffering
+        old.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(to), encoding, "backslashreplace", line_buffering=lines
+    )
+
+
+def settle(code: int, out: _Bytes) -> int:
+    """Flush stdout at the end of a command; returns its final exit code."""
+    sys.stdout.flush()
+    if out.failed is None or code:
+        return code
+    if isinstance(out.failed, BrokenPipeError):
+        return BROKEN_PIPE
+    tell(f"error: cannot write to stdout: {out.failed.strerror or out.failed}")
+    return 3
 
 
 def say(text: object) -> None:
@@ -101,7 +97,8 @@ def say_lines(text: str) -> None:
 
 def print_json(value: Any, indent: int | None = 2) -> None:
     """One JSON document on stdout."""
-    print(shown_json(value, indent, ascii_only=not _is_utf8(sys.stdout)))
+    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(shown_json(value, indent, ascii_only=not utf8))
 
 
 def tell(text: object) -> None:
@@ -109,26 +106,7 @@ def tell(text: object) -> None:
     print(shown(text), file=sys.stderr, flush=True)
 
 
-def settle(code: int) -> int:
-    """Flush both streams at the end of a command; returns its final exit code."""
-    sys.stdout.flush()
-    error = sys.stdout.failed if isinstance(sys.stdout, Output) else None
-    if error is None or code:
-        return code
-    if isinstance(error, BrokenPipeError):
-        return BROKEN_PIPE
-    tell(f"error: cannot write to stdout: {error.strerror or error}")
-    return 3
-
-
-def _is_utf8(stream: TextIO) -> bool:
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
-SHORT, LONG = ("-h", "--help"), "--help-all"
-RARE = ": more"  # ends the heading of options that only --help-all shows
-OF_HEADS = "Options of the head"  # heading of options that depend on --head
 
 
 def set_up(quiet: bool, verbose: bool) -> None:
@@ -186,14 +164,11 @@ def command() -> Iterator[None]:
     except MemoryError as error:
         _stop(f"out of memory ({error}); use smaller inputs or a larger machine", 5)
     except UnicodeEncodeError as error:
-        _stop(f"a name holds bytes that are not UTF-8: {_around(error)!r}; rename it", 3)
+        around = error.object[max(0, error.start - 40) : error.start + 20]
+        _stop(f"a name holds bytes that are not UTF-8: {around!r}; rename it", 3)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         _stop(f"{error.strerror or error}{where}", 3)
-
-
-def _around(error: UnicodeEncodeError) -> str:
-    return error.object[max(0, error.start - 40) : error.start + 20]
 
 
 def _stop(message: str, code: int) -> None:

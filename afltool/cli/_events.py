@@ -85,7 +85,7 @@ class _Lines:
 
 def _opened(place: Path) -> int:
     """The descriptor of a file that is empty, new, or holds events, to append to it."""
-    check_output(place, "JSON")
+    check_output(place)
     make_folder(place.parent)
     with writer_errors(place):
         descriptor = os.open(place, machine.flags("RDWR", "APPEND", "CREAT", "NOFOLLOW"), 0o666)

@@ -12,6 +12,7 @@ The last two answer None where nothing is theirs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -37,70 +38,59 @@ ROWS, SUMS, USES, RUNS, FILES = "Features", "Statistics", "Solved heads", "Runs"
 OTHERS = "Plug-ins"
 #: The commands of the main part, in the order of the help.
 OWN: dict[str, Command] = {
-    "extract": Command(
-        "run images through a frozen backbone",
-        ROWS,
-        "options.features:ExtractNodes",
-        call="cli.data:extract",
-    ),
-    "backbone": Command("write a frozen network as one file", ROWS, "options.features:Backbone"),
-    "import": Command(
-        "make a feature file of embeddings or a table", ROWS, "options.features:Import"
-    ),
-    "scale": Command(
-        "sum up features, so that all sites scale alike", ROWS, "options.features:Scale"
-    ),
-    "convert": Command("write features in another number format", ROWS, "options.features:Convert"),
-    "split": Command("cut a feature file for training and testing", ROWS, "options.features:Split"),
-    "merge": Command("put the shards of one extraction together", ROWS, "options.features:Merge"),
-    "partition": Command(
-        "assign rows to simulated clients",
-        SUMS,
-        "options.partition:PartitionOrLook",
-        call="cli.data:partition",
-    ),
-    "head": Command("write a head: what a federation agrees on", SUMS, make="cli.heads:head_group"),
-    "local-stats": Command(
-        "compute the statistics of clients", SUMS, "options.statistics:LocalStats"
-    ),
-    "aggregate": Command("add statistics up", SUMS, "options.statistics:Aggregate"),
-    "solve": Command(
-        "solve the head of a total",
-        SUMS,
-        "options.statistics:Solve",
-        tells="show.solution:say_solution",
-    ),
-    "evaluate": Command(
-        "measure a head on labeled rows",
-        USES,
-        "options.evaluation:EvaluateOrCount",
-        call="cli.evaluation:evaluate",
-    ),
-    "calibrate": Command("make probabilities of scores", USES, "options.evaluation:Calibrate"),
-    "predict": Command(
-        "predict classes of rows or images",
-        USES,
-        "options.evaluation:Predict",
-        call="cli.evaluation:predict",
-    ),
-    "export": Command(
-        "write a head as .onnx or .pt2",
-        USES,
-        "options.evaluation:Export",
-        call="cli.evaluation:export",
-    ),
-    "run": Command("carry out every stage on this machine", RUNS, make="cli.runs:run_command"),
-    "slurm": Command(
-        "write and submit the job scripts of a run", RUNS, make="cli.runs:slurm_command"
-    ),
-    "status": Command("what of a run or study is done", RUNS, make="cli.runs:status_command"),
-    "info": Command("what is in a file", FILES, make="cli.look:info_command"),
-    "verify": Command("compare every checksum and digest", FILES, make="cli.look:verify_command"),
-    "plot": Command("draw pictures", FILES, make="cli.look:plot_group"),
+    "extract": Command("run images through a network", ROWS, "features:ExtractNodes", "extract"),
+    "backbone": Command("write a frozen network as one file", ROWS, "features:Backbone"),
+    "import": Command("make features of embeddings or a table", ROWS, "features:Import"),
+    "scale": Command("sum up features, so that all sites scale alike", ROWS, "features:Scale"),
+    "convert": Command("write features in another number format", ROWS, "features:Convert"),
+    "split": Command("cut features for training and testing", ROWS, "features:Split"),
+    "merge": Command("put the shards of one extraction together", ROWS, "features:Merge"),
+    "partition": Command("assign rows to clients", SUMS, "partition:PartitionOrLook", "partition"),
+    "head": Command("write a head: what a federation agrees on", SUMS, make="heads:head_group"),
+    "local-stats": Command("compute the statistics of clients", SUMS, "statistics:LocalStats"),
+    "aggregate": Command("add statistics up", SUMS, "statistics:Aggregate"),
+    "solve": Command("solve the head of a total", SUMS, "statistics:Solve"),
+    "evaluate": Command("measure a head", USES, "evaluation:EvaluateOrCount", "evaluate"),
+    "calibrate": Command("make probabilities of scores", USES, "evaluation:Calibrate"),
+    "predict": Command("predict rows or images", USES, "evaluation:Predict", "predict"),
+    "export": Command("write a head as .onnx or .pt2", USES, "evaluation:Export"),
+    "run": Command("carry out every stage on this machine", RUNS, make="runs:run_command"),
+    "slurm": Command("write and submit the jobs of a run", RUNS, make="runs:slurm_command"),
+    "status": Command("what of a run or study is done", RUNS, make="runs:status_command"),
+    "info": Command("what is in a file", FILES, make="look:info_command"),
+    "verify": Command("compare every checksum and digest", FILES, make="look:verify_command"),
+    "plot": Command("draw pictures", FILES, make="look:plot_group"),
 }
-#: Old name → what stands in its place.
+_SESSION = "gone: a session does it, see afltool session new, serve and join"
+_SCALED = "gone: solve makes the scaling of a total of what scale wrote"
+_RATES = "gone: choose rates by an axis of a study, or as examples/rivals.py does"
+#: Old command, or old option, or command and option → what stands in its place.
 RENAMED: dict[str, str] = {
-    "check-plugin": "a plug-in is tested by pytest, with the checks of afltool.testing",
+    "check-plugin": "gone: pytest tests a plug-in, with the checks of afltool.testing",
+    "head evaluation": "gone: evaluate --counts; in a session, session new --evaluate",
+    "keys lock": "gone: keys new --passphrase-file",
+    "plot layers": "renamed: plot rounds",
+    "session urls": "gone: sites share a directory, sftp://, s3:// or webdav://",
+    **dict.fromkeys(("roster", "mask", "session countersign"), _SESSION),
+    **dict.fromkeys(("--roster", "--mask", "--sign", "--offers", "--reveal", "--again"), _SESSION),
+    **dict.fromkeys(("--dp-epsilon", "--dp-delta", "--clip"), _SESSION),
+    **dict.fromkeys(("scale --from", "scale --method", "scale --bins"), _SCALED),
+    **dict.fromkeys(("--lr-rounds", "--stack"), _RATES),
+    "aggregate --add": "gone: list the files, afltool aggregate FILES",
+    "evaluate --train": "gone: call evaluate for each file; run has --train-accuracy",
+    "evaluate --earlier": "gone: call evaluate for each head; run evaluates each round itself",
+    "evaluate --beside": "gone: call evaluate --counts for each head",
+    "session join --features": "renamed: --data",
+    "slurm --print": "renamed: --dry-run",
+    "solve --ridge-path": "renamed: --ridge LO:HI:COUNT",
+    "study --check": "gone: solve a total of a cell again, afltool solve",
+    "--balance-cap": "gone: partition --scheme dirichlet --min-size N draws again instead",
+    "--checksums": "gone: CIFAR is compared with torchvision's; read others by imagefolder:",
+    "--fan-in": "gone: one task adds up the sums of all parts",
+    "--formulas": "gone: CSV has texts as they are; a spreadsheet imports columns as text",
+    "--plain": "gone: extract --engine torch is the nearest",
+    "--single-round": "gone: head random-features solves in one round",
+    "--summary": "gone: --events - has exit code and seconds",
 }
 
 
@@ -202,11 +192,6 @@ class Commands(Group):
         found = OWN.get(name) or added(name).get(name)
         return None if found is None else found.build(name, words)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in RENAMED:
-            ctx.fail(f"renamed: {RENAMED[args[0]]}")
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Names with a line each, by panels; none is built for it."""
         every = {**added(), **OWN}
@@ -230,8 +215,22 @@ def _usage_errors() -> Iterator[None]:
     except _UsageError as error:
         reported: Any = error  # its class is typer's own, with a message
         if type(error).__name__ != "NoArgsIsHelpError":  # that is the help itself
-            reported.message = shown(reported.message)
+            known = _instead(reported)
+            reported.message = known or shown(reported.message)
+            reported.possibilities = [] if known else getattr(error, "possibilities", None)
         raise
+
+
+def _instead(error: Any) -> str | None:
+    """What stands in the place of an unknown name, `RENAMED`; None where nothing does."""
+    unknown = re.search("No such (?:command|option):? '?([\\w-]+)", error.message)
+    if unknown is None:
+        return None
+    names, context = [unknown[1]], error.ctx
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return RENAMED.get(" ".join(names)) or RENAMED.get(unknown[1])
 
 
 app = typer.Typer(

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -24,16 +23,18 @@ from typer.models import CommandInfo
 
 from ..errors import UsageError
 from ..heads import HEADS, OPTIONS, options_class
-from ..heads.options import OF_MODULES
+from ..heads.options import OF_MODULES, HeadOptions
 from ..options.base import (
     choices_of,
     fields_of,
     flag,
     help_of,
+    holds_options,
     kinds_of,
     positional,
-    set_of,
 )
+from ..options.common import FROZEN
+from ..plugins import located
 from ._console import command as errors_as_exit
 from ._console import is_quiet, print_json, say, say_lines
 
@@ -46,32 +47,32 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Command:
-    """A command; a text names a class or a function, MODULE:NAME below `afltool`.
+    """A command.
 
     Attributes:
         about: one line, for the list of all commands.
         panel: its heading there.
-        options: the class whose fields are its parameters.
-        stage: what takes an object of this class; what it returns, a path or several, is shown. By
-            default the class's own `Options.STAGE`.
-        call: instead of it, what takes such an object and whether --json was given, and prints.
-        tells: says more of the result, on stderr.
-        make: instead of these, what makes Typer's command of the words behind its name.
+        options: the class whose fields are its parameters; a text, MODULE:NAME, is of
+            `afltool.options`.
+        call: what takes such an object and whether --json was given, and prints; a text names a
+            function of `cli.calls`. Otherwise ``stage``, or the class's own `Options.STAGE`, takes
+            the object, and what it returns, a path or several, is shown.
+        make: instead of these, what makes Typer's command of the words behind its name; a text,
+            MODULE:NAME, is of `afltool.cli`.
     """
 
     about: str
     panel: str
     options: str | type[Any] = ""
-    stage: str | Call | None = None
     call: str | Call | None = None
-    tells: str | Call | None = None
+    stage: Call | None = None
     make: str | Call | None = None
 
     def build(self, name: str, words: Sequence[str]) -> Any:
         """Typer's command; ``words`` behind its name say which head's options it takes."""
         if self.make is not None:
-            return located(self.make)(words)
-        cls = located(self.options)
+            return _of("cli.", self.make)(words)
+        cls = _of("options.", self.options)
         given = parameters(cls, skip={"as_json"})
         names = [p.name for p in (*given, JSON)]
         of_head = head_parameters(name, words, names) if "head_options" in fields_of(cls) else []
@@ -80,22 +81,22 @@ class Command:
         def call(as_json: bool, **values: Any) -> None:
             o = cls(**apart(values, of_head, "head_options"))
             if self.call is not None:
-                located(self.call)(o, as_json)
+                _of("cli.calls:", self.call)(o, as_json)
                 return
-            made = located(self.stage or cls.STAGE)(o)
-            if self.tells is not None and not as_json:
-                located(self.tells)(made)
+            made = (self.stage or _of("", cls.STAGE))(o)
+            if cls.TELLS and not as_json:
+                _of("", cls.TELLS)(made)
             show(made, as_json)
 
-        return typer_command(name, cls.__doc__, call, [*given, *of_head, JSON], cls.COMMON)
+        shown = {IN_HEAD + name for name in HeadOptions.COMMON} | {*names}
+        return typer_command(
+            name, cls.__doc__, call, [*given, *of_head, JSON], cls.COMMON or frozenset(shown)
+        )
 
 
-def located(text: Any) -> Any:
-    """What MODULE:NAME below `afltool` stands for; what is no text is itself."""
-    if not isinstance(text, str):
-        return text
-    module, _, name = text.partition(":")
-    return getattr(import_module(f"...{module}", __name__), name)
+def _of(place: str, what: Any) -> Any:
+    """What a text stands for, MODULE:NAME below `afltool`; what is no text is itself."""
+    return located(f"...{place}{what}", __name__) if isinstance(what, str) else what
 
 
 def apart(
@@ -116,7 +117,7 @@ def head_parameters(
     named = _after("--head", words) or "linear"
     if named not in HEADS.data and named not in OPTIONS:  # a file
         return of_heads(words, taken)
-    return parameters(options_class(named), f"{OF_HEAD} {named}", hidden=True)
+    return parameters(options_class(named), f"{OF_HEAD} {named}")
 
 
 def of_heads(
@@ -135,7 +136,7 @@ def of_heads(
             only = cls.changeable() if at_solve else fields_of(cls).keys()
             skip = fields_of(cls).keys() - only
             said = dict.fromkeys(fields_of(cls), "default: by the head")
-            for p in parameters(cls, OF_HEAD, skip=skip, hidden=True, defaults=said):
+            for p in parameters(cls, OF_HEAD, skip=skip, defaults=said):
                 found.setdefault(p.name, p)
         if flags <= {*map(flag, found), *map(flag, taken)}:
             break
@@ -220,21 +221,19 @@ def parameters(
     *,
     skip: Iterable[str] = (),
     rename: Mapping[str, str] | None = None,
-    hidden: bool = False,
     required: bool = True,
     defaults: Mapping[str, str] | None = None,
 ) -> list[inspect.Parameter]:
     """A parameter for each field of a class; None stands for "not given".
 
-    ``rename``: other names, where two classes have a field of one name; ``hidden``: what is not
-    common is shown by ``--help-all`` only; ``required``: a field without a default has to be given;
-    ``defaults``: what the help says of defaults that are others here.
+    ``rename``: other names, where two classes have a field of one name; ``required``: a field
+    without a default has to be given; ``defaults``: what the help says of others here.
     """
     found, first = [], positional(cls)
     every = fields_of(cls)
     for own in _leaf_first(cls):
         info = every[own]
-        if own in skip or dict in _origins(info):
+        if own in skip or holds_options(info):
             continue
         name, hint = (rename or {}).get(own, own), shell_type(info)
         needed = required and info.is_required()
@@ -243,9 +242,8 @@ def parameters(
             metavar = name.upper() + ("..." if get_origin(hint) is list else "")
             described: Any = typer.Argument(help=info.description, metavar=metavar)
         else:
-            rare = hidden and own not in set_of(cls, "COMMON")
             described = typer.Option(
-                *_flags(name), help=text, rich_help_panel=panel, hidden=rare,
+                *_flags(name), help=text, rich_help_panel=panel,
                 autocompletion=_completion(info), metavar=_metavar(hint),
             )  # fmt: skip
         found.append(_parameter(name, hint if needed else hint | None, described, needed))
@@ -258,10 +256,6 @@ def _leaf_first(cls: Any) -> list[str]:
     return [
         name for name in dict.fromkeys(n for names in own for n in names) if name in fields_of(cls)
     ]
-
-
-def _origins(info: Any) -> list[Any]:
-    return [get_origin(kind) or kind for kind in kinds_of(info)]
 
 
 def _flags(name: str) -> tuple[str, ...]:
@@ -347,14 +341,21 @@ def show(made: Any, as_json: bool) -> None:
     if not as_json:
         for path in [made] if isinstance(made, Path) else made:
             say(path)
-        return
-    from ..stages.inspect import info
-
-    if isinstance(made, Path) and not made.is_dir():
-        print_json(info(made))
+    elif isinstance(made, Path) and not made.is_dir():
+        print_json(_facts(made))
     else:
         paths = sorted(made.glob("*.h5")) if isinstance(made, Path) else made
-        print_json([info(path) for path in paths])
+        print_json([_facts(path) for path in paths])
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """What is in a file of afltool; of another one, such as a picture, its size and SHA-256."""
+    from ..stages.inspect import info
+    from ..values.arrays import file_sha256
+
+    if path.suffix in (".h5", FROZEN):
+        return info(path)
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def tracking(where: str | None) -> AbstractContextManager[None]:

@@ -14,10 +14,9 @@ from .app import Builder, Group, added, group
 from .commands import (
     FIELD,
     JSON,
+    Command,
     argument,
-    located,
     parameters,
-    show,
     show_found,
     switch,
     typer_command,
@@ -82,22 +81,8 @@ def plot_group(words: Sequence[str]) -> Group:
 
 
 def _pictures(words: Sequence[str]) -> Mapping[str, Builder]:
-    own: dict[str, Builder] = {name: partial(_picture, name) for name in PICTURES}
-    if words and words[0] in own:
-        return own  # no other part is loaded for it
-    theirs: dict[str, Builder] = {
-        name.split()[1]: partial(one.build, name.split()[1])
-        for name, one in added().items()
-        if name.startswith("plot ")
-    }
-    return {**own, **theirs}
-
-
-def _picture(name: str, _: Sequence[str]) -> Any:
-    cls = located(f"options.evaluation:{PICTURES[name]}")
-
-    def call(**values: Any) -> None:
-        draw = located(f"stages.plot:{name.replace('-', '_')}_picture")
-        show(draw(cls(**{k: v for k, v in values.items() if v is not None and v != []})), False)
-
-    return typer_command(name, cls.__doc__, call, parameters(cls))
+    own = {name: Command("", "", f"evaluation:{cls}") for name, cls in PICTURES.items()}
+    if not words or words[0] not in own:  # else no other part is loaded for it
+        theirs = {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
+        own |= theirs
+    return {name: partial(one.build, name) for name, one in own.items()}

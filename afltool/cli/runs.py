@@ -45,7 +45,17 @@ COMMON = frozenset(
     {"out", "data", "backbone", "train_features", "test_features", "alpha", "clients", "head"}
     | {"ridge", "overwrite"}
 )
-OWN = {"out", "overwrite", "json", "track", "print", "submit", "site"}  # options of the commands
+OWN = {
+    "out",
+    "overwrite",
+    "json",
+    "track",
+    "submit",
+    "site",
+    "step",
+    "part",
+    "join",
+}  # options of the commands
 CONFIG = argument("config", Path, "TOML with options of a run; options given here win", False)
 
 
@@ -111,20 +121,44 @@ def refuse_read(
 
 def run_command(words: Sequence[str]) -> Any:
     def call(
-        config: Path | None, out: Path, track: str | None, overwrite: bool, as_json: bool,
-        **values: Any,
+        config: Path | None, out: Path, step: str | None, part: str | None, join: int | None,
+        track: str | None, overwrite: bool, as_json: bool, **values: Any,
     ) -> None:  # fmt: skip
         from ..plans.here import run
         from ..plans.layout import RunFolder
         from ..show.tables import print_summary
 
+        given = given_of(values)
+        if step is not None or part is not None or join:
+            _one_step(configured(config, given, out), out, step, part, join)
+            return
         with tracking(track):
-            folder = run(configured(config, given_of(values), out), out, overwrite=overwrite)
+            folder = run(configured(config, given, out), out, overwrite=overwrite)
         show_folder(folder, RunFolder.SUMMARY, as_json, print_summary)
 
     about = "Carry out every stage on this machine; keep finished and valid files."
-    own = [CONFIG, out_option("run folder"), TRACK, OVERWRITE, JSON]
+    own = [CONFIG, out_option("run folder"), *STEP, TRACK, OVERWRITE, JSON]
     return typer_command("run", about, call, [*own, *of_run(words)], COMMON)
+
+
+STEP = (
+    option("step", str, "only make this file, such as 04-total, of what is there"),
+    option("part", str, "with --step: part I/N of it, I from 0"),
+    option("join", int, "with --step: put so many parts of it together"),
+)
+
+
+def _one_step(config: Any, out: Path, step: str | None, part: str | None, join: int | None) -> None:
+    """What a job of a cluster does."""
+    from ..options.grammars import parse_part
+    from ..plans.slurm.jobs import carry_out
+
+    if step is None:
+        raise UsageError("--part and --join are used only with --step: give that one, too")
+    if part is not None and join:
+        raise UsageError("give --part or --join, not both")
+    which = None if part is None else parse_part(part, "--part")
+    say(carry_out(config, out, step, which, join or 0))
 
 
 def given_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,40 +172,44 @@ def slurm_command(words: Sequence[str]) -> Any:
     of_site = parameters(Site, "Slurm", skip={"setup", "stages"})
 
     def call(
-        config: Path | None, out: Path, print_: bool, submit: bool, site: Path | None,
-        as_json: bool, **values: Any,
+        config: Path | None, out: Path, dry_run: bool, submit: bool, next_: bool,
+        site: Path | None, as_json: bool, **values: Any,
     ) -> None:  # fmt: skip
         from ..plans.slurm import jobs as engine
         from ..plans.slurm.site import make_site
 
+        if next_:
+            say_lines(engine.next_lines(out))
+            return
         given = given_of(values)
         own = {p.name: given.pop(p.name) for p in of_site if p.name in given}
-        check_submit(print_, submit)
+        check_submit(dry_run, submit)
         run, where = configured(config, given, out, site, own), make_site(own, site)
-        if print_:
+        if dry_run:
             show_scripts(engine.script_texts(run, where, out), as_json)
         else:
             submitted(engine.prepare(run, where, out), out, submit, as_json)
 
     about = "Write the job scripts of a run into RUN/slurm; --submit also starts them."
     own = [CONFIG, out_option("run folder, which every node can read and write"), *SLURM, JSON]
-    common = (COMMON | {"print_", "submit", "site"}) - {"train_features", "test_features"}
+    common = (COMMON | {"dry_run", "submit", "site"}) - {"train_features", "test_features"}
     return typer_command("slurm", about, call, [*own, *of_site, *of_run(words, False)], common)
 
 
 SLURM = (
-    switch("print_", "print the scripts and write nothing", "--print"),
-    switch("submit", "also submit the scripts"),
+    switch("dry_run", "print the scripts and the jobs, and write nothing"),
+    switch("submit", "also submit the jobs"),
+    switch("next_", "print what submit.sh asks for: its lines for what is missing now", "--next"),
     option("site", Path, "TOML of the site's defaults ($AFLTOOL_SITE)"),
 )
 
 
-def check_submit(print_: bool, submit: bool) -> None:
+def check_submit(dry_run: bool, submit: bool) -> None:
     """Refuse both, and jobs where they cannot be started."""
     from ..plans.slurm.jobs import check_submitting
 
-    if print_ and submit:
-        raise UsageError("give --print or --submit, not both")
+    if dry_run and submit:
+        raise UsageError("give --dry-run or --submit, not both")
     if submit:
         check_submitting()
 

@@ -1,7 +1,4 @@
-"""A model to be packed: what it computes, with names, a shape, metadata and the head's arrays.
-
-A head whose scores are xW + b needs no PyTorch; any other is the PyTorch module of its graph.
-"""
+"""A model to be packed: the PyTorch module of its graph, with names, a shape and metadata."""
 
 from __future__ import annotations
 
@@ -11,13 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy
 
 from .. import __version__
 from ..heads.base import NOBODY, Head
-from ..math.gram import LARGEST
 from ..plugins import need_torch
-from ..values.arrays import F64, Array
+from ..values.arrays import Array
 from ..values.text import json_text
 
 if TYPE_CHECKING:
@@ -34,8 +29,6 @@ class Model:
 
     Attributes:
         make: its PyTorch module, from one batch to the outputs.
-        affine: W and b, where it is a head alone whose scores are xW + b.
-        bits: the fraction bits that features are rounded to; None for float32.
         input: its name, ``features`` or ``images``.
         shape: of a batch, for the tracers; ``free`` are the axes that may have any length.
         outputs: their names in order.
@@ -43,8 +36,6 @@ class Model:
     """
 
     make: Callable[[], nn.Module] = field(repr=False)
-    affine: tuple[Array, Array] | None = field(repr=False)
-    bits: int | None
     input: str
     shape: tuple[int, ...]
     free: Mapping[int, str]
@@ -64,26 +55,6 @@ class Model:
         kind = getattr(torch, self.metadata["input"]["type"])
         return torch.zeros(self.shape, dtype=kind)
 
-    @property
-    def reach(self) -> float:
-        """The largest number, after rounding, of a row that is not refused."""
-        return float(np.finfo(np.float32).max) if self.bits is None else float(LARGEST)
-
-    def answers(self, given: Array, scores: Callable[[F64], Array]) -> dict[str, Array]:
-        """The outputs for float32 features (n, d) by a reader's own ``scores`` of rounded rows."""
-        one = 2.0 ** (self.bits or 0)
-        whole = given.astype(np.float64) * one
-        whole = whole if self.bits is None else np.rint(whole)
-        good = (np.abs(whole) <= self.reach).all(axis=1, keepdims=True)  # NaN is not
-        bad = np.asarray(~good)
-        answer = scores(np.where(bad, 0.0, whole) / one)
-        bad |= np.isnan(answer).any(axis=1, keepdims=True)
-        predicted = np.where(bad[:, 0], NOBODY, answer.argmax(axis=1))
-        answer = np.where(bad, np.nan, answer)
-        return self.named(
-            [answer, predicted, scipy.special.softmax(answer, axis=1)][: len(self.outputs)]
-        )
-
     def text(self) -> str:
         """The metadata as JSON."""
         return json_text(self.metadata, sort_keys=True, ensure_ascii=False)
@@ -95,8 +66,6 @@ class Model:
 
     def bytes(self) -> int:
         """Of the numbers that every graph holds."""
-        if self.affine is not None:
-            return sum(array.nbytes for array in self.affine)
         tensors = [*self.module.parameters(), *self.module.buffers()]
         return sum(t.numel() * t.element_size() for t in tensors)
 
@@ -120,9 +89,13 @@ def of_features(head: Head, header: Mapping[str, Any]) -> Model:
         return Classifier(graph_of(head, bits), bits, head.log_probabilities)
 
     return Model(
-        make, head.affine(), bits, "features", (2, dim), {0: "n"}, outputs_of(head),
+        make,
+        "features",
+        (2, dim),
+        {0: "n"},
+        outputs_of(head),
         metadata_of(head, header, given),
-    )  # fmt: skip
+    )
 
 
 def outputs_of(head: Head) -> tuple[str, ...]:

@@ -1,22 +1,18 @@
-"""The model card: what an exported file is, in Markdown; data by counts only."""
+"""The model card: what an exported file is, in Markdown; data by counts only.
+
+`card.md` is its template. Whatever is put into it says itself and does nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ..files.own_files import figure_label
-from ..values.text import COLUMNS, in_markdown
+from ..files.evaluations import figure_label
+from ..values.text import in_markdown
 
-TO_FILL_IN = (
-    ("Intended use", "For which decisions, by whom, on which pictures or features?"),
-    ("Not intended use", "What must it not be used for?"),
-    (
-        "Where the data come from",
-        "Which sites, which years, which consent? Which groups are under-represented?",
-    ),
-    ("Who answers for it", "Name, address, date of this card."),
-)
+CARD = Path(__file__).with_suffix(".md")
 MANY = 50  # classes or columns whose names and accuracies are listed
 
 
@@ -31,82 +27,31 @@ def card(
     ``metadata``: that of the exported file; ``report``: the head's; ``file``: facts of the file, by
     their names on the card; ``evaluation``: what `evaluate` found, or None.
     """
-    head = metadata["head"]
-    parts = [
-        [f"# Model card: {in_markdown(head['name'])} head, {len(metadata['classes'])} classes"],
-        [
-            "Written by `afltool export`. What a program knows stands here; what only people know "
-            "is left open, and a card with open parts is not finished."
-        ],
-        ["## File", "", *_table(file)],
-        ["## Model", "", *_table(_model(metadata))],
-        ["## Training data, by counts only", "", *_table(_data(metadata, report))],
-        ["## Figures", "", *_figures(evaluation)],
-        *([f"## {title}", "", f"**To be filled in by a person.** {q}"] for title, q in TO_FILL_IN),
-    ]
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+    from jinja2 import Environment
+
+    made = Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=in_markdown
+    )
+    made.filters |= {"chosen": _chosen, "pairs": _pairs, "listed": _listed}
+    made.filters |= {"figure": _figure, "label": _label}
+    template = made.from_string(CARD.read_text(encoding="utf-8"))
+    return template.render(**metadata, report=report, file=file, test=evaluation, many=MANY)
 
 
-def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    head, space = metadata["head"], metadata["space"]
-    given = metadata["input"]
-    prepared = [f"{k} {v}" for k, v in (space["preprocessing"] or {}).items() if k != "fingerprint"]
-    chosen = {k: v for k, v in head["options"].items() if v not in (None, False, "")}
-    facts = {
-        "Head": head["name"],
-        "Digest of the head": head["digest"],
-        "Options of the head": ", ".join(f"{k} {v}" for k, v in chosen.items()) or "none",
-        "Classes": _listed(metadata["classes"]),
-        "Input": f"{given['name']}, {given['type']}, {' × '.join(map(str, given['shape']))}",
-        **({"Columns": _listed(space[COLUMNS])} if COLUMNS in space else {}),
-        "Rounding of features": metadata["rounding"],
-        "Backbone": space["backbone"],
-        "Digest of its weights": space["weights"] or "not known: features were imported",
-        "Node": space["node"] or "not known",
-        "Preprocessing": ", ".join(prepared) or "not known",
-    }
-    outputs = {f"Output {name}": what for name, what in metadata["outputs"].items()}
-    return facts | outputs
+def _chosen(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value not in (None, False, "")}
+
+
+def _pairs(settings: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{k} {v}" for k, v in (settings or {}).items() if k != "fingerprint")
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MANY]) + f" … ({len(names)} in all)" * (len(names) > MANY)
 
 
-def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Counts of the report: nothing of any single row or client."""
-    rounds = report.get("phases") or []
-    facts = {
-        "Rows": report.get("rows", "not known"),
-        "Clients": max((r.get("clients", 0) for r in rounds), default="not known"),
-        "Rounds": len(rounds) or "not known",
-        "Classes": len(metadata["classes"]),
-        "Features": metadata["space"]["dim"],
-    }
-    for key, name in (("ridge", "Ridge"), ("training_mse", "Squared error per training row")):
-        if isinstance(report.get(key), int | float):
-            facts[name] = f"{report[key]:.6g}"
-    return facts
-
-
-def _figures(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
-    if evaluation is None:
-        yield "**None were given.** `afltool evaluate HEAD TEST -o test.json`, then `--metrics`."
-        return
-    facts: dict[str, Any] = {
-        "Rows of the test": evaluation["n"],
-        "Digest of the test's features": evaluation["features"]["digest"],
-        "Top-1 accuracy": f"{evaluation['top1']:.4f}",
-    }
-    if isinstance(evaluation.get("top5"), float):
-        facts["Top-5 accuracy"] = f"{evaluation['top5']:.4f}"
-    for name, one in (evaluation.get("metrics") or {}).items():
-        facts[figure_label(str(name), one)] = _figure(one)
-    yield from _table(facts)
-    per_class = evaluation.get("per_class") or {}
-    if 0 < len(per_class) <= MANY:
-        yield ""
-        yield from _table({f"Accuracy of {c}": _figure(v) for c, v in per_class.items()})
+def _label(name: str, one: Any) -> str:
+    return figure_label(str(name), one)
 
 
 def _figure(one: Any) -> str:
@@ -116,8 +61,3 @@ def _figure(one: Any) -> str:
             return f"{value} (95 %: {_figure(one['low'])} to {_figure(one['high'])})"
         return value
     return f"{one:.4f}" if isinstance(one, int | float) else "undetermined"
-
-
-def _table(rows: Mapping[str, Any]) -> list[str]:
-    lines = [f"| {in_markdown(name)} | {in_markdown(value)} |" for name, value in rows.items()]
-    return ["| | |", "| --- | --- |", *lines]

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..heads.base import Head
 from ..options.features import NetworkOptions
-from ..sources.backbones.graph import Features, Prepared, as_extracted
+from ..sources.backbones.graph import Features, as_extracted
 from ..sources.backbones.inference import infer
-from ..sources.backbones.slices import whole_passes
 from ..sources.extraction.scoring import network_of
 from ..sources.extraction.torch_network import TorchNetwork
 from ..values.arrays import Array
@@ -27,36 +26,36 @@ from .trial import COARSE, Trial, compare, differs
 
 
 class Pipeline(nn.Module):
-    """Pictures → (features, scores, predicted, …)."""
+    """Squares, uint8 (n, s, s, 3) → (features, scores, predicted, …)."""
 
     def __init__(self, front: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.front, self.head = front, classifier
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        features = self.front(images)
+        features = self.front(images.permute(0, 3, 1, 2))
         return features, *self.head(features)
 
 
 def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) -> Model:
-    """The whole road: uint8 pictures (n, h, w, 3) in."""
+    """The whole road but for resizing: uint8 squares (n, s, s, 3) in."""
     alone = of_features(head, header)
     module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
-    front = Features(Prepared(network.preprocessing), whole_passes(module))
+    way = network.preprocessing
+    front, crop = Features(way, module), way.crop
     given = {
         "name": "images",
         "type": "uint8",
-        "shape": ["n", "height", "width", 3],
-        "order": "RGB, as decoded; grey pictures three times; no rotation by EXIF",
+        "shape": ["n", crop, crop, 3],
+        "order": "RGB, as decoded; grey pictures three times; no rotation by EXIF; by Pillow, as "
+        "the preprocessing of the space says, the shorter side to resize, then the central crop",
     }
-    crop = network.preprocessing.crop
     return replace(
         alone,
         make=lambda: Pipeline(front, alone.module),
-        affine=None,
         input="images",
-        shape=(2, crop + 1, crop + 3, 3),
-        free={0: "n", 1: "h", 2: "w"},
+        shape=(2, crop, crop, 3),
+        free={0: "n"},
         outputs=("features", *alone.outputs),
         metadata=metadata_of(head, header, given),
     )
@@ -111,19 +110,19 @@ def on_pictures(
     """Features against extraction's, then scores against the head's of the same features."""
     trials = []
     for pictures in sample_pictures(network.preprocessing.crop):
-        answers = packer.run(data, model, pictures)
-        compare_features(network, pictures, answers["features"], str(out))
+        squares = as_extracted(network.preprocessing, pictures)
+        answers = packer.run(data, model, squares.permute(0, 2, 3, 1).contiguous().numpy())
+        compare_features(network, squares, answers["features"], str(out))
         trials.append(compare(head, bits, answers["features"], answers, str(out)))
     return Trial.of(trials)
 
 
-def compare_features(network: TorchNetwork, pictures: Array, features: Array, what: str) -> None:
-    """A file's features of pictures (n, h, w, 3) against extraction's of the same pictures.
+def compare_features(network: TorchNetwork, squares: Tensor, features: Array, what: str) -> None:
+    """A file's features of squares (n, 3, s, s) against extraction's of the same squares.
 
     Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
     """
-    pixels = as_extracted(network.preprocessing, torch.from_numpy(pictures))
-    wanted = infer(network.module, pixels, network.preprocessing)
+    wanted = infer(network.module, squares, network.preprocessing)
     sizes = np.abs(wanted).max(axis=1, keepdims=True)
     largest = float((np.abs(features - wanted) / np.maximum(sizes, 1e-30)).max())
     if not largest <= COARSE:

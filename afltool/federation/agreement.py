@@ -6,28 +6,31 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 from unicodedata import normalize
+
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..files.atomic import write_bytes
 from ..heads import HEADS, make_options
 from ..values.parsed import parse_bins
 from ..values.text import difference, json_text, shown
-from .envelope import DOMAIN, canonical
-from .keys import Keys, Party
+from .keys import DOMAIN, Keys, Party, canonical
 
 MASKED = "masked"
 LARGEST = 4 << 20  # bytes of session.json
-MOST = 1 << 24  # rows of a site
-MOST_OPTION = 1 << 16  # of a head: rounds, layers, width that are shown fit into memory
+LONGEST = 500  # characters of a name; NFC takes quadratic time
 LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
+MOST_OPTION = 1 << 16  # of a head: rounds, layers, width that are shown fit into memory
 HEX64 = "[0-9a-f]{64}"
+Digest = Annotated[str, Meta(pattern=rf"^{HEX64}\Z")]
+Rows = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 
 def usual_threshold(n: int) -> int:
@@ -35,38 +38,43 @@ def usual_threshold(n: int) -> int:
     return n if n <= 5 else 2 * n // 3 + 1
 
 
-# ---------------------------------------------------------------- types and ranges
-
-
 def _expect(what: str, expected: str, good: object, found: object) -> None:
     if not good:
         raise UsageError(f"{what}: expected {expected}, found {str(found)[:200]!r}")
 
 
-def _within(what: str, value: Any, least: float, most: float) -> None:
-    """Refuse another type than that of the bounds, and what is beyond them."""
-    good = type(value) is type(least) and least <= value <= most
-    kind = "a whole number" if type(least) is int else "a real number"
-    _expect(what, f"{kind} from {least} to {most}", good, value)
+def _within(what: str, value: Any, least: int, most: int) -> None:
+    good = type(value) is int and least <= value <= most
+    _expect(what, f"a whole number from {least} to {most}", good, value)
 
 
-def _matches(what: str, value: Any, form: str) -> None:
-    _expect(what, form, isinstance(value, str) and re.fullmatch(form, value), value)
-
-
-def _has_keys(what: str, value: Any, *keys: str) -> None:
-    _expect(what, ", ".join(keys), isinstance(value, Mapping) and value.keys() == set(keys), value)
-
-
-def _are_names(what: str, value: Any, least: int) -> None:
-    names = value if isinstance(value, list | tuple) else [None]
-    known = {normalize("NFC", name) for name in names if isinstance(name, str) and name}
-    _expect(what, "different texts, not empty", least <= len(known) == len(names), value)
+def _check_names(what: str, names: Sequence[str]) -> None:
+    short = all(len(name) <= LONGEST for name in names)
+    _expect(what, f"texts of {LONGEST} characters at most", short, names)
+    known = {normalize("NFC", name) for name in names if name}
+    _expect(what, "different texts, not empty", len(known) == len(names), names)
 
 
 def _depth(value: Any) -> int:
     parts = value.values() if isinstance(value, Mapping) else value
     return 1 + max(map(_depth, parts), default=0) if isinstance(value, Mapping | list) else 0
+
+
+class Budget(Struct, frozen=True, forbid_unknown_fields=True):
+    """Noise: (ε, δ) of one row, whose norm is cut to ``clip``."""
+
+    epsilon: Annotated[float, Meta(ge=1e-6, le=1e10)]
+    delta: Annotated[float, Meta(ge=LEAST_DELTA, le=0.5)]
+    clip: Annotated[float, Meta(ge=2.0**-15, le=2.0**20)]
+    colluding: Annotated[int, Meta(ge=0)] = 0
+
+
+class Counted(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the last round counts test rows."""
+
+    bins: str
+    groups: tuple[str, ...]
+    min_cell: Annotated[int, Meta(ge=1, le=1 << 20)]  # rows of a class or a group, or none
 
 
 @dataclass(frozen=True, order=True)
@@ -79,8 +87,9 @@ class Consent:
     signature: str
 
     def __post_init__(self) -> None:
-        _matches("session of a consent", self.session, HEX64)
-        _matches("signature of a consent", self.signature, HEX64 * 2)
+        for what, form in (("session", HEX64), ("signature", HEX64 * 2)):
+            good = isinstance(value := getattr(self, what), str) and re.fullmatch(form, value)
+            _expect(f"{what} of a consent", form, good, value)
         signature, text = bytes.fromhex(self.signature), self._text(self.session, self.name)
         if not Party(self.name, self.key).has_signed(signature, text):
             raise MismatchError(f"{self.name!r} has not signed that it leaves {self.session[:12]}")
@@ -103,19 +112,30 @@ class Agreement:
     server: Party  # who decides when a round is over, and nothing else
     head: Mapping[str, Any]  # name, options, digest before its first round; each site makes it
     space: Mapping[str, Any]  # of the features that are summed: int16 with fraction bits
-    classes: tuple[str, ...]  # their names, in order
-    protection: str = MASKED  # or 'signed': the server reads each site's sums
+    classes: Annotated[tuple[str, ...], Meta(min_length=1)]  # their names, in order
+    protection: Literal["masked", "signed"] = "masked"  # signed: the server reads each site's sums
     threshold: int  # t: so many members are enough to open a sum, and fewer open none
-    min_rows: int = 0  # of one site
-    max_rows: int  # 0 with noise, under which nothing is refused for its rows
-    noise: Mapping[str, Any] | None = None  # epsilon, delta, clip (norm of a row), colluding
-    scale: int | None = None  # m: round 1 brings features within ±2^m to mean 0, deviation 1
-    evaluation: Mapping[str, Any] | None = None  # groups, min_cell, bins of the last round
-    follows: str = ""  # digest of an earlier session of the same rows
+    min_rows: Rows = 0  # of one site
+    max_rows: Rows  # 0 with noise, under which nothing is refused for its rows
+    noise: Budget | None = None
+    #: m: round 1 brings features within ±2^m to mean 0, deviation 1
+    scale: Annotated[int, Meta(ge=0, le=30)] | None = None
+    evaluation: Counted | None = None
+    follows: Annotated[str, Meta(pattern=rf"^({HEX64})?\Z")] = (
+        ""  # an earlier session of the same rows
+    )
     consents: tuple[Consent, ...] = ()  # of those who have left it, or one before it
-    nonce: str = field(default_factory=lambda: token_hex(16))
+    nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] = field(
+        default_factory=lambda: token_hex(16)
+    )
 
     def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self), include_extras=True).items():
+            value = to_builtins(getattr(self, name))  # made anew: a `Struct` checks nothing
+            try:
+                object.__setattr__(self, name, convert(value, kind))
+            except ValidationError as error:
+                raise UsageError(f"{name}: {error}, found {str(value)[:200]!r}") from None
         n, least = len(self.members), 3 if self.masked else 2
         for what in ("name", "key"):
             times = Counter(getattr(p, what).casefold() for p in (*self.members, self.server))
@@ -123,37 +143,30 @@ class Agreement:
                 raise MismatchError(f"two parties have the {what} {twice[0]!r}, or one like it")
         _within("members", n, least, 200)
         _expect("members", "them sorted", list(self.members) == sorted(self.members), n)
-        _matches("protection", self.protection, "masked|signed")
         _within("threshold", self.threshold, max(least, n // 2 + 1), n)
         self._check_head()
-        _are_names("classes", self.classes, 1)
-        space = dict(self.space) if isinstance(self.space, Mapping) else {}
-        words = all(key.isascii() and key.isidentifier() for key in space)  # shown as they are
-        good = space.get("dtype") == "int16" and words and _depth(space) < 9
+        _check_names("classes", self.classes)
+        words = all(key.isascii() and key.isidentifier() for key in self.space)  # shown as they are
+        good = self.space.get("dtype") == "int16" and words and _depth(self.space) < 9
         _expect("space", "int16 features, and words as keys", good, self.space)
-        _within("features", space.get("dim"), 1, 1 << 20)
-        _within("fraction bits", space.get("fraction_bits"), 0, 15)
-        if self.noise is None:
-            _within("max_rows (--max-rows)", self.max_rows, 1, MOST)
-        else:
+        _within("features", self.space.get("dim"), 1, 1 << 20)
+        _within("fraction bits", self.space.get("fraction_bits"), 0, 15)
+        if self.noise is not None:
             self._check_noise(self.noise)
+        elif self.max_rows == 0:
+            _expect("max_rows (--max-rows)", "at least 1", False, 0)
         _within("min_rows", self.min_rows, 0, self.max_rows)
-        if self.scale is not None:
-            _within("scale", self.scale, 0, 30)
-        if (e := self.evaluation) is not None:
-            _has_keys("evaluation", e, "bins", "groups", "min_cell")
-            _are_names("groups", e["groups"], 0)
-            _within("min_cell", e["min_cell"], 1, 1 << 20)
-            _expect("bins", "LO:HI:COUNT", isinstance(e["bins"], str), e["bins"])
-            parse_bins(e["bins"])
-        _matches("nonce", self.nonce, "[0-9a-f]{32}")
-        _matches("follows", self.follows, f"({HEX64})?")
+        if self.evaluation is not None:
+            _check_names("groups", self.evaluation.groups)
+            parse_bins(self.evaluation.bins)
 
     def _check_head(self) -> None:
         """Refuse options that are not exactly those that the head itself writes."""
-        _has_keys("head", self.head, "digest", "name", "options")
-        name, given = self.head["name"], self.head["options"]
-        _matches("digest of the head", self.head["digest"], HEX64)
+        good = self.head.keys() == {"digest", "name", "options"}
+        _expect("head", "digest, name, options", good, self.head)
+        name, digest, given = (self.head[key] for key in ("name", "digest", "options"))
+        hexadecimal = isinstance(digest, str) and re.fullmatch(HEX64, digest)
+        _expect("digest of the head", HEX64, hexadecimal, digest)
         _expect("head", ", ".join(HEADS), isinstance(name, str) and name in HEADS, name)
         _expect("options of the head", "their names", isinstance(given, Mapping), given)
         for what, value in given.items():
@@ -166,14 +179,10 @@ class Agreement:
         _expect("options of the head", "what it writes, and no file", same, where or files)
         _expect("seed of a session's head", "0", not given.get("seed"), given.get("seed"))
 
-    def _check_noise(self, noise: Mapping[str, Any]) -> None:
-        _has_keys("noise", noise, "clip", "colluding", "delta", "epsilon")
+    def _check_noise(self, noise: Budget) -> None:
         if not self.masked or self.scale is not None or self.evaluation is not None:
             raise UsageError("noise needs masks, and neither a scale nor an evaluation")
-        _within("epsilon", noise["epsilon"], 1e-6, 1e10)
-        _within("delta", noise["delta"], LEAST_DELTA, 0.5)
-        _within("clip", noise["clip"], 2.0**-15, 2.0**20)
-        _within("colluding", noise["colluding"], 0, self._most_colluding)
+        _within("colluding", noise.colluding, 0, self._most_colluding)
         _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
 
     # ------------------------------------------------------------ what follows from the terms
@@ -200,12 +209,12 @@ class Agreement:
     def colluding(self) -> int:
         """How many members may work with the server; 0 where it reads all."""
         if self.noise is not None:
-            return int(self.noise["colluding"])
+            return self.noise.colluding
         return self._most_colluding if self.masked else 0
 
     @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(canonical(asdict(self))).hexdigest()
+        return hashlib.sha256(canonical(to_builtins(self))).hexdigest()
 
     @cached_property
     def code(self) -> str:
@@ -236,11 +245,7 @@ class Agreement:
     def parse(cls, data: bytes) -> Agreement:
         """From session.json; refused unless the file says exactly what is meant, in one way."""
         try:
-            body = json.loads(data)
-            body["members"] = tuple(Party(**one) for one in body["members"])
-            body["server"], body["classes"] = Party(**body["server"]), tuple(body["classes"])
-            body["consents"] = tuple(Consent(**one) for one in body["consents"])
-            made = cls(**body)
+            made = cls(**json.loads(data))
             same = made.text == data
         except (TypeError, LookupError, ValueError, AttributeError, RecursionError) as error:
             raise CorruptFileError(f"the session file is damaged: {shown(error)}") from None
@@ -252,7 +257,7 @@ class Agreement:
 
     @property
     def text(self) -> bytes:
-        return json_text(asdict(self), indent=1, sort_keys=True, ensure_ascii=False).encode()
+        return json_text(to_builtins(self), indent=1, sort_keys=True, ensure_ascii=False).encode()
 
     def write(self, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,276 +2,216 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
-import typer
-from typer import Argument, Option
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from ..cli._console import command, print_json, say, say_lines, tell
-from ..cli.app import group_of
-from ..cli.commands import Command, show_every_option
-from ..errors import InputError, UsageError
+from ..cli.app import group
+from ..cli.commands import Command, apart, parameters, show, typer_command
+from ..errors import UsageError
+from ..options.base import Holds, Options, Writes
+from ..options.common import Output
+from ..plugins import located
 
-if TYPE_CHECKING:
-    from .agreement import Agreement
-
-
-EXTRA = ("cryptography", "nacl", "bcrypt", "fsspec", "jinja2")
+EXTRA = ("cryptography", "nacl", "bcrypt", "fsspec")
 INSTALL = "pip install 'afltool[session]'"
+Out = Annotated[Path, Writes()]
 
 
-class Group(typer.core.TyperGroup):
-    """Commands whose errors are one paragraph and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        if {"-h", "--help", "--help-all"} & {*ctx.args}:
-            return super().invoke(ctx)  # which needs no NumPy
-        with command():
-            try:
-                return super().invoke(ctx)
-            except ModuleNotFoundError as error:
-                if error.name not in EXTRA:
-                    raise
-                raise UsageError(f"{error.name} is missing: {INSTALL}") from None
+# ---------------------------------------------------------------- options
 
 
-Url = Annotated[str, Argument(help="shared storage: a directory, sftp://, s3:// or webdav://")]
-Key = Annotated[Path, Option(help="your private key, from keys new or ssh-keygen")]
-Data = Annotated[Path, Option(help="feature file (.h5), or a table as import reads it")]
-Label = Annotated[str | None, Option(help="column with the labels of a table")]
-Ids = Annotated[str | None, Option(hidden=True, help="column with the row ids of a table")]
-Once = Annotated[bool, Option("--once", help="do what can be done now, then exit")]
-Poll = Annotated[float, Option(help="seconds between two looks at the shared storage", min=0)]
-Out = Annotated[Path, Option("--out", "-o", help="directory of your part of the session")]
-Passphrase = Annotated[
-    Path | None, Option(hidden=True, help="file whose first line is the passphrase")
-]
-Every = Annotated[
-    bool,
-    Option("--help-all", is_eager=True, callback=show_every_option, help="show every option"),
-]
-session, keys = (
-    typer.Typer(cls=Group, no_args_is_help=True, help=text)
-    for text in (
-        "Set up and run a federation of sites that are apart.",
-        "Create the keys of members and server.",
-    )
-)
-GROUPS = {"keys": keys, "session": session}
+@dataclass(frozen=True, kw_only=True)
+class Locked(Options):
+    """Of every command that may need a passphrase."""
+
+    _word = "file whose first line is the passphrase"
+    passphrase_file: Path | None = Field(None, description=_word)
 
 
-def commands() -> dict[str, Command]:
-    """For `cli.app`."""
-    return {
-        name: Command(app.info.help or "", "Federation", make=partial(group_of, name, app))
-        for name, app in GROUPS.items()
-    }
-
-
-@keys.command("new")
-def keys_new(
-    names: Annotated[list[str], Argument(help="A-Z, a-z, 0-9, '.', '_' and '-'")],
-    out: Annotated[Path, Option("--out", "-o", help="directory of the keys")] = Path(),
-    passphrase_file: Passphrase = None,
-) -> None:
+@dataclass(frozen=True)
+class NewKeys(Locked):
     """Generate a key pair per name: NAME stays private, NAME.pub goes to the others."""
-    from .keys import new
 
-    for name in names:
-        say(new(name, out, _first_line(passphrase_file)))
+    names: tuple[str, ...] = Field(description="A-Z, a-z, 0-9, '.', '_' and '-'")
+    out: Out = Field(Path(), description="directory of the keys")
 
 
-@session.command("new")
-def new(
-    out: Out,
-    members: Annotated[list[Path], Option(help="public keys, or a directory of them")],
-    server: Annotated[Path, Option(help="public key of the server")],
-    data: Annotated[Path, Option(help="rows that have the agreed features and classes")],
-    head: Annotated[str, Option(help="name of a head, or a head file")] = "linear",
-    y: Label = None,
-    row_ids: Ids = None,
-    classes: Annotated[
-        Path | None, Option(hidden=True, help="class names of a table, one per line")
-    ] = None,
-    scale: Annotated[str, Option(help="none, or standard: mean 0, deviation 1")] = "none",
-    max_value: Annotated[
-        float, Option(hidden=True, help="largest raw feature, with --scale", min=1, max=2**30)
-    ] = 65536.0,
-    fraction_bits: Annotated[int, Option(hidden=True, help="of features of a table")] = 9,
-    protection: Annotated[str, Option(help="masked, or signed (server reads)")] = "masked",
-    threshold: Annotated[int | None, Option(hidden=True, help="members that must stay")] = None,
-    min_rows: Annotated[int, Option(hidden=True, help="minimum rows per member")] = 0,
-    max_rows: Annotated[int, Option(help="maximum rows per member, near the truth")] = 0,
-    evaluate: Annotated[bool, Option("--evaluate", help="count test rows at the end")] = False,
-    groups: Annotated[
-        list[str] | None, Option(hidden=True, help="group of test rows that is counted apart")
-    ] = None,
-    min_cell: Annotated[
-        int, Option(hidden=True, help="minimum test rows of a class or a group, or none")
-    ] = 10,
-    bins: Annotated[
-        str | None, Option(hidden=True, help="LO:HI:COUNT of the scores of test rows")
-    ] = None,
-    dp_epsilon: Annotated[float | None, Option(hidden=True, help="noise: ε of one row")] = None,
-    dp_delta: Annotated[float | None, Option(hidden=True, help="noise: δ of one row")] = None,
-    clip: Annotated[float | None, Option(hidden=True, help="noise: maximum norm of a row")] = None,
-    help_all: Every = False,
-    colluding: Annotated[int, Option(hidden=True, help="noise: members who may work together")] = 0,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Rows(Options):
+    """Rows of a site."""
+
+    data: Path = Field(description="feature file (.h5), or a table that import reads")
+    y: str | None = Field(None, description="column with the labels of a table")
+    row_ids: str | None = Field(None, description="column with the row ids of a table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSession(Rows):
     """Create a session: what all sites agree on. Prints the code to read out by telephone."""
-    from . import commands
 
-    budget = {"epsilon": dp_epsilon, "delta": dp_delta, "clip": clip}
-    if (noisy := any(v is not None for v in budget.values())) and None in budget.values():
-        raise UsageError("Noise needs --dp-epsilon, --dp-delta and --clip together")
-    if scale not in ("none", "standard"):
-        raise UsageError(f"Invalid --scale {scale!r}. Expected none or standard")
-    counted = {"groups": groups or [], "min_cell": min_cell, "bins": bins}
-    agreed = commands.new(
-        members,
-        server,
-        head,
-        data,
-        out,
-        table={"y": y, "row_ids": row_ids, "classes": classes},
-        bits=fraction_bits,
-        scale=math.ceil(math.log2(max_value)) if scale == "standard" else None,
-        protection=protection,
-        threshold=threshold,
-        min_rows=min_rows,
-        max_rows=max_rows,
-        evaluation=counted if evaluate else None,
-        noise={**budget, "colluding": colluding} if noisy else None,
+    COMMON: ClassVar = frozenset(
+        {"members", "server", "data", "out", "head", "y", "scale", "protection", "max_rows"}
+        | {"evaluate"}
     )
-    _show(agreed, code=True)
+
+    members: tuple[Path, ...] = Field(description="public keys, or a directory of them")
+    server: Path = Field(description="public key of the server")
+    out: Out = Field(description="directory of your part of the session")
+    head: Annotated[str, Holds()] = Field("linear", description="name of a head, or a head file")
+    classes: Path | None = Field(None, description="class names of a table, one per line")
+    scale: Literal["none", "standard"] = Field("none", description="to mean 0, deviation 1")
+    max_value: float = Field(65536.0, ge=1, le=2**30, description="largest raw feature")
+    fraction_bits: int = Field(9, description="of features of a table")
+    protection: Literal["masked", "signed"] = Field(
+        "masked", description="signed: the server reads the sums of each site"
+    )
+    threshold: int | None = Field(None, description="members that must stay")
+    min_rows: int = Field(0, description="minimum rows per member")
+    max_rows: int = Field(0, description="maximum rows per member, near the truth")
+    evaluate: bool = Field(False, description="count test rows at the end")
+    groups: tuple[str, ...] = Field((), description="group of test rows that is counted apart")
+    min_cell: int = Field(10, description="minimum test rows of a class or group, or none")
+    bins: str | None = Field(None, description="LO:HI:COUNT of the scores of test rows")
+    dp_epsilon: float | None = Field(None, description="noise: ε of one row")
+    dp_delta: float | None = Field(None, description="noise: δ of one row")
+    clip: float | None = Field(None, description="noise: maximum norm of a row")
+    colluding: int = Field(0, description="noise: members who may work together")
+
+    def check(self) -> None:
+        budget = self.dp_epsilon, self.dp_delta, self.clip
+        if None in budget and budget != (None, None, None):
+            raise UsageError("Noise needs --dp-epsilon, --dp-delta and --clip together")
+        self.needs("colluding", "dp_epsilon")
+        self.needs("max_value", "scale")
+        for name in ("groups", "min_cell", "bins"):
+            self.needs(name, "evaluate")
 
 
-@session.command("serve")
-def serve(
-    url: Url,
-    key: Key,
-    out: Out,
-    deadline: Annotated[
-        float | None,
-        Option(help="hours after which a step goes on without late members, who do not come back"),
-    ] = None,
-    once: Once = False,
-    poll: Poll = 5.0,
-    passphrase_file: Passphrase = None,
-) -> None:
+@dataclass(frozen=True)
+class Storage(Options):
+    """Where a session is."""
+
+    url: str = Field(description="shared storage: a directory, sftp://, s3:// or webdav://")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Party(Storage, Locked):
+    """What server and members have."""
+
+    key: Path = Field(description="your private key, from keys new or ssh-keygen")
+    out: Out = Field(description="directory of your part of the session")
+    once: bool = Field(False, description="do what can be done now, then exit")
+    poll: float = Field(5.0, ge=0, description="seconds between two looks at the storage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Party):
     """Run the server of a session. If interrupted, rerun the same command to resume."""
-    from . import commands
 
-    server = commands.serve(url, key, out, _first_line(passphrase_file))
-    server.deadline = None if deadline is None else 3600 * deadline
-    tell(f"session: read this code out by telephone: {server.agreed.code}")
-    if head := commands.run(server, once, poll):
-        say(head)
+    deadline: float | None = Field(
+        None, ge=0, description="hours that a step waits for late members, who do not come back"
+    )
 
 
-@session.command("join")
-def join(
-    url: Url,
-    key: Key,
-    data: Data,
-    out: Out,
-    y: Label = None,
-    row_ids: Ids = None,
-    test: Annotated[Path | None, Option(help="test rows, for an evaluation")] = None,
-    by: Annotated[str, Option(hidden=True, help="TABLE:COLUMN, the group of each test row")] = "",
-    approve: Annotated[str | None, Option(help="the code, as you heard it")] = None,
-    allow: Annotated[str, Option(help="signed: let the server read your sums")] = "masked",
-    again: Annotated[
-        bool, Option("--again", help="allow rows that were summed in another session")
-    ] = False,
-    once: Once = False,
-    poll: Poll = 5.0,
-    passphrase_file: Passphrase = None,
-    help_all: Every = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Join(Party, Rows):
     """Join a session as a site. Without --approve, prints what is agreed and sends nothing.
 
     If interrupted, rerun the same command to resume.
     """
-    from . import commands
-    from .session import SESSION
 
-    word = _first_line(passphrase_file)
-    if approve is None and not (out / SESSION).exists():
-        say_lines(commands.what_is_agreed(url, key, word))
-        raise UsageError(
-            "Nothing was sent. Ask for the code by telephone, from a person whose voice you know. "
-            "If you agree to all of this, rerun with --approve CODE"
-        )
-    table, code = {"y": y, "row_ids": row_ids}, {"approve": approve, "allow": allow}
-    member = commands.join(url, key, data, out, word, table, test, by, again=again, **code)
-    if head := commands.run(member, once, poll):
-        say(head)
+    COMMON: ClassVar = frozenset(
+        {"key", "data", "out", "y", "test", "approve", "allow", "again", "once", "poll"}
+    )
+
+    test: Path | None = Field(None, description="test rows, for an evaluation")
+    by: str = Field("", description="TABLE:COLUMN, the group of each test row")
+    approve: str | None = Field(None, description="the code, as you heard it")
+    allow: Literal["masked", "signed"] = Field(
+        "masked", description="signed: let the server read your sums"
+    )
+    again: bool = Field(False, description="allow rows that were summed in another session")
 
 
-@session.command("status")
-def status(url: Url, as_json: Annotated[bool, Option("--json", help="print JSON")] = False) -> None:
+@dataclass(frozen=True)
+class Status(Storage):
     """Show which round a session is in and who is waited for."""
-    from . import commands, words
-    from .place import Place
 
-    agreed = commands.fetch_session(place := Place(url))
-    found = words.status(place, agreed)
-    if as_json:
-        print_json({**found, "agreed": words.lines(agreed)})
-    else:
-        _show(agreed)
-        say(found["text"])
+    json: bool = Field(False, description="print JSON", kw_only=True)
 
 
-@session.command("leave")
-def leave(
-    before: Annotated[Path, Argument(help="directory of the session that is left")],
-    out: Annotated[Path, Option("--out", "-o", help="the consent, or the next session")],
-    without: Annotated[list[str] | None, Option(help="who leaves")] = None,
-    consent: Annotated[list[Path] | None, Option(help="consent of a leaver")] = None,
-    key: Annotated[Path | None, Option(help="your key, if you are the one who leaves")] = None,
-    passphrase_file: Passphrase = None,
-) -> None:
+@dataclass(frozen=True)
+class Folder(Options):
+    """Of one party."""
+
+    folder: Path = Field(description="your directory of the session")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leave(Folder, Locked):
     """Leave a session (--key), or create the next one without members who left (--without)."""
-    from . import commands
 
-    if (key is None) is (without is None):
-        raise UsageError("Pass --key to sign that you leave, or --without for the next session")
-    if key is not None:
-        say(commands.consent(before, key, out, _first_line(passphrase_file)))
-    else:
-        _show(commands.leave(before, without or [], consent or [], out), code=True)
+    out: Out = Field(description="the consent, or the next session")
+    without: tuple[str, ...] = Field((), description="who leaves")
+    consent: tuple[Path, ...] = Field((), description="consent of a leaver")
+    key: Path | None = Field(None, description="your key, if you are the one who leaves")
+
+    def check(self) -> None:
+        if (self.key is None) is (self.without == ()):
+            raise UsageError("Pass --key to sign that you leave, or --without for the next session")
 
 
-@session.command("report")
-def report(
-    folder: Annotated[Path, Argument(help="your directory of a session that is over")],
-    out: Annotated[Path | None, Option("--out", "-o", help="write an .html page")] = None,
-    overwrite: Annotated[bool, Option("--overwrite", help="overwrite the page")] = False,
-) -> None:
+@dataclass(frozen=True)
+class Report(Folder, Output):
     """Print the costs and results of a session as JSON, or write its page."""
-    from .report import page, read_summary
 
-    if out is None:
-        print_json(read_summary(folder))
-    else:
-        say(page(folder, out, overwrite))
+    out: Annotated[Path | None, Writes()] = Field(None, description="write an .html page")
 
 
-def _show(agreed: Agreement, code: bool = False) -> None:
-    from .words import in_words
+# ---------------------------------------------------------------- commands
 
-    say_lines(f"{in_words(agreed)}\n")
-    if code:
-        say(f"{'code':>12}  {agreed.code}")
+KEYS = {"new": (NewKeys, "new_keys")}
+SESSION = {
+    "new": (NewSession, "create"),
+    "serve": (Serve, "serve"),
+    "join": (Join, "join"),
+    "status": (Status, "status"),
+    "leave": (Leave, "leave"),
+    "report": (Report, "report"),
+}
 
 
-def _first_line(path: Path | None) -> bytes | None:
-    try:
-        return path.read_bytes().splitlines()[0] if path else None
-    except (OSError, IndexError):
-        raise InputError(f"{path} has no passphrase in its first line") from None
+def commands() -> dict[str, Command]:
+    """For `cli.app`."""
+    groups: dict[str, tuple[str, Mapping[str, Any]]] = {
+        "keys": ("create the keys of members and server", KEYS),
+        "session": ("set up and run a federation of sites that are apart", SESSION),
+    }
+    return {
+        name: Command(about, "Federation", make=partial(_group, name, about, verbs))
+        for name, (about, verbs) in groups.items()
+    }
+
+
+def _group(name: str, about: str, verbs: Mapping[str, Any], _: Any) -> Any:
+    builders = {verb: partial(_command, verb, *how) for verb, how in verbs.items()}
+    return group(name, f"{about.capitalize()}.", lambda: builders)
+
+
+def _command(verb: str, cls: Any, function: str, _: Any) -> Any:
+    def call(**values: Any) -> None:
+        try:
+            made = located(f".commands:{function}", __package__)(cls(**apart(values, (), "")))
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRA:
+                raise
+            raise UsageError(f"{error.name} is missing: {INSTALL}") from None
+        if made is not None:
+            show(made, as_json=False)
+
+    return typer_command(verb, cls.__doc__, call, parameters(cls), cls.COMMON)

@@ -1,100 +1,122 @@
-"""The commands of sessions as functions: new, serve, join, leave, finish. `cli` types them."""
+"""The commands of sessions as functions of their options, which `cli` has."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..errors import InputError, MismatchError, UnreachableError, UsageError
-from ..files.atomic import write_bytes
-from ..files.hdf5 import recipe
+from ..cli._console import say_lines, tell
+from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
+from ..files.atomic import private_folder, write_bytes, write_text
+from ..files.counts import read_counts
+from ..files.hdf5 import read_header
 from ..files.heads import head_from, rows_of, save_head
-from ..files.schema import SUMMARY
-from ..inputs import read_json
+from ..files.schema import SUMMARY, versions
+from ..files.tables import write_json
+from ..inputs import distinct_files, read_json
 from ..options.features import Import
 from ..progress import log, stop_point
+from ..stages._counted import evaluations
 from ..stages.imports import import_embeddings
 from ..values.parsed import usual_bins
 from ..values.statistics import Context
 from ..values.text import json_text
 from . import keys
-from .agreement import LARGEST, MASKED, Agreement, Consent, usual_threshold
+from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
+from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Rows, Serve, Status
 from .compute import described
 from .ledger import Ledger
-from .member import Member
 from .place import Place
-from .report import known_costs, note_costs, summarize
 from .rows import SiteRows
-from .server import Server
-from .session import SESSION, Replica
+from .session import FINISHED, SESSION, Member, Replica, Server
 from .words import in_words, lines
+from .words import status as waiting
 
-NO_OPTIONS: Mapping[str, Any] = {}  # of a table, as `afltool import` has them: y, row_ids, classes
 MANY = 32  # members, above which every member loads more than is sensible
-SOLVED, SCALING = "head.h5", "scaling.h5"
+SOLVED, SCALING, COSTS = "head.h5", "scaling.h5", "costs.json"
+PAGE = Path(__file__).with_name("page.html")  # for Jinja2
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
+
+
+def new_keys(o: NewKeys) -> list[Path]:
+    return [keys.new(name, o.out, _passphrase(o)) for name in o.names]
+
+
+def _passphrase(o: Locked) -> bytes | None:
+    if (path := o.passphrase_file) is None:
+        return None
+    try:
+        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
+    except OSError:
+        line = b""
+    if not line:  # with which a key would be written as it is
+        raise InputError(f"{path} has no passphrase in its first line")
+    return line
 
 
 # ---------------------------------------------------------------- what is agreed
 
 
-def new(
-    members: Sequence[Path],
-    server: Path,
-    head: str,
-    data: Path,
-    out: Path,
-    *,
-    table: Mapping[str, Any] = NO_OPTIONS,
-    bits: int = 9,
-    threshold: int | None = None,
-    scale: int | None = None,
-    evaluation: Mapping[str, Any] | None = None,
-    **terms: Any,
-) -> Agreement:
-    """Write what is agreed into the folder ``out``; the other terms are those of `Agreement`.
-
-    ``data``: rows of the features and classes, with ``bits`` fraction bits if it is a table.
-    """
-    files = [f for p in members for f in (sorted(p.glob("*.pub")) if p.is_dir() else [p])]
-    people = sorted({keys.load_public(f) for f in files} - {boss := keys.load_public(server)})
+def new(o: NewSession) -> Agreement:
+    """Write what is agreed into the folder ``o.out``."""
+    files = [f for p in o.members for f in (sorted(p.glob("*.pub")) if p.is_dir() else [p])]
+    people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
+    scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
     with TemporaryDirectory() as at:
-        rows = rows_of(features(data, Path(at) / "rows.h5", scale, bits, table))
-    units = {} if scale is None else {"dtype": "int16", "fraction_bits": bits}
-    first = head_from(head)[0].bind(rows.space["dim"], len(rows.classes))
-    if evaluation is not None:
-        bins = evaluation.get("bins") or usual_bins(first.log_probabilities)
-        evaluation = {"groups": [], **evaluation, "bins": bins}
+        form = scale, o.fraction_bits
+        rows = rows_of(features(o.data, Path(at) / "rows.h5", o, *form, classes=o.classes))
+    units = {} if scale is None else {"dtype": "int16", "fraction_bits": o.fraction_bits}
+    first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
+    counted, noise = None, None
+    if o.evaluate:
+        counted = Counted(o.bins or usual_bins(first.log_probabilities), o.groups, o.min_cell)
+    if o.dp_epsilon is not None and o.dp_delta is not None and o.clip is not None:
+        noise = Budget(o.dp_epsilon, o.dp_delta, o.clip, o.colluding)
     agreed = Agreement(
-        members=tuple(people),
-        server=boss,
+        members=tuple(sorted(people)),
+        server=server,
         head=described(first),
         space={**rows.space, **units},
         classes=tuple(rows.classes),
-        threshold=usual_threshold(len(people)) if threshold is None else threshold,
+        protection=o.protection,
+        threshold=usual_threshold(len(people)) if o.threshold is None else o.threshold,
+        min_rows=o.min_rows,
+        max_rows=o.max_rows,
+        noise=noise,
         scale=scale,
-        evaluation=evaluation,
-        **terms,
+        evaluation=counted,
     )
     lines(agreed)  # refuses noise that cannot be, and the like
-    return _written(agreed, out)
+    return _written(agreed, o.out)
 
 
-def features(path: Path, out: Path, scale: int | None, bits: int, table: Mapping[str, Any]) -> Path:
+def create(o: NewSession) -> None:
+    """Make a session, and print its terms and its code."""
+    _print(new(o))
+
+
+def _print(agreed: Agreement) -> None:
+    say_lines(f"{in_words(agreed)}\n{'code':>12}  {agreed.code}\n")
+
+
+def features(path: Path, out: Path, o: Rows, scale: int | None, bits: int, **how: Any) -> Path:
     """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
     if path.suffix == ".h5":
         return path
     form = {"fraction_bits": bits} if scale is None else {"dtype": "float32"}  # raw ones
-    return import_embeddings(Import(path, out, **form, **table))
+    return import_embeddings(Import(path, out, y=o.y, row_ids=o.row_ids, **form, **how))
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:
+    private_folder(out)  # totals will lie in it
     agreed.write(out / SESSION)
     if len(agreed.members) > MANY:
         text = "session: each member loads what all send: above %d members let some add up first"
@@ -136,9 +158,9 @@ def _met() -> dict[str, str]:
     return met
 
 
-def what_is_agreed(url: str, key: Path, passphrase: bytes | None = None) -> str:
+def what_is_agreed(o: Join) -> str:
     """What would be approved, in words, but not the code; and who is new, or has another key."""
-    me, agreed, met = keys.load(key, passphrase), fetch_session(Place(url)), _met()
+    me, agreed, met = keys.load(o.key, _passphrase(o)), fetch_session(Place(o.url)), _met()
     text = f"{in_words(agreed)}\n"
     for name, person in agreed.people.items():
         if person != me.party and met.get(person.key) != name:
@@ -147,72 +169,96 @@ def what_is_agreed(url: str, key: Path, passphrase: bytes | None = None) -> str:
     return text
 
 
-def _meet(agreed: Agreement) -> None:
-    people = {**_met(), **{p.key: name for name, p in agreed.people.items()}}
-    (path := state() / "people.json").parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(json_text(people).encode(), path, overwrite=True)
-
-
 # ---------------------------------------------------------------- serve and join
 
 
-def serve(url: str, key: Path, folder: Path, passphrase: bytes | None = None) -> Server:
-    agreed, me = read_session(folder), keys.load(key, passphrase)
-    return Server(_place(url, folder), folder, agreed, me)
+def serve(o: Serve) -> Path | None:
+    """Turns of the server; returns the head's file, None where the session goes on."""
+    server = Server(_place(o), o.out, read_session(o.out), keys.load(o.key, _passphrase(o)))
+    server.deadline = None if o.deadline is None else 3600 * o.deadline
+    tell(f"session: read this code out by telephone: {server.agreed.code}")
+    return run(server, o)
 
 
-def join(
-    url: str,
-    key: Path,
-    data: Path,
-    folder: Path,
-    passphrase: bytes | None = None,
-    table: Mapping[str, Any] = NO_OPTIONS,
-    test: Path | None = None,
-    by: str = "",
-    *,
-    approve: str | None = None,
-    allow: str | None = None,
-    again: bool = False,
-) -> Member:
-    """A member of the session at ``url``; refused until somebody has compared its code."""
-    me, place, own = keys.load(key, passphrase), _place(url, folder), folder / SESSION
+def join(o: Join) -> Path | None:
+    """Turns of a member, as `serve`; before somebody has approved all terms these alone."""
+    if o.approve is None and not (o.out / SESSION).exists():
+        say_lines(what_is_agreed(o))
+        raise UsageError(
+            "Nothing was sent. Ask for the code by telephone, from a person whose voice you know. "
+            "If you agree to all of this, rerun with --approve CODE"
+        )
+    return run(member(o), o)
+
+
+def member(o: Join) -> Member:
+    """A member of the session at ``o.url``; refused until somebody has compared its code."""
+    me, place, own = keys.load(o.key, _passphrase(o)), _place(o), o.out / SESSION
     agreed = fetch_session(place)
     if own.exists() and own.read_bytes() != agreed.text:
         raise MismatchError(f"{place.url} holds another session than {own}, which was approved")
     if me.party not in agreed.members:
-        raise MismatchError(f"{key} is the key of no member of the session at {place.url}")
-    if approve is not None or not own.exists():
-        agreed.check_approved(approve or "", allow or MASKED)
-    if test and not agreed.evaluation:
-        raise UsageError("--test is for a session with an evaluation. Leave it out")
-    if agreed.evaluation and not test:
-        log.warning("session: this site counts no test rows: pass --test FILE if it has some")
-    groups = agreed.evaluation["groups"] if agreed.evaluation and test else []
-    if bool(groups) != bool(by):
-        raise UsageError(
-            f"--by TABLE:COLUMN is for the groups of test rows; agreed: {groups or 'none'}"
-        )
-    table = {**table, "backbone": agreed.space["backbone"], "classes": agreed.classes}
-    form = agreed.scale, agreed.space["fraction_bits"], table
-    tested = test and features(test, folder / "test.h5", *form)
-    rows = SiteRows.of_files(agreed, features(data, folder / "data.h5", *form), tested, by)
-    if agreed.evaluation:
-        rows.check_cells(agreed)  # at once, and not after the head is solved
-    member = Member(place, folder, agreed, me, rows, Ledger(state() / "ledger", again))
-    _meet(agreed)
+        raise MismatchError(f"{o.key} is the key of no member of the session at {place.url}")
+    if o.approve is not None or not own.exists():
+        agreed.check_approved(o.approve or "", o.allow)
+    rows = _rows(o, agreed)
+    made = Member(place, o.out, agreed, me, rows, Ledger(state() / "ledger", o.again))
+    people = {**_met(), **{p.key: name for name, p in agreed.people.items()}}
+    private_folder(state())
+    with distinct_files():  # it was read, too
+        write_bytes(json_text(people).encode(), state() / "people.json", overwrite=True)
     if not own.exists():
-        _written(agreed, folder)
-    return member
+        _written(agreed, o.out)
+    return made
 
 
-def _place(url: str, folder: Path) -> Place:
-    if "://" not in url and Path(url).resolve() == folder.resolve():
-        raise UsageError(f"{url} is the place that all reach, so it cannot be your folder -o, too")
-    return known_costs(Place(url), folder)
+def _rows(o: Join, agreed: Agreement) -> SiteRows:
+    """The rows of this site, for training and, if they are counted at the end, for the test."""
+    counted = agreed.evaluation
+    if o.test and not counted:
+        raise UsageError("--test is for a session with an evaluation. Leave it out")
+    if counted and not o.test:
+        log.warning("session: this site counts no test rows: pass --test FILE if it has some")
+    groups = counted.groups if counted and o.test else ()
+    if bool(groups) != bool(o.by):
+        raise UsageError(
+            f"--by TABLE:COLUMN is for the groups of test rows; agreed: {[*groups] or 'none'}"
+        )
+    private_folder(o.out)  # before a table's rows come into it
+    form = o, agreed.scale, agreed.space["fraction_bits"]
+    how: dict[str, Any] = {"backbone": agreed.space.get("backbone"), "classes": agreed.classes}
+    test = o.test and features(o.test, o.out / "test.h5", *form, **how)
+    train = features(o.data, o.out / "data.h5", *form, **how)
+    rows = SiteRows.of_files(agreed, train, test, o.by)
+    rows.check_cells(agreed)  # at once, and not after the head is solved
+    return rows
 
 
-def run(party: Server | Member, once: bool = False, poll: float = 5.0) -> Path | None:
+def _place(o: Party) -> Place:
+    here = Path(os.path.expanduser(re.sub("^(file|local):(//)?", "", o.url)))  # as fsspec reads it
+    if o.out.resolve().is_relative_to(here.resolve()):
+        raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
+    return known_costs(Place(o.url), o.out)
+
+
+def known_costs(place: Place, folder: Path) -> Place:
+    """A place that counts on from where an earlier process of this folder has stopped."""
+    if (path := folder / COSTS).exists():
+        try:
+            every = zip((place.up, place.down), read_json(path, "costs"), strict=True)
+            for counted, known in every:
+                counted.update({int(number): int(size) for number, size in known.items()})
+        except (AttributeError, TypeError, ValueError):
+            raise CorruptFileError(f"{path} is damaged: remove it, and costs count anew") from None
+    return place
+
+
+def note_costs(party: Replica) -> None:
+    with distinct_files():  # it is written again and again
+        write_json((party.place.up, party.place.down), party.folder / COSTS, overwrite=True)
+
+
+def run(party: Server | Member, o: Party) -> Path | None:
     """Turns until the session is over, or one; returns the head's file, None where it goes on.
 
     A place that was reached once may be away for any time.
@@ -223,7 +269,7 @@ def run(party: Server | Member, once: bool = False, poll: float = 5.0) -> Path |
         try:
             waits, reached = party.turn(), True
         except UnreachableError as error:
-            if once or not reached:
+            if o.once or not reached:
                 raise
             waits = f"the place ({error})"
         note_costs(party)
@@ -231,9 +277,9 @@ def run(party: Server | Member, once: bool = False, poll: float = 5.0) -> Path |
             return finish(party)
         if waits != said:
             log.info("session: waiting for %s", said := waits)
-        if once:
+        if o.once:
             return None
-        end = time.monotonic() + poll
+        end = time.monotonic() + o.poll
         while (left := end - time.monotonic()) > 0:
             stop_point()
             time.sleep(min(SLICE, left))
@@ -244,8 +290,7 @@ def finish(party: Replica) -> Path:
     agreed, folder, number = party.agreed, party.folder, party.known()
     if (folder / SUMMARY).exists():
         return folder / SOLVED
-    made_by = recipe("session", {"round": number - 1}, {"of": agreed.digest})
-    context = Context(dict(agreed.space), agreed.classes)
+    made_by, context = party.recipe_of(number - 1), Context(dict(agreed.space), agreed.classes)
     if scale := party.scale():  # its file is for `afltool import --scale`
         raw = {**context.space, "dtype": "float32", "fraction_bits": None}
         save_head(folder / SCALING, scale, made_by, replace(context, space=raw))
@@ -255,32 +300,65 @@ def finish(party: Replica) -> Path:
     return path
 
 
+def summarize(party: Replica) -> Path:
+    """Write summary.json into the folder of a party whose session is over."""
+    end, agreed, folder = party.known(), party.agreed, party.folder
+    headers = [read_header(folder / f"total-{r}.h5", "statistics") for r in range(1, end)]
+    at = [(folder / f"head-{r}.h5").stat().st_mtime for r in range(1, end + 1)]
+    phases = ["roll-call", *(one["phase"] for one in headers), "end"]
+    seconds = [0.0, *(max(then - now, 0.0) for now, then in pairwise(at)), 0.0]
+    up, down = party.place.up, party.place.down
+    rounds = [
+        {"round": r, "phase": phase, "bytes_up": up[r], "bytes_down": down[r], "seconds": took}
+        for r, (phase, took) in enumerate(zip(phases, seconds, strict=True))
+    ]
+    counts = read_counts(folder / f"total-{end - 1}.h5") if agreed.evaluation else None
+    signed = [name for name, same in party.certificate().items() if same]
+    if (path := folder / FINISHED).exists():  # the server has no key any more, but a list
+        signed = [party.me.name, *read_json(path, "who has signed")]
+    found = {
+        "session": agreed.digest,
+        "party": party.me.name,
+        "members": headers[-1]["clients"]["names"],
+        "signed": sorted(signed),
+        "head": party.head(end).digest(),
+        "totals": [one["digest"] for one in headers],
+        "rounds": rounds,
+        **{k: sum(one[k] for one in rounds) for k in ("bytes_up", "bytes_down", "seconds")},
+        "evaluation": counts and evaluations(counts)[0],
+        "versions": versions(),
+    }
+    return write_json(found, folder / SUMMARY, overwrite=True)
+
+
 # ---------------------------------------------------------------- members who leave
 
 
-def consent(before: Path, key: Path, out: Path, passphrase: bytes | None = None) -> Path:
-    """The consent of a member that leaves, signed; the server takes it into the next session."""
-    agreed, me = read_session(before), keys.load(key, passphrase)
+def leave(o: Leave) -> Path | None:
+    """The consent of a member that leaves, signed; or the session of those who stay."""
+    if o.key is None:
+        _print(follow(o))
+        return None
+    agreed, me = read_session(o.folder), keys.load(o.key, _passphrase(o))
     if me.party not in agreed.members:
-        raise MismatchError(f"{key} is the key of no member of {before}")
+        raise MismatchError(f"{o.key} is the key of no member of {o.folder}")
     signed = Consent.sign(agreed.digest, me)
-    return write_bytes(json_text(asdict(signed)).encode(), out, overwrite=False)
+    return write_bytes(json_text(asdict(signed)).encode(), o.out, overwrite=False)
 
 
-def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: Path) -> Agreement:
+def follow(o: Leave) -> Agreement:
     """The session of those who stay: the same head and terms, all rounds anew."""
-    old = read_session(before)
-    if unknown := sorted(set(without) - {p.name for p in old.members}):
-        raise UsageError(f"no members of {before}: {', '.join(unknown)}")
-    signed = {_consent(path) for path in consents}
-    given = {c.name for c in signed if c.session == old.digest}
-    if missing := sorted(set(without) - given):
+    old, leavers = read_session(o.folder), {*o.without}
+    if unknown := sorted(leavers - {p.name for p in old.members}):
+        raise UsageError(f"no members of {o.folder}: {', '.join(unknown)}")
+    signed = {_consent(path) for path in o.consent}
+    if missing := sorted(leavers - {c.name for c in signed if c.session == old.digest}):
         raise UsageError(
             f"{', '.join(missing)} must sign that they leave, since both sums together tell theirs "
             "exactly: afltool session leave SESSION --key NAME -o NAME.consent, then --consent "
             "NAME.consent here"
         )
-    stay = tuple(p for p in old.members if p.name not in without)
+    stay = tuple(p for p in old.members if p.name not in leavers)
     made = replace(
         old,
         members=stay,
@@ -289,7 +367,7 @@ def leave(before: Path, without: Sequence[str], consents: Sequence[Path], out: P
         consents=tuple(sorted({*old.consents, *signed})),
         nonce=token_hex(16),
     )
-    return _written(made, out)
+    return _written(made, o.out)
 
 
 def _consent(path: Path) -> Consent:
@@ -297,3 +375,38 @@ def _consent(path: Path) -> Consent:
         return Consent(**read_json(path, "a consent"))
     except (TypeError, UsageError) as error:
         raise InputError(f"{path} is no consent of a member that leaves: {error}") from None
+
+
+# ---------------------------------------------------------------- what a session is at, and was
+
+
+def status(o: Status) -> dict[str, Any] | None:
+    """Print its terms and whom it waits for, or return them."""
+    agreed = fetch_session(place := Place(o.url))
+    found = waiting(place, agreed)
+    if o.json:
+        return {**found, "agreed": lines(agreed)}
+    say_lines(f"{in_words(agreed)}\n{found['text']}\n")
+    return None
+
+
+def report(o: Report) -> dict[str, Any] | Path:
+    """The summary of a session that is over, or its page: one HTML file."""
+    if not (path := o.folder / SUMMARY).is_file():
+        raise InputError(f"{o.folder} holds no session that is over: it has no {SUMMARY}")
+    facts = read_json(path, "a summary")
+    if not isinstance(facts, dict):
+        raise CorruptFileError(f"{path} is damaged: it is no summary of a session")
+    if o.out is None:
+        return facts
+    if o.out.suffix != ".html":
+        raise UsageError(f"A page is an .html file; found {str(o.out)!r}")
+    from jinja2 import Environment, UndefinedError
+
+    agreed = read_session(o.folder)
+    made = Environment(autoescape=True).from_string(PAGE.read_text())
+    try:
+        text = made.render(s=facts, agreed=lines(agreed).items(), masked=agreed.masked)
+    except (UndefinedError, TypeError, ValueError) as error:
+        raise CorruptFileError(f"{path} is damaged: {error}") from None
+    return write_text(text, o.out, o.overwrite)

@@ -1,28 +1,41 @@
-"""The only module here that computes statistics and heads: what the core's functions give."""
+"""What a round sums and solves: the only module here that computes statistics and heads.
+
+A site sends one flat vector of integers, whose length and meaning follow from the head. So its
+message has no header, no name and no digest: there is nothing that could tell more. Class counts
+are in the first round of rows alone; they bound what later rounds of them may be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import MismatchError
+from ..errors import InvalidDataError, MismatchError, NumericalError
 from ..heads import base, conditions, make_head, make_options
 from ..heads.base import Block, Head, binding
-from ..heads.evaluation import Evaluation
 from ..math.blas import length, unpack
 from ..math.ridge import gram_matrix
-from ..values.arrays import F64, Array
+from ..values.arrays import F64, I64, Array
 from ..values.names import GRAM
-from ..values.statistics import Client, ClientId, Context, Statistics
+from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
 from .agreement import Agreement
+from .keys import canonical
+from .masking import Words
 
 CLOSE = 1e-9  # of the largest number of a column, where no system of equations is known
 ROUNDINGS = 16  # of a solve by Cholesky, times (d + 8) ε: its backward error on any machine
 LOSS_BITS = 24
-H = TypeVar("H", bound=Head)
 SLACK = 2.0  # of the loss of a point that momentum has moved
+COUNTS = "class counts"
+INT64 = 2**63 - 1
+H = TypeVar("H", bound=Head)
+
+
+# ---------------------------------------------------------------- heads and their statistics
 
 
 def first_head(agreed: Agreement) -> Head:
@@ -39,12 +52,6 @@ def described(head: Head) -> dict[str, Any]:
     return {"name": head.name, "options": head.options.as_dict(), "digest": head.digest()}
 
 
-def evaluation_of(agreed: Agreement, head: Head) -> Head:
-    """The round that counts test rows with a solved head."""
-    o: Mapping[str, Any] = agreed.evaluation or {}
-    return Evaluation.of([head], o["bins"], tuple(o["groups"]), o["min_cell"])
-
-
 def context_of(agreed: Agreement, head: Head) -> Context:
     return Context(agreed.space, agreed.classes, binding(head))
 
@@ -52,19 +59,6 @@ def context_of(agreed: Agreement, head: Head) -> Context:
 def statistics_of(agreed: Agreement, head: Head, blocks: Iterable[Block]) -> Statistics:
     """What a site sums of its rows for a head."""
     return base.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
-
-
-def total_from(
-    agreed: Agreement, head: Head, arrays: Mapping[str, Array], counts: Array, names: Iterable[str]
-) -> Statistics:
-    """The sum over members, as any other stage has it; refused if no rows can have it."""
-    clients = {ClientId(name): Client(None) for name in sorted(names)}
-    phase = head.phase()
-    assert phase is not None
-    total = Statistics(phase, dict(arrays), counts, context_of(agreed, head), clients)
-    if not agreed.noise:
-        conditions.check(total)
-    return total
 
 
 def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
@@ -88,6 +82,137 @@ def check_point(own: Statistics, rows: int, classes: int) -> None:
             f"the loss of this site's rows at the point of {own.phase!r} is beyond {most:.4g}, "
             "which no honest head has: a member or the server has chosen the point; stop"
         )
+
+
+# ---------------------------------------------------------------- a flat vector of integers
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The arrays of a round, in order; ``first``: of these rows, with their class counts."""
+
+    agreed: Agreement
+    task: Head
+    first: bool
+    arrays: tuple[tuple[str, ArraySpec], ...]
+
+    @classmethod
+    def of(cls, agreed: Agreement, task: Head, first: bool) -> Layout:
+        first |= not task.of_sums  # test rows are others
+        specs = task.array_specs(agreed.space["fraction_bits"])
+        if reals := [name for name, one in specs.items() if not one.exact]:
+            raise InvalidDataError(
+                f"a session sums integers, and {reals[0]!r} is real: --compute fixed"
+            )
+        rows = len(agreed.members) * agreed.max_rows
+        if rows * max(one.per_row for one in specs.values()) > INT64:
+            raise NumericalError(f"sums of {rows} rows might not fit into int64: lower --max-rows")
+        counts = {COUNTS: ArraySpec((len(agreed.classes),), "count", 1)} if first else {}
+        return cls(agreed, task, first, (*sorted(specs.items()), *counts.items()))
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for _, one in self.arrays)
+
+    @property
+    def phase(self) -> str:
+        return str(self.task.phase())
+
+    def flat(self, s: Statistics) -> Words:
+        """The numbers of one site; its rows are within what was agreed."""
+        x = self.joined(s)
+        self.check(x, s.rows)
+        return x
+
+    def joined(self, s: Statistics) -> Words:
+        named = {**s.arrays, COUNTS: s.class_counts}
+        shapes = [(name, named[name].shape) for name, _ in self.arrays if name in named]
+        if shapes != [(name, one.shape) for name, one in self.arrays]:
+            raise MismatchError("these statistics are not of the head that was agreed on")
+        flat = [named[name].reshape(-1).astype(np.int64) for name, _ in self.arrays]
+        return np.concatenate(flat).view(np.uint64)
+
+    def _parts(self, x: Words) -> dict[str, Array]:
+        at, parts = 0, dict[str, Array]()
+        for name, one in self.arrays:
+            parts[name] = x.view(np.int64)[at : (at := at + one.size)].reshape(one.shape)
+        return parts
+
+    def check(self, x: Words, rows: int, sites: int = 1) -> None:
+        """Refuse what so many rows of so many sites cannot have; with noise nothing is refused."""
+        o, least = self.agreed, self.agreed.min_rows if self.task.of_sums else 0
+        if o.noise:
+            return
+        if self.first and not sites * least <= rows <= sites * o.max_rows:
+            where = f"{sites} sites" if sites > 1 else "a site"
+            raise InvalidDataError(
+                f"{rows} rows at {where}; agreed: {least} to {o.max_rows} at each"
+            )
+        for (name, one), part in zip(self.arrays, self._parts(x).values(), strict=True):
+            low, high = (int(f(initial=0)) for f in (part.min, part.max))
+            most = rows * one.per_row
+            if low < (0 if one.kind == "count" else -most) or high > most:
+                raise NumericalError(f"{rows} rows cannot have {name!r} from {low} to {high}")
+
+    def check_site(self, x: Words, name: str) -> None:
+        """Refuse numbers that no site can have."""
+        if self.first:
+            self.statistics(x, [name], None)
+        else:
+            self.check(x, self.agreed.max_rows)
+
+    def statistics(self, x: Words, names: Collection[str], counts: I64 | None) -> Statistics:
+        """A sum over members, refused if no rows can have it; ``counts``: of the first round."""
+        arrays, phase = self._parts(x), self.task.phase()
+        counts = arrays.pop(COUNTS, counts)
+        assert counts is not None
+        assert phase is not None
+        self.check(x, int(counts.sum(dtype=np.int64)), len(names))
+        clients = {ClientId(name): Client(None) for name in sorted(names)}
+        context = context_of(self.agreed, self.task)
+        specs = self.task.array_specs(self.agreed.space["fraction_bits"])
+        total = Statistics(phase, arrays, counts, context, clients, specs)
+        if not self.agreed.noise:
+            conditions.check(total)
+        return total
+
+
+# ---------------------------------------------------------------- a head that the server has solved
+
+
+def packed(before: Head, after: Head) -> bytes:
+    """The arrays that a solve has made or changed, behind a line with their names."""
+    known, arrays = before.arrays(), after.arrays()
+    names = [n for n in sorted(arrays) if n not in known or not np.array_equal(arrays[n], known[n])]
+    return canonical(names) + b"\n" + b"".join(arrays[name].tobytes() for name in names)
+
+
+def largest_head(after: Head) -> int:
+    """The most bytes that `packed` may have."""
+    return sum(len(name) + 8 + a.nbytes for name, a in after.arrays().items()) + 8
+
+
+def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
+    """The head with the server's last bits, after comparing it with this site's own solve."""
+    arrays, theirs = dict(mine.arrays()), dict(before.arrays())
+    line, _, rest = data.partition(b"\n")
+    try:
+        for name in json.loads(line):
+            a = arrays[name]
+            theirs[name] = np.frombuffer(rest[: a.nbytes], a.dtype).reshape(a.shape)
+            rest = rest[a.nbytes :]
+        if rest or not arrays.keys() <= theirs.keys():
+            raise ValueError
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise MismatchError("the server's head is no solution of the sums: other arrays") from None
+    for name, a in arrays.items():
+        if not is_same(name, a, theirs[name], before, total):
+            raise MismatchError(
+                f"the server's head is not the solution of the sums: its {name} differs from what "
+                "this site has solved by more than unlike machines may; tell the others, and do "
+                "not go on with this server"
+            )
+    return mine.restore(mine.phase(), {name: theirs[name] for name in arrays})
 
 
 # ---------------------------------------------------------------- another machine's solve

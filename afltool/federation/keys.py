@@ -1,17 +1,31 @@
-"""Keys: one OpenSSH Ed25519 key a party. It signs, and as X25519 (as in `age`) it opens boxes.
+"""Keys, and the messages that they sign and encrypt.
 
+A party has one OpenSSH Ed25519 key. It signs, and as X25519 (as in `age`) it opens boxes.
 `ssh-keygen -t ed25519 -C north -f north` makes one, `ssh-keygen -p` changes its passphrase.
+
+One message is one file: who says what in which round, signed, and its payload, encrypted.
+
+    header (JSON line)  signature (64 bytes)  [key (32)]  nonce (12)  ciphertext (payload + 16)
+
+The signature is of the header, which has the SHA-256 of all that follows. `Box` is the only place
+that makes or reads such files, so nothing leaves a site that is not one of `KINDS`. A payload is
+for all of the session, or for one reader alone: then with a key that is made for it and forgotten,
+so that the sender's key does not open it later.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import secrets
 import stat
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -22,14 +36,16 @@ from nacl.exceptions import RuntimeError as WeakKey
 from nacl.signing import SigningKey, VerifyKey
 
 from .. import machine
-from ..errors import CorruptFileError, InputError, UsageError
+from ..errors import AflError, CorruptFileError, InputError, UsageError
 from ..files.atomic import write_bytes, write_once
 from ..inputs import read_text
 from ..values.names import DEVICES
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
-KEY = re.compile(r"[0-9a-f]{64}")
 PUBLIC = "the key 'ssh-ed25519 … NAME'"
+DOMAIN = b"afltool federation 1\n"  # no other program signs texts with this beginning
+KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head", "done")
+OVERHEAD = 1024 + 64 + 32 + 12 + 16  # most bytes beside the payload: header, signature, key …
 
 
 @dataclass(frozen=True, order=True)
@@ -42,9 +58,9 @@ class Party:
     def __post_init__(self) -> None:
         self.check_name(self.name)
         try:
-            if not KEY.fullmatch(self.key):
+            if not re.fullmatch("[0-9a-f]{64}", self.key):
                 raise ValueError
-            VerifyKey(bytes.fromhex(self.key)).to_curve25519_public_key()
+            _ = self.agreeing
         except (WeakKey, ValueError, TypeError):  # of small order: anybody could sign for it
             raise CorruptFileError(f"the public key of {self.name!r} is no Ed25519 key") from None
 
@@ -96,9 +112,11 @@ def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
     lock = form.BestAvailableEncryption(passphrase) if passphrase else form.NoEncryption()
     data = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, lock)
     line = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    if os.path.lexists(path) or write_once(path, data) != data:
-        raise UsageError(f"{path} exists: a key is never overwritten")
-    return write_bytes(line + f" {name}\n".encode(), path.with_name(f"{name}.pub"))
+    public = path.with_name(f"{name}.pub")
+    taken = [one for one in (path, public) if os.path.lexists(one)]
+    if taken or write_once(path, data) != data:
+        raise UsageError(f"{(taken or [path])[0]} exists: a key is never overwritten")
+    return write_bytes(line + f" {name}\n".encode(), public)
 
 
 def load(path: Path, passphrase: bytes | None = None) -> Keys:
@@ -108,7 +126,7 @@ def load(path: Path, passphrase: bytes | None = None) -> Keys:
         raise InputError(f"others can read the private key {path}: chmod 600 {path}")
     try:
         key = form.load_ssh_private_key(data, passphrase)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UsageError(f"{path} cannot be opened, look at the passphrase: {error}") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{path} is no Ed25519 key: ssh-keygen -t ed25519")
@@ -124,7 +142,7 @@ def load_public(path: Path) -> Party:
         key = form.load_ssh_public_key(" ".join(words[:2]).encode())
         if not isinstance(key, Ed25519PublicKey) or len(words) != 3:
             raise ValueError
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise CorruptFileError(f"{path}: expected {PUBLIC}") from None
     return Party(words[2], key.public_bytes_raw().hex())
 
@@ -149,3 +167,77 @@ def derive(secret: bytes, *purpose: object) -> bytes:
 def cipher_between(mine: X25519PrivateKey, theirs: bytes, *purpose: object) -> AESGCM:
     """The cipher between a key that is made for one message and forgotten, and its reader's."""
     return AESGCM(derive(exchange(mine, theirs), "box", *purpose))
+
+
+# ---------------------------------------------------------------- messages
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def name_of(kind: str, number: int, sender: str) -> str:
+    return f"{number:03d}-{kind}-{sender}"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A message whose signature was checked; ``digest`` is of the whole file."""
+
+    digest: str
+    payload: bytes
+
+
+@dataclass
+class Box:
+    """Seals what ``me`` says in a session, and opens what others say; ``group`` is their key."""
+
+    session: str
+    me: Keys
+    group: bytes = b""
+
+    def seal(self, kind: str, number: int, payload: bytes, to: bytes = b"") -> bytes:
+        """``to``: the X25519 public key of its only reader; else it is for all of the session."""
+        assert kind in KINDS
+        about, own = (self.session, kind, number, self.me.name), b""
+        nonce, cipher = secrets.token_bytes(12), AESGCM(derive(self.group, *about))
+        if to:
+            once = X25519PrivateKey.generate()
+            own = once.public_key().public_bytes_raw()
+            cipher = cipher_between(once, to, *about, own.hex())
+        body = own + nonce + cipher.encrypt(nonce, payload, None)
+        header = self._header(kind, number, self.me.name, sha256(body).hexdigest())
+        return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
+
+    def open(
+        self,
+        kind: str,
+        number: int,
+        sender: Party,
+        data: bytes,
+        mine: X25519PrivateKey | None = None,
+    ) -> Envelope:
+        """The payload; `CorruptFileError` of all that is not this message and whole. ``mine``: the
+        key of its only reader."""
+        body, about = self.body(kind, number, sender, data), (kind, number, sender.name)
+        try:
+            cipher = AESGCM(derive(self.group, self.session, *about))
+            if mine is not None:
+                own, body = body[:32], body[32:]
+                cipher = cipher_between(mine, own, self.session, *about, own.hex())
+            payload = cipher.decrypt(body[:12], body[12:], None)
+        except (InvalidTag, ValueError, AflError):
+            raise CorruptFileError("it is encrypted with another key") from None
+        return Envelope(sha256(data).hexdigest(), payload)
+
+    def body(self, kind: str, number: int, sender: Party, data: bytes) -> bytes:
+        """What the sender has signed, still encrypted."""
+        header, _, rest = data.partition(b"\n")
+        if not sender.has_signed(rest[:64], DOMAIN + header):
+            raise CorruptFileError(f"it is not signed by {sender.name!r}")
+        if header != self._header(kind, number, sender.name, sha256(rest[64:]).hexdigest()):
+            raise CorruptFileError("it is another message, or was altered on its way")
+        return rest[64:]
+
+    def _header(self, kind: str, number: int, sender: str, sha: str) -> bytes:
+        return canonical([self.session, kind, number, sender, sha])

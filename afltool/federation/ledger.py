@@ -10,6 +10,8 @@ A private folder of the site, beside its configuration and not beside a key:
 
 Rows are known by what they are before any scaling, whatever their order, file or classes. In
 another number format they cannot be compared, and count as the same if they have as many features.
+The same members tell nothing new, unless rows, a scale or groups have changed: then both sums tell
+of those rows that have, or that another scale rounds to other integers.
 """
 
 from __future__ import annotations
@@ -19,20 +21,22 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MismatchError
+from ..errors import CorruptFileError, MismatchError
 from ..files.atomic import write_once
 from ..files.locks import one_at_a_time
 from ..inputs import read_json
 from .agreement import Agreement
-from .envelope import canonical
+from .keys import canonical
 from .rows import Raw
 
 Hashes = NDArray[np.uint64]
 UNSIGNED = np.dtype("<u8")
+MOVED = "single rows may be known, since the scale or the groups may be others"
 
 
 @dataclass(frozen=True)
@@ -58,41 +62,67 @@ class Ledger:
         digest = hashlib.sha256(b"".join(sorted(labeled))).digest()
         return np.sort(np.frombuffer(b"".join(found), UNSIGNED)), digest
 
-    def check(self, agreed: Agreement, inside: Iterable[str], rows: Hashes) -> None:
-        """Refuse sums that with earlier ones would tell of few members more than they allow."""
+    def check(
+        self, agreed: Agreement, inside: Iterable[str], rows: Hashes, labels: bytes = b""
+    ) -> None:
+        """Refuse sums that with earlier ones would tell more than their members allow.
+
+        That may be sums of few members, or of rows that have changed. ``labels``: the second result
+        of `hashes`.
+        """
         now = {agreed.people[name].key: name for name in inside}
-        paths = sorted(self.folder.glob("*/*/people-*"))
-        known = [(p, p.parts[-3], read_json(p, "a session of the ledger")) for p in paths]
-        follows = {session: before["follows"] for _, session, before in known}
-        for path, session, before in known:
+        known = [_known(path) for path in sorted(self.folder.glob("*/*/people-*"))]
+        follows = {session: before["follows"] for session, before, _ in known}
+        goes_on = agreed.follows not in follows  # or whose consents would count there, too?
+        for session, before, summed in known:
             left = {c.key for c in agreed.consents if session in _line(c.session, follows)}
             apart = (now.keys() ^ before["people"].keys()) - left
             if agreed.follows == session:
                 apart -= now.keys()  # who joins has agreed to this, whose text names the other
-            overlap = _overlap(agreed, rows, before["format"], path.with_name("rows"))
-            if session == agreed.digest or not apart or not overlap:
+            overlap, changed = _compared(agreed, rows, before["format"], summed)
+            alike = overlap and before["format"] == _format(agreed)
+            goes_on |= bool(session == agreed.follows and alike)
+            if session == agreed.digest or not overlap:
                 continue
+            if before.get("classes") == list(agreed.classes) and before["labels"] != labels.hex():
+                changed = changed or len(rows)
             names = ", ".join(sorted({**before["people"], **now}[key] for key in apart))
             what = (
                 f"{overlap} of the {len(rows)} rows of this site are, or may be, in the sums of "
-                f"the session {session[:12]}, too; with both sums the sum of {names} is known"
+                f"the session {session[:12]}, too; with both sums "
             )
-            if len(apart) <= max(agreed.colluding, before["colluding"]) + 1:
+            if apart and len(apart) <= max(agreed.colluding, before["colluding"]) + 1:
                 raise MismatchError(
-                    f"{what} nearly alone: each must sign that it leaves, and the session must "
-                    "follow that one (session leave)"
+                    f"{what}the sum of {names} is known nearly alone: each must sign that it "
+                    "leaves, and the session must follow that one (session leave)"
                 )
-            if not self.again:
-                raise MismatchError(f"{what}: --again says that you accept it")
+            if (apart or changed or _may_move(agreed)) and not self.again:
+                told = f"the sum of {names} is known" if apart else MOVED
+                if changed and not apart:
+                    told = f"the sum of the rows that have changed (at most {changed}) is known"
+                raise MismatchError(f"{what}{told}: --again says that you accept it")
+        if not goes_on:
+            raise MismatchError(
+                f"this session says that it follows {agreed.follows[:12]}, of other rows of this "
+                "site: who leaves it would have left that one, too; ask the server for a new one"
+            )
 
-    def claim(self, agreed: Agreement, number: int, inside: Iterable[str], rows: Hashes) -> None:
-        """Write down, before a sum can be opened, that these rows are in it."""
+    def claim(
+        self,
+        agreed: Agreement,
+        number: int,
+        inside: Iterable[str],
+        rows: Hashes,
+        labels: bytes = b"",
+    ) -> None:
+        """Write down, before a sum can be opened, that these rows are in it; see `check`."""
         people = {agreed.people[name].key: name for name in sorted(inside)}
         content = {"people": people, "colluding": agreed.colluding, "format": _format(agreed),
-                   "follows": agreed.follows}  # fmt: skip
+                   "follows": agreed.follows, "classes": agreed.classes,
+                   "labels": labels.hex()}  # fmt: skip
         where = f"{agreed.digest}/{hashlib.sha256(rows.tobytes()).hexdigest()[:32]}"
         with one_at_a_time(self.folder):
-            self.check(agreed, people.values(), rows)
+            self.check(agreed, people.values(), rows, labels)
             write_once(self.folder / where / "rows", rows.tobytes())
             write_once(self.folder / where / f"people-{number}", canonical(content))
 
@@ -113,18 +143,43 @@ class Ledger:
         return sum(float(path.read_bytes()) for path in sorted(self.folder.glob("*/rho")))
 
 
+def _known(path: Path) -> tuple[str, dict[str, Any], Hashes]:
+    """A session, what the ledger has of a round of it, and which rows were in it."""
+    try:
+        before = read_json(path, "a session of the ledger")
+        if not isinstance(before["people"], dict) or len(before["format"]) != 2:
+            raise TypeError
+        _ = before["follows"], int(before["colluding"])
+        rows = np.frombuffer(path.with_name("rows").read_bytes(), UNSIGNED)
+    except (LookupError, TypeError, ValueError):
+        raise CorruptFileError(f"{path} or rows beside it is damaged: restore both") from None
+    return path.parts[-3], before, rows
+
+
 def _format(agreed: Agreement) -> list[int | None]:
     """Features of a row, and the fraction bits of their numbers; None for raw ones."""
     bits = agreed.space["fraction_bits"] if agreed.scale is None else None
     return [agreed.space["dim"], bits]
 
 
-def _overlap(agreed: Agreement, rows: Hashes, of: list[int | None], path: Path) -> int:
-    """How many rows are, or may be, among those in a file; ``of``: their format."""
+def _compared(
+    agreed: Agreement, rows: Hashes, of: list[int | None], summed: Hashes
+) -> tuple[int, int]:
+    """How many rows are, or may be, among those that were summed, and how many in one of both
+    alone; ``of``: the format of those that were summed."""
     (dim, bits), here = of, _format(agreed)
     if dim == here[0] and bits != here[1]:
-        return len(rows)
-    return len(np.intersect1d(rows, np.frombuffer(path.read_bytes(), UNSIGNED)))
+        return len(rows), len(rows)
+    every, times = np.unique(np.concatenate([rows, summed]), return_inverse=True)
+    now, then = (np.bincount(k, minlength=len(every)) for k in np.split(times, [len(rows)]))
+    return int(((now > 0) & (then > 0)).sum()), int(np.abs(now - then).sum())
+
+
+def _may_move(agreed: Agreement) -> bool:
+    """Whether sums of the same rows may be others: a scale follows from the rows of all sites, and
+    of other groups of test rows the difference may be a few."""
+    counted = agreed.evaluation
+    return agreed.scale is not None or bool(counted is not None and counted.groups)
 
 
 def _line(session: str, follows: Mapping[str, str]) -> Iterator[str]:

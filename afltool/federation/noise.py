@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from msgspec import to_builtins
 from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..math.blas import side, unpack
 from ..values.arrays import F64, I64
-from .agreement import Agreement
-from .compute import first_head
-from .vectors import Layout
+from .agreement import Agreement, Budget
+from .compute import Layout, first_head
 
 SHARES = {"gram": 0.5, "cross": 0.45, "class counts": 0.05}  # of the budget
-ONE_DRAW, LEAST_SIGMA, LARGEST = 16.0, 2.0, 2.0**48
+LEAST_SIGMA = {"gram": 4.0, "cross": 2.0, "class counts": 2.0}
+ONE_DRAW, LARGEST = 16.0, 2.0**48
 FAILURE, ROUNDING, MARGIN = 0.05, 4.0, 1.5  # of AdaSSP's ridge
 
 
@@ -43,20 +44,19 @@ class Noise:
 
     @classmethod
     def of(cls, agreed: Agreement, layout: Layout) -> Noise:
-        budget, sharing = agreed.noise or {}, _sharing(agreed)
-        if (agreed.head["name"], layout.phase) != ("linear", "gram") or agreed.head["options"].get(
-            "intercept"
-        ):
+        budget, sharing = agreed.noise, _sharing(agreed)
+        assert budget is not None
+        intercept = agreed.head["options"].get("intercept")
+        if (agreed.head["name"], layout.phase) != ("linear", "gram") or intercept:
             raise UsageError("noise is derived for the linear head without --intercept alone")
-        radius = math.floor(budget["clip"] * 2 ** agreed.space["fraction_bits"])
+        radius = math.floor(budget.clip * 2 ** agreed.space["fraction_bits"])
         change = {"gram": float(radius) ** 2, "cross": float(radius), "class counts": 1.0}
-        least = {"gram": 2 * LEAST_SIGMA, "cross": LEAST_SIGMA, "class counts": LEAST_SIGMA}
         sizes = {name: one.size for name, one in layout.arrays}
         full = {**sizes, "gram": side(sizes["gram"])}  # numbers with σ; others have σ/√2
 
         def scaled(m: float) -> dict[str, float]:
             share = {k: math.sqrt(part * sharing) for k, part in SHARES.items()}
-            return {k: max(m * change[k] / share[k], least[k]) for k in SHARES}
+            return {k: max(m * change[k] / share[k], LEAST_SIGMA[k]) for k in SHARES}
 
         def total(sigma: dict[str, float]) -> float:
             return sum(
@@ -64,10 +64,7 @@ class Noise:
                 for k, s in sigma.items()
             )
 
-        def good(m: float) -> bool:
-            return bool(delta(total(scaled(m)), budget["epsilon"]) <= budget["delta"])
-
-        sigma = scaled(smallest(good))
+        sigma = scaled(smallest(lambda m: delta(total(scaled(m)), budget.epsilon) <= budget.delta))
         if max(sigma.values()) > LARGEST:
             raise UsageError(
                 "the noise is too large for integers: fewer --fraction-bits, or a smaller --clip"
@@ -76,9 +73,8 @@ class Noise:
 
     def facts(self, agreed: Agreement) -> dict[str, Any]:
         """What a total's file says of it."""
-        budget = {k: v for k, v in (agreed.noise or {}).items() if k != "colluding"}
-        members = {"members": _sharing(agreed), "colluding": agreed.colluding}
-        return {"form": "distributed", **budget, **members, "sigma": self.sigma}
+        members = {"members": _sharing(agreed), "form": "distributed"}
+        return {**to_builtins(agreed.noise), **members, "sigma": self.sigma}
 
     def drawn(self, layout: Layout) -> I64:
         """New noise for all numbers; what leaves the site is kept, so it is drawn once."""
@@ -109,10 +105,10 @@ def _sharing(agreed: Agreement) -> int:
     return agreed.threshold - 1 - agreed.colluding
 
 
-def epsilon_of(agreed: Agreement) -> float:
+def epsilon_of(agreed: Agreement, budget: Budget) -> float:
     """ε of the noise that is added, at the δ that was agreed on: computed from its σ."""
-    noise = Noise.of(agreed, Layout.of(agreed, first_head(agreed), first=True))
-    return epsilon(noise.rho, (agreed.noise or {})["delta"])
+    layout = Layout.of(agreed, first_head(agreed), first=True)
+    return epsilon(Noise.of(agreed, layout).rho, budget.delta)
 
 
 def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
@@ -175,15 +171,10 @@ def rho(change: float, sigmas: dict[float, int], members: int) -> float:
 
 
 def delta(rho: float, epsilon: float) -> float:
-    """δ at ε of ρ-zCDP, the least over the order α: bisection finds it."""
-    low, high = -60.0, 60.0  # of ln(α − 1)
-    for _ in range(100):
-        above = math.exp(middle := (low + high) / 2)
-        slope = (2 * above + 1) * rho - epsilon - math.log1p(1 / above)
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    above = math.exp(low)
-    value = above * ((1 + above) * rho - epsilon) - low - (1 + above) * math.log1p(1 / above)
-    return math.exp(min(0.0, value))
+    """δ at ε of ρ-zCDP, the least over the order α, where the derivative changes its sign."""
+    above = smallest(lambda a: (2 * a + 1) * rho - epsilon - math.log1p(1 / a) > 0)  # α − 1
+    value = above * ((1 + above) * rho - epsilon) - math.log(above)
+    return math.exp(min(0.0, value - (1 + above) * math.log1p(1 / above)))
 
 
 def epsilon(rho: float, at: float) -> float:

@@ -43,7 +43,7 @@ class Place:
     the time that so many bytes may take; the next call connects anew."""
 
     def __init__(self, url: str) -> None:
-        self.url = re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", url)  # as it is shown
+        self.url = re.sub(r"(//[^/@:]*:)(?!\d+/).*@", r"\1…@", url)  # as it is shown
         self._url = url
         self._fs: tuple[Any, str] | None = None
         self._slow = False
@@ -155,9 +155,8 @@ def _opened(url: str, shown: str) -> tuple[Any, str]:
         raise UsageError(f"{shown}: {error}. Install it: pip install 'afltool[session]'") from None
     except (TypeError, ValueError) as error:
         unset = "base_url" in str(error)
-        raise no_address(
-            shown, "FSSPEC_WEBDAV_BASE_URL is not set" if unset else str(error)
-        ) from None
+        why = str(error) if shown == url else ""  # it may have a part of a password
+        raise no_address(shown, "FSSPEC_WEBDAV_BASE_URL is not set" if unset else why) from None
     return fs, root.rstrip("/")
 
 
@@ -178,4 +177,4 @@ def _size(fs: Any, path: str) -> int | None:
             raise
         return None
     is_file = found["type"] == "file" and not found.get("islink")
-    return int(found["size"] or 0) if is_file else 0
+    return max(0, int(found["size"] or 0)) if is_file else 0

@@ -1,28 +1,76 @@
-"""A site's rows, as a session takes them: from a feature file, or from any table in memory."""
+"""A site's rows, as a session takes them, and the round that scales them.
+
+The first round of a session that scales sums raw features, exactly. x stands as q = round(x 2^u),
+|q| ≤ 2^31, with the agreed range |x| ≤ 2^m and u = 31 − m. Sent are Σq and Σq², in two parts of 31
+bits, and the class counts: no extremes, no bins, no counts of what is missing. Mean and deviation
+are rounded once from exact fractions, so they have the same bits on every machine, and nobody sends
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 
 from ..errors import InvalidDataError, MismatchError
 from ..files.features import open_features
+from ..files.hdf5 import check_unchanged, fingerprint, read_header
 from ..files.heads import rows_of
 from ..files.partitions import ClientRows
-from ..heads.base import Block
+from ..heads.base import Block, Found, Gathered, add_up
+from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.gram import FixedPoint, check_labels, encode, real
+from ..memory import NOTHING, Carried
 from ..values.arrays import I64, Array
+from ..values.statistics import ArraySpec, Statistics
 from ..values.text import difference
 from .agreement import Agreement
 from .noise import clip_rows
-from .scaling import Scaling
 
+PART = 31  # bits of |q|
 Raw = tuple[Array, I64]  # rows (n, d) as a site has them, and their labels (n,)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling(ScalingHead):
+    """x → (x − ``centre``) / ``spread``, each (d,), where no row lacks a value."""
+
+    @classmethod
+    def within(cls, reach: int) -> Self:
+        """``reach``: m."""
+        return cls(ScalingOptions(unit_bits=PART - reach))
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        (dim, _), most = self._bound(), 1 << PART
+        return {"sums": ArraySpec((dim,), "int", most), "squares": ArraySpec((2, dim), "int", most)}
+
+    def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
+        first, parts, bits = 0, list[dict[str, Array]](), self.options.unit_bits
+        for X, _ in blocks:
+            q = np.rint(real(X) * 2.0**bits)
+            for row, column in np.argwhere(~(np.abs(q) <= 2.0**PART))[:1]:
+                raise InvalidDataError(
+                    f"row {first + row}, feature {column} is {real(X)[row, column]:.6g}: expected "
+                    f"a number within ±{2.0 ** (PART - bits):g}, as agreed"
+                )
+            whole = q.astype(np.int64)
+            high, low = np.divmod(whole * whole, 1 << PART)
+            squares = np.stack([low.sum(0), high.sum(0)])
+            parts.append({"sums": whole.sum(0), "squares": squares})
+            first += len(q)
+        return add_up(parts), NOTHING
+
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        low, high = total.arrays["squares"].astype(object)
+        squares = np.stack([low + (high << PART), 0 * low, 0 * low])
+        counts = np.full(len(low), total.rows)
+        whole = replace(total, arrays={**total.arrays, "squares": squares, "counts": counts})
+        return super()._solve(whole, validation)
 
 
 @dataclass(frozen=True)
@@ -50,11 +98,9 @@ class SiteRows:
 
         ``by``: TABLE:COLUMN, which has the group of each test row, if groups were agreed on.
         """
-        for path in filter(None, (train, test)):
-            _check_file(agreed, path)
-        return cls(
-            partial(_blocks, agreed, train), partial(_blocks, agreed, test, by) if test else tuple
-        )
+        seen = _check_file(agreed, train)
+        tested = partial(_blocks, agreed, test, _check_file(agreed, test), by) if test else tuple
+        return cls(partial(_blocks, agreed, train, seen), tested)
 
     def blocks(
         self, agreed: Agreement, test: bool, scale: Scaling | None, radius: int | None
@@ -71,10 +117,34 @@ class SiteRows:
         if not first:
             yield FixedPoint(np.empty((0, dim), np.int16), bits), np.empty(0, np.int64)
 
+    def check_scale(self, agreed: Agreement, scale: Scaling) -> None:
+        """Refuse a scale that rounds a column of these rows away.
+
+        Were it 0 in all rows but few, these would stand alone in its sums. Σ|deviation| of what
+        rounding takes off a column has to be at most half of its own, unless nothing is left.
+        """
+        dim, steps = agreed.space["dim"], 2.0 ** agreed.space["fraction_bits"]
+        moves, low, high = np.zeros((2, dim)), np.full(dim, np.inf), np.full(dim, -np.inf)
+        for X, _ in self.train():
+            _check_block(X, dim, scaled=True)
+            if len(X):
+                z = scale.scaled(np.asarray(X, np.float64), "refuse") * steps
+                q = np.rint(z)
+                moves += [np.abs(a - a.mean(0)).sum(0) for a in (z, z - q)]
+                low, high = np.minimum(low, q.min(0)), np.maximum(high, q.max(0))
+        for column in np.flatnonzero((high > low) & (moves[1] > moves[0] / 2))[:1]:
+            spread = scale.arrays()["spread"][column]
+            raise MismatchError(
+                f"feature {column} of this site is rounded away by the scale of all sites, whose "
+                f"deviation is {spread:.4g}: few rows would stand alone in its sums. Rows of "
+                "another site are far from these: agree on a smaller --max-value, or leave it out"
+            )
+
     def check_cells(self, agreed: Agreement) -> None:
         """Refuse test rows of few of a class or of a group: counts of them tell of single rows."""
-        o: Mapping[str, Any] = agreed.evaluation or {"groups": [], "min_cell": 0}
-        classes, groups = agreed.classes, o["groups"] or [""]
+        if (o := agreed.evaluation) is None:
+            return
+        classes, groups = agreed.classes, o.groups or ("",)
         cells = np.zeros((len(groups), len(classes)), np.int64)
         for _, y in self.test():
             check_labels(y, cells.size)
@@ -83,8 +153,8 @@ class SiteRows:
         counts |= {
             f"group {g!r}": n for g, n in zip(groups, cells.sum(1).tolist(), strict=True) if g
         }
-        if few := [f"{n} test rows of the {k}" for k, n in counts.items() if 0 < n < o["min_cell"]]:
-            raise InvalidDataError(f"{few[0]} at a site; agreed: {o['min_cell']}, or none")
+        if few := [f"{n} test rows of the {k}" for k, n in counts.items() if 0 < n < o.min_cell]:
+            raise InvalidDataError(f"{few[0]} at a site; agreed: {o.min_cell}, or none")
 
 
 def _check_block(X: Array, dim: int, scaled: bool) -> None:
@@ -93,8 +163,11 @@ def _check_block(X: Array, dim: int, scaled: bool) -> None:
         raise MismatchError(f"rows of a site are {X.shape}, {X.dtype}; agreed: {dim} of {kind}")
 
 
-def _check_file(agreed: Agreement, path: Path) -> None:
-    """Refuse other features or classes; of what a session scales the numbers may be others."""
+def _check_file(agreed: Agreement, path: Path) -> str:
+    """Refuse other features or classes; of what a session scales the numbers may be others.
+
+    Returns what tells whether another file has taken its place.
+    """
     units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
     ours, theirs = (
         {"classes": list(one.classes), **{k: v for k, v in one.space.items() if k not in units}}
@@ -102,13 +175,15 @@ def _check_file(agreed: Agreement, path: Path) -> None:
     )
     if where := difference(ours, theirs, "agreed", f"in {path}"):
         raise MismatchError(f"the rows of {path} are not those of the session: {where}")
+    return fingerprint(read_header(path, "features"))
 
 
-def _blocks(agreed: Agreement, path: Path, by: str = "") -> Iterator[Raw]:
+def _blocks(agreed: Agreement, path: Path, seen: str, by: str = "") -> Iterator[Raw]:
     with open_features(path) as rows:
+        check_unchanged(path, rows.header, seen)
         clients = ClientRows.of_silo(rows, "site")
         if by and agreed.evaluation:
-            clients = clients.grouped(agreed.evaluation["groups"], by)
+            clients = clients.grouped(agreed.evaluation.groups, by)
         for at, values in rows.stored_blocks():
             y = clients.dealt.effective_labels[at : at + len(values)]
             yield values if agreed.scale is None else real(rows.wrap(values)), y

@@ -1,68 +1,70 @@
 """A session: every party replays the same messages, so a member believes nothing of the server.
 
 Round 0 is the roll-call. Each further round sums one thing: raw features for a scale (if agreed),
-what the head's phases gather, counts of test rows (if agreed). What is sent:
+what the head's phases gather, counts of test rows (if agreed). docs/privacy.md has the kinds of
+messages, in their order, and why they open one sum a round.
 
-    key    i  server    the session's key K, and the key of the server's own boxes, for member i
-    hello  0  member    SHA-256 of K, and its offer for round 1 (under masks)
-    close  r  server    who is in round r, with the digest of each one's hello or sums, and the
-                        digest of the close before: once, final
-    sums   r  member    its numbers under masks, and its offer for round r + 1
-    seen   r  member    which close it has seen: it answers when t members have seen the same
-    shares r  member    of those in `close r` the shares of b_u, of those who dropped out of s_u
-    total  r  server    in a signed session alone, where members cannot add up
-    head   r  server    what its solve has made: every member has solved, too, and compares
-    done   r  everybody the last close, the totals and the head: equal for all
-
-All are encrypted for the session but `key`, and in a signed session `sums`, which are for one
-reader. Every message is written once, into ``sent``, before it leaves, and the same bytes are sent
-again. The server chooses who is in a round, at least the threshold and never more than in the
-round before; nothing else. Between rounds of the same rows nobody may drop out, for the difference
-of two such sums would tell of it: the session ends instead. What is rubbish, of a member or of the
-place, counts as not there.
+Every message is written once, into ``sent``, before it leaves, and the same bytes are sent again.
+The server chooses who is in a round, at least the threshold and never more than in the round
+before; nothing else. Between rounds of the same rows nobody may drop out, for the difference of two
+such sums would tell of it: the session ends instead. What is rubbish, of a member or of the place,
+counts as not there.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import secrets
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec import Struct, to_builtins
+from msgspec.json import decode
 
 from ..errors import AflError, CorruptFileError, IncompleteError, MismatchError
 from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
-from ..heads.base import Head
+from ..heads.base import Block, Head
+from ..heads.evaluation import Evaluation
 from ..progress import log
 from ..values.statistics import Context, Statistics
-from .agreement import Agreement
-from .compute import evaluation_of, first_head, solved
-from .envelope import OVERHEAD, Box, Envelope, canonical, name_of
-from .keys import Keys
-from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size, unmask
+from . import compute, masking
+from .agreement import LARGEST, Agreement, Digest
+from .compute import Layout, check_point, first_head, solved
+from .keys import OVERHEAD, Box, Envelope, Keys, canonical, name_of
+from .ledger import Hashes, Ledger
+from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size
 from .noise import Noise
 from .place import Place
-from .scaling import Scaling
-from .vectors import Layout
+from .rows import Scaling, SiteRows
 
 SESSION = "session.json"  # the only file in the place that is no message
-DIGEST = re.compile("[0-9a-f]{64}")
+FINISHED = "finished"  # who has signed the end; then the server deletes the key of the session
 MOST = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # bytes of payloads of no fixed size
+
+
+class Close(Struct, forbid_unknown_fields=True):
+    """Who is in a round, with the digest of each one's hello or sums, as the server says it."""
+
+    before: str  # digest of the close before
+    members: dict[str, Digest]
 
 
 class Waiting(Exception):
     """What a party waits for, in words; its turn ends there."""
 
 
+@dataclass(eq=False)
 class Replica(ABC):
     """What members and server do alike: who is in a round, what it sums, its total and its head.
 
@@ -70,15 +72,22 @@ class Replica(ABC):
     ``sent`` and ``taken`` are files that never change.
     """
 
-    mended: tuple[str, ...] = ("sent",)  # the folders whose messages are sent again, see `mend`
+    mended: ClassVar[tuple[str, ...]] = (
+        "sent",
+    )  # folders whose messages are sent again, see `mend`
 
-    def __init__(self, place: Place, folder: Path, agreed: Agreement, me: Keys) -> None:
-        self.place, self.folder, self.agreed, self.me = place, folder, agreed, me
-        self.box, self._said = Box(agreed.digest, me), set[str]()
-        self.private = {"key": me.agreeing}  # what opens the kinds that are for one reader alone
+    place: Place
+    folder: Path
+    agreed: Agreement
+    me: Keys
+
+    def __post_init__(self) -> None:
+        self.box, self._said = Box(self.agreed.digest, self.me), set[str]()
+        self.private = {"key": self.me.agreeing}  # what opens the kinds that are for one reader
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
-        if me.party not in agreed.people.values():
-            raise MismatchError(f"the key of {me.name!r} is not that of the session")
+        self._gathered = dict[int, Statistics]()
+        if self.me.party not in self.agreed.people.values():
+            raise MismatchError(f"the key of {self.me.name!r} is not that of the session")
 
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
@@ -122,6 +131,8 @@ class Replica(ABC):
             there = self.place.read(path.name, len(data) + MOST.get(kind, 0))
             with suppress(CorruptFileError):
                 self.box.body(kind, number, self.me.party, there or b"")
+                if path.exists():  # another process of this site has just made it
+                    return self.post(kind, number, make, to)
                 raise MismatchError(
                     f"{self.place.url} has {path.name}, signed by you, and {self.folder} does not "
                     "know it: it was restored from a backup, or another copy of your key takes "
@@ -195,9 +206,13 @@ class Replica(ABC):
             return 8 * self.layout(number).size + offer
         return {**MOST, "key": 64, "hello": 32 + offer_size(self.agreed), "seen": 32}[kind]
 
+    @property
+    def _key_digest(self) -> bytes:
+        return sha256(self.box.group).digest()
+
     def check_payload(self, kind: str, number: int, sender: str, payload: bytes) -> None:
         """Raise an `AflError` for what is of no use to its readers."""
-        if kind == "hello" and payload[:32] != sha256(self.box.group).digest():
+        if kind == "hello" and payload[:32] != self._key_digest:
             raise CorruptFileError("for another key of the session")
         if kind in ("hello", "sums") and self.agreed.masked:
             self.offer_in(number, sender, payload)
@@ -215,21 +230,22 @@ class Replica(ABC):
         if number < 0:
             return dict.fromkeys(self.agreed.places, "")
         if number not in self._closes:
-            before = self.closed(number - 1)
-            said = self.need("close", number, self.agreed.server.name).payload
-            self._closes[number] = self._names(number, said, before)
+            self._closes[number] = self._names(number, self.closed(number - 1))
         return self._closes[number]
 
-    def close_digest(self, number: int) -> str:
-        return "" if number < 0 else self.need("close", number, self.agreed.server.name).digest
+    def close_of(self, number: int) -> Envelope:
+        return self.need("close", number, self.agreed.server.name)
 
-    def _names(self, number: int, payload: bytes, before: Mapping[str, str]) -> dict[str, str]:
+    def close_digest(self, number: int) -> str:
+        return "" if number < 0 else self.close_of(number).digest
+
+    def _names(self, number: int, before: Mapping[str, str]) -> dict[str, str]:
+        payload = self.close_of(number).payload
         try:
-            names: dict[str, str] = json.loads(payload)["members"]
-            good = names.keys() <= before.keys() and all(map(DIGEST.fullmatch, names.values()))
-            said = {"before": self.close_digest(number - 1), "members": names}
-            good = good and payload == canonical(said)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            close = decode(payload, type=Close)
+            names, good = close.members, payload == canonical(to_builtins(close))
+            good &= names.keys() <= before.keys() and close.before == self.close_digest(number - 1)
+        except (ValueError, RecursionError):
             good = False
         if not good:
             raise MismatchError(f"the server has broken the rules: its close of round {number}")
@@ -279,7 +295,8 @@ class Replica(ABC):
         if head.phase() is not None:
             return head
         if o.evaluation is not None and self.head(number - 1).phase() is not None:
-            return evaluation_of(o, head)
+            counted = o.evaluation
+            return Evaluation.of([head], counted.bins, counted.groups, counted.min_cell)
         return None
 
     def layout(self, number: int) -> Layout:
@@ -324,12 +341,12 @@ class Replica(ABC):
                 raise type(error)(text) from None
             if noise := self.noise(number):
                 made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
-            save_statistics(path, made, self._recipe(number))
+            save_statistics(path, made, self.recipe_of(number))
             for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
                 delete(old)  # everybody has that total, or has left
         return load_statistics(path)
 
-    def _recipe(self, number: int) -> dict[str, Any]:
+    def recipe_of(self, number: int) -> dict[str, Any]:
         return recipe("session", {"round": number}, {"of": self.agreed.digest})
 
     def added(self, number: int) -> Words:
@@ -370,12 +387,12 @@ class Replica(ABC):
                     f"those of {', '.join(wrong)} are wrong; {giver!r} or these broke the rules"
                 )
         total = self.added(number)
-        unmask(total, offers, inside, found, self.salt(number))
+        masking.unmask(total, offers, inside, found, self.salt(number))
         return total
 
     def keep_head(self, number: int, head: Head) -> None:
         context = Context(self.agreed.space, self.agreed.classes)
-        save_head(self.folder / f"head-{number}.h5", head, self._recipe(number), context)
+        save_head(self.folder / f"head-{number}.h5", head, self.recipe_of(number), context)
 
     # ------------------------------------------------------------ the end
 
@@ -393,3 +410,285 @@ class Replica(ABC):
     def certificate(self) -> dict[str, bool | None]:
         """Who has signed the end that this party knows; see `done`."""
         return {name: self.done(self.known(), name) for name in sorted(self.agreed.people)}
+
+
+@dataclass(eq=False)
+class Member(Replica):
+    """A member of a session, with its rows and its ledger; see `Replica.turn`."""
+
+    rows: SiteRows
+    ledger: Ledger
+
+    def go_on(self) -> None:
+        self.begin()
+        self.post("hello", 0, lambda: self._key_digest + self.draw(1))
+        number = self.known()
+        while self.inside(number - 1) and self.task(number) is not None:
+            self.sum_up(number)
+            self.next_head(number)
+            number += 1
+        self.end(number)
+
+    def begin(self) -> None:
+        """Take the key of the session."""
+        server = self.agreed.server.name
+        found = self.take("key", self.agreed.places[self.me.name], server)
+        if found is None:
+            raise Waiting(f"{server}, the server, to begin")
+        self.box.group, self.server_key = found.payload[:32], found.payload[32:]
+
+    def inside(self, number: int) -> Mapping[str, str]:
+        """Who is in a round; refused where this site is not."""
+        inside = self.closed(number)
+        if self.me.name not in inside:
+            self.forget()
+            raise IncompleteError(
+                f"the session goes on without {self.me.name!r}: what it has sent came late, or "
+                "was not whole, and a member that has left does not come back"
+            )
+        return inside
+
+    # ------------------------------------------------------------ one round
+
+    def sum_up(self, number: int) -> None:
+        """Send this site's numbers and, once it is known who is in the round, its shares."""
+        if not self.path_of("sums", number, self.me.name).exists():
+            self.check_rows(number)
+        to = b"" if self.agreed.masked else self.server_key
+        mine = self.post("sums", number, lambda: self.protected(number), to)
+        inside = self.inside(number)
+        if inside[self.me.name] != mine:
+            raise MismatchError("the server counts other sums than this site has sent: stop")
+        if self.agreed.masked:
+            self.have_seen(number, inside)
+            self.claim(number, inside)
+            self.post("shares", number, lambda: self.answer(number))
+            delete(self.folder / f"secrets-{number}")
+
+    def check_rows(self, number: int) -> None:
+        """Refuse what this site must not sum, before anything of it leaves."""
+        layout, inside = self.layout(number), self.closed(number - 1)
+        if number > 1 and (scale := self.scale()):
+            self.rows.check_scale(self.agreed, scale)
+        if not layout.first:
+            return
+        if not layout.task.of_sums:
+            self.rows.check_cells(self.agreed)
+        if self.agreed.noise or not self.agreed.masked:
+            self.claim(number, inside)  # others may open it, or the server reads it at once
+        else:
+            self.ledger.check(self.agreed, inside, *self.hashes)
+
+    def claim(self, number: int, inside: Mapping[str, str]) -> None:
+        if noise := self.noise(number):
+            self.ledger.spend(self.agreed, noise.rho)
+        elif self.layout(number).first:
+            self.ledger.claim(self.agreed, number, inside, *self.hashes)
+
+    @cached_property
+    def hashes(self) -> tuple[Hashes, bytes]:
+        """Those of all rows and labels, to which this folder is bound from its first round on."""
+        parts = (blocks() for blocks in (self.rows.train, self.rows.test))
+        found, digest = self.ledger.hashes(self.agreed, (b for part in parts for b in part))
+        if write_once(self.folder / "rows", digest) != digest:
+            raise MismatchError(
+                f"{self.folder} was begun with other rows: a site sums the same rows in all rounds"
+            )
+        return found, digest
+
+    def send(self, path: Path) -> None:
+        digest = sha256(path.read_bytes()).hexdigest()
+        self.ledger.note(self.agreed, path.name, digest)
+        super().send(path)
+
+    def draw(self, number: int) -> bytes:
+        """Secrets for a round, kept until its answer; returns the offer."""
+        if not self.agreed.masked:
+            return b""
+        drawn = write_once(self.folder / f"secrets-{number}", secrets.token_bytes(64))
+        return masking.offered(self.agreed, number, self.me.name, drawn)
+
+    def gathered(self, number: int) -> Statistics:
+        """This site's statistics for a round."""
+        if number not in self._gathered:
+            task, noise = self.task(number), self.noise(number)
+            if self.agreed.noise is None:
+                _ = self.hashes  # the rows are those of the first round
+            assert task is not None
+            blocks: Iterable[Block] = self.rows.train()
+            if not isinstance(task, Scaling):
+                radius, test = noise.radius if noise else None, not task.of_sums
+                blocks = self.rows.blocks(self.agreed, test, self.scale(), radius)
+            self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
+        return self._gathered[number]
+
+    def protected(self, number: int) -> bytes:
+        """This site's numbers as they leave it, and its next offer."""
+        layout, noise = self.layout(number), self.noise(number)
+        sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
+        if not layout.first:
+            check_point(sums, self.total(1).rows, len(self.agreed.classes))
+        x = layout.flat(sums)
+        if noise:
+            x += noise.drawn(layout).view(np.uint64)
+        if self.agreed.masked:
+            drawn = (self.folder / f"secrets-{number}").read_bytes()
+            masking.mask(x, self.me.name, drawn, offers, self.salt(number))
+        return x.tobytes() + self.draw(number + 1)
+
+    def have_seen(self, number: int, inside: Mapping[str, str]) -> None:
+        """Say which close this site has seen; wait until t members have seen the same.
+
+        Two sets of t share an honest member, which says it once: so all honest answers of a round
+        are for one close, and open one sum.
+        """
+        everybody = self.agreed.threshold == len(self.agreed.members)
+        if everybody or self.path_of("shares", number, self.me.name).exists():
+            return  # of all members nobody is missing, and no s_u is opened
+        seen = bytes.fromhex(self.close_digest(number))
+        self.post("seen", number, lambda: seen)
+        found = {name: self.take("seen", number, name) for name in inside}
+        same = [name for name, one in found.items() if one and one.payload == seen]
+        if others := [name for name, one in found.items() if one and one.payload != seen]:
+            self.say(
+                f"{', '.join(others)} say that they were told of another round {number}: they "
+                "or the server do not tell the truth"
+            )
+        if len(same) < self.agreed.threshold:
+            late = [name for name in inside if name not in same]
+            raise Waiting(f"{', '.join(late)} to have seen who is in round {number}")
+
+    def answer(self, number: int) -> bytes:
+        """Of each member one share: it is the only answer of this round."""
+        inside, offers = self.closed(number), self.offers(number)
+        kinds = {giver: OWN if giver in inside else PAIRS for giver in offers}
+        return b"".join(offers[giver].held(self.me)[kind] for giver, kind in kinds.items())
+
+    # ------------------------------------------------------------ totals and heads
+
+    def added(self, number: int) -> Words:
+        if self.agreed.masked:
+            return super().added(number)
+        x = np.frombuffer(self.need("total", number, self.agreed.server.name).payload, "<u8")
+        layout, own, others = self.layout(number), self.gathered(number), dict(self.closed(number))
+        del others[self.me.name]
+        counts = None if layout.first else self.total(1).class_counts - own.class_counts
+        try:  # without this site's sums it has to be a sum that rows of the others have
+            layout.statistics(x - layout.joined(own), others, counts)
+        except AflError as error:
+            raise MismatchError(
+                f"the server's total of round {number} is not that of this site's sums and "
+                f"others': of the rest {error}; tell the others, and do not go on with this server"
+            ) from None
+        return x.copy()
+
+    def next_head(self, number: int) -> None:
+        """Solve, compare with what the server has solved, and take its bits."""
+        if (self.folder / f"head-{number + 1}.h5").exists():
+            return
+        total, before, server = self.total(number), self.head(number), self.agreed.server.name
+        after = before
+        if self.task(number) is before:  # not a scale, nor an evaluation
+            name = self.path_of("head", number + 1, server).name
+            there, found = self.place.size(name), None
+            if there:  # so that it is solved once
+                after = self.solve(number, total)
+                found = self.take("head", number + 1, server, size=compute.largest_head(after))
+            if found is None:
+                raise Waiting(f"the head of {server} in round {number + 1}")
+            after = compute.adopted(before, after, total, found.payload)
+        self.keep_head(number + 1, after)
+
+    def end(self, number: int) -> None:
+        """Sign who was in the rounds, their totals and the head; the server has signed the same."""
+        self.forget()
+        self.post("done", number, lambda: self.result(number))
+        server = self.agreed.server.name
+        same = self.done(number, server)
+        if same is None:
+            raise Waiting(f"{server}, the server, to sign the end")
+        if not same:
+            raise MismatchError(f"{server!r}, the server, has signed another end of the session")
+
+
+class Server(Replica):
+    """``deadline``: seconds after which a step goes on without those who are late, if the
+    threshold allows it; None: never. See `Replica.turn`."""
+
+    deadline: float | None = None
+    mended = ("sent", "taken")  # also what is counted, should a member put something else there
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.me.party != self.agreed.server:
+            raise MismatchError(f"the key of {self.me.name!r} is not that of the session's server")
+
+    def go_on(self) -> None:
+        if not (self.folder / FINISHED).exists():
+            self.play()
+        delete(self.folder / "group-key")
+
+    def play(self) -> None:
+        keys = write_once(self.folder / "group-key", secrets.token_bytes(64))
+        self.box.group = keys[:32]
+        if not self.agreed.masked:
+            self.private["sums"] = X25519PrivateKey.from_private_bytes(keys[32:])
+        self.publish(keys[:32] + masking.public_of(keys[32:]))
+        self.close(0)
+        number = self.known()
+        while True:
+            head = self.head(number)
+            if number > 1 and self.task(number - 1) is self.head(number - 1):
+                self.post("head", number, partial(compute.packed, self.head(number - 1), head))
+            if self.task(number) is None:
+                break
+            self.close(number)
+            total = self.total(number)
+            if not self.agreed.masked:
+                self.post("total", number, self.layout(number).joined(total).tobytes)
+            self.keep_head(number + 1, self.solve(number, total))
+            number += 1
+        self.end(number)
+
+    def publish(self, keys: bytes) -> None:
+        """The agreement, and for each member the keys of the session."""
+        there, begun = self.place.read(SESSION, LARGEST), (self.folder / "sent").exists()
+        if there not in (None, b"", self.agreed.text) and not begun:
+            raise MismatchError(f"{self.place.url} holds another session: take an empty place")
+        if there != self.agreed.text:
+            self.place.write(SESSION, self.agreed.text)
+        for member in self.agreed.members:
+            self.post("key", self.agreed.places[member.name], lambda: keys, member.agreeing)
+
+    # ------------------------------------------------------------ who is in a round
+
+    def close(self, number: int) -> None:
+        """Who is in a round: all who were in the one before, after the deadline those who came."""
+        if not self.path_of("close", number, self.me.name).exists():
+            before, kind = self.closed(number - 1), "sums" if number else "hello"
+            paths = {name: self.path_of(kind, number, name) for name in before}
+            came = [n for n, path in paths.items() if path.exists() or self.take(kind, number, n)]
+            late = [name for name in before if name not in came]
+            enough = len(came) >= self.agreed.threshold or self.overlaps(number)
+            if late and not (self.is_over() and enough):
+                raise Waiting(f"the {kind} of {', '.join(late)} in round {number}")
+            digests = {name: sha256(paths[name].read_bytes()).hexdigest() for name in came}
+            said = {"before": self.close_digest(number - 1), "members": digests}
+            self.post("close", number, lambda: canonical(said))
+        self.closed(number)  # raises where the session has ended
+
+    def is_over(self) -> bool:
+        sent = [p.stat().st_mtime for p in (self.folder / "sent").iterdir()]
+        return self.deadline is not None and time.time() - max(sent) >= self.deadline
+
+    def end(self, number: int) -> None:
+        """Sign the end, and wait until all who were in the last round have."""
+        self.post("done", number, lambda: self.result(number))
+        signed = {name: self.done(number, name) for name in self.closed(number - 1)}
+        if wrong := [name for name, same in signed.items() if same is False]:
+            self.say(f"{', '.join(wrong)} signed another end of the session")
+        if late := [name for name, same in signed.items() if same is None]:
+            if not self.is_over():
+                raise Waiting(f"{', '.join(late)} to sign the end")
+            self.say(f"{', '.join(late)} have not signed the end")
+        write_once(self.folder / FINISHED, canonical([n for n in signed if signed[n]]))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
 from typing import Any
 
 from .agreement import Agreement
 from .compute import first_head
-from .envelope import name_of
+from .keys import name_of
 from .noise import epsilon_of
 from .place import Place
 
@@ -29,10 +28,10 @@ def lines(agreed: Agreement) -> dict[str, str]:
         sums = f"sums and sums of squares of features within ±2^{o.scale}"
         rounds.insert(0, f"scale ({sums})")
     if e := o.evaluation:
-        groups = ", ".join(map(repr, e["groups"])) or "none"
+        groups = ", ".join(map(repr, e.groups)) or "none"
         rounds.append(
-            f"evaluation of the final head (counts of test rows in bins {e['bins']}, groups: "
-            f"{groups}; of each class and group a site has {e['min_cell']} test rows or none)"
+            f"evaluation of the final head (counts of test rows in bins {e.bins}, groups: "
+            f"{groups}; of each class and group a site has {e.min_cell} test rows or none)"
         )
     protection = "signed: the server reads the sums of each site"
     noise = "none: sums that are opened are exact"
@@ -44,10 +43,13 @@ def lines(agreed: Agreement) -> dict[str, str]:
     if n := o.noise:
         rows = "no limits: a refusal would tell of them"
         noise = (
-            f"ε = {epsilon_of(o):.4g}, δ = {n['delta']:g} for one row (as asked: ε = "
-            f"{n['epsilon']:g}), rows of norm {n['clip']:g} at most, {n['colluding']} members may "
+            f"ε = {epsilon_of(o, n):.4g}, δ = {n.delta:g} for one row (as asked: ε = "
+            f"{n.epsilon:g}), rows of norm {n.clip:g} at most, {n.colluding} members may "
             "work with the server"
         )
+    follows = "no other session"
+    if o.follows:
+        follows = f"{o.follows[:16]}: with both sums those of a site that is new here are known"
     left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
     return {
         "members": ", ".join(f"{p.name} ({p.key[:16]})" for p in o.members),
@@ -60,7 +62,7 @@ def lines(agreed: Agreement) -> dict[str, str]:
         "features": _short(o.space),
         "classes": f"{len(o.classes)}: {', '.join(map(repr, o.classes))}",
         "rows": rows,
-        "follows": "; ".join([o.follows[:16] or "no other session", *left]),
+        "follows": "; ".join([follows, *left]),
         "nonce": o.nonce,
     }
 
@@ -79,24 +81,22 @@ def status(place: Place, agreed: Agreement) -> dict[str, Any]:
     """
     rounds = len(first_head(agreed).phases())
     rounds += (agreed.scale is not None) + (agreed.evaluation is not None)
-    number, kind, late = _late(place, agreed)
-    at = f"round {number} of {rounds} at most" if number else "roll-call"
-    text = f"{at}: waiting for the {SAID.get(kind, kind)} of {', '.join(late)}"
-    if not kind:
-        text = f"round {number} of {rounds}: solved"
+    number, kind, late = _late(place, agreed, rounds)
+    at, what = f"round {number} of {rounds}", SAID.get(kind, kind)
+    text = f"{f'{at} at most' if number else 'roll-call'}: waiting for the {what} of "
+    text = f"{text}{', '.join(late)}" if kind else f"{at}: solved"
     found = {"session": agreed.digest, "round": number, "rounds": rounds, "text": text}
-    state = "running" if kind else "solved"
-    return {**found, "state": state, "waiting_for": late, "what": SAID.get(kind, kind)}
+    return {**found, "state": "running" if kind else "solved", "waiting_for": late, "what": what}
 
 
-def _late(place: Place, agreed: Agreement) -> tuple[int, str, list[str]]:
+def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:
     """The round, and which message of whom is the next one; '' at the end."""
 
     def late(kind: str, number: int, who: list[str]) -> list[str]:
         return [name for name in who if not place.size(name_of(kind, number, name))]
 
     names, server = [p.name for p in agreed.members], [agreed.server.name]
-    closed = next(r for r in count() if late("close", r, server)) - 1
+    closed = next((r for r in range(rounds + 1) if late("close", r, server)), rounds + 1) - 1
     steps: list[Step] = [("key", 1, server), ("hello", 0, names), ("close", 0, server)]
     if closed >= 0:
         gone = late("sums" if closed else "hello", closed, names)

@@ -1,9 +1,13 @@
-"""HDF5 files that are whole or not there, and arrays in them: checksummed, packed where it helps.
+"""HDF5 files that are whole or not there, and arrays in them: read only as what they claim.
 
-HDF5 checks three kinds of bytes: chunks under fletcher32, the superblock and object headers (from
-libver 1.8 on). It does not check the index of chunks. The digest of each file covers that, and
+HDF5 checks chunks under fletcher32, the superblock and object headers (from libver 1.8 on); zlib
+checks what it unpacks. Neither checks the index of chunks. The digest of each file covers that, and
 every reader compares it. Nothing of variable length is written or read: the library follows such
 pointers without a check and crashes.
+
+HDF5 can point elsewhere: links to other files, virtual datasets, bytes of datasets in another file,
+references. A file from a stranger could so make a reader open any path, or wait at a pipe. Only a
+file's own objects are opened, and their claimed sizes are checked before memory is taken.
 
 Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
 flushed (libver below 1.10). The library does not survive a failed write, so it writes through
@@ -16,26 +20,29 @@ import io
 import os
 import signal
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5p, h5s, h5t
+from h5py import h5l, h5z
 
 from ..errors import AflError, CorruptFileError
 from ..values.arrays import Array
-from . import packing, schema
+from . import schema
 from .atomic import replacing
-from .packing import Plain, checked, may_be_packed
 
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+MOST_OBJECTS = 10_000  # in one file; a head of 1,000 layers has 3,000
+SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
+WORTH = 0.5  # what they shrink to at the most, if the array is to be compressed
+_PLAIN = (h5z.FILTER_FLETCHER32,)
+_PACKED = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE)  # before 0.4 with fletcher32 behind them
 
 
 # ---------------------------------------------------------------- files
@@ -65,35 +72,23 @@ def writing(
             disk.check()  # before any other error: that one would only follow from it
 
 
-class _Later:
-    """A handler of Ctrl-C that only notes that it came."""
-
-    def __init__(self) -> None:
-        self.came: list[Any] = []
-
-    def __call__(self, *signal_and_frame: Any) -> None:
-        self.came.append(signal_and_frame)
-
-
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Let Ctrl-C wait for the end of the block, which calls the HDF5 library to write.
 
-    Raised in the middle of `_Disk.write` it would be a failed write to the library. A block inside
-    another one has nothing left to do.
+    Raised in the middle of `_Disk.write` it would be a failed write to the library.
     """
-    before, later = signal.getsignal(signal.SIGINT), _Later()
-    main = threading.current_thread() is threading.main_thread()
-    if isinstance(before, _Later) or not main or not callable(before):
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, later)
+    came: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if later.came:
-            before(*later.came[0])
+        if came and callable(before):
+            before(*came[0])
 
 
 class _Disk(io.FileIO):
@@ -143,86 +138,91 @@ class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its 
 @undisturbed()
 def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
     """Write an attribute of the root group; texts get a fixed length."""
-    known = np.asarray(np.bytes_(value.encode()) if isinstance(value, str) else value)
-    if h5a.exists(file.id, name.encode()):
-        file.attrs[name] = known[()]
-        return
-    kind = h5t.py_create(known.dtype, logical=True)
-    h5a.create(file.id, name.encode(), kind, h5s.create(h5s.SCALAR)).write(known)
+    file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
 
 
 # ---------------------------------------------------------------- writing
 
 
-def pays(name: str, value: Array) -> bool:
-    """Whether an array of this name is stored compressed."""
-    return may_be_packed(name, value.dtype) and value.size > 0 and packing.pays(value)
-
-
 @undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array; `packing` says when integers are compressed."""
-    for old in (name, _thin(name)):
-        if old in file:
-            del file[old]
-    add_array(file, name, value)
+    """Write or replace an array, in chunks along its first axis, all of one size.
 
-
-def _thin(name: str) -> str:
-    """Where what a thin array needs beside its values lies."""
-    return f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
-
-
-@undisturbed()
-def add_array(file: h5py.File, name: str, value: Array, packed: bool | None = None) -> None:
-    """`put_array` where nothing of this name can be, as in a new file: to look takes a while.
-
-    ``packed``: what `pays` says, where it is known already.
+    Integers of additive arrays are deflated where that pays; other chunks get a checksum.
     """
-    packed = pays(name, value) if packed is None else packed
-    parts = packing.split(value) if packed else None
-    if parts is None:
-        _put(file, name, value, packed)
-        return
-    _put(file, name, parts[1], packed)
-    _put(file, f"{_thin(name)}/{schema.KEPT}", parts[0], packed)
-    _put(file, f"{_thin(name)}/{schema.SHAPE}", np.array(value.shape, "<i8"), False)
-
-
-def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
-    """One dataset: checksummed, chunked (an empty one without).
-
-    By the library itself: h5py's ``create_dataset`` takes three times as long, in every file.
-    """
+    if name in file:
+        del file[name]
     if value.size == 0:
         file.create_dataset(name, data=value)
         return
-    # Chunks of one size, so that the last one is nearly full: HDF5 fills it up.
-    count = -(-value.nbytes // schema.CHUNK_BYTES)
-    chunks = (-(-value.shape[0] // min(count, value.shape[0])), *value.shape[1:])
-    made = h5p.create(h5p.DATASET_CREATE)
-    made.set_chunk(chunks)
-    if packed:
-        made.set_shuffle()
-        made.set_deflate(1)
-    made.set_fletcher32()
-    made.set_obj_track_times(False)
-    kind, space = h5t.py_create(value.dtype, logical=True), h5s.create_simple(value.shape)
-    data = h5d.create(file.id, name.encode(), kind, space, made, lcpl=_with_groups())
-    if packed:
-        packing.write_packed(data, chunks[0], value)
-    else:
-        data.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(value))
+    count = min(-(-value.nbytes // schema.CHUNK_BYTES), len(value))
+    how = {"chunks": (-(-len(value) // count), *value.shape[1:]), "track_times": False}
+    if not pays(name, value):
+        file.create_dataset(name, data=value, fletcher32=True, **how)
+        return
+    packed = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
+    data = file.create_dataset(name, value.shape, value.dtype, **packed, **how)
+    for start in range(0, len(value), data.chunks[0]):
+        part = np.zeros(data.chunks, value.dtype)
+        part[: len(value) - start] = value[start : start + len(part)]
+        data.id.write_direct_chunk((start, *(0,) * (value.ndim - 1)), deflated(part))
 
 
-@cache
-def _with_groups() -> h5p.PropLCID:
-    links = h5p.create(h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    return links
+def may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
+    """Whether a dataset may be compressed: integers of additive arrays."""
+    return name.split("/")[0] in (schema.ARRAYS, schema.SPARSE) and dtype.kind in "iu"
+
+
+def pays(name: str, value: Array) -> bool:
+    """Whether an array is compressed: narrow integers always, wide ones by a sample.
+
+    Sums of features over the rows of one code shrink to less than half. A gram matrix hardly
+    shrinks, and is not compressed, for speed.
+    """
+    if not may_be_packed(name, value.dtype) or value.dtype.itemsize <= 2:
+        return may_be_packed(name, value.dtype)
+    flat = value.reshape(-1)
+    count = min(len(flat), SAMPLE // value.dtype.itemsize)
+    sample = flat[(len(flat) - count) // 2 :][:count]
+    return len(deflated(sample)) <= WORTH * sample.nbytes
+
+
+def deflated(part: Array) -> bytes:
+    """An array's bytes as HDF5's filters shuffle and gzip read them.
+
+    The gzip filter looks for repeated strings. Counts have runs of zeros instead, or hardly any:
+    zlib's Z_RLE or Z_HUFFMAN_ONLY takes a fifth to a third fewer bytes in less time
+    (docs/decisions/safle.md).
+    """
+    shuffled = np.ascontiguousarray(part).view(np.uint8).reshape(-1, part.itemsize).T
+    data, found = np.ascontiguousarray(shuffled).data, []
+    for strategy in (zlib.Z_RLE, zlib.Z_HUFFMAN_ONLY):
+        packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, 9, strategy)
+        found.append(packer.compress(data) + packer.flush())
+    return min(found, key=len)
 
 
 # ---------------------------------------------------------------- reading
+
+
+def open_to_read(path: Path) -> h5py.File:
+    """An HDF5 file open for reading, without a lock; the library's errors are passed on.
+
+    That works on network file systems, too (measured with HDF5 2.0).
+    """
+    return h5py.File(path, "r", locking=False)
+
+
+def get_attribute(file: h5py.File, name: str) -> str | int | None:
+    """An attribute of the root group: a text of fixed length or a whole number, else None."""
+    if name not in file.attrs:
+        return None
+    attribute = file.attrs.get_id(name)
+    if attribute.shape != () or attribute.dtype.kind not in "iuS":
+        return None
+    value = np.empty((), attribute.dtype)
+    attribute.read(value)
+    return bytes(value[()]).decode() if value.dtype.kind == "S" else int(value[()])
 
 
 @contextmanager
@@ -237,65 +237,112 @@ def damage_as_error(path: Path) -> Iterator[None]:
         raise CorruptFileError(f"{path} is damaged ({text}); make it or fetch it again") from error
 
 
+def own_objects_only(path: Path, file: h5py.File) -> None:
+    """Raise `CorruptFileError` for a link to elsewhere, anywhere in the file; none is followed."""
+    count = 0
+
+    def look(name: bytes, link: Any) -> str | None:
+        """What is wrong, which ends the visit; the library lets no exception through."""
+        nonlocal count
+        count += 1
+        if link.type != h5l.TYPE_HARD:
+            shown = name.decode("utf-8", "backslashreplace")
+            return f"/{shown} is a link to something else, and no link is followed"
+        return f"it has more than {MOST_OBJECTS} objects" if count > MOST_OBJECTS else None
+
+    wrong = file.id.links.visit(look, info=True)
+    if wrong is not None:
+        raise CorruptFileError(f"{path} is damaged: {wrong}; afltool writes no such file")
+
+
+def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
+    """A dataset that is what it claims: plain numbers of its type, as many bytes as its shape.
+
+    Nothing is allocated before the checks, so a file that claims 10^12 rows does no harm.
+    """
+    data = file.get(name)
+    if not isinstance(data, h5py.Dataset):
+        raise CorruptFileError(f"{path} is damaged: the dataset /{name} is missing")
+    if not _plain(name, data):
+        raise CorruptFileError(f"{path} is damaged: /{name} is not a plain, checksummed dataset")
+    kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
+    if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
+        raise CorruptFileError(
+            f"{path} is damaged: /{name} has the type {data.dtype.str} and {data.ndim} "
+            f"dimensions, not {kind} and {dimensions}"
+        )
+    size, stored, whole = data.nbytes, data.id.get_storage_size(), os.path.getsize(path)
+    if not size // (schema.DEFLATE_RATIO if data.compression else 1) <= stored <= whole:
+        raise CorruptFileError(
+            f"{path} is damaged: /{name} claims the shape {data.shape}, {size} bytes; it holds "
+            f"{stored} of the file's {whole}"
+        )
+    return data
+
+
+def _plain(name: str, data: h5py.Dataset) -> bool:
+    """Whether all of a dataset's bytes lie in this file, behind the filters that we write.
+
+    Where the bytes lie is asked first: the shape of a virtual dataset may be that of another file.
+    A chunk is unpacked whole, so it must be no larger than the data or a writer's block.
+    """
+    if data.is_virtual or data.external or data.dtype.kind not in "iufS" or not data.shape:
+        return False
+    made = data.id.get_create_plist()
+    filters = tuple(made.get_filter(i)[0] for i in range(made.get_nfilters()))
+    if data.size == 0:
+        return filters in ((), _PLAIN)
+    packed = filters in (_PACKED, _PACKED + _PLAIN) and may_be_packed(name, data.dtype)
+    most = (max(len(data), schema.CHUNK_ROWS), *data.shape[1:])
+    fits = data.chunks is not None and all(np.less_equal(data.chunks, most))
+    return fits and (packed or filters == _PLAIN)
+
+
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
     """Read a whole dataset, at most ``limit`` bytes."""
-    data = checked(path, file, name)
+    data = checked_dataset(path, file, name)
     if limit is not None and data.nbytes > limit:
         raise CorruptFileError(f"{path} is damaged: /{name} has more than {limit} bytes")
-    return data.read()
-
-
-@dataclass(frozen=True, slots=True)
-class Additive:
-    """An array below /arrays, sparse or not, which is not read yet."""
-
-    path: Path
-    values: Plain
-    kept: Plain | None  # the bitmap of a sparse one
-    shape: tuple[int, ...]
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes in the file, fewer where they are compressed."""
-        return self.values.stored + (0 if self.kept is None else self.kept.stored)
-
-    def read(self) -> Array:
-        """The whole array."""
-        if self.kept is None:
-            return self.values.read()
-        if self.kept.dtype != np.uint8 or len(self.values.shape) != 1 or len(self.kept.shape) != 1:
-            raise CorruptFileError(
-                f"{self.path} is damaged: a sparse array is not a bitmap of flat values"
-            )
-        return packing.joined(self.kept.read(), self.values.read(), self.shape)
-
-
-def find_additive(path: Path, file: h5py.File) -> dict[str, Additive]:
-    """The arrays below /arrays by name."""
-    where = schema.ARRAYS.encode()
-    names = [name.decode() for name in h5g.open(file.id, where)] if where in file.id else []
-    return {name: _additive(path, file, name) for name in names}
-
-
-def _additive(path: Path, file: h5py.File, name: str) -> Additive:
-    values, thin = checked(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
-    if schema.SPARSE.encode() not in file.id or thin.encode() not in file.id:
-        return Additive(path, values, None, values.shape)
-    kept = checked(path, file, f"{thin}/{schema.KEPT}")
-    return Additive(path, values, kept, _shape(path, file, thin))
+    values: Array = data[()]
+    return values
 
 
 def describe_additive(path: Path, file: h5py.File) -> dict[str, dict[str, Any]]:
     """Shape, type, bytes as a plain array and bytes in the file of the arrays below /arrays."""
-    return {
-        name: {
-            "shape": list(entries.shape),
-            "type": entries.values.dtype.str,
-            "bytes": prod(entries.shape) * entries.values.dtype.itemsize,
-            "stored_bytes": entries.stored_bytes,
+    found = {}
+    group = file.get(schema.ARRAYS)
+    for name in group if isinstance(group, h5py.Group) else ():
+        parts = [checked_dataset(path, file, f"{schema.ARRAYS}/{name}")]
+        shape = parts[0].shape
+        if (thin := f"{schema.SPARSE}/{name}") in file:
+            parts.append(checked_dataset(path, file, f"{thin}/{schema.KEPT}"))
+            shape = _shape(path, file, thin)
+        found[name] = {
+            "shape": list(shape),
+            "type": parts[0].dtype.str,
+            "bytes": prod(shape) * parts[0].dtype.itemsize,
+            "stored_bytes": sum(part.id.get_storage_size() for part in parts),
         }
-        for name, entries in find_additive(path, file).items()
-    }
+    return found
+
+
+def get_additive(path: Path, file: h5py.File, name: str) -> Array:
+    """An array below /arrays. Of thin ones 0.3 wrote what is not 0, and a bitmap of where it is."""
+    values, thin = get_array(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
+    if thin not in file:
+        return values
+    shape, kept = _shape(path, file, thin), get_array(path, file, f"{thin}/{schema.KEPT}")
+    if kept.dtype != np.uint8 or kept.ndim != 1 or values.ndim != 1:
+        raise CorruptFileError(f"{path} is damaged: a sparse array is not a bitmap of flat values")
+    count = prod(shape)
+    if len(kept) != -(-count // 8):
+        raise ValueError(f"a bitmap of {len(kept)} bytes does not belong to the shape {shape}")
+    chosen = np.unpackbits(kept, count=count).view(bool)
+    if (marked := int(np.count_nonzero(chosen))) != len(values):
+        raise ValueError(f"{len(values)} values are kept and {marked} are marked")
+    out = np.zeros(count, dtype=values.dtype)
+    out[chosen] = values
+    return out.reshape(shape)
 
 
 def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from .. import machine
 from ..errors import InputError, OutputExistsError
 from ..inputs import note
 from ..progress import event
-from .outputs import STDOUT, check_output, kind_of_bytes, partial_path, writer_errors
+from .outputs import STDOUT, check_output, partial_path, writer_errors
 
 
 def free_space(folder: Path) -> int:
@@ -53,14 +53,13 @@ def replacing(
 ) -> Iterator[int]:
     """The descriptor of a partial file, which takes the name ``path`` if the block succeeds.
 
-    ``kind``: as in `check_output`. ``size``: about how many bytes the file will have. ``durable``:
-    wait for the disk, so that the file survives a power cut; False is for scratch files, which the
-    same command may write twice. A second writer of one file is refused. ``go_on`` is called when
-    the partial file is locked: True continues what an earlier run left in it, otherwise the file is
-    emptied. When the block fails, the partial file is removed; with ``go_on`` it stays if it holds
-    something.
+    ``kind``: what the event of the file says. ``size``: about how many bytes it will have.
+    ``durable``: wait for the disk, so that the file survives a power cut; a cache need not. A
+    second writer of one file is refused. ``go_on`` is called when the partial file is locked: True
+    continues what an earlier run left in it, otherwise the file is emptied. When the block fails,
+    the partial file is removed; with ``go_on`` it stays if it holds something.
     """
-    check_output(path, kind)
+    check_output(path)
     partial = partial_path(path)
     with writer_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +72,7 @@ def replacing(
             yield lock
             if durable:
                 os.fsync(lock)
-            check_output(path, kind)  # again: another program may have written a file there
+            check_output(path)  # again: another program may have written a file there
             status = os.fstat(lock)
             if machine.WINDOWS:  # where an open file cannot be renamed
                 os.close(lock)
@@ -120,13 +119,13 @@ def together() -> Iterator[None]:
 def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
     """Write a small file that is not HDF5: text, JSON, a table, a picture. '-' stands for stdout.
 
-    An existing file with the same bytes is left as it is. Another file of the same kind raises
-    `OutputExistsError` unless ``overwrite``; a file of another kind always does. See `together`.
+    An existing file with the same bytes is left as it is. Another one raises `OutputExistsError`
+    unless ``overwrite``. See `together`.
     """
     if path != STDOUT:
         if _holds(path, data):
             return path
-        check_output(path, kind_of_bytes(data))
+        check_output(path)
         if path.exists() and not overwrite:
             raise OutputExistsError(
                 f"{path} exists and holds something else; choose another path, or use --overwrite"
@@ -145,8 +144,10 @@ def _write(data: bytes, path: Path) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    kind = kind_of_bytes(data)
-    with replacing(path, kind, len(data)) as place, os.fdopen(place, "wb", closefd=False) as file:
+    with (
+        replacing(path, path.suffix[1:], len(data)) as place,
+        os.fdopen(place, "wb", closefd=False) as file,
+    ):
         file.write(data)
 
 
@@ -180,7 +181,7 @@ def write_once(path: Path, data: bytes) -> bytes:
     draft = path.with_name(f".{secrets.token_hex(8)}")
     try:
         with writer_errors(path):
-            _private_folder(path.parent)
+            private_folder(path.parent)
             flags = machine.flags("WRONLY", "CREAT", "EXCL")
             with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
                 if not machine.WINDOWS:  # where the folder decides who may read
@@ -204,12 +205,13 @@ def delete(path: Path) -> None:
         _sync_folder(path.parent)
 
 
-def _private_folder(path: Path) -> None:
+def private_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, that nobody else may enter."""
     if not path.is_dir():
-        _private_folder(path.parent)
-        path.mkdir(0o700, exist_ok=True)
-        path.chmod(0o700)
+        private_folder(path.parent)
+        with writer_errors(path):
+            path.mkdir(0o700, exist_ok=True)
+            path.chmod(0o700)
 
 
 def link_or_copy(source: Path, path: Path, kind: str) -> Path:
@@ -218,7 +220,7 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
     A symbolic link is followed: a second name of the link itself would lead to nothing elsewhere.
     """
     source = Path(os.path.realpath(source))
-    check_output(path, kind)
+    check_output(path)
     partial = partial_path(path)
     try:
         with suppress(FileNotFoundError):
@@ -239,6 +241,12 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
     finally:
         with suppress(OSError):
             partial.unlink()  # of two names of one file a rename leaves both
+
+
+def second_name(source: Path, path: Path) -> None:
+    """Make ``path`` a second name of ``source``, where that is free and the disk has such names."""
+    with suppress(OSError):
+        os.link(source, path)
 
 
 def locked(path: Path, take: Callable[[Path, int], None]) -> int:

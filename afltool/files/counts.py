@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import CorruptFileError, UsageError
 from ..heads import make_options
 from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
+from ..inputs import is_hdf5
 from ..math.metrics import counting
 from ..math.metrics.figures import Tally
 from ..values.arrays import F64, I64
@@ -17,7 +18,6 @@ from ..values.names import COUNTS
 from ..values.statistics import Statistics
 from ..values.text import difference
 from .hdf5 import read_header
-from .outputs import kind_of_file
 from .statistics import load_statistics
 
 
@@ -87,9 +87,10 @@ class Counts:
 
 def holds_counts(path: Path) -> bool:
     """Whether a file is one of counts, by its header."""
-    if not path.is_file() or kind_of_file(path) != "statistics":
+    if not path.is_file() or not is_hdf5(path):
         return False
-    return bool(read_header(path)["phase"] == COUNTS)
+    header = read_header(path)
+    return bool(header["kind"] == "statistics" and header["phase"] == COUNTS)
 
 
 def read_counts(path: Path) -> Counts:

@@ -19,11 +19,17 @@ from ..math.gram import check_float32, encode
 from ..progress import log
 from ..values.arrays import canonical_json
 from . import schema
-from .arrays import damage_as_error, put_array, put_attribute, writing
+from .arrays import (
+    checked_dataset,
+    damage_as_error,
+    get_attribute,
+    own_objects_only,
+    put_array,
+    put_attribute,
+    writing,
+)
 from .features import Labels, features_digest
 from .hdf5 import Header, put_header
-from .outputs import get_attribute
-from .packing import checked_dataset, own_objects_only
 
 
 class FeatureWriter:

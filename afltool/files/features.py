@@ -22,9 +22,8 @@ from ..partitions import rows_digest
 from ..values.arrays import Digest
 from ..values.text import difference
 from . import schema
-from .arrays import damage_as_error, get_array
+from .arrays import checked_dataset, damage_as_error, get_array
 from .hdf5 import Header, check_digest, read_header, reading
-from .packing import checked_dataset
 from .schema import provenance
 
 Labels = NDArray[np.int64]

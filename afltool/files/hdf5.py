@@ -1,7 +1,5 @@
 """Files of every kind: a header, checked against its checksum and its schema, and named arrays.
 
-A read-only open without a lock works on network file systems (measured with HDF5 2.0).
-
 Recipes say what made a file; by them an existing file is known to be up to date.
 """
 
@@ -11,7 +9,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -32,27 +30,28 @@ from ..errors import (
     OutputExistsError,
     UsageError,
 )
-from ..inputs import HDF5, meant, no_number, null, open_regular, parsed_json
+from ..inputs import HDF5, no_number, null, open_regular, parsed_json
 from ..memory import NO_CACHE, Cache, check_backed
 from ..progress import event
 from ..values.arrays import Array, canonical_json
 from ..values.text import difference
 from . import hdf5, schema
 from .arrays import (
-    Additive,
-    add_array,
     damage_as_error,
-    find_additive,
+    describe_additive,
+    get_additive,
     get_array,
+    get_attribute,
+    open_to_read,
+    own_objects_only,
     pays,
     put_array,
     put_attribute,
     undisturbed,
     writing,
 )
-from .outputs import check_output, get_attribute, open_to_read
-from .packing import own_objects_only
-from .schema import check
+from .headers import check
+from .outputs import check_output
 
 Header = dict[str, Any]
 REPORTING = ("head", "checkpoint")  # kinds whose headers report figures, once with NaN
@@ -62,8 +61,8 @@ LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the
 # ---------------------------------------------------------------- writing
 
 
-def put_header(file: h5py.File, kind: str, header: Header, new: bool = False) -> None:
-    """Write the kind, the version and the header with its checksum; ``new``: none is there."""
+def put_header(file: h5py.File, kind: str, header: Header) -> None:
+    """Write the kind, the version and the header with its checksum."""
     data = canonical_json(header).encode()
     if len(data) > schema.HEADER_LIMIT:
         raise InvalidDataError(
@@ -71,7 +70,7 @@ def put_header(file: h5py.File, kind: str, header: Header, new: bool = False) ->
             f"{schema.HEADER_LIMIT / 1e6:.1f} MB, which name about 1,700,000 clients: take fewer "
             "clients at a time, or shorter names"
         )
-    (add_array if new else put_array)(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
+    put_array(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
     put_attribute(file, schema.FORMAT, kind)
     put_attribute(file, schema.FORMAT_VERSION, schema.VERSION)
     put_attribute(file, schema.HEADER_SHA256, hashlib.sha256(data).hexdigest())
@@ -79,11 +78,10 @@ def put_header(file: h5py.File, kind: str, header: Header, new: bool = False) ->
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
     """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
-    packed = {name: pays(name, value) for name, value in arrays.items()}
     # At the least: what is compressed may become next to nothing.
-    size = LEAST_BYTES + sum(a.nbytes for n, a in arrays.items() if not packed[n])
+    size = LEAST_BYTES + sum(a.nbytes for name, a in arrays.items() if not pays(name, a))
     with writing(path, kind, size) as file:
-        _fill(file, kind, header, arrays, packed)
+        _fill(file, kind, header, arrays)
     return path
 
 
@@ -91,22 +89,16 @@ def weigh_file(kind: str, header: Header, arrays: Mapping[str, Array]) -> int:
     """Bytes of the file that `write_file` would write; it is made in memory and forgotten."""
     place = io.BytesIO()
     with h5py.File(place, "w", libver=schema.LIBVER) as file:
-        _fill(file, kind, header, arrays, {})
+        _fill(file, kind, header, arrays)
         put_attribute(file, schema.COMPLETE, 1)
     return place.seek(0, os.SEEK_END)
 
 
 @undisturbed()
-def _fill(
-    file: h5py.File,
-    kind: str,
-    header: Header,
-    arrays: Mapping[str, Array],
-    packed: Mapping[str, bool],
-) -> None:
+def _fill(file: h5py.File, kind: str, header: Header, arrays: Mapping[str, Array]) -> None:
     for name, value in arrays.items():
-        add_array(file, name, value, packed.get(name))
-    put_header(file, kind, header, new=True)
+        put_array(file, name, value)
+    put_header(file, kind, header)
 
 
 # ---------------------------------------------------------------- reading
@@ -134,7 +126,7 @@ def _size(path: Path) -> int:
         with open_regular(path) as file:
             return os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        raise InputError(f"there is no file {path}: {meant(path)}") from None
+        raise InputError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -219,27 +211,16 @@ def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, d
     `check_unchanged`."""
     with reading(path, kind) as (file, header), damage_as_error(path):
         check_unchanged(path, header, seen)
-        members = [name.decode("utf-8", "backslashreplace") for name in file.id]
-        known = schema.MEMBERS[kind]
-        if strange := sorted(set(members) - {schema.HEADER, *known}):
+        if strange := sorted(set(file) - {schema.HEADER, *schema.MEMBERS[kind]}):
             raise CorruptFileError(f"{path} is damaged: no {kind} file holds /{strange[0]}")
-        additive = find_additive(path, file)
-        _check_memory(path, additive.values())
-        groups = (schema.HEADER, schema.ARRAYS, schema.SPARSE)
-        arrays = {name: get_array(path, file, name) for name in members if name not in groups}
-        return header, {
-            **arrays,
-            **{f"{schema.ARRAYS}/{name}": one.read() for name, one in additive.items()},
-        }
-
-
-def _check_memory(path: Path, arrays: Collection[Additive]) -> None:
-    """Refuse packed arrays that would take far more memory than their file has bytes.
-
-    Each number takes 8 bytes there, whatever its type in the file.
-    """
-    claimed = sum(8 * prod(one.shape) for one in arrays)
-    check_backed(claimed, sum(one.stored_bytes for one in arrays), f"{path} is")
+        additive = describe_additive(path, file)
+        # Each number takes 8 bytes in memory, whatever its type in the file.
+        claimed = sum(8 * prod(one["shape"]) for one in additive.values())
+        check_backed(claimed, sum(one["stored_bytes"] for one in additive.values()), f"{path} is")
+        groups = {schema.HEADER, schema.ARRAYS, schema.SPARSE}
+        arrays = {name: get_array(path, file, name) for name in sorted(set(file) - groups)}
+        summed = {f"{schema.ARRAYS}/{name}": get_additive(path, file, name) for name in additive}
+        return header, {**arrays, **summed}
 
 
 def check_digest(path: Path, header: Mapping[str, Any], digest: str) -> None:
@@ -303,7 +284,7 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
     Raises `OutputExistsError` for any other existing file, unless ``overwrite``.
     """
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
-        check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
+        check_output(path)
         return False
     header = usable(path)
     made_by = _filled(header, wanted)

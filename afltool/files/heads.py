@@ -22,7 +22,6 @@ from ..errors import (
 from ..heads import OPTIONS, head_class, make_head, make_options, options_class
 from ..heads.base import LAST, Head, Source
 from ..heads.options import HeadOptions
-from ..inputs import meant, nearest
 from ..memory import NO_CACHE, Cache
 from ..options.base import flag
 from ..progress import log
@@ -258,8 +257,9 @@ def new_head(
         for option in chosen.files():
             path = Path(str(getattr(chosen, option)))
             if not path.exists():
-                near = meant(path, f"`afltool head {name} -h` has what --{option} takes")
-                raise InputError(f"there is no file {path}: {near}")
+                raise InputError(
+                    f"there is no file {path}: `afltool head {name} -h` has what --{option} takes"
+                )
             sources[option], space = _source(path, files, cache)
         return head_class(name).begin(chosen, sources), space
 
@@ -289,8 +289,6 @@ def head_from(
         return spec
     path = Path(spec)
     if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
-        if str(spec) not in OPTIONS and (near := nearest(path)) is not None:
-            raise UsageError(f"there is no head {str(spec)!r}; did you mean {near}?")
         head = make_head(str(spec), options)
         if head.options.files():
             raise UsageError(

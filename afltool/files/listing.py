@@ -39,7 +39,7 @@ def _expand_one(path: Path, seen: set[tuple[int, int]]) -> list[Path]:
         return [path]
     whole = _finished(folder, pattern)
     if not whole:
-        raise InputError(f"no file matches {folder / pattern}: {inputs.meant(folder)}")
+        raise InputError(f"no file matches {folder / pattern}: check the path")
     return [file for match in whole for file in _expand_one(match, seen)]
 
 

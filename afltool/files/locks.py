@@ -14,20 +14,48 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from .. import machine
 from ..errors import BusyError
-from .atomic import locked
+from .atomic import write_text
 from .outputs import writer_errors
 
 LONGEST = 1000  # bytes of a mark
+LOCK = ".lock"  # ending of a file that says nothing and is locked
 
 
 @dataclass(frozen=True)
 class Before:
     """What a mark says: how many processes began the work and did not end it, and the last one."""
 
-    begun: int
-    last: str
+    begun: int = 0
+    last: str = ""
+
+
+@contextmanager
+def alone(place: Path, who: str = "another process") -> Iterator[None]:
+    """In this block no other process, on any machine, is in such a block with this file.
+
+    A file system without locks gets a file that names the process; see `filelock`.
+
+    Raises:
+        BusyError: another process is; ``who`` is how the message calls it.
+    """
+    lock = FileLock(place.with_name(place.name + LOCK), timeout=0)
+    with writer_errors(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise BusyError(f"{who} is at work on it") from None
+    try:
+        yield
+    finally:
+        if not machine.WINDOWS:  # where an open file cannot be removed
+            with suppress(OSError):
+                Path(lock.lock_file).unlink()  # who waits for it sees that it is gone
+        lock.release()
 
 
 @contextmanager
@@ -39,24 +67,15 @@ def marked(mark: Path) -> Iterator[Before]:
     Raises:
         BusyError: another process, which is alive, does the work; the message says which.
     """
-    with writer_errors(mark):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = locked(mark, _take)
-    try:
-        before = _read(descriptor)
-        text = f"{before.begun + 1}\n{_me()}\n".encode()
-        with writer_errors(mark):
-            os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, text)
-        yield before
-    finally:
-        if machine.WINDOWS:  # where an open file cannot be removed
-            os.close(descriptor)
-        with suppress(OSError):
-            mark.unlink()
-        if not machine.WINDOWS:
-            os.close(descriptor)
+    with alone(mark, _read(mark).last or "another process"):
+        before = _read(mark)
+        try:
+            with writer_errors(mark):
+                write_text(f"{before.begun + 1}\n{_me()}\n", mark, overwrite=True)
+            yield before
+        finally:
+            with suppress(OSError):
+                mark.unlink()
 
 
 @contextmanager
@@ -73,17 +92,12 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(mark: Path, descriptor: int) -> None:
+def _read(mark: Path) -> Before:
     try:
-        machine.lock(descriptor)
-    except BlockingIOError:
-        who = _read(descriptor).last or "another process"
-        raise BusyError(f"{who} is at work on it") from None
-
-
-def _read(descriptor: int) -> Before:
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    lines = os.read(descriptor, LONGEST).decode("utf-8", "replace").splitlines()
+        with mark.open("rb") as file:
+            lines = file.read(LONGEST).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return Before()
     count, last = (*lines, "", "")[:2]
     return Before(int(count) if count.isdecimal() else 0, last)
 

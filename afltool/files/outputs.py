@@ -1,104 +1,20 @@
-"""What a file is, by its first bytes, and where an output may go.
-
-That is a new path, or a regular file of its own kind that is not an input: a file never replaces
-one of another kind.
-"""
+"""Where an output may go: a new path, or with --overwrite a regular file that is not an input."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
-import h5py
-import numpy as np
-from h5py import h5a, h5f, h5p
-
-from .. import machine
 from ..errors import BusyError, InputError, OutputExistsError, UsageError
-from ..inputs import HDF5, kind_of, was_noted
+from ..inputs import kind_of, was_noted
 from ..values.names import KEY, PUBLIC
 from . import schema
 
 STDOUT = Path("-")
-DAMAGED = "damaged HDF5"  # any file of ours may replace it
-START = 4096  # bytes that tell the kind
-_SIGNATURES = {
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"%PDF-": "PDF",
-    b"PAR1": "parquet",
-    b"<?xml": "SVG",
-    b"<svg": "SVG",
-    b"{": "JSON",
-    b"[{": "JSON",
-    b"-----BEGIN ": "key",
-    b"ssh-ed25519 ": "key",
-}
-
-
-def open_to_read(path: Path) -> h5py.File:
-    """An HDF5 file open for reading, without a lock; the library's errors are passed on."""
-    return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=_without_lock()))
-
-
-@cache
-def _without_lock() -> h5p.PropFAID:
-    """What `h5py.File` with ``locking=False`` makes anew for each file."""
-    access = h5p.create(h5p.FILE_ACCESS)
-    access.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
-    access.set_file_locking(False, False)
-    return access
-
-
-def get_attribute(file: h5py.File, name: str) -> str | int | None:
-    """An attribute of the root group: a text of fixed length or a whole number, else None."""
-    if not h5a.exists(file.id, name.encode()):
-        return None
-    attribute = h5a.open(file.id, name.encode())
-    dtype = attribute.dtype
-    if attribute.shape != () or dtype.kind not in "iuS":
-        return None
-    value = np.empty((), dtype)
-    attribute.read(value)
-    return bytes(value[()]).decode() if dtype.kind == "S" else int(value[()])
-
-
-def kind_of_bytes(start: bytes) -> str:
-    """The kind of a file that is not HDF5, such as PNG, JSON, key, text, other; '' if empty.
-
-    >>> kind_of_bytes(b"true,a,b"), kind_of_bytes(b"{}"), kind_of_bytes(b"")
-    ('text', 'JSON', '')
-    """
-    if not start:
-        return ""
-    for signature, kind in _SIGNATURES.items():
-        if start.startswith(signature):
-            return kind
-    return "other" if b"\0" in start else "text"
-
-
-def kind_of_file(path: Path) -> str:
-    """The kind of a regular file; of HDF5 files that of `schema.KINDS`, or what else they are."""
-    descriptor = os.open(path, machine.flags("RDONLY", "NONBLOCK"))
-    try:
-        start = os.read(descriptor, START)
-    finally:
-        os.close(descriptor)
-    if not start.startswith(HDF5):
-        return kind_of_bytes(start)
-    try:
-        with open_to_read(path) as file:
-            text = get_attribute(file, schema.FORMAT)
-    except (OSError, RuntimeError, LookupError, ValueError, TypeError):
-        return DAMAGED
-    return str(text) if text in schema.KINDS else "HDF5 of another program"
-
-
-# ---------------------------------------------------------------- outputs
 
 
 def partial_path(path: Path) -> Path:
@@ -106,12 +22,11 @@ def partial_path(path: Path) -> Path:
     return path.with_name(path.name + schema.PARTIAL)
 
 
-def check_output(path: Path, kind: str | None = None) -> None:
+def check_output(path: Path) -> None:
     """Refuse a path that no output may have, also with --overwrite.
 
     These are: what is not the name of a file; a link, folder, device, pipe or socket; a file that
-    this command has read or written; a key, by what it holds or by its name; and, where ``kind`` is
-    given (a name of `schema.KINDS` or of `kind_of_bytes`), a file of another kind.
+    this command has read or written; a file with the name of a key.
     """
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
@@ -126,26 +41,19 @@ def check_output(path: Path, kind: str | None = None) -> None:
             status = path.lstat()
         except FileNotFoundError:
             return
-        _check_regular(path, status.st_mode, streams=kind not in schema.KINDS)
-        if was_noted(status):
-            raise UsageError(
-                f"{path} is a file that this command reads, or its other output: choose another -o"
-            )
-        have = kind_of_file(path)
-    if have == "key" or (have and path.suffix in (KEY, PUBLIC)):
-        raise OutputExistsError(
-            f"{path} exists and is a key, or has the name of one: no command replaces it; choose "
-            "another path, or move it away yourself"
+        _check_regular(path, status.st_mode)
+    if was_noted(status):
+        raise UsageError(
+            f"{path} is a file that this command reads, or its other output: choose another -o"
         )
-    replaceable = ("", kind, DAMAGED) if kind in schema.KINDS else ("", kind)
-    if kind is not None and have not in replaceable:
+    if path.suffix in (KEY, PUBLIC):
         raise OutputExistsError(
-            f"{path} exists and is of another kind ({have}, not {kind}): it is never replaced; "
-            "remove it yourself or choose another path"
+            f"{path} exists and has the name of a key: no command replaces it; choose another "
+            "path, or move it away yourself"
         )
 
 
-def _check_regular(path: Path, mode: int, streams: bool) -> None:
+def _check_regular(path: Path, mode: int) -> None:
     if stat.S_ISLNK(mode):
         raise InputError(
             f"cannot write {path}: it is a symbolic link, to {os.readlink(path)}; give the path of "
@@ -154,8 +62,19 @@ def _check_regular(path: Path, mode: int, streams: bool) -> None:
     if not stat.S_ISREG(mode):
         raise InputError(
             f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file"
-            f"{', or - for JSON or CSV on stdout' if streams else ''}"
         )
+
+
+def check_own(results: Iterable[Path], begun: bool) -> None:
+    """Refuse a folder in which no work has ``begun``, and which has files with names of results."""
+    for path in results:
+        if os.path.lexists(path):
+            check_output(path)
+            if not begun:
+                raise OutputExistsError(
+                    f"{path} exists, and nothing has begun in this folder: it would be lost; move "
+                    "it away, choose another -o, or use --overwrite"
+                )
 
 
 @contextmanager

@@ -161,9 +161,9 @@ class ClientRows:
 
         Raises:
             InvalidDataError: a group that is not among ``names``.
-            others as `columns.column_by_row`.
+            others as `tables.column_by_row`.
         """
-        from .columns import column_by_row
+        from .tables import column_by_row
 
         values = column_by_row("--by", by, self.rows.row_ids)
         if unknown := sorted(set(values) - set(names)):

@@ -14,7 +14,7 @@ from ..errors import CorruptFileError, InvalidDataError, naming
 from ..memory import NO_CACHE, Cache
 from ..values.arrays import Array, canonical_json, narrowest
 from ..values.names import Phase
-from ..values.statistics import MOST_ROWS, Client, ClientId, Context, Statistics
+from ..values.statistics import MOST_ROWS, ArraySpec, Client, ClientId, Context, Statistics
 from . import hdf5, schema
 from .arrays import damage_as_error
 from .schema import versions
@@ -66,6 +66,9 @@ def _contents(
         "phase": s.phase,
         "context": s.context.as_dict(),
         "clients": _clients_table(s.clients),
+        **(
+            {schema.ARRAYS: {name: one.entry() for name, one in s.specs.items()}} if s.specs else {}
+        ),
         "provenance": versions(head_file=head_file, seconds=seconds),
     }
     arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
@@ -104,9 +107,10 @@ def _read(path: Path, seen: str | None) -> Statistics:
 def _of_file(
     header: Mapping[str, Any], arrays: Mapping[str, Array], counts: NDArray[np.int64]
 ) -> Statistics:
-    return Statistics(
-        Phase(header["phase"]), arrays, counts, context_of(header), clients_of(header)
-    )
+    said = header.get(schema.ARRAYS, {})
+    specs = {name: ArraySpec.of(a.shape, said[name]) for name, a in arrays.items() if name in said}
+    phase, context = Phase(header["phase"]), context_of(header)
+    return Statistics(phase, arrays, counts, context, clients_of(header), specs)
 
 
 def _check_counts(path: Path, s: Statistics) -> None:

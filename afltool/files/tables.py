@@ -1,19 +1,300 @@
-"""JSON, CSV and small tables as files; pandas writes those of columns, and parquet."""
+"""Tables: read as texts, no cell interpreted; written as CSV, JSON, JSON Lines or parquet."""
 
 from __future__ import annotations
 
 import csv
+import filecmp
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import (
+    CorruptFileError,
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    OutputExistsError,
+    UsageError,
+)
+from ..inputs import keys_once, open_regular, read_bytes
 from ..math.metrics.counting import CELLS
-from ..values.text import json_text
-from .atomic import write_bytes, write_text
-from .outputs import STDOUT, check_output
+from ..progress import log
+from ..values.names import ROW_IDS, composed
+from ..values.text import json_text, shown
+from .atomic import as_bytes, replacing, write_bytes, write_text
+from .outputs import STDOUT, check_output, partial_path
+
+MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
+SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read
+#: What Python, NumPy and pandas write for a label that is missing.
+NO_LABELS = {"-1", "-1.0", "nan", "NaN", "None", "NaT", "<NA>"}
+OF_ROWS = (".csv", ".jsonl", ".parquet")  # of what rows are written to as they come
+
+Column = list[str | None]  # None for an empty cell
+Columns = dict[str, Column]
+Cell = str | float | None
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) -> Columns:
+    """Columns of a .csv, .parquet or .json table (a list of records), by name.
+
+    Cells are texts, character by character: ``01`` and ``1`` differ and ``NA`` is a text. Only an
+    empty cell (parquet and JSON: null, too) is missing. Numbers of JSON keep their digits; other
+    values of parquet are written as Python writes them. Columns of ``maybe`` may be absent.
+
+    Raises:
+        UsageError: another kind of file.
+        InputError: there is no such file, or it is larger than `MOST_TABLE`.
+        CorruptFileError: the file cannot be read as what its suffix says.
+        InvalidDataError: a column of ``needed`` is absent, or a name stands over two columns.
+    """
+    header, columns = _read(table, (*needed, *maybe))
+    if missing := [column for column in needed if column not in columns]:
+        raise InvalidDataError(
+            f"{table}: expected the columns {' and '.join(needed)}, found no "
+            f"{' and no '.join(missing)}; its columns are {', '.join(header[:20])}"
+        )
+    return columns
+
+
+def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    """The names of all columns, and those of ``names`` that are there.
+
+    Not by pandas: it fills up rows that are too short and counts integers beside nulls as reals.
+    """
+    suffix = table.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UsageError(f"{table}: a table is a .csv, .parquet or .json file")
+    if not table.is_file():
+        raise InputError(f"{table}: there is no such file, check the path")
+    if (size := table.stat().st_size) > MOST_TABLE:
+        raise InputError(
+            f"{table} has {size / 1e6:,.0f} MB; expected at most {MOST_TABLE / 1e6:,.0f} MB: leave "
+            "out columns that are not needed, or write parquet"
+        )
+    if suffix == ".parquet":
+        return _read_parquet(table, names)
+    try:
+        return (_read_csv if suffix == ".csv" else _read_json)(table, names)
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
+        how = "CSV in UTF-8" if suffix == ".csv" else "JSON"
+        raise CorruptFileError(f"{table} cannot be read as {how}: {error}") from error
+
+
+def _places(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    for name in names:
+        if header.count(name) > 1:
+            raise InvalidDataError(f"{table} has {header.count(name)} columns named {name!r}")
+    return {name: header.index(name) for name in names if name in header}
+
+
+def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:
+        lines = csv.reader(file, strict=True)
+        header, rows = next(lines, []), []
+        places = _places(table, header, names)
+        for row in filter(None, lines):
+            if len(row) != len(header):
+                raise CorruptFileError(
+                    f"{table}, line {lines.line_num}: expected {len(header)} cells, found "
+                    f"{len(row)}"
+                )
+            rows.append([row[at] or None for at in places.values()])
+    return header, {name: [row[i] for row in rows] for i, name in enumerate(places)}
+
+
+def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    records = json.loads(
+        read_bytes(table, MOST_TABLE),
+        object_pairs_hook=keys_once,
+        parse_int=str,
+        parse_float=str,
+        parse_constant=lambda _: None,
+    )
+    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+        raise ValueError("expected a list of records")
+    header = sorted({key for one in records for key in one})
+    columns = {name: [one.get(name) for one in records] for name in names if name in header}
+    for cell in (cell for column in columns.values() for cell in column):
+        if cell is not None and not isinstance(cell, str):
+            raise InvalidDataError(
+                f"{table}: a cell is {json.dumps(cell)[:40]}, expected a text or a number"
+            )
+    return header, {name: [cell or None for cell in column] for name, column in columns.items()}
+
+
+def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    with opened_parquet(table) as file:
+        header = list(file.schema_arrow.names)
+        content = file.read(columns=list(_places(table, header, names)))
+        return header, {n: arrow_texts(table, n, content[n]) for n in content.column_names}
+
+
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """A pyarrow.parquet.ParquetFile; `CorruptFileError`: its bytes are damaged."""
+    pa = _pyarrow("reading")
+    try:
+        with (
+            open_regular(path) as source,
+            pa.parquet.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file, check the path") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
+
+
+def _pyarrow(doing: str) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UsageError(f"{doing} parquet needs pyarrow: pip install 'afltool[import]'") from error
+    return pyarrow
+
+
+def arrow_texts(table: Path, name: str, column: Any) -> Column:
+    """The cells of a pyarrow column as texts, as `read_columns` has them."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_nested(kind):
+        raise InvalidDataError(f"{table}: the column {name!r} holds {kind}, expected texts")
+    if pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind):
+        column = column.cast(pyarrow.string())
+    texts = column.to_pylist()
+    return [None if v is None or v == "" or v != v else str(v) for v in texts]  # v ≠ v: NaN
+
+
+# ---------------------------------------------------------------- rows by id
+
+
+def check_labels(where: str | Path, labels: Mapping[str, int]) -> None:
+    """Refuse labels that mean that there is none, and name classes that look alike.
+
+    ``labels``: how many rows have each label of a table or an archive without a class list. With
+    one the labels are what it says.
+
+    Raises `InvalidDataError`: a label is among `NO_LABELS`, or blank.
+    """
+    if none := sorted(label for label in labels if label in NO_LABELS or not label.strip()):
+        raise InvalidDataError(
+            f"{where}: {sum(labels[label] for label in none)} of {sum(labels.values())} rows have "
+            f"the label {' or '.join(map(repr, none))}, which usually means that a row has none. "
+            "Leave these rows out; if it is a class, name all classes with --classes FILE"
+        )
+    alike: dict[str, list[str]] = {}
+    for label in sorted(labels):
+        alike.setdefault(composed(label).strip().casefold(), []).append(label)
+    for several in alike.values():
+        if len(several) > 1:
+            rows = " and ".join(f"{label!r} ({labels[label]} rows)" for label in several)
+            log.warning("%s: classes look alike but are classes apart: %s", where, rows)
+
+
+def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
+    """The values of what an option gives as TABLE:COLUMN, one for each of the row ids (n,).
+
+    Raises:
+        UsageError: another form than TABLE:COLUMN.
+        others as `values_by_row`.
+    """
+    table, colon, column = text.rpartition(":")
+    if not colon or not table or not column:
+        raise UsageError(f"{option} is TABLE:COLUMN, such as sites.csv:site; found {text!r}")
+    return values_by_row(Path(table), column, ids)
+
+
+def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
+    """The values of a table's column, one for each of the row ids (n,), in their order.
+
+    The row ids are in the first of the columns `ROW_IDS` that is there. A table of images has them
+    in ``path``, and may then have rows that are not among ``ids``. Without these, they are in the
+    one other column that holds every row id, whatever its name, such as that of ``--path-column``.
+
+    Raises:
+        InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
+        MismatchError: a row id without a row in the table, or a row that nobody asked for.
+    """
+    columns = read_columns(table, (name,), ROW_IDS)
+    called = next((one for one in ROW_IDS if one in columns and one != name), None)
+    rows = _column_of_ids(table, name, ids) if called is None else columns[called]
+    for row, times in Counter(rows).items():
+        if row is None:
+            where = f"row {rows.index(None) + 1} (from 1)"
+            raise InvalidDataError(f"{table}: {where} has no row id ({times} of {len(rows)} rows)")
+        if times > 1:
+            raise InvalidDataError(f"{table}: row {row!r} is given more than once ({times} times)")
+    wanted, at = ids.tolist(), _rows_of_ids(rows, ids)
+    missing = [one.decode(errors="replace") for one in wanted if one not in at]
+    strangers = len(rows) - len(at)
+    if missing or (strangers and called not in (None, "path")):
+        example = f", such as {missing[0]!r}" if missing else ""
+        raise MismatchError(
+            f"{table} must have each of the {len(wanted)} rows once; missing: "
+            f"{len(missing)}{example}; not in the features: {strangers}"
+        )
+    if strangers:
+        log.info("%s: %d rows are not among the %d asked for", table, strangers, len(wanted))
+    values = [columns[name][at[one]] for one in wanted]
+    if empty := [one for one, value in zip(wanted, values, strict=True) if not value]:
+        first = empty[0].decode(errors="replace")
+        raise InvalidDataError(
+            f"{table}: row {first!r} has no {name!r} ({len(empty)} of {len(values)} rows)"
+        )
+    return [one for one in values if one]
+
+
+def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
+    """The one column of a table, other than ``name``, that holds every row id."""
+    header, _ = _read(table, ())
+    found = {}
+    for other in header:
+        if other == name or header.count(other) > 1:
+            continue
+        with suppress(InvalidDataError):  # a column of lists holds no row ids
+            column = read_columns(table, (other,))[other]
+            if len(_rows_of_ids(column, ids)) == len(ids):
+                found[other] = column
+    if len(found) != 1:
+        all_of_them = " and ".join(map(repr, found)) or "no other column"
+        example = ids[0].decode(errors="replace")
+        raise InvalidDataError(
+            f"{table}: expected the row ids of the features, such as {example!r}, in a column row "
+            f"or path beside {name}; found neither, and {all_of_them} holds all of them; its "
+            f"columns are {', '.join(header[:20])}: rename the one with the row ids to path"
+        )
+    log.info("%s: the row ids are in the column %r", table, *found)
+    return next(iter(found.values()))
+
+
+def _rows_of_ids(rows: Column, ids: NDArray[np.bytes_]) -> dict[bytes, int]:
+    """The row of each of ``ids`` that is there, spelled alike or with accents in another form."""
+    at = {row.encode("utf-8", "surrogatepass"): i for i, row in enumerate(rows) if row}
+    wanted = dict.fromkeys(ids.tolist())
+    forms: dict[str, int] = {}
+    if not at.keys() >= wanted.keys():
+        forms = {composed(rows[i] or ""): i for row, i in at.items() if row not in wanted}
+    places = (at.get(one, forms.get(composed(one.decode(errors="replace")))) for one in wanted)
+    return {one: i for one, i in zip(wanted, places, strict=True) if i is not None}
+
+
+# ---------------------------------------------------------------- writing
 
 
 class _Lines(io.StringIO):
@@ -44,13 +325,18 @@ def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
     return write_text(json_text(value, indent=2) + "\n", path, overwrite)
 
 
-def check_table(path: Path) -> None:
-    """Refuse a table that is neither CSV nor parquet, or has no place, before it is filled."""
+def check_table(path: Path, jsonl: bool = False) -> None:
+    """Refuse a table of another format or without a place, before it is filled."""
+    suffix = path.suffix.lower()
     if path == STDOUT:
         return
-    if path.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"{path}: a table is a .csv or .parquet file")
+    if suffix not in OF_ROWS or (suffix == ".jsonl" and not jsonl):
+        raise UsageError(
+            f"{path}: a table is a .csv{', .jsonl' * jsonl} or .parquet file, or - for stdout"
+        )
     check_output(path)
+    if suffix == ".parquet":
+        _pyarrow("writing")
 
 
 def write_records(
@@ -64,7 +350,8 @@ def write_records(
     if path.suffix == ".parquet":
         import pandas as pd
 
-        return _write_frame(pd.DataFrame(list(records), columns=columns), path, overwrite)
+        frame = pd.DataFrame(list(records), columns=columns)
+        return write_bytes(frame.to_parquet(index=False), path, overwrite)
     names = columns or list(dict.fromkeys(name for one in records for name in one))
     cells = zip(*(_column([one.get(name) for one in records]) for name in names), strict=True)
     return write_text(csv_lines([names, *cells]), path, overwrite)
@@ -86,18 +373,12 @@ def write_columns(columns: Mapping[str, Any], path: Path, overwrite: bool) -> Pa
     import pandas as pd
 
     frame = pd.DataFrame(columns)
-    if path.suffix == ".json":
-        return write_text(frame.to_json(orient="records"), path, overwrite)
-    return _write_frame(frame, path, overwrite)
-
-
-def _write_frame(frame: Any, path: Path, overwrite: bool) -> Path:
-    if path.suffix != ".parquet":
-        return write_text(csv_of_frame(frame, index=False), path, overwrite)
-    try:
+    if path.suffix == ".parquet":
+        _pyarrow("writing")
         return write_bytes(frame.to_parquet(index=False), path, overwrite)
-    except ImportError:
-        raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
+    if path.suffix == ".json":
+        return write_text(str(frame.to_json(orient="records")), path, overwrite)
+    return write_text(csv_of_frame(frame, index=False), path, overwrite)
 
 
 def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False) -> Path:
@@ -113,3 +394,70 @@ def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False
         rows = ([name, *row] for name, row in zip(names, confusion, strict=True))
         lines = [["true", *names], *rows]
     return write_text(csv_lines(lines), path, overwrite)
+
+
+# ---------------------------------------------------------------- rows as they come
+
+
+@contextmanager
+def writing_rows(
+    path: Path, columns: Mapping[str, type], overwrite: bool = False, as_json: bool = False
+) -> Iterator[Callable[[Iterable[Sequence[Cell]]], object]]:
+    """A function that appends rows, each with a cell (str or float, or None) for each column.
+
+    The .csv, .jsonl or .parquet file takes its name when the block succeeds; '-' is stdout, with
+    ``as_json`` JSON Lines. A file that is there must hold the same bytes, unless ``overwrite``:
+    else `OutputExistsError` at the end. Rows of parquet are in memory until then.
+    """
+    suffix = path.suffix.lower()
+    in_json = as_json if path == STDOUT else suffix == ".jsonl"
+    text = partial(_json_lines, columns) if in_json else csv_lines
+    header = "" if in_json else csv_lines([list(columns)])
+    if path == STDOUT:
+        _print(header)
+        yield lambda rows: _print(text(map(_shown, rows) if sys.stdout.isatty() else rows))
+        return
+    with (
+        replacing(path, suffix[1:]) as place,
+        os.fdopen(place, "wb", closefd=False) as file,
+    ):
+        if suffix == ".parquet":
+            rows: list[Sequence[Cell]] = []
+            yield rows.extend
+            _write_parquet(rows, columns, file)
+        else:
+            file.write(as_bytes(header))
+            yield lambda rows: file.write(as_bytes(text(rows)))
+        file.flush()
+        there = path.exists() and not overwrite
+        if there and not filecmp.cmp(path, partial_path(path), shallow=False):
+            raise OutputExistsError(
+                f"{path} exists and holds something else; choose another -o, or use --overwrite"
+            )
+
+
+def _json_lines(columns: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """JSON has no infinity, which the score of a class without training rows may be: null."""
+    cells = ([None if isinstance(c, float) and not isfinite(c) else c for c in row] for row in rows)
+    records = (dict(zip(columns, row, strict=True)) for row in cells)
+    return "".join(json_text(one, ensure_ascii=False) + "\n" for one in records)
+
+
+def _shown(row: Sequence[Cell]) -> list[Cell]:
+    return [shown(cell) if isinstance(cell, str) else cell for cell in row]
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if getattr(sys.stdout, "failed", None):
+        raise BrokenPipeError("nobody reads stdout any more")
+
+
+def _write_parquet(rows: Sequence[Sequence[Cell]], columns: Mapping[str, type], file: Any) -> None:
+    pa = _pyarrow("writing")
+    kinds = {str: pa.string(), float: pa.float64()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    cells = [[as_bytes(c).decode() if isinstance(c, str) else c for c in row] for row in rows]
+    arrays = [[row[i] for row in cells] for i in range(len(columns))]
+    pa.parquet.write_table(pa.table(arrays, schema=schema), file)

@@ -114,7 +114,7 @@ def options_class(name: str) -> type[HeadOptions]:
 
 
 def refuse_shared_with(name: str, head_options: Mapping[str, Any], options: Options) -> None:
-    """`options.common.refuse_shared` of options beside which those of a head name files, too."""
+    """`options.common.refuse_files` of options beside which those of a head name files, too."""
     refuse_files([*files_of(options), *files_in(options_class(name), head_options)])
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
 from .options import HeadOptions
 
+LARGEST_REAL = 2.0**384  # product of features: float32 is below 2^128, layers below 2^64
 NOBODY = -1  # the class of a row that is refused, in a file that `export` writes
 
 Facts = Mapping[str, Any]
@@ -161,10 +162,10 @@ class Head(ABC):
 
     def phases(self) -> tuple[Phase, ...]:
         """The next phase and all that may follow it, in order: some of them, if it ends early."""
-        next_one, every = self.phase(), self._every_phase()
+        next_one, every = self.phase(), self.every_phase()
         return () if next_one is None else every[every.index(next_one) :]
 
-    def _every_phase(self) -> tuple[Phase, ...]:
+    def every_phase(self) -> tuple[Phase, ...]:
         """The phases of such a head from its beginning; of one that has several."""
         phase = self.phase()
         return () if phase is None else (phase,)
@@ -384,7 +385,8 @@ def statistics_of(
     """`Head.gather` of rows, for sums that have ``context`` in common: ``Context(space, classes,
     binding(head))``. `NumericalError`: integers could exceed int64."""
     sums, left = head.gather(blocks, clients, carried)
-    return replace(sums, context=context), left
+    specs = head.array_specs(context.space.get("fraction_bits"))
+    return replace(sums, context=context, specs=specs), left
 
 
 def solved(head: H, total: Statistics, validation: Statistics | None = None) -> tuple[H, Round]:
@@ -438,11 +440,12 @@ def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
 
     ``exact``: of int16 features, and a constant one of at most 2^15.
     """
-    gram, cross = (length(side),), (side, classes)
-    if not exact:
-        return {GRAM: ArraySpec(gram, "real"), CROSS: ArraySpec(cross, "real")}
-    squares = ArraySpec(gram, "int", LARGEST_ENTRY**2)
-    return {GRAM: squares, CROSS: ArraySpec(cross, "int", LARGEST_ENTRY)}
+    squares, sums = (LARGEST_ENTRY**2, LARGEST_ENTRY) if exact else (LARGEST_REAL, LARGEST_REAL)
+    kind: Literal["int", "real"] = "int" if exact else "real"
+    return {
+        GRAM: ArraySpec((length(side),), kind, squares, square=True),
+        CROSS: ArraySpec((side, classes), kind, sums, rows_of=GRAM, by_class=True),
+    }
 
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..options.base import flag
 from ..values.statistics import Statistics
+from . import conditions
 from .base import Head, number_kind
 from .options import HeadOptions
 
@@ -46,16 +47,16 @@ def chosen_by(options: HeadOptions, held_out: bool) -> dict[str, str]:
 def check_total(head: Head, total: Statistics) -> None:
     """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase.
 
-    Every entry must be finite. Where all arrays are integers, all may also be float64: the pairwise
-    law makes such totals.
+    Nor is one accepted that no rows can have. Where all arrays are integers, all may also be
+    float64: the pairwise law makes such totals.
     """
     if total.phase != head.phase():
         raise MismatchError(
             f"the total is of phase {total.phase!r}; the head's next one is {head.phase()!r}"
         )
     total.check_finite()
-    specs = head.array_specs(total.context.space.get("fraction_bits")).items()
-    wanted = {name: (spec.shape, "i" if spec.exact else "f") for name, spec in specs}
+    specs = head.array_specs(total.context.space.get("fraction_bits"))
+    wanted = {n: (spec.shape, "i" if spec.exact else "f") for n, spec in specs.items()}
     shapes = {name: (a.shape, number_kind(a)) for name, a in total.arrays.items()}
     if all(kind == "f" for _, kind in shapes.values()):
         wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
@@ -66,6 +67,7 @@ def check_total(head: Head, total: Statistics) -> None:
                 f"{head.classes} classes: {name!r} is {_said(shapes.get(name))}, expected "
                 f"{_said(wanted.get(name))}; make the statistics again"
             )
+    conditions.check(replace(total, specs=specs))
 
 
 def reported_scores(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64]:

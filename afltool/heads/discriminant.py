@@ -21,7 +21,7 @@ import scipy
 from numpy.typing import NDArray
 
 from .. import cores, memory
-from ..errors import InvalidDataError, NumericalError, Remedy, UsageError
+from ..errors import InvalidDataError, NumericalError, UsageError
 from ..math.blas import length, pack, unpack
 from ..math.gram import FixedPoint, Products, Rows, dim, pieces, real, real_cross, row_product
 from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
@@ -98,12 +98,16 @@ class DiscriminantHead(Head):
         both = products(d, classes, bits is not None)
         if rule in ("lda", "fedcgs", "fed3r"):
             return both
-        squares = {"naive-bayes": (SQUARES, (d, classes)), "qda": (GRAMS, (classes, length(d)))}
-        specs = {CROSS: both[CROSS]}
-        if rule in squares:
-            name, shape = squares[rule]
-            specs[name] = replace(both[GRAM], shape=shape)
-        return specs
+        sums, gram = both[CROSS], both[GRAM]
+        if rule == "nearest-mean":
+            return {CROSS: replace(sums, rows_of="")}
+        if rule == "qda":
+            return {
+                CROSS: replace(sums, rows_of=GRAMS),
+                GRAMS: replace(gram, shape=(classes, length(d))),
+            }
+        squares = replace(gram, shape=(d, classes), square=False, by_class=True)
+        return {CROSS: replace(sums, rows_of=SQUARES), SQUARES: squares}
 
     # ------------------------------------------------------------ server side
 
@@ -298,7 +302,7 @@ def factor(covariance: F64) -> F64:
     if weak:
         raise NumericalError(
             f"a covariance of {len(covariance)} features is singular to working precision",
-            remedy=Remedy.SHRINKAGE,
+            advice=": give --shrinkage 0.05, or gather more rows than features",
         )
     return L
 
@@ -318,7 +322,7 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
     except scipy.linalg.LinAlgError:
         raise NumericalError(
             f"gram + {ridge:g} I of {len(A)} columns is singular to working precision",
-            remedy=Remedy.LARGER_FIXED_RIDGE,
+            advice=": use a larger --ridge",
         ) from None
     norms = np.linalg.norm(W[:-1], axis=0)
     return np.asarray(W / np.where(norms > 0, norms, 1.0))

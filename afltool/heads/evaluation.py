@@ -98,6 +98,14 @@ def shapes_of(
     return {**shapes, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else shapes
 
 
+def _cells(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes of an array of a head along which each row is counted once, if it is."""
+    if name == counting.TOP:  # of more classes a row may be in none
+        return (0,) if shape[0] < counting.RANKS else ()
+    once = {counting.CONFUSION: (0, 1), counting.SCORES: (1, 2), counting.CONFIDENCE: (0, 1)}
+    return once.get(name, ())
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation(HoldingHead):
     """Solved ``heads``, all of one feature space and list of classes."""
@@ -134,8 +142,10 @@ class Evaluation(HoldingHead):
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """All arrays are counts, whatever the rows are."""
-        of_arrays = shapes_of(self.options, self._bound()[1])
-        return {name: ArraySpec(shape, "count", 1) for name, shape in of_arrays.items()}
+        return {
+            name: ArraySpec(shape, "count", 1, cells=_cells(name.rpartition("-")[0], shape))
+            for name, shape in shapes_of(self.options, self._bound()[1]).items()
+        }
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         sums: dict[str, Array] = {

@@ -96,17 +96,9 @@ class HeadOptions(Options):
         """Options that a run replaces because of its data set; None: it is given its features."""
         return {}
 
-    def draw_of(self, phase: Phase) -> int:
-        """Number of the draw of clients for a phase, if only a share of them takes part."""
-        return phase.number or 0
-
-    def turn_of(self, phase: Phase) -> int:
-        """Which sum of its layer a phase gathers, from 0; the others share its draw, `draw_of`."""
-        return 0
-
-    def turns(self) -> int:
-        """How many sums a layer takes."""
-        return 1
+    def place_of(self, phase: Phase) -> tuple[int, int]:
+        """The layer of a phase, whose sums share a draw of clients, and which of them it is."""
+        return phase.number or 0, 0
 
     def check_room(self, dim: int) -> None:
         """Refuse, before rows are read, a solve for which this machine has too little memory.
@@ -116,10 +108,6 @@ class HeadOptions(Options):
 
     def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:
         """Figures of a phase's sums that tell what is sent, by name; ``read`` gets its arrays."""
-        return {}
-
-    def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
-        """Sizes in bytes, by name, to compare the statistics of this many clients with."""
         return {}
 
 

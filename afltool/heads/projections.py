@@ -36,6 +36,7 @@ from ..values.arrays import F64, Array
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults
+KEPT = 16 << 20  # bytes of projections: A and two or three layers of width 1024
 FINER = 3  # bits by which the argument of σ is finer than its value
 FLAT = {"tanh": 16, "sigmoid": 16}  # σ that are constant beyond, to more than 15 bits
 ROWS = 1024  # whose products are in memory at once
@@ -99,22 +100,14 @@ def _words(seed: int, stream: int) -> np.random.Philox:
     return np.random.Philox(key=key, counter=np.full(4, 2**64 - 1, dtype=np.uint64))
 
 
-class Projections:
-    """The projections of one seed.
+def projections(kind: str, seed: int, room: int = KEPT) -> Kept[Projection]:
+    """The projections of one seed, of (stream, fan-in, fan-out); see `projection`.
 
-    The first few and the latest are kept, so memory does not grow with the number of layers; the
-    others are made again, which costs about a twentieth of the layer's own products. Rows that
-    start from an earlier round need only the latest one.
+    The first few, of ``room`` bytes, and the latest are kept, so memory does not grow with the
+    number of layers; the others are made again, which costs about a twentieth of the layer's own
+    products. Rows that start from an earlier round need only the latest one.
     """
-
-    KEEP = 16 << 20  # bytes: A and two or three layers of width 1024
-
-    def __init__(self, kind: str, seed: int) -> None:
-        self._made = Kept(partial(projection, kind, seed), self.KEEP)
-
-    def __call__(self, stream: int, fan_in: int, fan_out: int) -> Projection:
-        """Projection number ``stream``, see `projection`."""
-        return self._made(stream, fan_in, fan_out)
+    return Kept(partial(projection, kind, seed), room)
 
 
 def _uniform(words: np.random.Philox, count: int) -> F64:

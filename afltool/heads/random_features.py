@@ -25,7 +25,7 @@ from ..values.statistics import ArraySpec, Statistics
 from .base import LAST, Block, Found, Gathered, Head, add_up, products, state
 from .least_squares import fit
 from .options import FIXED, RandomFeaturesOptions
-from .projections import Projections, Tabled, in_fixed_point, projection
+from .projections import Tabled, in_fixed_point, projection, projections
 from .rounding import checked, named
 
 
@@ -41,7 +41,7 @@ class Lift:
 
     def __init__(self, options: RandomFeaturesOptions) -> None:
         self._options = options
-        self._random = Projections(options.projection, options.seed)
+        self._random = projections(options.projection, options.seed)
         self._fixed = Kept(partial(fixed_lift, options), 0)
 
     def rows(self, X: Rows) -> Rows:

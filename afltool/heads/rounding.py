@@ -20,12 +20,13 @@ from functools import partial
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, Remedy, RidgeNeededError
+from ..errors import NumericalError, RidgeNeededError
 from ..math import ridge as rr
 from ..math.ridge_choice import Choice
 from ..values.arrays import F64
 from .least_squares import Problem
 
+FLOAT64 = ": make a head with --compute float64, and its sums"
 ROUNDINGS, LATER = 40.0, 10.0  # by which the averages of this solve and of earlier layers count
 ROUNDS = 8.5  # by which the start of a penalised loss counts
 PROBES = 8
@@ -40,11 +41,12 @@ def named(compute: str) -> Iterator[None]:
     try:
         yield
     except (NumericalError, RuntimeWarning, scipy.linalg.LinAlgError) as error:
-        ours = isinstance(error, NumericalError) and error.remedy in (None, Remedy.FLOAT64)
+        ours = isinstance(error, NumericalError) and error.advice in ("", FLOAT64)
         if compute != "float32" or ours:
             raise
+        why = str(error).removesuffix(getattr(error, "advice", ""))
         raise NumericalError(
-            f"sums of float32 products do not determine the head ({error})", remedy=Remedy.FLOAT64
+            f"sums of float32 products do not determine the head ({why})", advice=FLOAT64
         ) from error
 
 
@@ -73,7 +75,7 @@ def checked(
         raise NumericalError(
             "rounding of float32 sums hides which ridge is best: give --ridge a number, or choose "
             "it from sums in float64",
-            remedy=Remedy.FLOAT64,
+            advice=FLOAT64,
         )
     divide = partial(rr.cholesky_solve, problem.G, ridge=choice.ridge)
     if choice.ridge == 0 or choice.path:
@@ -91,11 +93,11 @@ def checked(
     elif off <= least:
         return weights
     wide = compute == "float64"
-    larger = Remedy.LARGER_GIVEN_PENALTY if rows else Remedy.LARGER_GIVEN_RIDGE
+    larger = f", or give a larger {'--penalty' if rows else '--ridge'}"
     raise NumericalError(
         f"rounding of {compute} numbers {what}: the random features of these rows have too little "
         f"of their own{'; scale the rows first (afltool scale), leave out --standardise' * wide}",
-        remedy=larger if wide else Remedy.FLOAT64,
+        advice=larger if wide else FLOAT64,
     )
 
 

@@ -71,6 +71,12 @@ class ScalingHead(Head):
                 f"feature {int(full.argmin())} has no value in any of the {total.rows} rows "
                 f"({int((~full).sum())} such features): leave it out at every site"
             )
+        wrong = scaling.beyond(sums)
+        if len(wrong):
+            raise InvalidDataError(
+                f"these cannot be the statistics of any {total.rows} rows: feature {wrong[0]} has "
+                "a sum that its sum of squares does not allow; make them again"
+            )
         state = scaling.scale(sums, self.options.unit_bits)
         missing = total.rows - sums["counts"]
         facts = {

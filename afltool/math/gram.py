@@ -17,12 +17,19 @@ import scipy
 from numpy.typing import NDArray
 
 from .. import cores
-from ..errors import InvalidDataError, NumericalError, Remedy
+from ..errors import InvalidDataError, NumericalError
 from ..values.arrays import F32, F64, I64, Array
 from . import blas
 from .blas import length, pack
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
+REALS = (
+    ": use --dtype float32, or scale the features at all sites (afltool scale, then import --scale)"
+)
+FRACTION_BITS = (
+    "; --fraction-bits {} would hold it (later rows were not read yet and may need fewer), or use "
+    "--dtype float32"
+)
 EXACT_FLOAT64 = 2**53
 EXACT_INT64 = 2**63 - 1
 
@@ -85,8 +92,7 @@ def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np
             f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range "
             f"±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction bits"
             f"{'; no number of fraction bits holds it' if fit is None else ''}",
-            remedy=Remedy.REALS if fit is None else Remedy.FRACTION_BITS,
-            number=fit or 0,
+            advice=REALS if fit is None else FRACTION_BITS.format(fit),
             feature=int(column),
         )
     values: NDArray[np.int16] = scaled.astype(np.int16)
@@ -146,7 +152,7 @@ def check_int64(rows: int, largest: int) -> None:
         raise NumericalError(
             f"{rows} rows with entries up to {largest} could give gram entries of "
             f"{rows * int(largest) ** 2:.3g}, beyond the int64 limit {EXACT_INT64:.3g}",
-            remedy=Remedy.FEWER_BITS_OF_ROWS,
+            advice=": extract with fewer --fraction-bits",
         )
 
 

@@ -19,7 +19,7 @@ from functools import reduce
 
 import scipy
 
-from ..errors import NumericalError, Remedy
+from ..errors import NumericalError
 from ..values.arrays import F64
 from .ridge import definite_solve
 
@@ -70,5 +70,5 @@ def _solve(C: F64, H: F64, what: str) -> F64:
         raise NumericalError(
             f"{what} ({len(C)} × {len(C)}) cannot be inverted: the pairwise law needs at least as "
             "many rows as features at each client",
-            remedy=Remedy.OTHER_LAW,
+            advice=", or a --gamma > 0 in the head; or use --law sum",
         ) from None

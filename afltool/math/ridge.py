@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, Remedy, RidgeNeededError
+from ..errors import NumericalError, RidgeNeededError
 from ..values.arrays import F64, Array
 from . import blas
 from .blas import unpack
@@ -205,7 +205,7 @@ def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
     return RidgeNeededError(
         f"the matrix gram + {ridge:g}·I ({side} × {side}) is not positive definite to working "
         f"precision ({why})",
-        remedy=Remedy.LARGER_RIDGE,
+        advice=": use a larger --ridge, or --ridge auto",
     )
 
 
@@ -301,7 +301,8 @@ def not_determined(c: Conditioning, rows: int) -> RidgeNeededError:
     return RidgeNeededError(
         f"the data do not determine the head: the gram matrix has rank {c.rank} of {c.dim} "
         f"(eigenvalues {c.smallest:.3g} to {c.largest:.3g}); {why}",
-        remedy=Remedy.RIDGE,
+        advice=". Give a ridge (--ridge 1, or --ridge auto to choose it by generalised "
+        "cross-validation), or --min-norm for the minimum-norm solution",
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, Remedy
+from ..errors import NumericalError
 from ..values.arrays import F64
 from ..values.parsed import Fixed, Path, Ridge
 from .blas import Cholesky
@@ -117,7 +117,7 @@ class _Trial:
             f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
             f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
             "features (are they one number, up to rounding?)",
-            remedy=Remedy.RIDGE_BEYOND,
+            advice=", or give a larger --ridge",
         )
 
     def __call__(self, ridge: float) -> bool:

@@ -8,7 +8,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, Remedy
+from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
 
 ROWS = 64  # looked at together
@@ -88,7 +88,9 @@ class Rounding:
             raise InvalidDataError(
                 f"rounding makes {int(self.lost.sum())} of {len(self.lost)} features constant that "
                 f"vary, such as {self.said(columns)}",
-                remedy=Remedy.ROUNDED,
+                advice=": use --dtype float32 or more --fraction-bits, or scale the features at "
+                "all sites (afltool scale, then import --scale); --allow-constant takes them as "
+                "they are",
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, Remedy
+from ..errors import NumericalError
 from ..values.arrays import F64, Array
 from .gram import product
 
@@ -112,7 +112,7 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
             raise NumericalError(
                 f"the layer's system Π + {gamma:g}/s² I ({n} × {n}) is not positive definite to "
                 "working precision",
-                remedy=Remedy.LARGER_BLOCK_RIDGE,
+                advice=": use a larger --block-ridge, or 0 for the minimum-norm solution",
             )
         Z[:, j] = x.reshape(n)
     Z[1:] = _reflected(reflectors, tau, Z[1:], "N")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import InvalidDataError
-from ..values.arrays import F64, Array
+from ..values.arrays import F64, I64, Array
 
 REACH = 47  # bits of |q|
 LIMIT = 2**REACH
@@ -59,6 +59,12 @@ def sums(x: Array, bits: int, first_row: int = 0) -> Sums:
 def squares(sums: Sums) -> list[int]:
     """Σq² of each feature."""
     return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in sums["squares"].T]
+
+
+def beyond(sums: Sums) -> I64:
+    """Features whose sums are beyond what their sums of squares allow: (Σq)² > n Σq²."""
+    n, total = (sums[name].astype(object) for name in ("counts", "sums"))
+    return np.flatnonzero(total**2 > n * squares(sums))
 
 
 def scale(sums: Sums, bits: int) -> Sums:

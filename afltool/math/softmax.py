@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, Remedy
+from ..errors import NumericalError
 from ..values.arrays import F64, I64, Array, Once
 from . import blas
 from .blas import pack, unpack_transposed
@@ -276,7 +276,7 @@ class Bound:
             raise NumericalError(
                 f"½ gram + penalty ({len(G)} × {len(G)}) is not positive definite to working "
                 "precision",
-                remedy=Remedy.LARGER_PENALTY,
+                advice=": use a larger --penalty",
             ) from None
         return cls(pack(G))
 

@@ -18,17 +18,19 @@ all follow from the fields of these classes::
         features: Annotated[Path, Reads()]
         out: Annotated[Path, Writes()]
 
-A field's *role* is in its annotation: `Reads`, `Writes`, or a text that holds a path (`Holds`,
-`MayName`); all others are options. Values are plain: texts, numbers, booleans, paths, tuples of
+A field's *role* is in its annotation: `Reads`, `Writes`, or a text that holds a path (`Holds`);
+all others are options. Values are plain: texts, numbers, booleans, paths, tuples of
 them. A `grammar` checks a text and gives it back as files hold it; whoever uses it parses it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from dataclasses import dataclass as plain
 from functools import cache
+from inspect import Parameter, Signature
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
@@ -105,15 +107,25 @@ class Writes:
 
 @plain(frozen=True)
 class Holds:
-    """A text with a path inside, which ``path`` gives (or ''); ``absolute``: with a longer one."""
+    """A text with a path in it: the first group of ``form``; by default a name, or a file's path.
 
-    path: Callable[[str], str]
-    absolute: Callable[[str], str] | None = None
+    >>> Holds("[^=]*=(.*)").path("a=b.csv"), Holds("[^=]*=(.*)").path("a")
+    ('b.csv', '')
+    """
 
+    form: str = "(.+)"
 
-@plain(frozen=True)
-class MayName:
-    """A text that names a file, if there is one of this name."""
+    def path(self, text: str) -> str:
+        """The path; empty where there is none."""
+        match = re.fullmatch(self.form, text, re.DOTALL)
+        return match[1] if match else ""
+
+    def absolute(self, text: str) -> str:
+        """The text with an absolute path; a name where no file is stays as it is."""
+        match = re.fullmatch(self.form, text, re.DOTALL)
+        if not match or not match[1] or (self.form == Holds.form and not Path(text).is_file()):
+            return text
+        return text[: match.start(1)] + str(Path(match[1]).absolute()) + text[match.end(1) :]
 
 
 @plain(frozen=True)
@@ -175,7 +187,8 @@ def text_form(value: Any) -> Any:
 class Options:
     """Base of all classes of options: each value has the type and range that its field declares.
 
-    ``STAGE``: MODULE:FUNCTION below `afltool` that takes an object of a command's class.
+    ``STAGE``: MODULE:FUNCTION below `afltool` that takes an object of a command's class;
+    ``TELLS``: one that says more of what it returns, on stderr.
     ``COMMON``: what ``-h`` shows, empty for all; ``SAID``: what scripts always say.
 
     A recipe has every option but those of three sets: ``EXECUTION_ONLY``, on which no byte of a
@@ -187,6 +200,7 @@ class Options:
     """
 
     STAGE: ClassVar[str] = ""
+    TELLS: ClassVar[str] = ""
     COMMON: ClassVar[frozenset[str]] = frozenset()
     SAID: ClassVar[frozenset[str]] = frozenset()
     EXECUTION_ONLY: ClassVar[frozenset[str]] = frozenset()
@@ -195,10 +209,14 @@ class Options:
 
     @model_validator(mode="wrap")
     @classmethod
-    def _made(cls, given: Any, make: Callable[[Any], Any]) -> Any:
+    def _made(cls: Any, given: Any, make: Callable[[Any], Any]) -> Any:
         if not isinstance(given, ArgsKwargs):
             return make(given)
-        values = _by_name(cls, given)
+        try:
+            values = signature_of(cls).bind_partial(*given.args, **(given.kwargs or {})).arguments
+        except TypeError as error:
+            name = cls.STAGE.partition(":")[2] or cls.__name__
+            raise TypeError(f"{name}() {error}") from None
         known = fields_of(cls)
         taken = {k: _plain(kinds_of(known[k]), v) for k, v in values.items()}
         try:
@@ -219,20 +237,17 @@ class Options:
 
     def said(self) -> dict[str, Any]:
         """What a script says: the options that are not their defaults, and those of ``SAID``."""
-        always = set_of(type(self), "SAID")
-        every = ((name, getattr(self, name)) for name in fields_of(type(self)))
-        changed = self.changed()
-        return {k: v for k, v in every if k in changed or (k in always and v is not None)}
+        named = {*self.changed(), *set_of(type(self), "SAID")}
+        every = ((name, getattr(self, name)) for name in fields_of(type(self)) if name in named)
+        return {name: value for name, value in every if value is not None}
 
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
         if name in self.changed() and not self.changed().keys() & set(others):
-            *first, last = map(flag, others)
-            known = f"{', '.join(first)} or {last}" if first else last
-            some = "one of them" if first else "that one"
+            some = "one of them" if others[1:] else "that one"
             raise UsageError(
-                f"{flag(name)} is used only with {known}: give {some}, too, or leave {flag(name)} "
-                "out"
+                f"{flag(name)} is used only with {_listed([*map(flag, others)])}: give {some}, "
+                f"too, or leave {flag(name)} out"
             )
 
     def excludes(self, name: str, *others: str) -> None:
@@ -267,13 +282,10 @@ class Options:
 
         ``but``: options in whose place the stage puts what follows from them.
         """
-        left = {*but, *set_of(type(self), "EXECUTION_ONLY"), *set_of(type(self), "SELECTS")}
-        left |= set_of(type(self), "REFUSES")
-        found = {}
+        sets = (set_of(type(self), one) for one in ("EXECUTION_ONLY", "SELECTS", "REFUSES"))
+        left, found = {*but}.union(*sets), dict[str, Any]()
         for name, info in fields_of(type(self)).items():
-            # Options of a head or of a method: its own class says them.
-            others = dict in [get_origin(kind) for kind in kinds_of(info)]
-            if name not in left and role_of(info) is None and not others:
+            if name not in left and role_of(info) is None and not holds_options(info):
                 value = getattr(self, name)
                 if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
                     found[name] = list(value) if isinstance(value, tuple) else value
@@ -328,6 +340,11 @@ def role_of(info: Any) -> Reads | Writes | None:
     return next((m for m in info.metadata if isinstance(m, (Reads, Writes))), None)
 
 
+def holds_options(info: Any) -> bool:
+    """Whether a field has the options of a head or of a method, which its own class says."""
+    return dict in [get_origin(kind) or kind for kind in kinds_of(info)]
+
+
 def positional(cls: Any) -> list[str]:
     """The fields that the shell takes without a name."""
     return [
@@ -339,27 +356,28 @@ def positional(cls: Any) -> list[str]:
     ]
 
 
+@cache
+def signature_of(cls: Any) -> Signature:
+    """What a class is called with: its files, then its options by name."""
+    kinds = {False: Parameter.POSITIONAL_OR_KEYWORD, True: Parameter.KEYWORD_ONLY}
+    every = sorted(fields(cls), key=lambda f: bool(f.kw_only))
+    return Signature(
+        [
+            Parameter(
+                f.name,
+                kinds[bool(f.kw_only)],
+                default=Parameter.empty if (d := default_of(cls, f.name)) is MISSING else d,
+                annotation=fields_of(cls)[f.name].annotation,
+            )
+            for f in every
+        ]
+    )
+
+
 def default_of(cls: type[Any], name: str) -> Any:
     """The default of an option; MISSING where it is required."""
     info = fields_of(cls)[name]
     return MISSING if info.is_required() else info.get_default(call_default_factory=True)
-
-
-def _by_name(cls: type[Any], given: ArgsKwargs) -> dict[str, Any]:
-    """What a class is called with, by name; `TypeError` as Python says it."""
-    names, called = [f.name for f in fields(cls) if not f.kw_only], cls.STAGE.partition(":")[2]
-    called = f"{called or cls.__name__}()"
-    if len(given.args) > len(names):
-        raise TypeError(
-            f"{called} takes {len(names)} positional arguments ({', '.join(names)}); found "
-            f"{len(given.args)}"
-        )
-    first, named = dict(zip(names, given.args, strict=False)), dict(given.kwargs or {})
-    if twice := sorted(first.keys() & named.keys()):
-        raise TypeError(f"{called} got multiple values for argument {twice[0]!r}")
-    if strangers := sorted(named.keys() - fields_of(cls).keys()):
-        raise TypeError(f"{called} got an unexpected keyword argument {strangers[0]!r}")
-    return {**first, **named}
 
 
 # ---------------------------------------------------------------- types, ranges, messages
@@ -389,8 +407,7 @@ def _plain(kinds: list[Any], value: Any) -> Any:
     """A value as the type that a field has: a path for a text, a tuple for a list, 2.0 for 2."""
     several = [get_args(one)[0] for one in kinds if get_origin(one) is tuple]
     if several and isinstance(value, (list, tuple)):
-        made = tuple(_plain(several, one) for one in value)
-        return made[0] if len(made) == 1 and several[0] in kinds else made
+        return tuple(_plain(several, one) for one in value)
     if several and len(kinds) == 1 and isinstance(value, (str, Path)):
         return (_plain(several, value),)
     if isinstance(value, bool) or value is None:
@@ -502,12 +519,12 @@ STREAM = "-"  # stdin or stdout
 def paths_of(cls: type[Any], name: str, value: Any) -> Iterator[Path]:
     """The files that the value of a field names, one or several."""
     info = fields_of(cls)[name]
-    inside = [m for m in info.metadata if isinstance(m, (Holds, MayName))]
+    inside = [m for m in info.metadata if isinstance(m, Holds)]
     value = _plain(kinds_of(info), value)
     for one in value if isinstance(value, tuple) else (value,):
         text = str(one) if isinstance(one, Path) else ""
         if isinstance(one, str) and inside:
-            text = inside[0].path(one) if isinstance(inside[0], Holds) else one
+            text = inside[0].path(one)
         if text not in ("", STREAM) and "\0" not in text:
             yield Path(text)
 
@@ -519,9 +536,5 @@ def absolute(cls: type[Any], name: str, value: Any) -> Any:
     if isinstance(value, Path):
         return value.absolute()
     info = fields_of(cls)[name]
-    for m in info.metadata:
-        if isinstance(m, Holds) and m.absolute is not None:
-            return m.absolute(value)
-        if isinstance(m, MayName) and value not in (info.examples or ()) and Path(value).is_file():
-            return str(Path(value).absolute())
-    return value
+    inside = [m for m in info.metadata if isinstance(m, Holds)]
+    return inside[0].absolute(value) if inside and value not in (info.examples or ()) else value

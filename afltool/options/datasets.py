@@ -13,7 +13,7 @@ from glob import glob
 from pathlib import Path
 
 from ..errors import InputError, UsageError
-from ..inputs import given_path, meant
+from ..inputs import given_path
 from ..plugins import Registry
 
 
@@ -47,9 +47,9 @@ _OWN = (
     DatasetName(
         "digits", ".digits", "scikit-learn's digits; every fifth of a class is for testing"
     ),
-    DatasetName("fashion-mnist", ".fashion_mnist", "Debian's package or torchvision's"),
-    DatasetName("cifar10", ".cifar", "10 classes, 32 × 32 pixels, downloaded"),
-    DatasetName("cifar100", ".cifar", "100 classes, 32 × 32 pixels, downloaded"),
+    DatasetName("fashion-mnist", ".torchvision_datasets", "Debian's package or torchvision's"),
+    DatasetName("cifar10", ".torchvision_datasets", "10 classes, 32 × 32 pixels, downloaded"),
+    DatasetName("cifar100", ".torchvision_datasets", "100 classes, 32 × 32 pixels, downloaded"),
     DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
     DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
     DatasetName("table", ".path_tables", "CSV or parquet of path, label, split", *_FILE),
@@ -101,7 +101,7 @@ def check_dataset_name(spec: str) -> None:
     if dataset.takes == "PATTERN":
         matching(path)
     elif path and not Path(path).exists():
-        raise InputError(f"{spec}: there is nothing at {path}; {meant(path, 'check the path.')}")
+        raise InputError(f"{spec}: there is nothing at {path}; check the path")
 
 
 def matching(pattern: str) -> list[Path]:
@@ -116,7 +116,7 @@ def matching(pattern: str) -> list[Path]:
     for one in _without_braces(pattern):
         there = glob(one)
         if not there:
-            raise InputError(f"there is nothing at {one}; {meant(one, 'check the path.')}")
+            raise InputError(f"there is nothing at {one}; check the path")
         paths.update(there)
     return sorted(map(Path, paths))
 
@@ -131,9 +131,3 @@ def _without_braces(pattern: str) -> list[str]:
         words = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
     before, after = pattern[: match.start()], pattern[match.end() :]
     return [name for word in words for name in _without_braces(before + word + after)]
-
-
-def absolute_dataset(spec: str) -> str:
-    """The same data set from any working directory."""
-    dataset, path = named(spec)
-    return f"{dataset.name}:{Path(path).absolute()}" if path else spec

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..values.parsed import parse_bins
-from .base import File, Files, Holds, Options, Reads, Writes, fields_of, flag, grammar
-from .common import STDOUT, Output, Threads, table_in
+from .base import File, Files, Options, Reads, Writes, fields_of, flag, grammar
+from .common import SEED, STDOUT, Column, Output, Threads
 from .features import NetworkOptions, WeightsOptions
 from .statistics import LocalStatsOptions
 
@@ -27,49 +27,30 @@ class EvaluateOptions(Threads):
 
     _each_round = "also evaluate the head after every round; this chooses nothing"
     each_round: bool = Field(default=False, description=_each_round)
-    _separability = (
-        "also measure how far apart the classes lie in the features that the head makes, in "
-        "every layer: CSR, IFS and DM; lower is better"
-    )
+    _separability = "also measure CSR, IFS and DM of each layer's features; lower is better"
     separability: bool = Field(default=False, description=_separability)
-    train: Annotated[Path | None, Reads("features")] = Field(
-        default=None, description="training features: also measure the accuracy on these rows"
-    )
-    _earlier = (
-        "with --each-round: head files of earlier rounds that the head does not hold; may be "
-        "repeated"
-    )
-    earlier: Annotated[tuple[Path, ...], Reads("head")] = Field(default=(), description=_earlier)
     _metrics = (
-        "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
-        "classes), auc, sensitivity, specificity, macro-sensitivity, macro-specificity, log-loss, "
-        "ece; auc needs rows × classes × 32 bytes of memory"
+        "figures, separated by commas: accuracy, balanced-accuracy, f1, auc, sensitivity, "
+        "specificity, macro-sensitivity, macro-specificity, log-loss, ece"
     )
     metrics: str | None = Field(default=None, description=_metrics)
-    _positive = "class for which sensitivity, specificity and auc are computed, against the rest"
-    positive: str | None = Field(
-        default=None,
-        description=_positive
-        + " (default: of two classes the second; of more, auc is the mean over classes)",
-    )
+    _positive = "class of sensitivity, specificity and auc (default: of two classes the second)"
+    positive: str | None = Field(default=None, description=_positive)
     _by = "TABLE:COLUMN: figures for each value of the column, such as each site"
-    by: Annotated[str | None, Holds(table_in)] = Field(default=None, description=_by)
+    by: Column = Field(default=None, description=_by)
     _group = "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient"
-    group: Annotated[str | None, Holds(table_in)] = Field(default=None, description=_group)
+    group: Column = Field(default=None, description=_group)
     _samples = "bootstrap samples of the 95 % intervals; 0: no intervals"
     samples: int = Field(default=1000, ge=0, le=1_000_000, description=_samples)
     _seed = "seed of the bootstrap samples"
-    seed: int = Field(default=0, ge=0, le=2**63 - 1, description=_seed)
-    against: Annotated[Path | None, Reads("head")] = Field(
-        default=None,
-        description="another solved head to compare with, by McNemar's test on the same rows",
-    )
+    seed: int = Field(default=0, ge=0, le=SEED, description=_seed)
+    _against = "another solved head to compare with, by McNemar's test on the same rows"
+    against: Annotated[Path | None, Reads("head")] = Field(default=None, description=_against)
     _errors = "write the wrongly predicted rows, with their scores, to this .csv or .parquet"
     errors: Annotated[Path | None, Writes()] = Field(default=None, description=_errors)
 
     def check(self) -> None:
         super().check()
-        self.needs("earlier", "each_round")
         for name in ("samples", "seed"):
             self.needs(name, "metrics", "by", "group")
 
@@ -85,25 +66,12 @@ class Evaluate(EvaluateOptions, Output):
     )
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    features: Annotated[File, Reads("features")] = Field(
-        description="features with labels, such as the test split"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(Options):
-    """How probabilities are made of scores."""
-
-    _method = (
-        "the map from a score to a probability: a line in the logit for each class, one line for "
-        "all classes (temperature), or a line through bins that rises; the maps of each class can "
-        "change predicted classes"
-    )
-    method: Calibration = Field(default="platt", description=_method)
+    _features = "features with labels, such as the test split"
+    features: Annotated[File, Reads("features")] = Field(description=_features)
 
 
 @dataclass(frozen=True)
-class Calibrate(CalibrateOptions, Output):
+class Calibrate(Output):
     """Make probabilities of a head's scores, by counts of rows that it was not solved from.
 
     predict, export and evaluate take the new head; predict --coverage needs it.
@@ -111,10 +79,11 @@ class Calibrate(CalibrateOptions, Output):
 
     STAGE: ClassVar = "stages.calibrate:calibrate"
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    counts: Annotated[File, Reads("statistics")] = Field(
-        description="a total of what evaluate --counts wrote"
-    )
+    _counts = "a total of what evaluate --counts wrote"
+    counts: Annotated[File, Reads("statistics")] = Field(description=_counts)
     out: Annotated[File, Writes("head")] = Field(description="head file")
+    _method = "the map from scores to probabilities: of each class, or one of all (temperature)"
+    method: Calibration = Field(default="platt", kw_only=True, description=_method)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +100,7 @@ class PredictOptions(Threads, NetworkOptions):
     scores: bool = Field(default=False, description="add a column with the score of each class")
     _top = "number of classes to give for each row, by the highest scores"
     top: int = Field(default=1, ge=1, le=100_000, description=_top)
-    _coverage = (
-        "of a calibrated head: add a column set, the classes among which a row's own is with this "
-        "chance, at least"
-    )
+    _coverage = "of a calibrated head: a column set, with a row's own class with this chance"
     coverage: float | None = Field(default=None, gt=0, lt=1, description=_coverage)
     _per_class = "the chance is that of the rows of each class (Mondrian)"
     per_class: bool = Field(default=False, description=_per_class)
@@ -142,13 +108,10 @@ class PredictOptions(Threads, NetworkOptions):
     min_confidence: float | None = Field(default=None, gt=0, le=1, description=_least)
     _on_error = "what to do with an image that cannot be used; row writes a row that says why"
     on_error: Literal["stop", "row"] = Field(default="stop", description=_on_error)
-    _data_root = "folder that the paths in a table are relative to"
-    data_root: Path | None = Field(
-        default=None, description=_data_root + " (default: the table's own)"
-    )
-    path_column: str = Field(
-        default="path", description="column of a table whose values are the images' paths"
-    )
+    _data_root = "folder that the paths in a table are relative to (default: the table's own)"
+    data_root: Path | None = Field(default=None, description=_data_root)
+    _path_column = "column of a table whose values are the images' paths"
+    path_column: str = Field(default="path", description=_path_column)
 
     def check(self) -> None:
         super().check()
@@ -166,12 +129,10 @@ class Predict(PredictOptions, Output):
     )
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    inputs: Annotated[Files, Reads()] = Field(
-        description="a feature file, images, folders, tables of images, or - for stdin"
-    )
-    out: Annotated[File, Writes()] = Field(
-        default=STDOUT, description="a .csv, .jsonl or .parquet file (default: CSV on stdout)"
-    )
+    _inputs = "a feature file, images, folders, tables of images, or - for stdin"
+    inputs: Annotated[Files, Reads()] = Field(description=_inputs)
+    _out = "a .csv, .jsonl or .parquet file (default: CSV on stdout)"
+    out: Annotated[File, Writes()] = Field(default=STDOUT, description=_out)
     _as_json = "JSON Lines instead of CSV on stdout"
     as_json: bool = Field(default=False, kw_only=True, description=_as_json)
 
@@ -184,13 +145,10 @@ class Predict(PredictOptions, Output):
 class ExportOptions(WeightsOptions):
     """What goes into the file, and what is said beside it."""
 
-    with_backbone: bool = Field(
-        default=False,
-        description="include the network and the preprocessing: the file then takes pictures",
-    )
-    card: Annotated[Path | None, Writes()] = Field(
-        default=None, description="also write a model card, Markdown, to this file"
-    )
+    _with_backbone = "include the network: the file then takes squares of bytes"
+    with_backbone: bool = Field(default=False, description=_with_backbone)
+    _card = "also write a model card, Markdown, to this file"
+    card: Annotated[Path | None, Writes()] = Field(default=None, description=_card)
     _metrics = "what evaluate -o wrote for this head; its figures go on the card"
     metrics: Annotated[Path | None, Reads()] = Field(default=None, description=_metrics)
 
@@ -217,16 +175,12 @@ LEAST = 10  # rows of a group, unless said otherwise
 class CountOptions(LocalStatsOptions):
     """Whose rows are counted, for which heads: bins, groups and heads are alike at every site."""
 
-    _bins = "bins of the scores, LO:HI:COUNT, LO ≤ 0, HI ≥ 1; a unit has a multiple of 15 of them"
-    bins: Annotated[str | None, grammar(parse_bins)] = Field(
-        default=None, description=_bins + " (default: 0:1:240 for probabilities, else -0.5:1.5:240)"
-    )
+    _bins = "LO:HI:COUNT of score bins (default: 0:1:240 for probabilities, else -0.5:1.5:240)"
+    bins: Annotated[str | None, grammar(parse_bins)] = Field(default=None, description=_bins)
     _groups = "group of rows that is counted apart; may be repeated, the same at every site"
     groups: tuple[str, ...] = Field(default=(), description=_groups)
     _least = "fewest rows of a group in the file of a site; groups without rows are allowed"
     min_group: int = Field(default=LEAST, ge=1, description=_least)
-    _beside = "another solved head that is counted in the same round; may be repeated"
-    beside: Annotated[tuple[Path, ...], Reads("head")] = Field(default=(), description=_beside)
 
 
 @dataclass(frozen=True)
@@ -239,35 +193,23 @@ class Counts(CountOptions, Output):
     out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
 
 
-@dataclass(frozen=True)
-class EvaluateOrCount(EvaluateOptions, CountOptions, Output):
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOrCount(Evaluate, CountOptions):
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
 
-    COMMON: ClassVar = Evaluate.COMMON
     #: What only counts have.
     OF_COUNTS: ClassVar = frozenset(
         fields_of(CountOptions).keys() - fields_of(EvaluateOptions).keys()
     )
 
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    features: Annotated[File, Reads("features")] = Field(
-        description="features with labels, such as the test split"
-    )
-    out: Annotated[Path | None, Writes()] = Field(
-        default=None,
-        description="also write the JSON to this file; - is stdout; with --counts a folder",
-    )
-    counts: bool = Field(
-        default=False,
-        kw_only=True,
-        description="write counts, which sites add up with aggregate, and no figures",
-    )
-    confusion: Annotated[Path | None, Writes()] = Field(
-        default=None, kw_only=True, description="also write the confusion matrix as CSV"
-    )
-    rounds: Annotated[Path | None, Writes()] = Field(
-        default=None, kw_only=True, description="also write the table of rounds, .csv or .parquet"
-    )
+    _out = "also write the JSON to this file; - is stdout; with --counts a folder"
+    out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
+    _counts = "write counts, which sites add up with aggregate, and no figures"
+    counts: bool = Field(default=False, description=_counts)
+    _confusion = "also write the confusion matrix as CSV"
+    confusion: Annotated[Path | None, Writes()] = Field(default=None, description=_confusion)
+    _rounds = "also write the table of rounds, .csv or .parquet"
+    rounds: Annotated[Path | None, Writes()] = Field(default=None, description=_rounds)
 
     def check(self) -> None:
         super().check()
@@ -296,14 +238,10 @@ MM = 25.4  # millimetres of an inch
 class SizeOptions(Options):
     """The size of a picture: options of every `plot`."""
 
-    _width_mm = (
-        "width of the picture; its text has 8 points whatever the width; a column of a paper "
-        "has 85, a page 180 (default: as wide as the picture needs)"
-    )
+    _width_mm = "width of the picture; a column of a paper has 85 (default: as it needs)"
     width_mm: float | None = Field(default=None, ge=40, le=400, description=_width_mm)
-    dpi: int | None = Field(
-        default=None, ge=30, le=1200, description="pixels per inch of a .png file (default: 150)"
-    )
+    _dpi = "pixels per inch of a .png file (default: 150)"
+    dpi: int | None = Field(default=None, ge=30, le=1200, description=_dpi)
 
     def inches(self, otherwise: float) -> float:
         """The width in inches; ``otherwise``: millimetres where none is given."""
@@ -313,14 +251,9 @@ class SizeOptions(Options):
 AS_NEEDED = SizeOptions()
 
 
-@dataclass(frozen=True, kw_only=True)
-class TotalOptions(SizeOptions):
-    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
-
-    number: int = Field(default=0, ge=0, description="of a total of counts: which head, from 0 on")
-
-
+Evaluation = Annotated[File, Reads()]
 Drawn = Annotated[File, Writes("picture")]
+FIGURES = "what evaluate wrote with -o (JSON, with the --metrics), or a total of counts"
 OUT = "a .png, .svg or .pdf file"
 
 
@@ -329,47 +262,44 @@ class PartitionPicture(SizeOptions, Output):
     """Draw a partition: rows by client and class, client sizes, their cumulative share."""
 
     STAGE: ClassVar = "stages.plot:partition_picture"
-    files: Annotated[Files, Reads("partition")] = Field(
-        description="a partition file; several are drawn side by side"
-    )
+    _files = "a partition file; several are drawn side by side"
+    files: Annotated[Files, Reads("partition")] = Field(description=_files)
     out: Drawn = Field(description=OUT)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPicture(SizeOptions, Output):
+    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
+
+    number: int = Field(default=0, ge=0, description="of a total of counts: which head, from 0 on")
+
+
 @dataclass(frozen=True)
-class ConfusionPicture(TotalOptions, Output):
+class ConfusionPicture(EvaluationPicture):
     """Draw the confusion matrix of an evaluation."""
 
     STAGE: ClassVar = "stages.plot:confusion_picture"
-    file: Annotated[File, Reads()] = Field(
-        description="what evaluate wrote with -o (JSON), or a total of counts"
-    )
+    file: Evaluation = Field(description=FIGURES)
     out: Drawn = Field(description=OUT)
 
 
 @dataclass(frozen=True)
-class ReliabilityPicture(TotalOptions, Output):
+class ReliabilityPicture(EvaluationPicture):
     """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
 
     STAGE: ClassVar = "stages.plot:reliability_picture"
-    file: Annotated[File, Reads()] = Field(
-        description="what evaluate --metrics ece wrote with -o (JSON), or a total of counts"
-    )
+    file: Evaluation = Field(description=FIGURES)
     out: Drawn = Field(description=OUT)
 
 
 @dataclass(frozen=True)
-class RocPicture(TotalOptions, Output):
+class RocPicture(EvaluationPicture):
     """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
 
     STAGE: ClassVar = "stages.plot:roc_picture"
-    file: Annotated[File, Reads()] = Field(
-        description="what evaluate --metrics auc wrote with -o (JSON), or a total of counts"
-    )
+    file: Evaluation = Field(description=FIGURES)
     out: Drawn = Field(description=OUT)
-    _positive = (
-        "class whose curve against the rest is drawn; may be repeated (default: the positive "
-        "class of evaluate, else every class)"
-    )
+    _positive = "class whose curve is drawn; may be repeated (default: evaluate's, else every one)"
     positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
 
 
@@ -378,9 +308,8 @@ class CoveragePicture(SizeOptions, Output):
     """Draw the accuracy of the rows that are answered, by their share: the least sure are not."""
 
     STAGE: ClassVar = "stages.plot:coverage_picture"
-    file: Annotated[File, Reads()] = Field(
-        description="a total of counts: afltool evaluate --counts"
-    )
+    _file = "a total of counts: afltool evaluate --counts"
+    file: Evaluation = Field(description=_file)
     out: Drawn = Field(description=OUT)
 
 
@@ -389,9 +318,8 @@ class RidgePathPicture(SizeOptions, Output):
     """Draw the error estimates along a ridge path, and the ridge that was chosen."""
 
     STAGE: ClassVar = "stages.plot:ridge_path_picture"
-    file: Annotated[File, Reads("head")] = Field(
-        description="a head solved with --ridge auto or a path"
-    )
+    _file = "a head solved with --ridge auto or a path"
+    file: Annotated[File, Reads("head")] = Field(description=_file)
     out: Drawn = Field(description=OUT)
 
 
@@ -400,8 +328,6 @@ class RoundsPicture(SizeOptions, Output):
     """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
 
     STAGE: ClassVar = "stages.plot:rounds_picture"
-    files: Annotated[Files, Reads()] = Field(
-        description="a run folder, the JSON of evaluate --each-round, or a head file; several are "
-        "compared in one picture, cells of a study by their labels"
-    )
+    _files = "a run folder, JSON of evaluate --each-round, or a head file; several are compared"
+    files: Annotated[Files, Reads()] = Field(description=_files)
     out: Drawn = Field(description=OUT)

@@ -12,9 +12,9 @@ from pydantic.dataclasses import dataclass
 from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
-from .base import File, Files, Holds, MayName, Options, Reads, Writes, fields_of, grammar
-from .common import MOST, SEED, Output, Threads, data_in, frozen_in, table_in
-from .datasets import DATASETS, absolute_dataset
+from .base import File, Files, Holds, Options, Reads, Writes, fields_of, grammar
+from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Threads
+from .datasets import DATASETS
 from .grammars import (
     PENULTIMATE,
     STAGES,
@@ -22,21 +22,16 @@ from .grammars import (
     Node,
     Part,
     Views,
-    one_plain_place,
     parse_nodes,
     parse_shard,
     parse_views,
 )
 
 Half = Literal["train", "test"]
+Engine = Literal["auto", "torch", "onnxruntime", "openvino"]
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
 AUTO, TORCH = "auto", "torch"  # engines; the others are `sources.extraction.engines.ENGINES`
 GRAPH_ENGINES = ("onnxruntime", "openvino")
-
-
-def absolute_backbone(text: str) -> str:
-    """The same backbone from any folder."""
-    return str(Path(text).absolute()) if frozen_in(text) else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +63,8 @@ class RoundedFormat(NumberFormat):
     allow_constant: bool = Field(default=False, description=_constant)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvertOptions(Threads, RoundedFormat):
-    """How features are converted."""
-
-
 @dataclass(frozen=True)
-class Convert(ConvertOptions, Output):
+class Convert(Threads, RoundedFormat, Output):
     """Write a feature file in another number format; fewer bits make smaller statistics."""
 
     STAGE: ClassVar = "stages.convert:convert"
@@ -86,13 +76,10 @@ class Convert(ConvertOptions, Output):
 class SplitOptions(Options):
     """How rows are divided."""
 
-    test: float = Field(
-        default=0.2, gt=0, lt=1, description="share of the rows of each class for testing"
-    )
-    group: Annotated[str | None, Holds(table_in)] = Field(
-        default=None,
-        description="TABLE:COLUMN: rows of one value, such as one patient, stay together",
-    )
+    _test = "share of the rows of each class for testing"
+    test: float = Field(default=0.2, gt=0, lt=1, description=_test)
+    _group = "TABLE:COLUMN: rows of one value, such as one patient, stay together"
+    group: Column = Field(default=None, description=_group)
     seed: int = Field(default=0, ge=0, le=SEED, description="seed of the draw")
 
 
@@ -105,9 +92,8 @@ class Split(SplitOptions, Output):
 
     STAGE: ClassVar = "stages.split:split"
     features: Annotated[File, Reads("features")] = Field(description="a feature file NAME.h5")
-    out: Annotated[Path | None, Writes()] = Field(
-        default=None, description="folder for the results (default: that of the file)"
-    )
+    _out = "folder for the results (default: that of the file)"
+    out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
 
 
 @dataclass(frozen=True)
@@ -115,53 +101,45 @@ class Merge(Output):
     """Put the shards of one extraction together; the file equals one made without shards."""
 
     STAGE: ClassVar = "stages.merge:merge"
-    shards: Annotated[Files, Reads("features")] = Field(
-        description="files, folders, globs, or - for stdin"
-    )
+    _shards = "files, folders, globs, or - for stdin"
+    shards: Annotated[Files, Reads("features")] = Field(description=_shards)
     out: Annotated[File, Writes("features")] = Field(description="feature file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassNames(Options):
+    """Which classes there are."""
+
+    _classes = "file of class names in order, one per line; a federation shares it"
+    classes: Path | tuple[str, ...] | None = Field(default=None, description=_classes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingsOptions(Options):
     """What embeddings that another program made are called, and who made them."""
 
-    x: str | None = Field(
-        default=None, description="array, or column of lists, that holds the features (default: x)"
-    )
-    _y = "array or column that holds the labels"
-    y: str | None = Field(default=None, description=_y + " (default: y; in .parquet also label)")
-    _row_ids = (
-        "array or column that holds the ids of the rows, by which --by, --group and "
-        "--column of tables know them"
-    )
-    row_ids: str | None = Field(
-        default=None, description=_row_ids + f" (default: {', '.join(ROW_IDS)}, else row/N)"
-    )
-    backbone: str = Field(
-        default="import",
-        description="name of what made the embeddings; only equal ones can be added up",
-    )
+    _x = "array, or column of lists, that holds the features (default: x)"
+    x: str | None = Field(default=None, description=_x)
+    _y = "array or column that holds the labels (default: y; in .parquet also label)"
+    y: str | None = Field(default=None, description=_y)
+    _row_ids = f"array or column of the ids of the rows (default: {', '.join(ROW_IDS)}, else row/N)"
+    row_ids: str | None = Field(default=None, description=_row_ids)
+    _backbone = "name of what made the embeddings; only equal ones can be added up"
+    backbone: str = Field(default="import", description=_backbone)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(Threads, EmbeddingsOptions, RoundedFormat):
+class ImportOptions(Threads, EmbeddingsOptions, ClassNames, RoundedFormat):
     """Options of `import`."""
 
-    labels: Annotated[Path | None, Reads()] = Field(
-        default=None, description="labels of a file without y: .npy, or text with one per line"
-    )
-    _classes = "file of class names in order, one per line; a federation shares it"
-    classes: Path | tuple[str, ...] | None = Field(default=None, description=_classes)
-    _scale = "scale features as this file of afltool scale --from says"
+    _labels = "labels of a file without y: .npy, or text with one per line"
+    labels: Annotated[Path | None, Reads()] = Field(default=None, description=_labels)
+    _scale = "scale features as this head file says, which solve made of the sums of scale"
     scale: Annotated[Path | None, Reads("head")] = Field(default=None, description=_scale)
-    _missing = (
-        "values that are missing (NaN): the mean of all sites, which the scaling has; indicator: "
-        "and a column of 0 and 1 for each feature that lacks some"
-    )
+    _missing = "for missing values (NaN): the mean of all sites; indicator: and a column of 0 and 1"
     missing: Literal["refuse", "mean", "indicator"] = Field(default="refuse", description=_missing)
-    unlabelled: bool = Field(
-        default=False, description="leave labels out, for predict, also where the file has some"
-    )
+    _unlabelled = "leave labels out, for predict, also where the file has some"
+    unlabelled: bool = Field(default=False, description=_unlabelled)
 
     def check(self) -> None:
         super().check()
@@ -184,9 +162,8 @@ class Import(ImportOptions, Output):
         | {"fraction_bits"}
     )
 
-    embeddings: Annotated[File, Reads()] = Field(
-        description=".npz, .parquet or .safetensors with x and y, or .npy with --labels"
-    )
+    _embeddings = ".npz, .parquet or .safetensors with x and y, or .npy with --labels"
+    embeddings: Annotated[File, Reads()] = Field(description=_embeddings)
     out: Annotated[File, Writes("features")] = Field(description="feature file")
 
 
@@ -195,7 +172,7 @@ class WeightsOptions(Options):
     """Where the weights of a backbone come from."""
 
     _weights = "default (ImageNet), random, the name of published weights, or a file"
-    weights: Annotated[str, MayName()] = Field(
+    weights: Annotated[str, Holds()] = Field(
         default="default", description=_weights, examples=["default", "random"]
     )
     seed: int = Field(default=0, ge=0, le=SEED, description="seed of random weights")
@@ -209,23 +186,14 @@ class WeightsOptions(Options):
 class SeenOptions(WeightsOptions):
     """What a frozen network sees of an image, and what it gives."""
 
-    _node = (
-        "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
-        "(what enters the classifier), or stages (that and the last stages); may be repeated: "
-        "the features lie side by side; extract --list-nodes shows the names"
-    )
+    _node = "NAME[:POOLING][*SCALE] of --list-nodes where features are taken; may be repeated"
     node: Annotated[tuple[str, ...], grammar(parse_nodes)] = Field(
         default=(), description=_node + f" (default: {PENULTIMATE})", examples=[PENULTIMATE, STAGES]
     )
     _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
     preprocess: Literal["paper", "weights"] = Field(default="weights", description=_preprocess)
-    _image_size = "side of the images that the network sees"
-    image_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        description=_image_size + " (default: that of the weights; 224 for paper)",
-    )
+    _image_size = "pixels of a side of what the network sees (default: by --preprocess)"
+    image_size: int | None = Field(default=None, ge=1, le=4096, description=_image_size)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -233,23 +201,15 @@ class SeenOptions(WeightsOptions):
         return () if self.node == (PENULTIMATE,) else parse_nodes(self.node)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FreezeOptions(SeenOptions):
-    """What a file of a backbone has."""
-
-    licence: str = Field(
-        default="",
-        description="licence of the weights, as it stands in the file (default: not told)",
-    )
-
-
 @dataclass(frozen=True)
-class Backbone(FreezeOptions, Output):
+class Backbone(SeenOptions, Output):
     """Write a frozen network as one file, which extract and predict run without PyTorch."""
 
     STAGE: ClassVar = "stages.backbone:backbone"
     name: str = Field(description="resnet18, timm:NAME or another backbone, as extract has it")
     out: Annotated[File, Writes("backbone")] = Field(description="a file NAME.afl")
+    _licence = "licence of the weights, as it stands in the file (default: not told)"
+    licence: str = Field(default="", kw_only=True, description=_licence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,29 +218,14 @@ class NetworkOptions(WeightsOptions):
 
     EXECUTION_ONLY: ClassVar = frozenset({"batch_size", "device", "workers"})
 
-    _batch_size = "images that are decoded together, and of torch one step of the network"
-    batch_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=2**16,
-        description=_batch_size
-        + " (default: 16 on a CPU, of other engines for each thread; 256 on a GPU)",
-    )
-    _device = "where the network runs"
-    device: str = Field(
-        default="auto", description=_device, examples=["auto", "cpu", "cuda", "cuda:1"]
-    )
-    _workers = "threads that decode images"
-    workers: int | None = Field(
-        default=None, ge=1, le=1024, description=_workers + " (default: one per core)"
-    )
-    _engine = (
-        "what runs the network: auto takes onnxruntime on a processor, where it is installed and "
-        "agrees with torch; the features of openvino are a space of their own"
-    )
-    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = Field(
-        default="auto", description=_engine
-    )
+    _batch_size = "images decoded together (default: 16 for each thread, 256 on a GPU)"
+    batch_size: int | None = Field(default=None, ge=1, le=2**16, description=_batch_size)
+    _device, _devices = "where the network runs", ["auto", "cpu", "cuda", "cuda:1"]
+    device: str = Field(default="auto", description=_device, examples=_devices)
+    _workers = "threads that decode images (default: one per core)"
+    workers: int | None = Field(default=None, ge=1, le=MOST, description=_workers)
+    _engine = "what runs the network; auto: onnxruntime on a processor where it agrees with torch"
+    engine: Engine = Field(default="auto", description=_engine)
 
     def check(self) -> None:
         super().check()
@@ -291,82 +236,49 @@ class NetworkOptions(WeightsOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions):
+class ExtractOptions(Threads, NetworkOptions, NumberFormat, ClassNames, SeenOptions):
     """What features are of."""
 
     SAID: ClassVar = frozenset({"split"})
     EXECUTION_ONLY: ClassVar = frozenset({"data_root", "store"})
 
-    _threads = (
-        "threads that run the network; only last bits with torch may depend on their number "
-        "(default: as many as cores may be used)"
-    )
+    _threads = "threads that run the network (default: as many as cores may be used)"
     threads: int | None = Field(default=None, ge=1, le=MOST, description=_threads)
-    backbone: Annotated[str, Holds(frozen_in, absolute_backbone)] = Field(
+    backbone: Annotated[str, FROZEN_FILE] = Field(
         description="the frozen network, or its file NAME.afl", examples=list(BACKBONES)
     )
-    _data = f"images; {PIXELS}"
-    data: Annotated[str, Holds(data_in, absolute_dataset)] = Field(
-        default="cifar10", description=_data, examples=[one.shown for one in DATASETS.data.values()]
+    _data, _known = f"images; {PIXELS}", [one.shown for one in DATASETS.data.values()]
+    data: Annotated[str, BEHIND_COLON] = Field(
+        default="cifar10", description=_data, examples=_known
     )
     split: Half = Field(default="train", description="which images")
-    _views = (
-        "the features are the mean over views of an image: flip (and mirrored), crops:N "
-        "(centre and corners of a larger picture, N from 2 to 5), flip+crops:N"
-    )
+    _views = "average the features over views of an image (default: the image alone)"
     views: Annotated[str | None, grammar(parse_views)] = Field(
-        default=None,
-        description=_views + " (default: the image alone)",
-        examples=["flip", "crops:5", "flip+crops:5"],
+        default=None, description=_views, examples=["flip", "crops:5", "flip+crops:5"]
     )
     _shard = "I/N: part I (from 0) of N; see merge"
     shard: Annotated[str | None, grammar(parse_shard)] = Field(default=None, description=_shard)
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        description="at most this many images of a split, spread over the classes",
-    )
-    _classes = "file of class names in order, one per line; a federation shares it"
-    classes: Path | tuple[str, ...] | None = Field(default=None, description=_classes)
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="number format of the network's arithmetic"
-    )
-    _data_root = "folder where data sets lie or are downloaded to"
-    data_root: Path | None = Field(
-        default=None, description=_data_root + " (default: $AFLTOOL_DATA, else ./afl-data)"
-    )
-    path_column: str | None = Field(
-        default=None,
-        description="column of the images: of a table their paths, of parquet their bytes "
-        "(default: path)",
-    )
-    label_column: str | None = Field(
-        default=None,
-        description="column of the labels; of WebDataset their key in JSON (default: label)",
-    )
-    _store = "folder of kept features; extract -o FILE then makes FILE a link to those in it"
-    store: Path | None = Field(
-        default=None, description=_store + " (default: $AFLTOOL_STORE, else ./afl-store)"
-    )
+    _limit = "at most this many images of a split, spread over the classes"
+    limit: int | None = Field(default=None, ge=1, description=_limit)
+    _precision = "number format of the network's arithmetic"
+    precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description=_precision)
+    _data_root = "folder of data sets and downloads (default: $AFLTOOL_DATA, else ./afl-data)"
+    data_root: Path | None = Field(default=None, description=_data_root)
+    _paths = "column of the images: of a table their paths, of parquet their bytes (default: path)"
+    path_column: str | None = Field(default=None, description=_paths)
+    _labels = "column of the labels; of WebDataset their key in JSON (default: label)"
+    label_column: str | None = Field(default=None, description=_labels)
+    _store = "folder of kept features (default: $AFLTOOL_STORE, else ./afl-store)"
+    store: Path | None = Field(default=None, description=_store)
     _skip_corrupt = "leave out images that cannot be read, and count them; what is done is kept"
     skip_corrupt: bool = Field(default=False, description=_skip_corrupt)
-    _unlabelled = (
-        "without labels, for predict: folders of images at any depth, tables without label"
-    )
+    _unlabelled = "without labels, for predict: folders at any depth, tables without label"
     unlabelled: bool = Field(default=False, description=_unlabelled)
 
     @property
     def part(self) -> Part:
         """The part of the images that ``shard`` means."""
         return WHOLE if self.shard is None else parse_shard(self.shard)
-
-    @property
-    def steady(self) -> bool:
-        """Whether features have one digest for any batch size and number of threads.
-
-        Those of one view and a single place are as ever: steps have the batch's size.
-        """
-        return self.views is not None or not one_plain_place(self.nodes)
 
     @property
     def seen(self) -> Views:
@@ -388,9 +300,8 @@ class Extract(ExtractOptions, Output):
         | {"dtype", "device"}
     )
 
-    out: Annotated[Path | None, Writes("features")] = Field(
-        default=None, description="feature file (default: in the store)"
-    )
+    _out = "feature file (default: in the store)"
+    out: Annotated[Path | None, Writes("features")] = Field(default=None, description=_out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,9 +313,8 @@ class ExtractNodes(Extract):
         {"backbone", "data", "image_size", "preprocess", "views", "weights", "node", "list_nodes"}
     )
 
-    list_nodes: bool = Field(
-        default=False, description="print what --node can name, and extract nothing"
-    )
+    _list_nodes = "print what --node can name, and extract nothing"
+    list_nodes: bool = Field(default=False, description=_list_nodes)
 
     def check(self) -> None:
         super().check()
@@ -420,20 +330,8 @@ class UnitsOptions(Options):
     unit_bits: int = Field(default=24, ge=0, le=40, description=_bits)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaleOptions(Threads, UnitsOptions, EmbeddingsOptions):
-    """Whose rows are summed."""
-
-    REFUSES: ClassVar = frozenset({"min_rows"})
-
-    client: str | None = Field(
-        default=None, description="name of this site (default: that of the file)"
-    )
-    min_rows: int = Field(default=0, ge=0, description="refuse sums of fewer rows")
-
-
 @dataclass(frozen=True)
-class Scale(ScaleOptions, Output):
+class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
     """Sum up a site's features, so that all sites scale alike.
 
     Values may be missing (NaN). aggregate adds the sums up, solve makes the scaling of their total,
@@ -441,10 +339,15 @@ class Scale(ScaleOptions, Output):
     """
 
     STAGE: ClassVar = "stages.scale:scale"
-    rows: Annotated[File, Reads()] = Field(
-        description="a feature file, or embeddings as import takes them"
-    )
+    REFUSES: ClassVar = frozenset({"min_rows"})
+
+    _rows = "a feature file, or embeddings as import takes them"
+    rows: Annotated[File, Reads()] = Field(description=_rows)
     out: Annotated[File, Writes("statistics")] = Field(description="file of the sums")
+    _client = "name of this site (default: that of the file)"
+    client: str | None = Field(default=None, kw_only=True, description=_client)
+    _min_rows = "refuse sums of fewer rows"
+    min_rows: int = Field(default=0, ge=0, kw_only=True, description=_min_rows)
 
 
 def store_folder(options: ExtractOptions) -> Path:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from math import frexp
 
 from ..errors import UsageError
@@ -142,10 +143,10 @@ def parse_node(text: str) -> Node:
 
 def _scale(text: str, factor: str) -> float:
     """A power of two, as 0.125, 8 or 1/8: the products of int16 features stay exact."""
-    match = re.fullmatch(r"(?:1/)?(\d+(?:\.\d+)?)", factor)
-    value = float(match[1]) if match else 0.0
-    if factor.startswith("1/") and value:
-        value = 1.0 / value
+    try:
+        value = float(Fraction(factor))
+    except (ValueError, ArithmeticError):
+        value = 0.0
     mantissa, exponent = frexp(value)
     if mantissa != 0.5 or abs(exponent - 1) > MOST_SHIFT:
         raise UsageError(

@@ -27,6 +27,8 @@ SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
     },
     lambda text, found: (frozenset(found.NEEDS), frozenset(found.MAY)),
 )
+Exported = Annotated[Path | None, Writes()]
+EXPORT = "also write row,client as CSV, parquet, JSON"
 _OWN = sorted({name for needs, may in SCHEMES.data.values() for name in needs | may})
 
 
@@ -42,32 +44,20 @@ class PartitionOptions(Options):
     alpha: float | None = Field(default=None, ge=1e-100, le=1e100, description=_alpha)
     clients: int | None = Field(default=None, ge=1, le=2**31 - 1, description="number of clients K")
     seed: int = Field(default=0, ge=0, le=SEED, description="seed of the partition")
-    shards_per_client: int | None = Field(
-        default=None,
-        ge=1,
-        le=2**31 - 1,
-        description="shards for each client (pathological-pfl: classes)",
-    )
-    min_size: int | None = Field(
-        default=None, ge=0, le=SEED, description="draw again until every client has this many rows"
-    )
-    held_out: float = Field(
-        default=0.0, ge=0, lt=1, description="share of the clients held out for validation"
-    )
-    label_noise: float = Field(
-        default=0.0, ge=0, lt=1, description="share of the rows that get another label at random"
-    )
-    _table = (
-        "table with a column of row ids (row, path, or the one that holds them all) and one "
-        "of clients: .csv, .parquet or .json"
-    )
+    _shards = "shards for each client (pathological-pfl: classes)"
+    shards_per_client: int | None = Field(default=None, ge=1, le=2**31 - 1, description=_shards)
+    _min_size = "draw again until every client has this many rows"
+    min_size: int | None = Field(default=None, ge=0, le=SEED, description=_min_size)
+    _held_out = "share of the clients held out for validation"
+    held_out: float = Field(default=0.0, ge=0, lt=1, description=_held_out)
+    _label_noise = "share of the rows that get another label at random"
+    label_noise: float = Field(default=0.0, ge=0, lt=1, description=_label_noise)
+    _table = "table with a column of row ids and one of clients: .csv, .parquet or .json"
     table: Annotated[Path | None, Reads()] = Field(default=None, description=_table)
-    column: str | None = Field(
-        default=None, description="column of --table whose values are the clients (default: client)"
-    )
-    top_up: bool = Field(
-        default=False, description="dirichlet-pfl: fill the smallest clients up to --min-size"
-    )
+    _column = "column of --table whose values are the clients (default: client)"
+    column: str | None = Field(default=None, description=_column)
+    _top_up = "dirichlet-pfl: fill the smallest clients up to --min-size"
+    top_up: bool = Field(default=False, description=_top_up)
 
     def check(self) -> None:
         super().check()
@@ -79,13 +69,10 @@ class Partition(PartitionOptions, Output):
     """Assign the rows of a feature file to clients; each row gets one client."""
 
     STAGE: ClassVar = "stages.partition:partition"
-    features: Annotated[File, Reads("features")] = Field(
-        description="features whose rows are assigned"
-    )
+    _features = "features whose rows are assigned"
+    features: Annotated[File, Reads("features")] = Field(description=_features)
     out: Annotated[File, Writes("partition")] = Field(description="partition file")
-    export: Annotated[Path | None, Writes()] = Field(
-        default=None, kw_only=True, description="also write row,client as CSV, parquet, JSON"
-    )
+    export: Exported = Field(default=None, kw_only=True, description=EXPORT)
 
 
 @dataclass(frozen=True)
@@ -101,18 +88,13 @@ class PartitionOrLook(PartitionOptions, Output):
         | {"overwrite"}
     )
 
-    features: Annotated[File, Reads()] = Field(
-        description="features whose rows are assigned; or a partition to look at"
-    )
-    out: Annotated[Path | None, Writes("partition")] = Field(
-        default=None, description="partition file"
-    )
-    export: Annotated[Path | None, Writes()] = Field(
-        default=None, kw_only=True, description="also write row,client as CSV, parquet, JSON"
-    )
-    describe: bool = Field(
-        default=False, kw_only=True, description="print the table of the partition"
-    )
+    _features = "features whose rows are assigned; or a partition to look at"
+    features: Annotated[File, Reads()] = Field(description=_features)
+    _out = "partition file"
+    out: Annotated[Path | None, Writes("partition")] = Field(default=None, description=_out)
+    export: Exported = Field(default=None, kw_only=True, description=EXPORT)
+    _describe = "print the table of the partition"
+    describe: bool = Field(default=False, kw_only=True, description=_describe)
 
     def check(self) -> None:
         if self.out is not None:

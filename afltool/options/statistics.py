@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .base import File, Files, Holds, MayName, Name, Reads, Writes, grammar
-from .common import OWN_HEADS, SEED, Output, SpaceOptions, Threads, table_in
+from .base import File, Files, Holds, Name, Reads, Writes, grammar
+from .common import OWN_HEADS, SEED, Column, Output, SpaceOptions, Threads
 from .grammars import parse_clients
 
 
@@ -23,37 +23,29 @@ class LocalStatsOptions(Threads):
     )
     REFUSES: ClassVar = frozenset({"min_rows"})
 
+    _partition = "partition file: which client owns which row (simulated clients)"
     partition: Annotated[Path | None, Reads("partition")] = Field(
-        default=None, description="partition file: which client owns which row (simulated clients)"
+        default=None, description=_partition
     )
-    client: str | None = Field(
-        default=None, description="name of a real client: it owns all rows of the file"
-    )
-    only: Annotated[str | None, grammar(parse_clients)] = Field(
-        default=None,
-        description="only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N",
-    )
+    _client = "name of a real client: it owns all rows of the file"
+    client: str | None = Field(default=None, description=_client)
+    _only = "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N"
+    only: Annotated[str | None, grammar(parse_clients)] = Field(default=None, description=_only)
     _participation = "share of the clients that take part, drawn again for each layer of a head"
     participation: float = Field(default=1.0, gt=0, le=1, description=_participation)
-    _participation_kind = (
-        "whether the clients drawn for a layer send all sums of it, or others are "
-        "drawn for the second one (deepafl: W_t, then Ω)"
-    )
+    _kind = "whether one draw sends all sums of a layer, or others the second (deepafl: W_t, Ω)"
     participation_kind: Literal["consistent", "inconsistent"] = Field(
-        default="consistent", description=_participation_kind
+        default="consistent", description=_kind
     )
-    _participation_seed = "seed of the draw of --participation"
-    participation_seed: int | None = Field(
-        default=None, ge=0, le=SEED, description=_participation_seed + " (default: 0)"
-    )
+    _seed = "seed of the draw of --participation (default: 0)"
+    participation_seed: int | None = Field(default=None, ge=0, le=SEED, description=_seed)
     sum: bool = Field(default=False, description="write one file: the sum of these clients")
     _held_out = "with --sum: file for the sum of the held-out clients"
     held_out: Annotated[Path | None, Writes()] = Field(default=None, description=_held_out)
     _by = "TABLE:COLUMN: the group of each row, for a round of evaluation that counts groups"
-    by: Annotated[str | None, Holds(table_in)] = Field(default=None, description=_by)
-    min_rows: int = Field(
-        default=0, ge=0, description="refuse statistics of a client with fewer rows"
-    )
+    by: Column = Field(default=None, description=_by)
+    _min_rows = "refuse statistics of a client with fewer rows"
+    min_rows: int = Field(default=0, ge=0, description=_min_rows)
     _cache = "folder that keeps intermediate rows, so that later rounds are faster"
     cache: Path | None = Field(default=None, description=_cache)
 
@@ -78,7 +70,7 @@ class LocalStats(LocalStatsOptions, Output):
     )
 
     features: Annotated[File, Reads("features")] = Field(description="a feature file")
-    head: Annotated[Name, Reads("head"), MayName()] = Field(
+    head: Annotated[Name, Reads("head"), Holds()] = Field(
         description="a head file, or a head's name with its options", examples=list(OWN_HEADS)
     )
     out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
@@ -91,18 +83,15 @@ class AggregateOptions(Threads):
 
     REFUSES: ClassVar = frozenset({"complete", "allow_repeats"})
 
-    _subtract = "statistics of clients that leave; may be repeated"
     subtract: Annotated[tuple[Path, ...], Reads("statistics")] = Field(
-        default=(), description=_subtract
+        default=(), description="statistics of clients that leave; may be repeated"
     )
     _held_out = "file for the sum of the held-out clients"
     held_out: Annotated[Path | None, Writes()] = Field(default=None, description=_held_out)
     _law = "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking"
     law: Literal["sum", "pairwise"] = Field(default="sum", description=_law)
-    complete: bool = Field(
-        default=False,
-        description="refuse a sum without all clients of the partition, those of --subtract too",
-    )
+    _complete = "refuse a sum without all clients of the partition, those of --subtract too"
+    complete: bool = Field(default=False, description=_complete)
     _allow_repeats = "add clients even if their rows are in the sum under another name"
     allow_repeats: bool = Field(default=False, description=_allow_repeats)
 
@@ -116,9 +105,8 @@ class Aggregate(AggregateOptions, Output):
     """Add statistics up, in any order and grouping; totals can be added, too."""
 
     STAGE: ClassVar = "stages.aggregate:aggregate"
-    files: Annotated[Files, Reads("statistics")] = Field(
-        description="files, folders, quoted globs, - for stdin"
-    )
+    _files = "files, folders, quoted globs, - for stdin"
+    files: Annotated[Files, Reads("statistics")] = Field(description=_files)
     out: Annotated[File, Writes("statistics")] = Field(description="file of the sum")
 
 
@@ -126,13 +114,11 @@ class Aggregate(AggregateOptions, Output):
 class SolveOptions(Threads):
     """How a total is solved."""
 
-    head: Annotated[Path | None, Reads("head")] = Field(
-        default=None,
-        description="head file that the total was gathered for; needed when solve does not find it",
-    )
+    _head = "head file that the total was gathered for; needed when solve does not find it"
+    head: Annotated[Path | None, Reads("head")] = Field(default=None, description=_head)
+    _validate = "sum over the held-out clients, which chooses the ridge and the layers"
     validate: Annotated[Path | None, Reads("statistics")] = Field(
-        default=None,
-        description="sum over the held-out clients, which chooses the ridge and the layers",
+        default=None, description=_validate
     )
 
 
@@ -141,6 +127,7 @@ class Solve(SolveOptions, Output):
     """Solve the head that the total was gathered for."""
 
     STAGE: ClassVar = "stages.solve:solve"
+    TELLS: ClassVar = "show.solution:say_solution"
     total: Annotated[File, Reads("statistics")] = Field(description="a total (or any statistics)")
     out: Annotated[File, Writes("head")] = Field(description="head file")
     head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)

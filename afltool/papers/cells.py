@@ -21,7 +21,7 @@ from unicodedata import category
 
 from ..errors import UsageError
 from ..files.hdf5 import read_header
-from ..heads import OPTIONS
+from ..heads import OPTIONS, make_options
 from ..options.base import flag
 from ..options.common import frozen_in
 from ..options.features import ExtractOptions, store_folder
@@ -42,6 +42,7 @@ class StudyFolder:
     STUDY = "study.json"  # the study as it was given: its tree of options and how it is shown
     CELLS = "cells"
     SHARED = "shared"  # features and partitions that baselines read
+    STEPS = "steps"  # until the study is done: what cells share, by what it is made of
     FAILED = "failed.txt"  # in a cell: why it has no result
     BEGUN = "begun.txt"  # in a cell that is under way: how many have begun it, and who does it
 
@@ -57,6 +58,11 @@ class StudyFolder:
 
     def features(self, split: str, key: str) -> Path:
         return self.root / self.SHARED / f"{split}-{key}.h5"
+
+    def steps(self, cell: Cell) -> Path:
+        """What this cell shares; its own group's, where runs remove their rounds."""
+        group = Digest().json("together", cell.together()).hex()[:_KEY] if cell.thinned else "all"
+        return self.root / self.STEPS / group
 
     def clients(self, key: str) -> Path:
         return self.root / self.SHARED / f"clients-{key}.h5"
@@ -83,6 +89,7 @@ _OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {"seed"}
 #: Paths, and how a run uses its machine.
 NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
 NO_AXES |= {f.name for f in fields(HereOptions)}
+_OF_A_DRAW = ("participation_kind", "participation_seed")  # used with --participation alone
 _KEY = 16  # digits of the names of cells
 
 
@@ -125,7 +132,10 @@ class Cell:
         """Its command line, after those of the commands that it needs."""
         own = str(folder.cell(self.key))
         if self.method is None:
-            return [], ["run", *words(self.config.given()), "-o", own]
+            of_run = self.config.given()
+            for name in _OF_A_DRAW if "participation" not in of_run else ():
+                of_run.pop(name, None)  # an axis gives it to every cell
+            return [], ["run", *words(of_run), "-o", own]
         train, test, clients = self.files(folder)
         given = words({"partition": clients, "test": test, **self.settings})
         made = ["baseline", self.method, str(train), *given, "-o", own]
@@ -243,10 +253,20 @@ def _run(given: dict[str, Any]) -> RunConfig:
     if seed is not None:
         if "partition" not in given:
             given.setdefault("partition_seed", seed)
-        head = given.get("head", "linear")
-        if head in OPTIONS and any(f.name == "seed" for f in fields(OPTIONS[head])):
+        if draws(given):
             given.setdefault("head_seed", seed)
     return RunConfig(**given)
+
+
+def draws(setting: Mapping[str, Any]) -> bool:
+    """Whether the head of a setting, with its options, draws random numbers; no head file does."""
+    head = setting.get("head", "linear")
+    theirs = {f.name for f in fields(OPTIONS[head])} if head in OPTIONS else set()
+    own = {k: v for k, v in setting.items() if k in theirs and k not in (*FIELDS, SEED)}
+    try:
+        return SEED in theirs and make_options(head, own).as_dict()[SEED] is not None
+    except UsageError:  # which the cell itself is refused with
+        return SEED in theirs
 
 
 def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) -> Cell:

@@ -68,7 +68,19 @@ _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of 
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 #: What ``-h`` shows.
 COMMON = frozenset(
-    {"study", "out", "list_", "print_", "slurm", "submit", "seeds", "only", "jobs", "prepare"}
+    {
+        "study",
+        "out",
+        "list_",
+        "print_",
+        "dry_run",
+        "slurm",
+        "submit",
+        "seeds",
+        "only",
+        "jobs",
+        "prepare",
+    }
     | {"as_json"}
 )
 
@@ -78,7 +90,8 @@ def study_command(words: Sequence[str]) -> Any:
         argument("study", str, "a TOML file, a name of --list, or the folder of a study", False),
         option("out", Path, "folder of the study; --print needs it, too"),
         switch("list_", "the studies that are shipped", "--list"),
-        switch("slurm", "write job scripts: an array over cells; --print shows them"),
+        switch("slurm", "write job scripts: an array over cells; --dry-run shows them"),
+        switch("print_", "print the commands of the cells, and write nothing", "--print"),
         *SLURM,
         TRACK,
         JSON,
@@ -87,8 +100,9 @@ def study_command(words: Sequence[str]) -> Any:
     how = parameters(StudyOptions, "Study")
 
     def call(
-        study: str | None, out: Path | None, list_: bool, slurm: bool, print_: bool, submit: bool,
-        site: Path | None, track: str | None, as_json: bool, **values: Any,
+        study: str | None, out: Path | None, list_: bool, slurm: bool, print_: bool, dry_run: bool,
+        submit: bool, next_: bool, site: Path | None, track: str | None, as_json: bool,
+        **values: Any,
     ) -> None:  # fmt: skip
         given = given_of(values)
         where = {p.name: given.pop(p.name) for p in of_site if p.name in given}
@@ -106,8 +120,12 @@ def study_command(words: Sequence[str]) -> Any:
             return
         if study is None:
             raise UsageError("name a study: a TOML file, or one of afltool study --list")
-        if slurm:
-            _jobs(study, out, given, asked, where, site, print_, submit, as_json)
+        if slurm and next_:
+            from .jobs import next_lines
+
+            say_lines(next_lines(study))
+        elif slurm:
+            _jobs(study, out, given, asked, where, site, dry_run, submit, as_json)
         elif print_:
             _script(study, out, given, asked)
         else:
@@ -132,8 +150,12 @@ def _check_together(
             f"{flag(wrong[0].strip('_'))} is not used with --list: leave one of them out"
         )
     if not given["slurm"]:
-        for name in (*(n for n in ("submit", "site") if given[n]), *sorted(of_site)):
-            raise UsageError(f"{flag(name)} is used only with --slurm: give that one, too")
+        of_jobs = (n for n in ("submit", "site", "dry_run", "next_") if given[n])
+        for name in (*of_jobs, *sorted(of_site)):
+            needed = f"{flag(name.strip('_'))} is used only with --slurm"
+            raise UsageError(f"{needed}: give that one, too")
+    elif given["print_"]:
+        raise UsageError("--print is for one machine: --slurm --dry-run shows the scripts of jobs")
     for name in ("slurm", "print_"):
         if given["track"] and given[name]:
             other = flag(name.strip("_"))
@@ -173,7 +195,7 @@ def _jobs(
     how: StudyOptions,
     of_site: Mapping[str, Any],
     site: Path | None,
-    print_: bool,
+    dry_run: bool,
     submit: bool,
     as_json: bool,
 ) -> None:
@@ -186,10 +208,10 @@ def _jobs(
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
     if how.jobs > 1:
         raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
-    check_submit(print_, submit)
+    check_submit(dry_run, submit)
     called = {name: own for own, name in _RENAMED.items()}
     options = make_site({called.get(name, name): value for name, value in of_site.items()}, site)
-    if print_:
+    if dry_run:
         show_scripts(jobs.script_texts(wanted, options, place.root), as_json)
     else:
         made = jobs.prepare(wanted, options, place.root, most=how.most)

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+import pandas as pd
+
 from ..errors import UsageError
-from ..files.columns import read_columns
 from ..files.tables import csv_of_frame
 from ..options.base import flag
 from ..values.text import in_markdown, json_text, shown
@@ -82,6 +84,16 @@ class Crosstab:
         """A cell of the table as people read it."""
         entry = self.entries.get((row, column))
         return HOLE if entry is None else shown_entry(entry, column[0], self.stat, pm)
+
+    def number(self, row: Key, column: Key) -> str:
+        """The number of a cell by which a page sorts."""
+        entry = self.entries.get((row, column))
+        return f"{statistic(entry, self.stat)[0]:.12g}" if entry and entry.values else ""
+
+    @property
+    def headings(self) -> list[str]:
+        """The names of the columns."""
+        return [self.column_names[column] for column in self.columns]
 
     @property
     def shows(self) -> str:
@@ -281,44 +293,40 @@ def _tex(text: str) -> str:
 
 def as_csv(table: Crosstab) -> str:
     """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
-    return csv_of_records(as_records(table), [f.name for f in fields(Line)])
+    return csv_of_records(as_records(table), ENTRY)
 
 
 def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
     """A line for each record, its numbers with `_EXACT` digits."""
-    import pandas as pd
-
     frame = pd.DataFrame(records, columns=list(columns))
     return csv_of_frame(frame, index=False, float_format=f"%.{_EXACT}g")
 
 
-@dataclass(frozen=True)
-class Line:
-    """An entry as CSV and JSON have it; ``column``: its options, without the figure."""
-
-    kind: str
-    row: str
-    column: str
-    figure: str
-    unit: str
-    statistic: str
-    value: float | None
-    spread: float | None
-    count: int
-    lacking: int
+#: An entry as CSV and JSON have it; ``column``: its options, without the figure.
+ENTRY = (
+    "kind",
+    "row",
+    "column",
+    "figure",
+    "unit",
+    "statistic",
+    "value",
+    "spread",
+    "count",
+    "lacking",
+)
 
 
 def as_records(table: Crosstab) -> list[dict[str, Any]]:
     """Every entry with its numbers, as the program measures them."""
     records = []
-    for row in table.rows:
-        for column in table.columns:
-            entry = table.entries.get((row, column), Entry())
-            middle, spread = statistic(entry, table.stat) if entry.values else (None, None)
-            names = row[0], table.row_names[row], table.settings[column], column[0]
-            units = FIGURES[column[0]].unit, table.stat
-            counts = len(entry.values), len(entry.holes)
-            records.append(vars(Line(*names, *units, middle, spread, *counts)))
+    for row, column in product(table.rows, table.columns):
+        entry = table.entries.get((row, column), Entry())
+        numbers = statistic(entry, table.stat) if entry.values else (None, None)
+        names = row[0], table.row_names[row], table.settings[column], column[0]
+        units = FIGURES[column[0]].unit, table.stat
+        line = (*names, *units, *numbers, len(entry.values), len(entry.holes))
+        records.append(dict(zip(ENTRY, line, strict=True)))
     return records
 
 
@@ -338,19 +346,15 @@ FORMATS: dict[str, Callable[[Crosstab], str]] = {
 
 
 TABLE = Path(__file__).with_name("published.csv")
-COLUMNS = ("paper", "table", "data", "head", "options", "figure", "value", "spread", "spread_of")
 NOT_STATED = "not stated"  # the data set of a table whose paper does not name it
 
 
 @lru_cache(maxsize=1)
-def _tables() -> dict[str, list[dict[str, str]]]:
-    """The lines of the file by PAPER-TABLE."""
-    columns = read_columns(TABLE, COLUMNS)
-    tables: dict[str, list[dict[str, str]]] = {}
-    for line in zip(*(columns[name] for name in COLUMNS), strict=True):
-        one = dict(zip(COLUMNS, (text or "" for text in line), strict=True))
-        tables.setdefault(f"{one['paper']}-{one['table']}", []).append(one)
-    return tables
+def _tables() -> dict[str, list[Record]]:
+    """The figures by PAPER-TABLE."""
+    lines = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+    tables = lines.groupby(lines["paper"] + "-" + lines["table"], sort=False)
+    return {str(name): [_record(one) for one in part.to_dict("records")] for name, part in tables}
 
 
 def names() -> list[str]:
@@ -363,10 +367,10 @@ def published(name: str) -> list[Record]:
     wanted = name.partition(":")[0].replace("table", "")
     if wanted not in _tables():
         raise UsageError(f"there are no published figures {name!r}; known are {', '.join(names())}")
-    return [_record(one) for one in _tables()[wanted]]
+    return list(_tables()[wanted])
 
 
-def _record(one: dict[str, str]) -> Record:
+def _record(one: Mapping[Any, str]) -> Record:
     axes = {"data": one["data"], **dict(_options(one["options"])), "head": one["head"]}
     factor = FIGURES[one["figure"]].factor
     try:

@@ -28,6 +28,7 @@ from .cells import (
     SEED,
     Cell,
     StudyFolder,
+    draws,
     make_cell,
     methods,
     of_baselines,
@@ -157,8 +158,9 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
         return method not in methods() or name in own_names(method)
     if head not in OPTIONS:
         return name in FIELDS or name in HEAD_NAMES
-    theirs = {f.name for f in fields(OPTIONS[head])}
-    return "seed" in theirs if name == "head_seed" else name in FIELDS or name in theirs
+    if name == "head_seed":
+        return draws(setting)
+    return name in FIELDS or name in {f.name for f in fields(OPTIONS[head])}
 
 
 def asked_for(

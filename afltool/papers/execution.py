@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import shlex
 from pathlib import Path
 
 from ..errors import AflError, IncompleteError, UsageError, naming
 from ..files.outputs import make_folder
+from ..inputs import distinct_files
 from ..options.base import flag
 from ..options.grammars import Part
 from ..plans.checks import check_before, check_rows
 from ..plans.layout import RunFolder
+from ..plans.summary import tell_done
 from ..plugins import need_torch
 from ..progress import event
 from .cells import Cell, StudyFolder, made_settings
 from .description import MOST_CELLS, Study, asked_for
-from .one_process import MOST_NAMED, OneProcess
 from .options import RunStudy, StudyOptions, parse_cells
-from .results import by_reason, finished, names_of_cells
+from .results import by_reason, failure, finished, names_of_cells
+from .worker import Worker, clear, forget_steps
 
 log = logging.getLogger("afltool.papers")
+MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 
 
 def study(o: RunStudy) -> Path:
@@ -47,32 +51,53 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     check_cells(wanted, folder, todo)
     make_folder(folder.root)
     wanted.keep(folder)
-    jobs, names = options.jobs, names_of_cells(wanted.cells)
-    work = OneProcess(folder, len(cells), names)
-    if jobs > 1 and len(todo) > 1:
-        from .processes import Processes
-
-        work = Processes(folder, len(cells), names, jobs)
+    worker = Worker(wanted, folder, cells)
     if options.prepare:
-        work.prepare(cells)
+        if failures := [(worker.names[cell.key], why) for cell, why in worker.prepare(cells)]:
+            reasons = by_reason(failures, MOST_NAMED)
+            raise IncompleteError(f"what cells share could not be made: {reasons}")
         return folder.root
     facts = {"study": wanted.name, "cells": len(cells)}
     event("run_begun", folder=folder.root, what="study", options=facts)
-    log.info(
-        "study %s: %d cells, %d done, %d to do",
-        wanted.name,
-        len(cells),
-        len(cells) - len(todo),
-        len(todo),
-    )
-    failures = work.all(cells)
+    done = len(cells) - len(todo)
+    log.info("study %s: %d cells, %d done, %d to do", wanted.name, len(cells), done, len(todo))
+    _work(worker, cells, todo, options.jobs)
+    failures = _failures(worker, cells)
     event("run_done", folder=folder.root, summary={**facts, "failed": len(failures)})
     if failures:
+        words = shlex.join(["afltool", "study", str(folder.root), "--ridge", "auto"])
+        hint = f", and this gives them a ridge: {words}" if worker.wants_ridge else ""
         raise IncompleteError(
             f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
-            f"others are done; the same command tries these again{work.advice()}"
+            f"others are done; the same command tries these again{hint}"
         )
+    forget_steps(folder, wanted.cells)
     return folder.root
+
+
+def _work(worker: Worker, cells: list[Cell], todo: list[Cell], jobs: int) -> None:
+    """Carry out the cells by one worker or by several."""
+    for cell in cells:
+        clear(worker.folder, cell)
+        if cell not in todo:
+            tell_done(worker.folder.cell(cell.key), cell.head)
+    if jobs > 1 and len(todo) > 1:
+        from .workers import Workers
+
+        Workers(worker, todo, jobs).all()
+    else:
+        worker.all()
+
+
+def _failures(worker: Worker, cells: list[Cell]) -> list[tuple[str, str]]:
+    """The cells without a result, by what their folders say, each with the reason."""
+    folder, again = worker.folder, "another call of the study tries it again"
+    with distinct_files():
+        return [
+            (worker.names[cell.key], failure(folder, cell) or again)
+            for cell in cells
+            if finished(folder, cell) is None
+        ]
 
 
 def check_size(wanted: Study, most: int) -> None:

@@ -32,9 +32,9 @@ def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None
 
 
 def _of_script(command: list[str]) -> str:
-    from ..plans.slurm import quoting
+    from ..plans.slurm.site import quoted
 
-    return quoting.line(["afltool", *command])
+    return " ".join(map(quoted, ["afltool", *command]))
 
 
 @quiet()
@@ -59,7 +59,7 @@ def status(root: Path) -> dict[str, Any]:
     folder = results.folder
     from . import jobs
 
-    of_jobs = jobs.states(folder, [one.cell.key for one in results.each])
+    of_jobs = jobs.states(folder, [one.cell for one in results.each])
     cells: list[dict[str, Any]] = []
     for one in results.each:
         place, state, why = folder.cell(one.cell.key), one.state, one.why

@@ -14,14 +14,13 @@ from ..options.base import (
     Choices,
     File,
     Holds,
-    MayName,
     Options,
     Reads,
     Writes,
     flag,
     grammar,
 )
-from ..options.common import Output, file_in
+from ..options.common import Output
 from ..options.evaluation import OUT, Drawn, SizeOptions
 from ..options.grammars import Part, parse_part
 from ..values.parsed import Written
@@ -204,7 +203,7 @@ class RunStudy(StudyOptions):
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
 
     STAGE: ClassVar = "papers.execution:study"
-    study: Annotated[str, MayName()] = Field(
+    study: Annotated[str, Holds()] = Field(
         description="a TOML file, a name of --list, or the folder of a study"
     )
     out: Annotated[Path | None, Writes("study")] = Field(
@@ -254,7 +253,7 @@ class TableOptions(Options):
         "where given features are of that data set"
     )
     published: str | None = Field(default=None, description=_published + " (default: the study's)")
-    also: Annotated[tuple[str, ...], grammar(parse_also), Holds(file_in)] = Field(
+    also: Annotated[tuple[str, ...], grammar(parse_also), Holds("[^=]*=(.*)")] = Field(
         default=(),
         description="NAME=FILE.csv: add results of another method; its columns are options and "
         "the value",

@@ -6,9 +6,8 @@ are the same are one measurement, whatever the seed; for others the seeds are cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,34 +38,30 @@ class Heads:
 
         Raises `MismatchError` where the heads were not tested on the same rows.
         """
-        hits = [self._right(record.source) for record in records]
-        for record, (_, ids) in zip(records, hits, strict=True):
-            if not np.array_equal(ids, hits[0][1]):
-                one, other = (self.places[each.source][1] for each in (records[0], record))
+        first = records[0].source
+        for source in (record.source for record in records):
+            if source not in self._known:
+                right, ids = right_rows(*self.places[source])
+                order = np.argsort(ids, kind="stable")
+                self._known[source] = right[order], ids[order]
+            if not np.array_equal(self._known[source][1], self._known[first][1]):
                 raise MismatchError(
-                    f"{one} and {other} have different rows, by their row ids; --test mcnemar "
-                    "compares heads on the same rows: choose with --where"
+                    f"{self.places[first][1]} and {self.places[source][1]} have different rows, by "
+                    "their row ids; --test mcnemar compares heads on the same rows: choose with "
+                    "--where"
                 )
-        return [right for right, _ in hits]
-
-    def _right(self, source: Key) -> tuple[Right, NDArray[np.bytes_]]:
-        if source not in self._known:
-            right, ids = right_rows(*self.places[source])
-            order = np.argsort(ids, kind="stable")
-            self._known[source] = right[order], ids[order]
-        return self._known[source]
+        return [self._known[record.source][0] for record in records]
 
 
 def heads_of(results: Results) -> Heads:
     """The heads of the cells that are done."""
     heads: dict[Key, tuple[Path, Path]] = {}
     for cell, summary in results.done:
-        place = results.folder.cell(cell.key)
+        run = RunFolder(results.folder.cell(cell.key))
         if cell.method is None:
-            run = RunFolder(place)
             paths = run.head(len(summary["bytes_per_client"])), run.features("test")
         else:
-            paths = place / cell.head, cell.files(results.folder)[1]
+            paths = run / cell.head, cell.files(results.folder)[1]
         heads[source_of(summary)] = paths
     return Heads(heads)
 
@@ -77,14 +72,12 @@ def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
     if len(rows) < 2:
         raise UsageError("--test compares every row with the first; the table has one row")
     first, lines = rows[0], []
-    ask: dict[str, Callable[[list[Pair]], tuple[str, float | str]]]
-    ask = {"t": _paired_t, "mcnemar": partial(_mcnemar, heads)}
     for column in made.columns:
         if column[0] != "top1":
             raise UsageError("--test compares top1")
         for row in rows[1:]:
-            one, other = (made.entries.get((key, column), Entry()) for key in (first, row))
-            words, p = ask[name](pairs_of(one, other))
+            pairs = pairs_of(*(made.entries.get((key, column), Entry()) for key in (first, row)))
+            words, p = _paired_t(pairs) if name == "t" else _mcnemar(heads, pairs)
             shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
             lines.append(
                 f"{words}, {made.column_names[column]}: {made.row_names[row]} against "

@@ -9,15 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..errors import UsageError
 from ..options.evaluation import AS_NEEDED, SizeOptions
 from ..progress import log
-from ..show.lines import Look, Name, logarithmic, looks, named_below
-from ..show.picture import check_picture, figure, plain, width_of
+from ..show.style import (
+    CHARACTER,
+    Look,
+    Name,
+    check_picture,
+    figure,
+    legend_below,
+    logarithmic,
+    looks,
+    plain,
+)
 from . import records as found_by
 from .cells import SEEDS, StudyFolder
-from .crosstab import Entry, Record, statistic
+from .crosstab import Record
 from .options import FIGURES, StudyPicture, TableOptions, names_of, numbers_of
 from .results import results_of
 from .tables import told
@@ -27,7 +37,7 @@ FEW = 8  # values that are all named below the axis
 
 @dataclass(frozen=True)
 class Series:
-    """One line: points in the order of x, their middles, and deviations (None: of one seed).
+    """One line: points in the order of x, their middles, and deviations (NaN: of one seed).
 
     ``x`` are numbers, or texts for options that are none.
     """
@@ -35,7 +45,7 @@ class Series:
     name: Name
     x: Sequence[Any]
     y: Sequence[float]
-    spread: Sequence[float | None]
+    spread: Sequence[float]
 
 
 def plot_series(
@@ -63,7 +73,7 @@ def plot_series(
         _x_axis(axes, places, x_name, wide)
         axes.set_ylabel(FIGURES[y].label)
         if len(series) > 1:
-            named_below(drawn, entries)
+            legend_below(drawn, entries)
     return path
 
 
@@ -82,7 +92,7 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 def _draw(axes: Any, one: Series, places: Mapping[Any, float], style: Look, y: str) -> None:
     factor = FIGURES[y].factor
     across, up = [places[x] for x in one.x], [factor * value for value in one.y]
-    bars = [0.0 if s is None else factor * s for s in one.spread]
+    bars = factor * np.nan_to_num(one.spread)
     axes.errorbar(across, up, yerr=bars if any(bars) else None, capsize=2, **style)
 
 
@@ -96,14 +106,11 @@ def _x_axis(axes: Any, places: Mapping[Any, float], x_name: str, wide: float) ->
     from matplotlib.ticker import NullLocator
 
     names = [f"{x:g}" if numbers else plain(str(x)) for x in places]
-    inches = (wide - 0.8) * shares(np.log(at) if by_factors else at)
-    turned = not numbers and any(
-        width_of(names[i]) + width_of(names[i + 1]) > 2 * gap - 0.1
-        for i, gap in enumerate(np.diff(inches))
-    )
-    kept = range(len(names)) if turned or not numbers else _apart(names, inches)
+    turned = not numbers and CHARACTER * sum(len(one) + 2 for one in names) > wide - 0.8
     side: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks(at[list(kept)], [names[i] for i in kept], **(side if turned else {}))
+    kept = _apart(names, (wide - 0.8) * shares(np.log(at) if by_factors else at)) if numbers else at
+    kept = np.asarray(kept, int)
+    axes.set_xticks(at[kept], [names[i] for i in kept], **(side if turned else {}))
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -131,7 +138,7 @@ def _apart(names: Sequence[str], inches: Sequence[float]) -> list[int]:
     """The names that can stand side by side, from the left."""
     kept = [0]
     for i in range(1, len(names)):
-        needed = (width_of(names[kept[-1]]) + width_of(names[i])) / 2 + 0.05
+        needed = CHARACTER * (len(names[kept[-1]]) + len(names[i]) + 2) / 2
         if inches[i] - inches[kept[-1]] >= needed:
             kept.append(i)
     return kept
@@ -202,14 +209,11 @@ def words(name: str) -> str:
 
 def lines_of(records: Sequence[Record], x: str) -> list[str]:
     """The options that distinguish the lines: the head, and what differs within a head."""
-    names: dict[str, None] = {"head": None}
-    for head in dict.fromkeys(one.axes["head"] for one in records):
-        alike = [one for one in records if one.axes["head"] == head]
-        for name in dict.fromkeys(n for one in alike for n in one.axes):
-            many = len({str(one.axes.get(name)) for one in alike}) > 1
-            if many and name not in (x, *SEEDS):
-                names[name] = None
-    return list(names)
+    if not records:
+        return ["head"]
+    axes = pd.DataFrame([one.axes for one in records]).astype(str)
+    several = axes.groupby("head").nunique().gt(1).any()
+    return ["head", *(n for n in several.index[several] if n not in (x, *SEEDS))]
 
 
 def series_of(records: Sequence[Record], x: str, y: str, by: Sequence[str]) -> list[Series]:
@@ -223,24 +227,26 @@ def series_of(records: Sequence[Record], x: str, y: str, by: Sequence[str]) -> l
     figure = x in FIGURES
     if not figure and not any(x in one.axes for one in records):
         raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
-    groups: dict[tuple[Any, ...], list[Record]] = {}
+    points = []
     for one in records:
-        if y in one.figures and (x in one.figures if figure else one.axes.get(x) is not None):
-            line = _line(one, by)
-            rest = {k: v for k, v in one.axes.items() if k not in SEEDS}
-            point = str(sorted(rest.items(), key=str)) if figure else one.axes[x]
-            groups.setdefault((line, point), []).append(one)
-    lines: dict[tuple[str, ...], list[tuple[Any, float, float | None]]] = {}
-    for (line, _), alike in groups.items():
-        middle, spread = statistic(Entry([one.figures[y] for one in alike]), "mean±sd")
-        at = alike[0].axes.get(x)
-        if figure:
-            at = FIGURES[x].factor * statistic(Entry([one.figures[x] for one in alike]), "mean")[0]
-        lines.setdefault(line, []).append((at, middle, spread))
-    for points in lines.values():
-        if _are_numbers(x for x, _, _ in points):
-            points.sort(key=lambda point: point[0])
-    return [Series(line, *map(list, zip(*each, strict=True))) for line, each in lines.items()]
+        at = one.figures.get(x) if figure else one.axes.get(x)
+        if y in one.figures and at is not None:
+            rest = sorted(((k, v) for k, v in one.axes.items() if k not in SEEDS), key=str)
+            point = str(rest) if figure else at
+            points.append(
+                (_line(one, by), point, FIGURES[x].factor * at if figure else at, one.figures[y])
+            )
+    frame = pd.DataFrame(points, columns=["line", "point", "x", "y"])
+    seeds = frame.groupby(["line", "point"], sort=False)
+    found = seeds["x"].agg("mean" if figure else "first").to_frame()
+    found["y"], found["spread"] = seeds["y"].mean(), seeds["y"].std()
+    series = []
+    line: Any  # a name, which pandas' types do not know as a key
+    for line, one_line in found.groupby("line", sort=False):
+        if _are_numbers(one_line["x"]):
+            one_line = one_line.sort_values("x", kind="stable")
+        series.append(Series(line, *(one_line[name].tolist() for name in ("x", "y", "spread"))))
+    return series
 
 
 def _line(one: Record, by: Sequence[str]) -> Name:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ..errors import InvalidDataError, UsageError
-from ..files.columns import read_columns
+from ..files.tables import read_columns
 from ..values.names import Phase
-from .cells import OF_PARTITION, SEED, SEEDS
+from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .crosstab import Record
 from .description import Study, option_names
 from .options import MEASURED, VALUES, Pair, parse_names, parse_where
@@ -147,42 +149,43 @@ def equal_totals(results: Results) -> list[str]:
     """Which methods have equal totals for all partitions, and what their deviations come from.
 
     Over partitions such a deviation is 0. Where seeds of features or heads differ, too, what a
-    table shows is the deviation over these alone.
+    table shows is the deviation over these alone. Digests tell something only where each client was
+    summed apart: the sums of all rows are taken over from one partition to the next.
     """
-    labels: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    for cell, summary in results.done:
-        if cell.method is None:
-            options = cell.config.given().items()
-            given = {k: v for k, v in options if k not in (*SEEDS, *OF_PARTITION)}
-            labels.setdefault(cell.label, {}).setdefault(str(given), []).append(summary["digests"])
-    equal, drawn = list[str](), list[str]()
-    for label, settings in labels.items():
-        apart = []  # of each setting: digests of cells with equal training rows and first head
-        for alike in settings.values():
-            starts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-            for one in alike:
-                starts.setdefault((one["train"], one["first_head"]), []).append(one)
-            apart.append(list(starts.values()))
-        several = [one for each in apart for one in each if len(_all(one, "partition")) > 1]
-        if several and all(len(_all(one, "total")) == 1 for one in several):
-            (drawn if any(len(each) > 1 for each in apart) else equal).append(label)
-    start = "Equal totals for all partitions, by their digests"
-    notes = []
-    if equal:
-        notes.append(
-            f"{start}: {'; '.join(equal)}. Their deviation over partitions is 0 by construction. "
-            "To get a spread, vary --weights-seed or, for random heads, --head-seed."
-        )
-    if drawn:
-        notes.append(
-            f"{start}: {'; '.join(drawn)}. Partitions add nothing to their deviation: it is "
-            "over the seeds of the features or the head alone."
-        )
-    return notes
+    runs = pd.DataFrame([_totals(*one) for one in results.done if one[0].method is None])
+    named: dict[tuple[bool, bool], list[str]] = {}  # whether clients are apart, and heads differ
+    for label, alike in runs.groupby("label", sort=False) if len(runs) else ():
+        different = alike.groupby(["setting", "start"])[["partition", "total"]].nunique()
+        several = different[different["partition"] > 1]
+        if len(several) and (several["total"] == 1).all():
+            drawn = alike.groupby("setting")["start"].nunique().gt(1).any()
+            named.setdefault((bool(alike["apart"].all()), bool(drawn)), []).append(str(label))
+    return [
+        f"Equal totals for all partitions, {BY_DIGESTS if apart else BY_CONSTRUCTION}: "
+        f"{'; '.join(labels)}. {DRAWN if drawn else ALL_EQUAL}"
+        for (apart, drawn), labels in sorted(named.items(), key=lambda one: one[0][1])
+    ]
 
 
-def _all(alike: Sequence[Mapping[str, Any]], name: str) -> set[str]:
-    return {one[name] for one in alike}
+BY_DIGESTS = "by their digests"
+BY_CONSTRUCTION = "by construction, since rows are summed whoever owns them"
+ALL_EQUAL = (
+    "Their deviation over partitions is 0 by construction. To get a spread, vary --weights-seed "
+    "or, for random heads, --head-seed."
+)
+DRAWN = (
+    "Partitions add nothing to their deviation: it is over the seeds of the features or the head "
+    "alone."
+)
+
+
+def _totals(cell: Cell, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's total depends on, and the total, by digests; equal starts have equal rows."""
+    given = {k: v for k, v in cell.config.given().items() if k not in (*SEEDS, *OF_PARTITION)}
+    digests = summary["digests"]
+    start = f"{digests['train']} {digests['first_head']}"
+    setting = {"label": cell.label, "setting": str(given), "apart": cell.config.own.keep_clients}
+    return {**setting, "start": start, "partition": digests["partition"], "total": digests["total"]}
 
 
 def varied(study: Study) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.counts import read_counts
-from ..files.own_files import figure_label, figure_text
+from ..files.evaluations import figure_label, figure_text
 from ..stages._counted import evaluations
 from ..values.names import MEASURES
 from ..values.text import json_text

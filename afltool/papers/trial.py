@@ -7,11 +7,10 @@ numbers.
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -20,16 +19,15 @@ import numpy as np
 
 from ..errors import InputError
 from ..files.counts import Counts, read_counts
+from ..files.evaluations import figure_label, figure_text
 from ..files.hdf5 import read_header
-from ..files.own_files import figure_label, figure_text
-from ..inputs import distinct_files
 from ..show.classes import plot_confusion
 from ..show.curves import plot_reliability
 from ..stages._counted import evaluations
 from ..stages.inspect import info
 from ..values.names import COUNTS
 from ..values.statistics import ClientId
-from .hypertext import check_page, command, html_table, picture, text, write_page
+from .page import check_page, picture, write_page
 
 MANY = 30  # classes whose confusion is drawn
 LISTED = 1000  # classes whose figures are on the page
@@ -72,6 +70,11 @@ class Trial:
                 best[key] = max(best.get(key, (0, path)), (number, path))
         return [read_counts(path) for _, path in sorted(best.values())]
 
+    def of_members(self) -> Iterator[tuple[str, Path]]:
+        """The members' files, by the names of those."""
+        for name, paths in sorted(self.sent.items()):
+            yield from ((name, path) for path in paths)
+
     def bytes_of(self, name: str) -> int:
         """Bytes that a member has sent, of its files here."""
         return sum(path.stat().st_size for path in self.sent.get(name, []))
@@ -108,24 +111,60 @@ def trial(root: Path, out: Path, overwrite: bool = False) -> Path:
         f"Of 100 rows like those that were counted here {which} predicts about "
         f"{100 * best['top1']:.0f} right: accuracy {figure_text(best['metrics']['accuracy'])}."
     )
-    counts = (
-        f"{len(last.statistics.clients)} members, {last.rows:,} rows, {len(last.classes)} classes"
-    )
+    files = [
+        (path.relative_to(root), header["kind"], f"{path.stat().st_size:,}", header["digest"])
+        for path, header in found.headers.items()
+    ]
     return write_page(
-        out, f"Trial {root.resolve().name}", shows, counts, _body(found, measured), overwrite
+        "trial.html",
+        out,
+        overwrite,
+        title=f"Trial {root.resolve().name}",
+        shows=shows,
+        counts=f"{len(last.statistics.clients)} members, {last.rows:,} rows, "
+        f"{len(last.classes)} classes",
+        totals=[_total(found, total, measured[total.path]) for total in found.totals],
+        sent=[
+            (name, found.headers[path]["phase"], f"{path.stat().st_size:,}")
+            for name, path in found.of_members()
+        ],
+        reveals=list(dict.fromkeys(_reveals(found))),
+        commands=[
+            f"afltool verify {root}/**/*.h5",
+            *(f"afltool table {total.path} --format csv" for total in found.totals),
+        ],
+        files=files,
     )
 
 
-def _body(trial: Trial, measured: Mapping[Path, list[Found]]) -> Iterator[str]:
-    for total in trial.totals:
-        yield from _members(trial, total)
-        yield from _figures(measured[total.path])
-    yield from _sent(trial)
-    yield from _files(trial)
+def _total(trial: Trial, total: Counts, every: list[Found]) -> Found:
+    """What the page says of a round of evaluation."""
+    names = [
+        f"{n}: {one['head']['name']} {one['head']['digest'][:8]}" for n, one in enumerate(every)
+    ]
+    figures = {k: v for one in every for k, v in one["metrics"].items()}
+    rows = [
+        (figure_label(name, figure), *(figure_text(one["metrics"].get(name)) for one in every))
+        for name, figure in figures.items()
+    ]
+    known = [(one, name) for one, name in zip(every, names, strict=True) if one["classes"]]
+    heads = [
+        {
+            "name": name,
+            "others": [_against(one, name) for one in found.get("others", ())[number:]],
+            **_classes(found),
+            "groups": [_group(k, v) for k, v in found.get("by", {}).items()],
+        }
+        for number, (found, name) in enumerate(zip(every, names, strict=True))
+    ]
+    drawn = [one for found, name in known for one in _pictures(found, name)]
+    whole = {"names": names, "figures": rows, "heads": heads, "pictures": drawn}
+    return {**_members(trial, total), **whole}
 
 
-def _members(trial: Trial, total: Counts) -> Iterator[str]:
-    lines, shares = [], []
+def _members(trial: Trial, total: Counts) -> Found:
+    """The members with their rows, and how far their accuracies lie apart."""
+    rows, shares = [], []
     for who, client in sorted(total.statistics.clients.items()):
         own = trial.own(who, total)
         text = "–"
@@ -133,118 +172,54 @@ def _members(trial: Trial, total: Counts) -> Iterator[str]:
             (figure, *_) = (one["metrics"]["accuracy"] for one in evaluations(own))
             shares.append(figure["value"])
             text = figure_text(figure)
-        rows = "not told" if client.rows is None else f"{client.rows:,}"
-        lines.append(_line(who.name, rows, f"{trial.bytes_of(who.name):,}", text))
-    names = ("member", "rows evaluated", "bytes sent, all rounds", "accuracy on its own rows")
-    yield "<h2>Members</h2>" + html_table(names, lines, "each site; – is what only the site knows")
-    if len(shares) > 1:
-        yield (
-            f"<p>Between sites the accuracy of head 0 goes from {min(shares):.1%} to "
-            f"{max(shares):.1%}, with a standard deviation of {stdev(shares):.1%}.</p>"
-        )
+        number = "not told" if client.rows is None else f"{client.rows:,}"
+        rows.append((who.name, number, f"{trial.bytes_of(who.name):,}", text))
+    between = shares[1:] and (
+        f"Between sites the accuracy of head 0 goes from {min(shares):.1%} to {max(shares):.1%}, "
+        f"with a standard deviation of {stdev(shares):.1%}."
+    )
+    return {"members": rows, "between": between}
 
 
-def _line(name: Any, *cells: Any) -> str:
+def _against(other: Found, name: str) -> str:
     return (
-        f'<tr><th scope="row">{text(name)}</th>{"".join(f"<td>{text(c)}</td>" for c in cells)}</tr>'
+        f"Head {name} alone is right on {other['only_this']:,} rows, {other['path']} alone on "
+        f"{other['only_other']:,}. If both were equally good, a difference of this size or more "
+        f"had the probability {other['p_value']:.3g} (McNemar's exact test)."
     )
 
 
-def _figures(every: Sequence[Found]) -> Iterator[str]:
-    heads = [
-        f"{n}: {one['head']['name']} {one['head']['digest'][:8]}" for n, one in enumerate(every)
-    ]
-    lines = [
-        _line(figure_label(name, figure), *(figure_text(one["metrics"].get(name)) for one in every))
-        for name, figure in {k: v for one in every for k, v in one["metrics"].items()}.items()
-    ]
-    caption = (
-        "in brackets 95 % intervals; ± at most: from bins of scores, with the bound on the error"
-    )
-    yield "<h2>Figures</h2>" + html_table(("figure", *heads), lines, caption)
-    for number, one in enumerate(every):
-        for other in one.get("others", ())[number:]:
-            yield (
-                f"<p>Head {text(heads[number])} alone is right on {other['only_this']:,} rows, "
-                f"{text(other['path'])} alone on {other['only_other']:,}. If both were equally "
-                "good, a difference of this size or more had the probability "
-                f"{other['p_value']:.3g} (McNemar's exact test).</p>"
-            )
-        if one["classes"]:
-            yield _classes(one, heads[number])
-        yield from _groups(one, heads[number])
-    known = [(one, head) for one, head in zip(every, heads, strict=True) if one["classes"]]
-    drawn = [picture for one, head in known for picture in _pictures(one, head)]
-    yield f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'
-
-
-def _classes(one: Found, head: str) -> str:
-    names = list(next(iter(one["classes"].values())))
+def _classes(one: Found) -> Found:
     every = list(one["classes"].items())
-    lines = [
-        _line(c, f"{figures['rows']:,}", *(figure_text(figures[name]) for name in names[1:]))
+    names = list(every[0][1]) if every else []
+    rows = [
+        (c, f"{figures['rows']:,}", *(figure_text(figures[name]) for name in names[1:]))
         for c, figures in every[:LISTED]
     ]
     more = f"; {LISTED} of {len(every)} classes, afltool table has all" * (len(every) > LISTED)
-    return f"<h2>By class</h2>{html_table(('class', *names), lines, f'head {head}{more}')}"
+    return {"columns": names, "classes": rows, "more": more}
 
 
-def _groups(one: Found, head: str) -> Iterator[str]:
-    if "by" not in one:
-        return
-    lines = []
-    for name, figures in one["by"].items():
-        few = "held back" if figures["n"] is None else f"{figures['n']:,}"
-        shares = ("–" if figures[k] is None else f"{figures[k]:.4f}" for k in list(figures)[1:])
-        lines.append(_line(name, few, *shares))
-    names = ("group", "rows", "accuracy", "balanced accuracy", "f1")
-    yield f"<h2>By group</h2>{html_table(names, lines, f'head {head}')}"
+def _group(name: str, figures: Found) -> tuple[str, ...]:
+    few = "held back" if figures["n"] is None else f"{figures['n']:,}"
+    shares = ("–" if figures[k] is None else f"{figures[k]:.4f}" for k in list(figures)[1:])
+    return (name, few, *shares)
 
 
-def _pictures(one: Found, head: str) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as scratch, distinct_files():
-        if "reliability" in one:
-            note = f"expected calibration error {figure_text(one['metrics']['ece'])}"
-            at = Path(scratch) / "r.svg"
-            plot_reliability(one["reliability"], at, f"head {head}", note)
-            yield picture(
-                f"Head {head}: how often it is right, by how sure it says it is", at.read_bytes()
-            )
-        if len(one["classes"]) <= MANY:
-            confusion, names = np.array(one["confusion"]), list(one["classes"])
-            at = plot_confusion(confusion, names, Path(scratch) / "c.svg", f"head {head}")
-            yield picture(f"Head {head}: what it takes for what", at.read_bytes())
+def _pictures(one: Found, head: str) -> Iterator[tuple[str, str]]:
+    title = f"head {head}"
+    if "reliability" in one:
+        note = f"expected calibration error {figure_text(one['metrics']['ece'])}"
+        draw = partial(plot_reliability, one["reliability"], title=title, note=note)
+        yield f"Head {head}: how often it is right, by how sure it says it is", picture(draw)
+    if len(one["classes"]) <= MANY:
+        confusion, names = np.array(one["confusion"]), list(one["classes"])
+        draw = partial(plot_confusion, confusion, names, title=title)
+        yield f"Head {head}: what it takes for what", picture(draw)
 
 
-def _sent(trial: Trial) -> Iterator[str]:
-    lines = []
-    for name, paths in sorted(trial.sent.items()):
-        for path in paths:
-            lines.append(_line(name, trial.headers[path]["phase"], f"{path.stat().st_size:,}"))
-    names = ("member", "what was summed", "bytes")
-    yield "<h2>What left the sites</h2>"
-    yield "<p>Rows, images and texts never left a site: only sums over them did.</p>"
-    if lines:
-        yield html_table(names, lines, "files of one member that are in this folder")
-    reveals = (  # what a receiver can read from the members' files, in words
-        f"{name}, {trial.headers[path]['phase']}: {said}"
-        for name, paths in sorted(trial.sent.items())
-        for path in paths
-        if (said := info(path).get("reveals"))
-    )
-    yield from (f"<p>{text(one)}</p>" for one in dict.fromkeys(reveals))
-
-
-def _files(trial: Trial) -> Iterator[str]:
-    lines = []
-    for path, header in trial.headers.items():
-        name, sent = path.relative_to(trial.root), f"{path.stat().st_size:,}"
-        lines.append(_line(name, header["kind"], sent, header["digest"]))
-    yield "<h2>To check the numbers</h2><p>Each file has a digest of what it means. The sum of the "
-    yield "members' files has the digest of the total, in any order.</p>"
-    yield command(f"afltool verify {trial.root}/**/*.h5")
-    for total in trial.totals:
-        yield command(f"afltool table {total.path} --format csv")
-    yield f"<details><summary>{len(lines)} files</summary>"
-    names = ("file", "kind", "bytes", "digest")
-    yield html_table(names, lines, "files of this folder") + "</details>"
+def _reveals(trial: Trial) -> Iterator[str]:
+    """What a receiver can read from the members' files, in words."""
+    for name, path in trial.of_members():
+        if said := info(path).get("reveals"):
+            yield f"{name}, {trial.headers[path]['phase']}: {said}"

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, OutputExistsError, UsageError
-from ..files.columns import read_columns
 from ..files.features import check_alike
 from ..files.hdf5 import read_header
 from ..files.heads import head_from, load_head, new_head
-from ..files.outputs import check_output
-from ..files.own_files import check_own, is_confusion, is_evaluation, is_rounds, is_summary
+from ..files.outputs import check_own
 from ..files.partitions import load_partition
+from ..files.tables import read_columns
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import with_options
-from ..inputs import distinct_files, meant
+from ..inputs import distinct_files
 from ..memory import NO_CACHE, Cache
 from ..options.common import frozen_in, refuse_inside
 from ..options.features import ExtractOptions
@@ -115,21 +114,11 @@ def _check_head(config: RunConfig) -> None:
 
 
 def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = False) -> None:
-    """Refuse files of somebody else under the names of the results, and another run.toml.
-
-    A run.toml that says the same run is left as it is, with its comments.
-    """
+    """Refuse results where no run has begun, which would be somebody else's, and another input."""
     f = RunFolder
-    results = {f.METRICS: is_evaluation, f.CONFUSION: is_confusion, f.ROUNDS: is_rounds}
-    check_own(folder.root, {**results, f.SUMMARY: is_summary}, overwrite)
+    results = (f.METRICS, f.CONFUSION, f.ROUNDS, f.SUMMARY, f.FINAL)
     with distinct_files():  # a name of a head that is read, too
-        check_output(folder / f.FINAL, "head")
-    begun = any(path.exists() for path in (folder.options, folder.clients, folder.first_head))
-    if (folder / f.FINAL).exists() and not (overwrite or begun):
-        raise OutputExistsError(
-            f"{folder / f.FINAL} exists, and no run has begun in this folder: it would be lost; "
-            "move it away, or choose another -o"
-        )
+        check_own((folder / name for name in results), overwrite or folder.options.exists())
     own = config.own
     for given, path, kind in (
         (own.train_features, folder.features("train"), "features"),
@@ -180,7 +169,7 @@ def checked_head(config: RunConfig) -> Head:
     else:
         if given.suffix != ".h5" and not given.exists():
             listed = f"the heads are {', '.join(OPTIONS)}, or give a head file"
-            raise UsageError(f"there is no head {config.own.head!r}; {meant(given, listed)}")
+            raise UsageError(f"there is no head {config.own.head!r}; {listed}")
         head = with_options(head_from(given)[0], **options)
     if head.phase() is None:
         raise UsageError(f"the head {given} is solved: there is nothing left to gather")

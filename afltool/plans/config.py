@@ -22,7 +22,7 @@ from ..heads import HEAD_NAMES as HEAD_NAMES
 from ..heads import HEADS, OPTIONS, Names
 from ..memory import Room, available, parse_size
 from ..options.base import (
-    MayName,
+    Holds,
     Options,
     Reads,
     absolute,
@@ -67,7 +67,7 @@ class OwnOptions(Options):
         default=None, description="an existing partition file, instead of --scheme and its options"
     )
     _head = "a head's name, or a head file"
-    head: Annotated[str, MayName()] = Field(
+    head: Annotated[str, Holds()] = Field(
         default="linear", description=_head, examples=list(HEADS.data)
     )
     head_seed: int | None = Field(

@@ -8,8 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 from .. import cores
 from ..errors import RidgeNeededError
 from ..files.atomic import write_text
-from ..files.carried_rows import Scratch
 from ..files.hdf5 import read_header
 from ..files.heads import load_head
 from ..files.outputs import make_folder
@@ -34,20 +32,20 @@ from ..values.names import Phase
 from .checks import at_solve, check_before, check_own_files, serves
 from .config import KEEP_LAST, RunConfig, is_of_run
 from .layout import RunFolder
-from .made import Alone, Made
+from .made import Alone
 from .plan import Step, next_steps
 from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
 
 
 def run(
-    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: Made | None = None
+    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: Alone | None = None
 ) -> Path:
     """Carry out every step of a run in the folder ``out``; what is done and valid is kept.
 
-    What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows, and
-    what does not fit in a file without a name in the folder; see `memory`. Everything that
-    can be checked without work is checked first: options, the head, the backbone, paths. ``made``:
-    what other runs of this process have made already is linked, not made again. Returns the folder.
+    What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows; what
+    does not fit is computed again; see `memory`. Everything that can be checked without work is
+    checked first: options, the head, the backbone, paths. ``made``: what other runs have made
+    already is linked, not made again. Returns the folder.
     """
     folder = RunFolder(out)
     check_before(config, folder)
@@ -57,8 +55,7 @@ def run(
     event("run_begun", folder=folder.root, what="run", options=config.meaning())
     with (
         cores.using(config.here.threads),
-        closing(Scratch(folder.root)) as scratch,
-        Cache(config.here.room(made.processes), scratch.of, made.sums) as cache,
+        Cache(config.here.room(made.processes), made.sums) as cache,
     ):
         _Run(config, folder, overwrite, made, cache).all()
     tell_done(folder.root)
@@ -69,7 +66,7 @@ class _Run:
     """The steps of a run under way."""
 
     def __init__(
-        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Made, cache: Cache
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Alone, cache: Cache
     ) -> None:
         self.config, self.folder, self.overwrite = config, folder, overwrite
         self.made, self.cache = made, cache
@@ -115,7 +112,7 @@ class _Run:
             head.options.check_room(train["space"]["dim"])
 
     def remove_rounds(self, last: int) -> None:
-        self.made.remove_rounds(self.folder, last)
+        remove_rounds(self.folder, last)
         if last > 1:
             log.info(
                 "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
@@ -195,7 +192,7 @@ class _Run:
         try:
             yield
         except RidgeNeededError as error:
-            first = not self.heads and isinstance(self.made, Alone)
+            first = not self.heads and self.made.sums is None
             may = "ridge" in load_head(self.start, self.cache).head.options.changeable()
             if first and may and is_of_run(self.folder.options, self.config):
                 words = ["afltool", "run", self.folder.options, "-o", self.folder.root]
@@ -205,10 +202,9 @@ class _Run:
 
     def measured(self, step: Step) -> Path:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
-        metrics = self.made.value(
-            step, partial(replace(step, out=None).make, cache=self.cache), self.cache
-        )
-        files = step.files()
+        files, options = step.files(), self.config.evaluate
+        evaluated = partial(step.stage.module.evaluate_run, options, files, self.cache)
+        metrics = self.made.value(step, evaluated, self.cache)
         own = {role: {**metrics[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
         self.metrics = {**metrics, **own}
         place = write_json(self.metrics, self.folder / RunFolder.METRICS, overwrite=True)

@@ -34,14 +34,10 @@ class RunFolder:
     SUMMARY = SUMMARY  # what was done, how long it took, how many bytes a client sends
 
     SLURM = "slurm"  # folder of the job scripts and what passes between jobs
-    PLAN = "slurm/plan.json"  # the steps, for `status`
     SUBMIT = "slurm/submit.sh"
-    COMMON = "slurm/common.sh"
-    SCRIPTS = "slurm/scripts.json"  # digests of the scripts that were written
+    SITE = "slurm/site.json"  # the site's settings
     LOGS = "slurm/log"
-    JOBS = "slurm/jobs"  # numbers of the submitted jobs, a file for each step and round
-    SHARDS = "slurm/parts/{split}-of-{shards}"
-    PARTS = "slurm/parts/round-{round}"
+    PARTS = "slurm/parts"  # folders of the parts of a step
 
     #: What a run or its jobs may write, as patterns; a file that it is given may lie there under
     #: the name of its option alone: it is then left as it is.

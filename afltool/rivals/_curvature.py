@@ -31,10 +31,10 @@ TOGETHER = 8  # clients whose terms are added by one thread, always the same one
 
 def matrices(network: DenseLayers, theta: Tensor) -> F64:
     """Heads θ (A, P) as float64 (A, C, D), the bias as the last column."""
-    (W, b) = network.layers(theta)[0]
+    ((W, b),) = network.layers(network.model(theta))
     parts = [W.double().numpy()]
     if b is not None:
-        parts.append(b.double().numpy().transpose(0, 2, 1))
+        parts.append(b.double().numpy()[:, :, None])
     return np.concatenate(parts, axis=2)
 
 

@@ -1,7 +1,7 @@
 """What a baseline is: the terms of its clients' descent, and how the server merges the results.
 
 A method adds a module with a subclass of `Method` and a line in the registry of this package. Its
-clients' part is a `Local`, its server's part is `merge`. Everything else (rows, batches, threads,
+clients' part is `term`, its server's part is `merge`. Everything else (rows, batches, threads,
 evaluation, files) is the same for all, so a method whose terms are 0 gives the results of FedAvg,
 bit for bit.
 
@@ -12,11 +12,10 @@ import NumPy and PyTorch inside functions only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import UsageError
-from .network import DenseLayers, Tensor
+from .network import DenseLayers, Model, Tensor
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -28,36 +27,16 @@ if TYPE_CHECKING:
 FLOAT32 = 4  # bytes of a number in a message
 
 
-class Local:
-    """What a method adds to the cross-entropy of a stack of clients; FedAvg, here, adds nothing.
+class Rows(NamedTuple):
+    """A batch of one client, as a term sees it: rows X (B, d), labels y (B,), ``share`` (B,), which
+    is 1 / rows of the batch, or 0 where it is only filled up, z (B, h), which enters the last
+    layer, and the scores (B, C)."""
 
-    The trainer calls these methods in this order, at every step and with the same θ.
-    """
-
-    def in_scores(self, R: Tensor, step: DescentStep) -> None:
-        """Add to the gradient in the scores, R (A, B, C), in place."""
-
-    def in_representation(self, step: DescentStep) -> Tensor | None:
-        """The gradient (A, B, h) to add at the last layer's input; None adds nothing."""
-        return None
-
-    def in_weights(self, step: DescentStep) -> Tensor | None:
-        """The gradient (A, P) to add at θ; None adds nothing."""
-        return None
-
-
-@dataclass(frozen=True)
-class DescentStep:
-    """One step of the first A clients of a stack; the other clients have no batches left."""
-
-    clients: tuple[int, ...]  # the A clients, by their places in the federation
-    epoch: int
-    number: int  # of the step in its epoch, from 0
-    theta: Tensor  # (A, P)
-    inputs: list[Tensor]  # what enters each layer: rows (A, B, d), …, representation (A, B, h)
-    scores: Tensor  # (A, B, C)
-    y: Tensor  # (A, B) labels
-    share: Tensor  # (A, B): 1 / rows of the batch, or 0 where it is only filled up
+    X: Tensor
+    y: Tensor
+    share: Tensor
+    z: Tensor
+    scores: Tensor
 
 
 class Method:
@@ -91,9 +70,20 @@ class Method:
         """The weights at which the participants start, (P,) or (S, P)."""
         return weights
 
-    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
-        """The terms of a stack of clients that start at ``starts`` (A, P)."""
-        return Local()
+    def local(self, stacked: Sequence[int], starts: Tensor) -> dict[str, Tensor]:
+        """Tensors (A, …) that `term` needs; ``starts`` (A, P): where a stack of clients starts."""
+        return {}
+
+    def drawn(
+        self, round: int, clients: Sequence[int], epoch: int, number: int
+    ) -> dict[str, Tensor]:
+        """Tensors (A, …) that `term` needs at step ``number`` (from 0) of an epoch alone."""
+        return {}
+
+    def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
+        """What is added to Σ share · cross-entropy of one client, whose part of the tensors it
+        gets; `torch.func` differentiates it in ``model``, for a stack of clients at once."""
+        return 0.0
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         """W^{t+1} (P,) from the participants' results ``theta`` (S, P); updates ``memory``."""
@@ -142,12 +132,12 @@ def first_weights(network: DenseLayers, seed: int, dtype: Any) -> Tensor:
 
     from ..heads.projections import projection
 
-    theta = torch.zeros(1, network.size, dtype=dtype)
+    theta = torch.zeros(network.size, dtype=dtype)
     if network.linear:
-        return theta[0]
-    for number, (W, b) in enumerate(network.layers(theta)):
-        drawn = projection("linear-uniform", seed, number, W.shape[2], W.shape[1])
-        W[0] = torch.from_numpy(drawn.A.T.copy())
+        return theta
+    for number, (W, b) in enumerate(network.layers(network.model(theta))):
+        drawn = projection("linear-uniform", seed, number, W.shape[1], W.shape[0])
+        W.copy_(torch.from_numpy(drawn.A.T.copy()))
         if b is not None and drawn.a is not None:
-            b[0, 0] = torch.from_numpy(drawn.a)
-    return theta[0]
+            b.copy_(torch.from_numpy(drawn.a))
+    return theta

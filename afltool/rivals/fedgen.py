@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .base import DescentStep, Local, Method, first_weights
-from .network import DenseLayers, Tensor, residual
+from .base import Method, Rows, first_weights
+from .network import DenseLayers, Model, Tensor
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class FedGen(Method):
             (s.noise + net.widths[-1], s.generator_hidden, net.widths[-2]), bias=True
         )
         self.pooled = self.clients.counts.sum(axis=0)
+        self.streams: dict[int, np.random.Philox] = {}  # of each client, for an epoch
 
     def begin(self, weights: Tensor) -> None:
         seed = self.settings.seed + 2**32  # a start that differs from the network's
@@ -70,15 +71,39 @@ class FedGen(Method):
         zeros = omega.new_zeros(omega.shape)
         self.memory |= {"omega": omega, "mean": zeros, "square": zeros.clone()}
 
-    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
-        return _Generated(self, round) if self.settings.weight else Local()
+    def drawn(
+        self, round: int, clients: Sequence[int], epoch: int, number: int
+    ) -> dict[str, Tensor]:
+        """A batch of generated features beside each batch of rows."""
+        import torch
+
+        from .streams import Purpose, stream
+
+        if not self.settings.weight:
+            return {}
+        for k in clients if number == 0 else ():  # each goes on from step to step of an epoch
+            key = self.clients.keys[k]
+            self.streams[k] = stream(self.settings.seed, Purpose.GENERATED, round, key, epoch)
+        words = [self.streams[k] for k in clients]
+        y, inputs = self.noise(words, self.settings.batch_size or BATCH)
+        model = self.generator.model(self.memory["omega"])
+        made = torch.stack([self.generator.forward(model, one)[1] for one in inputs])
+        return {"labels": y, "generated": made}
+
+    def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
+        from torch.nn.functional import cross_entropy, linear
+
+        if not given:
+            return 0.0
+        scores = linear(given["generated"], *self.network.layers(model)[-1])
+        return self.settings.weight * cross_entropy(scores, given["labels"])
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         from .streams import Purpose, stream
 
         merged = super().merge(round, who, start, theta)
         words = stream(self.settings.seed, Purpose.GENERATOR, round)
-        top = merged[None, self.network.top()]
+        top = merged[self.network.top()]
         for number in range(self.settings.generator_steps):
             count = (round - 1) * self.settings.generator_steps + number + 1
             self._adam(self._slope(words, top), count)
@@ -86,15 +111,17 @@ class FedGen(Method):
 
     def _slope(self, words: np.random.Philox, top: Tensor) -> Tensor:
         """Gradient in ω (P_G,) of the cross-entropy of the last layer on generated features."""
-        omega, last = self.memory["omega"][None], self.network.last()
-        y, drawn = self.drawn([words], self.settings.batch_size or BATCH)
-        inputs, z = self.generator.forward(omega, drawn)
-        _, scores = last.forward(top, z)
-        R = residual(scores, y, scores.new_full(y.shape, 1.0 / y.shape[1]))
-        outputs = self.generator.backward(omega, inputs, R @ last.layers(top)[0][0])
-        slope = omega.new_zeros(omega.shape)
-        self.generator.descend(slope, inputs, outputs, -1.0)
-        return slope[0]
+        from torch.func import grad
+        from torch.nn.functional import cross_entropy
+
+        last = self.network.last()
+        (y,), (drawn,) = self.noise([words], self.settings.batch_size or BATCH)
+
+        def loss(omega: Tensor) -> Tensor:
+            _, z = self.generator.forward(self.generator.model(omega), drawn)
+            return cross_entropy(last.forward(last.model(top), z)[1], y)
+
+        return grad(loss)(self.memory["omega"])
 
     def _adam(self, slope: Tensor, count: int) -> None:
         """Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; 0.9, 0.999."""
@@ -104,7 +131,7 @@ class FedGen(Method):
         root = (v / (1 - 0.999**count)).sqrt_().add_(1e-8)
         self.memory["omega"].addcdiv_(m, root, value=-self.settings.generator_lr / (1 - 0.9**count))
 
-    def drawn(self, streams: Sequence[np.random.Philox], rows: int) -> tuple[Tensor, Tensor]:
+    def noise(self, streams: Sequence[np.random.Philox], rows: int) -> tuple[Tensor, Tensor]:
         """Labels (A, B) and the generator's input, noise beside one-hot labels (A, B, ·)."""
         import numpy as np
         import torch
@@ -126,35 +153,3 @@ class FedGen(Method):
 
     def download(self, round: int) -> int:
         return self.network.size + self.generator.size
-
-
-class _Generated(Local):
-    """A batch of generated features beside each batch of rows."""
-
-    def __init__(self, method: FedGen, round: int) -> None:
-        self.method, self.round = method, round
-        self.streams: dict[int, np.random.Philox] = {}
-
-    def in_weights(self, step: DescentStep) -> Tensor:
-        method, network = self.method, self.method.network
-        y, drawn = method.drawn(self._words(step), method.settings.batch_size or BATCH)
-        omega = method.memory["omega"].expand(len(y), -1)
-        _, z = method.generator.forward(omega, drawn)
-        last, at = network.last(), network.top()
-        _, scores = last.forward(step.theta[:, at], z)
-        share = scores.new_full(y.shape, method.settings.weight / y.shape[1])
-        slope = step.theta.new_zeros(step.theta.shape)
-        last.descend(slope[:, at], [z], [residual(scores, y, share)], -1.0)
-        return slope
-
-    def _words(self, step: DescentStep) -> list[np.random.Philox]:
-        """Each client's stream, which goes on from step to step of an epoch."""
-        from .streams import Purpose, stream
-
-        if step.number == 0:
-            seed, keys = self.method.settings.seed, self.method.clients.keys
-            self.streams = {
-                k: stream(seed, Purpose.GENERATED, self.round, keys[k], step.epoch)
-                for k in step.clients
-            }
-        return [self.streams[k] for k in step.clients]

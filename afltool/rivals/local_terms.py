@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic.dataclasses import dataclass
 
-from .base import DescentStep, Local, Method, average
-from .network import DenseLayers, Tensor, aligned
+from .base import Method, Rows, average
+from .network import Model, Tensor
 from .settings import Settings
 
 
-@pydantic_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FedProxSettings(Settings):
     """Options of FedProx."""
 
@@ -33,20 +32,20 @@ class FedProx(Method):
     name = "fedprox"
     settings_class = FedProxSettings
 
-    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
-        return _Pull(starts, self.settings.mu)
+    def local(self, stacked: Sequence[int], starts: Tensor) -> dict[str, Tensor]:
+        return {"start": starts}
+
+    def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
+        start = self.network.model(given["start"])
+        return self.settings.mu / 2 * squared_distance(model, start)
 
 
-@dataclass
-class _Pull(Local):
-    start: Tensor
-    mu: float
-
-    def in_weights(self, step: DescentStep) -> Tensor:
-        return self.mu * (step.theta - self.start[: len(step.theta)])
+def squared_distance(model: Model, other: Model) -> Tensor:
+    """‖W − V‖² of two classifiers."""
+    return sum((p - q).square().sum() for p, q in zip(model, other, strict=True))
 
 
-@pydantic_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FedDynSettings(Settings):
     """Options of FedDyn."""
 
@@ -83,15 +82,23 @@ class FedDyn(Method):
         else:
             self.memory |= {"g": clients, "h": weights.new_zeros(len(weights)).double()}
 
-    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
-        places, alpha = list(stacked), self.settings.alpha
+    def local(self, stacked: Sequence[int], starts: Tensor) -> dict[str, Tensor]:
+        places, alpha = list(stacked), starts.new_full((len(stacked),), self.settings.alpha)
         if self.settings.variant == "authors":
-            alphas = alpha / (len(self.clients) * self.clients.shares[places])
-            column = starts.new_tensor(alphas.tolist())[:, None]
-            return _Dynamic(starts, -column * self.memory["H"][places], column)
-        column = starts.new_full((len(places), 1), alpha)
-        stalls = self.settings.variant == "pfllib"
-        return _Dynamic(starts, self.memory["g"][places], column, stalls)
+            shares = starts.new_tensor(self.clients.shares[places].tolist())
+            alpha = alpha / (len(self.clients) * shares)
+            g = -alpha[:, None] * self.memory["H"][places]
+        else:
+            g = self.memory["g"][places]
+        return {"start": starts, "g": g, "alpha": alpha}
+
+    def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
+        g, start = (self.network.model(given[name]) for name in ("g", "start"))
+        along = sum((p * q).sum() for p, q in zip(model, g, strict=True))
+        pull = squared_distance(model, start)
+        if self.settings.variant == "pfllib":  # of length 0 it has no direction
+            pull = pull.where(pull > 0, 1.0).sqrt() * (pull > 0)
+        return given["alpha"] / 2 * pull - along
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         places, moved = list(who), theta - start
@@ -113,23 +120,7 @@ def _mean(theta: Tensor) -> Tensor:
     return average(theta, np.ones(len(theta)))
 
 
-@dataclass
-class _Dynamic(Local):
-    start: Tensor
-    g: Tensor
-    alpha: Tensor
-    stalls: bool = False
-
-    def in_weights(self, step: DescentStep) -> Tensor:
-        n = len(step.theta)
-        moved, alpha = step.theta - self.start[:n], self.alpha[:n]
-        if self.stalls:
-            length = moved.norm(dim=1, keepdim=True)
-            return alpha / 2 * moved / length.clamp_min(1e-30) - self.g[:n]
-        return alpha * moved - self.g[:n]
-
-
-@pydantic_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FedNTDSettings(Settings):
     """Options of FedNTD."""
 
@@ -150,30 +141,26 @@ class FedNTD(Method):
     name = "fedntd"
     settings_class = FedNTDSettings
 
-    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
-        return _NotTrue(self.network, starts, self.settings.beta, self.settings.tau)
+    def local(self, stacked: Sequence[int], starts: Tensor) -> dict[str, Tensor]:
+        return {"start": starts}
+
+    def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
+        """β τ (q − q^g) · scores, whose gradient is the distillation's; at W^t it is 0 exactly."""
+        _, taught = self.network.forward(self.network.model(given["start"]), rows.X)
+        beta, tau = self.settings.beta, self.settings.tau
+        q, q_g = (wrong_shares(S, rows.y, tau) for S in (rows.scores.detach(), taught))
+        return (beta * tau * rows.share[:, None] * (q - q_g) * rows.scores).sum()
 
 
-@dataclass
-class _NotTrue(Local):
-    network: DenseLayers
-    start: Tensor
-    beta: float
-    tau: float
+def wrong_shares(S: Tensor, y: Tensor, tau: float) -> Tensor:
+    """softmax(S/τ) (B, C) over all classes but the labels ``y`` (B,), which get 0."""
+    import torch
 
-    def in_scores(self, R: Tensor, step: DescentStep) -> None:
-        _, taught = self.network.forward(self.start[: len(R)], step.inputs[0])
-        true = step.y[:, :, None]
-        q, q_g = (wrong_shares(S, true, self.tau) for S in (step.scores, taught))
-        R += (q - q_g) * (self.beta * self.tau * step.share)[:, :, None]
+    true = torch.arange(S.shape[1]) == y[:, None]
+    return (S / tau).masked_fill(true, float("-inf")).softmax(dim=1)
 
 
-def wrong_shares(S: Tensor, true: Tensor, tau: float) -> Tensor:
-    """softmax(S/τ) over all classes but ``true`` (A, B, 1), which gets 0."""
-    return (S / tau).scatter_(2, true, float("-inf")).softmax(dim=2)
-
-
-@pydantic_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MoonSettings(Settings):
     """Options of MOON."""
 
@@ -210,42 +197,24 @@ class Moon(Method):
         if not self.network.linear:
             self.memory["previous"] = weights.repeat(len(self.clients), 1)
 
-    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
+    def local(self, stacked: Sequence[int], starts: Tensor) -> dict[str, Tensor]:
         if self.network.linear:
-            return Local()
-        previous = aligned(self.memory["previous"][list(stacked)])
-        return _Contrast(self.network, (starts, previous), self.settings.mu, self.settings.tau)
+            return {}
+        return {"global": starts, "previous": self.memory["previous"][list(stacked)]}
+
+    def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
+        from torch.nn.functional import cosine_similarity, softplus
+
+        if self.network.linear:
+            return 0.0
+        near, far = (
+            cosine_similarity(rows.z, self.network.forward(self.network.model(other), rows.X)[0])
+            for other in (given["global"], given["previous"])
+        )
+        terms = softplus((far - near) / self.settings.tau)
+        return self.settings.mu * (rows.share * terms).sum()
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         if not self.network.linear:
             self.memory["previous"][list(who)] = theta
         return super().merge(round, who, start, theta)
-
-
-@dataclass
-class _Contrast(Local):
-    network: DenseLayers
-    models: tuple[Tensor, Tensor]  # where the round began, and the client's previous ones
-    mu: float
-    tau: float
-
-    def in_representation(self, step: DescentStep) -> Tensor:
-        import torch
-
-        z, X = step.inputs[-1], step.inputs[0]
-        (s_g, d_g), (s_p, d_p) = (
-            cosine(z, self.network.forward(model[: len(z)], X)[0][-1]) for model in self.models
-        )
-        # By softmax, row by row: of torch.sigmoid the last numbers of an array have other bits.
-        drawn = torch.softmax(torch.stack([s_p, s_g], 2) / self.tau, dim=2)[:, :, 0]
-        slope = drawn * (self.mu / self.tau) * step.share
-        return slope[:, :, None] * (d_p - d_g)
-
-
-def cosine(z: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """s(z, u) (A, B) of vectors (A, B, h), and its gradient in z; 0 for a vector of zeros."""
-    norm_z, norm_u = z.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
-    tiny = 1e-12
-    z_hat, u_hat = z / norm_z.clamp_min(tiny), u / norm_u.clamp_min(tiny)
-    s = (z_hat * u_hat).sum(2, keepdim=True)
-    return s[:, :, 0], (u_hat - s * z_hat) / norm_z.clamp_min(tiny) * (norm_z > tiny)

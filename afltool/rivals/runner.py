@@ -69,9 +69,8 @@ class Run:
         held_out: Measured | None = None,
         *,
         threads: int = 1,
-        stack: int | None = None,
     ) -> None:
-        """``threads`` and ``stack`` (clients trained in one product) do not change the result."""
+        """``threads`` do not change the result."""
         cls = method_class(name)
         self.clients = clients.pooled() if cls.pools else clients
         self.settings, self.test, self.held_out = settings, test, held_out
@@ -80,7 +79,7 @@ class Run:
             settings.widths(clients.dim, clients.classes), not settings.no_bias
         )
         self.method: Method = cls(settings, self.clients, self.network, threads)
-        self.trainer = Trainer(self.clients, self.network, settings, threads, stack)
+        self.trainer = Trainer(self.clients, self.network, settings, threads)
         weights = first_weights(self.network, settings.seed, clients.X.dtype)
         self.method.begin(weights)
         self.state = State(weights, self.method.memory)
@@ -107,12 +106,7 @@ class Run:
         number, start = self.round + 1, self.state.weights
         who = self.participants(number)
         begun = time.process_time()
-        trained = self.trainer(
-            number,
-            who,
-            self.method.starts(who, start),
-            lambda stacked, starts: self.method.local(number, stacked, starts),
-        )
+        trained = self.trainer(number, who, self.method.starts(who, start), self.method)
         clients_done = time.process_time()
         merged = self.method.merge(number, who, start, trained)
         server = time.process_time() - clients_done
@@ -179,9 +173,9 @@ class Run:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""
 
         def hits(at: int) -> list[int]:
-            X, y = rows.X[None, at : at + SCORED_AT_ONCE], rows.y[at : at + SCORED_AT_ONCE]
-            scores = (self.network.forward(head[None], X)[1] for head in heads)
-            return [(S[0].numpy().argmax(axis=1) == y).sum() for S in scores]
+            X, y = rows.X[at : at + SCORED_AT_ONCE], rows.y[at : at + SCORED_AT_ONCE]
+            scores = (self.network.forward(self.network.model(head), X)[1] for head in heads)
+            return [(S.numpy().argmax(axis=1) == y).sum() for S in scores]
 
         found = on_threads(self.threads, hits, range(0, len(rows.y), SCORED_AT_ONCE))
         return np.asarray(np.sum(found, axis=0) / len(rows.y))

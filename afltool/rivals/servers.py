@@ -172,35 +172,25 @@ class FedAWA(Method):
         self.memory["T"] = p.log() if self.settings.weight_start == "log-shares" else p
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        T = self.memory["T"]
-        w = softmax(T[list(who)].numpy())
-        slope = gradient(w, theta.double(), start.double())
+        T, places = self.memory["T"], list(who)
+        w, slope = T[places].softmax(0), gradient(T[places], theta.double(), start.double())
         # The first step of Adam: both moments, corrected for their start, are of this gradient.
-        T[list(who)] -= T.new_tensor(self.settings.weight_step * slope / (abs(slope) + 1e-8))
-        return average(theta, w)
+        T[places] -= self.settings.weight_step * slope / (slope.abs() + 1e-8)
+        return average(theta, w.numpy())
 
 
-def softmax(logits: F64) -> F64:
-    """softmax of (S,)."""
-    import numpy as np
-
-    e = np.exp(logits - logits.max())
-    return np.asarray(e / e.sum())
-
-
-def gradient(w: F64, theta: Tensor, start: Tensor) -> F64:
-    """∂L/∂T (S,) at w = softmax(T), from the S × S products of τ_k; cos is 0 at W^t = 0."""
-    import numpy as np
+def gradient(T: Tensor, theta: Tensor, start: Tensor) -> Tensor:
+    """∂L/∂T (S,) of θ (S, P); cos is 0 at W^t = 0, and clients at the mean pull nowhere."""
+    import torch
+    from torch.func import grad
 
     tau = theta - start
-    G = (tau @ tau.T).numpy()
-    norms = (theta.norm(dim=1) * start.norm()).numpy()
-    inner = (theta @ start).numpy()
-    cos = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
-    mean = G @ w  # ⟨τ_k, τ̄⟩
-    far = np.sqrt(np.maximum(np.diag(G) - 2 * mean + w @ mean, 0.0))  # ‖τ_k − τ̄‖
-    pulled = np.divide(w, far, out=np.zeros_like(far), where=far > 1e-12 * np.sqrt(G.max()))
-    # −Σ_k w_k ⟨τ_i, τ_k − τ̄⟩ / ‖τ_k − τ̄‖
-    through = -(G @ pulled - mean * pulled.sum())
-    slope = (1.0 - cos) + far + through
-    return np.asarray(w * (slope - w @ slope))
+    cos = torch.nn.functional.cosine_similarity(theta, start[None], eps=1e-300)
+    rounding = 1e-12 * tau.norm(dim=1).max()
+
+    def loss(T: Tensor) -> Tensor:
+        w = T.softmax(0)
+        far = (tau - w @ tau).norm(dim=1)
+        return w @ (1.0 - cos) + w @ torch.where(far > rounding, far, 0.0)
+
+    return grad(loss)(T)

@@ -24,8 +24,7 @@ from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
 from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import save_head
-from ..files.outputs import check_output
-from ..files.own_files import check_own, is_rounds, is_summary
+from ..files.outputs import check_own
 from ..files.partitions import partition_of
 from ..files.schema import versions
 from ..files.tables import write_json, write_records
@@ -49,7 +48,7 @@ from .settings import Baseline, BaselineFolder, BaselineOptions, Settings
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
 CHECKPOINT = BaselineFolder.CHECKPOINT
-OWN = {BaselineFolder.SUMMARY: is_summary, BaselineFolder.ROUNDS: is_rounds}
+RESULTS = (BaselineFolder.SUMMARY, BaselineFolder.ROUNDS)
 
 
 def baseline(o: Baseline) -> Path:
@@ -66,8 +65,8 @@ def baseline(o: Baseline) -> Path:
         check_alike(rows.path, test.path)
         job = _Job(method, wanted, o, out, rows, test)
         if not up_to_date(out / HEAD, job.recipe(), overwrite):
-            check_own(out, OWN, overwrite)
-            check_output(out / CHECKPOINT, "checkpoint")
+            begun = overwrite or (out / CHECKPOINT).exists()
+            check_own((out / name for name in RESULTS), begun)
             up_to_date(out / HELD_OUT_HEAD, job.recipe(), overwrite)  # refuses another one
             if overwrite:
                 (out / CHECKPOINT).unlink(missing_ok=True)
@@ -216,9 +215,9 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
 def head_of(network: DenseLayers, theta: Any) -> Head:
     """The solved head of weights θ (P,): linear, or a network where there are hidden layers."""
     layers = []
-    for W, b in network.layers(theta[None]):
-        bias = np.zeros(W.shape[1]) if b is None else b[0, 0].double().numpy()
-        layers.append((W[0].double().numpy().T.copy(), bias))
+    for W, b in network.layers(network.model(theta)):
+        bias = np.zeros(len(W)) if b is None else b.double().numpy()
+        layers.append((W.double().numpy().T.copy(), bias))
     if network.linear:
         W, b = layers[0]
         made = make_head("linear", {"intercept": network.bias})

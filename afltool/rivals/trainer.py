@@ -4,24 +4,25 @@
     for each batch B:   θ ← θ − η (∇ mean_B cross-entropy + what the method adds)
 
 A client's batches are blocks of a width that depends on the client alone; a short batch is filled
-up with rows of weight zero. So a client's numbers do not depend on the other clients in its stack:
-each slice of a batched product has the same bits as the product of the slice alone
-(tests/test_baselines_trainer.py). MKL's kernels depend on where a matrix begins in memory, so every
-client's matrices begin at a multiple of 64 bytes: `aligned` weights, and a multiple of 16 rows.
+up with rows of weight zero. Clients of one width are stacked, by their sizes and not by the number
+of threads, and `torch.func` takes the gradients of a stack at once, by batched products. MKL's
+kernels depend on where a matrix begins in memory, so every client's matrices begin at a multiple of
+64 bytes: `aligned` weights, and a multiple of 16 rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import DescentStep, Local
+from .base import Method, Rows
 from .clients import Clients
-from .network import LINE, DenseLayers, Tensor, aligned, residual
+from .network import LINE, DenseLayers, Model, Tensor, aligned
 from .settings import Settings
 from .streams import Purpose, permutation, stream
 
@@ -33,30 +34,21 @@ class Trainer:
     """Trains clients of a federation in threads; each thread takes a stack of clients at a time."""
 
     def __init__(
-        self,
-        clients: Clients,
-        network: DenseLayers,
-        settings: Settings,
-        threads: int,
-        stack: int | None = None,
+        self, clients: Clients, network: DenseLayers, settings: Settings, threads: int
     ) -> None:
         self.clients, self.network, self.settings = clients, network, settings
         self.threads = threads
-        self.stack = stack or max(1, min(MOST, CACHE // (4 * network.size)))
+        self.stack = max(1, min(MOST, CACHE // (4 * network.size)))
 
-    def __call__(self, round: int, who: Sequence[int], start: Tensor, local: Any) -> Tensor:
-        """θ (S, P) of the clients ``who``, trained from ``start`` (P,) or (S, P).
-
-        ``local(clients, starts)`` makes the terms of a stack of clients.
-        """
+    def __call__(self, round: int, who: Sequence[int], start: Tensor, method: Method) -> Tensor:
+        """θ (S, P) of the clients ``who``, trained from ``start`` (P,) or (S, P)."""
         starts = start.expand(len(who), -1)
         out = starts.new_empty(len(who), self.network.size)
         at = {k: i for i, k in enumerate(who)}
 
         def work(stacked: Sequence[int]) -> None:
             places = [at[k] for k in stacked]
-            terms = local(stacked, aligned(starts[places]))
-            out[places] = self._train(round, tuple(stacked), aligned(starts[places]), terms)
+            out[places] = self._train(round, tuple(stacked), starts[places], method)
 
         on_threads(self.threads, work, self._stacks(who))
         return out
@@ -78,18 +70,41 @@ class Trainer:
             stacks[-1].append(k)
         return stacks
 
-    def _train(self, round: int, stacked: tuple[int, ...], theta: Tensor, local: Local) -> Tensor:
-        """θ (A, P) after the round; ``theta`` is overwritten."""
-        sgd = _Descent(self.network, self.settings, round, theta)
-        for epoch in range(self.settings.epochs):
+    def _train(
+        self, round: int, stacked: tuple[int, ...], starts: Tensor, method: Method
+    ) -> Tensor:
+        """θ (A, P) after the round.
+
+        θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; v starts at 0 in every round.
+        """
+        from torch.func import grad, vmap
+
+        s, rate, kept = self.settings, self.settings.rate(round), method.local(stacked, starts)
+        slopes = vmap(grad(partial(self._loss, method)))
+        theta, velocity = aligned(starts), aligned(starts.new_zeros(starts.shape))
+        for epoch in range(s.epochs):
             for number, (active, at, share) in enumerate(self._batches(round, stacked, epoch)):
-                now = theta[:active]
                 X = self.clients.X.index_select(0, at.view(-1)).view(*at.shape, -1)
                 y = self.clients.y.index_select(0, at.view(-1)).view(at.shape)
-                inputs, scores = self.network.forward(now, X)
-                step = DescentStep(stacked[:active], epoch, number, now, inputs, scores, y, share)
-                sgd.step(step, local)
+                given = {name: a[:active] for name, a in kept.items()}
+                given |= method.drawn(round, stacked[:active], epoch, number)
+                model = self.network.model(theta[:active])
+                moving = self.network.model(velocity[:active])
+                found = slopes(model, X, y, share, given)
+                for p, g, v in zip(model, found, moving, strict=True):
+                    g = g.add(p, alpha=s.weight_decay) if s.weight_decay else g
+                    p.sub_(v.mul_(s.momentum).add_(g) if s.momentum else g, alpha=rate)
         return theta
+
+    def _loss(
+        self, method: Method, model: Model, X: Tensor, y: Tensor, share: Tensor, given: Any
+    ) -> Tensor:
+        """Σ share · cross-entropy of one client, and what its method adds."""
+        from torch.nn.functional import cross_entropy
+
+        z, scores = self.network.forward(model, X)
+        entropy = (share * cross_entropy(scores, y, reduction="none")).sum()
+        return entropy + method.term(model, Rows(X, y, share, z, scores), given)
 
     def _batches(self, round: int, stacked: tuple[int, ...], epoch: int) -> list[Any]:
         """(clients with a batch, rows (A, B), share (A, B)) of each step; stacked by size."""
@@ -121,37 +136,6 @@ class Trainer:
             part = dealt[number * size : (number + 1) * size]
             at[number, : len(part)], share[number, : len(part)] = part, 1.0 / len(part)
         return at, share
-
-
-class _Descent:
-    """θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; v starts at 0 in every round."""
-
-    def __init__(self, network: DenseLayers, settings: Settings, round: int, theta: Tensor) -> None:
-        self.network, self.momentum = network, settings.momentum
-        self.decay = settings.weight_decay
-        self.rate = settings.rate(round)
-        self._velocity = aligned(theta.new_zeros(theta.shape)) if settings.momentum else None
-
-    def step(self, step: DescentStep, local: Local) -> None:
-        """One step of ``step.theta``, in place."""
-        R = residual(step.scores, step.y, step.share)
-        local.in_scores(R, step)
-        outputs = self.network.backward(step.theta, step.inputs, R, local.in_representation(step))
-        added = local.in_weights(step)
-        if self.decay:
-            decay = self.decay * step.theta
-            added = decay if added is None else added + decay
-        if self._velocity is None:
-            if added is not None:
-                step.theta.sub_(added, alpha=self.rate)
-            self.network.descend(step.theta, step.inputs, outputs, self.rate)
-            return
-        v = self._velocity[: len(step.theta)]
-        v.mul_(self.momentum)
-        if added is not None:
-            v.add_(added)
-        self.network.descend(v, step.inputs, outputs, -1.0)
-        step.theta.sub_(v, alpha=self.rate)
 
 
 def on_threads(threads: int, work: Any, parts: Sequence[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..files.own_files import figure_text
+from ..files.evaluations import figure_text
 from ..values.text import COLUMNS, PIXELS
 from .tables import facts_table, print_facts
 from .terminal import on_stdout, print_words

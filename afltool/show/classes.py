@@ -17,8 +17,9 @@ from ..errors import InvalidDataError, UsageError
 from ..options.evaluation import AS_NEEDED, MM, SizeOptions
 from ..partitions import mean_total_variation
 from ..values.arrays import F64
-from .picture import (
+from .style import (
     BLUE,
+    CHARACTER,
     GREY,
     ORANGE,
     PALE,
@@ -28,7 +29,6 @@ from .picture import (
     heading,
     plain,
     shortened,
-    width_of,
     wrapped,
 )
 
@@ -44,9 +44,8 @@ _NAMES = 30  # most classes whose names are written below panels
 _NUMBERS = 20  # up to so many classes the cells of a confusion matrix have numbers
 _SMALLEST = 4.5  # points of these numbers
 _PITCH = 6  # points from a class name to the next
-_BUBBLES = 30  # most clients and classes for which bubbles are drawn
+_CELLS = 1500  # more columns or rows are smaller than pixels, and blend
 _NUMBERED = 120  # most clients that stay in their order
-_CELLS = 1500  # more columns or rows than that fall between the pixels
 
 
 def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
@@ -78,7 +77,7 @@ def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: floa
 
 def room_for(class_names: Sequence[str]) -> float:
     """Inches of the longest name."""
-    return max(width_of(plain(shortened(name))) for name in class_names)
+    return CHARACTER * max(len(shortened(name)) for name in class_names)
 
 
 def picture_frame(axes: Axes) -> None:
@@ -147,7 +146,7 @@ def _give_size(drawn: Figure, class_names: Sequence[str], size: SizeOptions) -> 
 
 def _cell_numbers(axes: Axes, confusion: Counts, share: F64, side: float) -> None:
     """The counts, where a cell has room for them."""
-    widest = max(width_of(str(confusion.max())), 1e-9)
+    widest = CHARACTER * len(str(confusion.max()))
     size = min(POINT, POINT * 0.75 * side / confusion.shape[0] / widest)
     if confusion.shape[0] > _NUMBERS or size < _SMALLEST:
         return
@@ -167,9 +166,9 @@ def plot_partition(
 ) -> Path:
     """Draw ``counts`` (K clients × C classes): rows by client and class, sizes of both, shares.
 
-    Bubbles (area = rows) up to 30 clients and classes, a heat map on a logarithmic scale beyond;
-    white is exactly no row. Beyond 120 clients they stand in the order of their largest class and
-    of their size, beyond 1,500 a column is the mean of neighbours, and the picture says both.
+    Rows of a client and class are a colour on a logarithmic scale, white is exactly no row. Beyond
+    120 clients they stand in the order of their largest class and of their size, and the picture
+    says so.
     Raises as `plot_confusion` does.
     """
     counts = checked_counts(counts, class_names, "counts")
@@ -206,56 +205,23 @@ def client_order(counts: Counts) -> tuple[Counts, str]:
 
 
 def _client_cells(axes: Axes, legend: Axes, counts: Counts) -> None:
-    clients, classes = counts.shape
-    if clients <= _BUBBLES and classes <= _BUBBLES:
-        legend.set_axis_off()
-        _bubbles(axes, counts)
-    else:
-        _heat_map(axes, legend, counts)
-    axes.set(xlim=(-0.5, clients - 0.5), ylim=(classes - 0.5, -0.5), ylabel="class")
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import NullFormatter
+
+    image = coloured(axes, counts, LogNorm(1.0, max(float(counts.max()), 10.0)))
+    bar = axes.figure.colorbar(image, cax=legend, format="{x:,g}")
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.set_label("rows (white: none)")
+    axes.set_ylabel("class")
     axes.tick_params(labelbottom=False)
 
 
-def _bubbles(axes: Axes, counts: Counts) -> None:
-    clients, classes = np.nonzero(counts)
-    pitch = 72 * min(8.0 / counts.shape[0], max(2.8 / counts.shape[1], 0.13))  # points
-    largest = max(int(counts.max()), 1)
-    area = (0.95 * min(pitch, 40.0)) ** 2 * counts[clients, classes] / largest
-    axes.scatter(clients, classes, s=area, color=BLUE, edgecolors="black", linewidths=0.4)
-    axes.set_xlabel(f"area = rows; the largest bubble has {largest:,}", loc="right")
-    axes.spines[:].set_visible(True)
-
-
-def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
-    means, wide, high = binned(counts)
-    positive = means[means > 0]
-    low, top = (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
-    image = coloured(axes, means, counts.shape, LogNorm(min(low, 1.0), max(top, 10.0)))
-    unit = "rows (white: none)"
-    if wide * high > 1:
-        unit = f"rows, mean over {wide} clients × {high} classes (white: none)"
-    bar = axes.figure.colorbar(image, cax=legend, format=FuncFormatter(lambda x, _: f"{x:,g}"))
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    bar.set_label(unit)
-
-
-def coloured(axes: Axes, means: F64, shape: tuple[int, ...], norm: Any) -> Any:
-    """``means`` as colours over as many clients and classes as ``shape`` says; white is 0."""
+def coloured(axes: Axes, counts: Counts, norm: Any) -> Any:
+    """Rows of clients (across) and classes (down) as colours; white is 0."""
     picture_frame(axes)
-    seen, edges = np.ma.masked_equal(means.T, 0), (-0.5, shape[0] - 0.5, shape[1] - 0.5, -0.5)
-    look: dict[str, Any] = {"cmap": pale_to_dark(0.2), "aspect": "auto", "interpolation": "nearest"}
-    return axes.imshow(seen, norm=norm, extent=edges, **look)
-
-
-def binned(counts: Counts) -> tuple[F64, int, int]:
-    """Means over blocks of neighbours, so that no cell is smaller than a pixel."""
-    wide, high = (-(-size // _CELLS) for size in counts.shape)
-    sums = np.add.reduceat(counts, np.arange(0, counts.shape[0], wide), axis=0)
-    sums = np.add.reduceat(sums, np.arange(0, counts.shape[1], high), axis=1)
-    return sums / (wide * high), wide, high
+    cells, fine = np.ma.masked_equal(counts.T, 0), max(counts.shape) > _CELLS
+    look: dict[str, Any] = {"cmap": pale_to_dark(0.2), "aspect": "auto"}
+    return axes.imshow(cells, norm=norm, interpolation=None if fine else "nearest", **look)
 
 
 def _class_sizes(axes: Axes, counts: Counts) -> None:
@@ -278,8 +244,7 @@ def _sizes_and_median(axes: Axes, rows: NDArray[np.int64], order: str) -> None:
     axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1)
     axes.set_title(f"median {np.median(rows):,.0f}", loc="right", color=ORANGE)
     axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
-    if rows.size <= _BUBBLES:
-        axes.set_xticks(np.arange(rows.size))
+    axes.set_xlim(-0.5, rows.size - 0.5)
 
 
 def _cumulative_share(axes: Axes, counts: Counts) -> None:
@@ -346,7 +311,7 @@ def plot_partitions(
             counts, order = client_order(counts)
             cells = drawn.add_subplot(grid[0, i])
             cells.tick_params(labelbottom=False)
-            image = coloured(cells, binned(counts)[0], counts.shape, norm)
+            image = coloured(cells, counts, norm)
             sizes = drawn.add_subplot(grid[1, i], sharey=below[0] if below else None)
             _client_sizes(sizes, counts.sum(axis=1), 3)
             sizes.set(xlim=(-0.5, len(counts) - 0.5), ylim=(0, top))

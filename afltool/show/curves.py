@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,22 @@ import numpy as np
 from ..errors import InvalidDataError, UsageError
 from ..options.evaluation import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
-from .lines import Look, Name, legend_below, logarithmic, look, looks, named_below
-from .picture import (
+from .style import (
     BLUE,
     GREY,
-    LINE,
     ORANGE,
     PALE,
-    POINT,
+    Look,
+    Name,
     figure,
+    handles_of,
     heading,
+    legend_below,
+    logarithmic,
+    look,
+    looks,
     plain,
     shortened,
-    width_of,
     wrapped,
 )
 
@@ -39,7 +43,7 @@ Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 _NAMED = 7  # up to so many curves are named all
 _WORST = 5  # of more curves so many are named: those with the smallest areas
 _PANEL = 1.9  # inches of a panel of a ridge path
-TICKS = 14  # names of rounds that fit below a picture
+TICKS = 14  # names of rounds below a picture
 _MARKS = 6  # of a line of a run, beside its beginning
 
 
@@ -58,8 +62,7 @@ def plot_reliability(
     stands below the title. Raises as `figure` does.
     """
     weight, confidence, accuracy = (
-        np.array([np.nan if v is None else v for v in bins[name]], np.float64)
-        for name in ("weight", "confidence", "accuracy")
+        np.array(bins[name], np.float64) for name in ("weight", "confidence", "accuracy")
     )
     edges = np.linspace(0, 1, len(weight) + 1)
     wide = size.inches(137)
@@ -71,7 +74,7 @@ def plot_reliability(
         upper.vlines(confidence, accuracy, confidence, color=ORANGE, linewidth=2, label="gap")
         upper.plot(confidence, accuracy, "o", color=BLUE, markersize=4)
         upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share of rows that are right")
-        legend_below(drawn, *upper.get_legend_handles_labels())
+        legend_below(drawn, handles_of(upper))
         lower.stairs(weight, edges, fill=True, color=BLUE)
         lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
         lower.yaxis.set_major_formatter("{x:,.0f}")
@@ -94,13 +97,11 @@ def plot_coverage(
     with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
         heading(drawn, title, "the rows of the lowest confidence get no answer")
         axes = drawn.add_subplot()
-        for i, ((coverage, accuracy), style) in enumerate(
-            zip(curves.values(), styles, strict=True)
-        ):
-            axes.plot(coverage, accuracy, markevery=(0.04 * i, 0.2), clip_on=False, **style)
+        for (coverage, accuracy), style in zip(curves.values(), styles, strict=True):
+            axes.plot(coverage, accuracy, markevery=0.2, clip_on=False, **style)
         axes.set(xlim=(0, 1), xlabel="share of rows that are answered (coverage)")
         axes.set(ylim=(None, 1), ylabel="share of these that is right (accuracy)")
-        named_below(drawn, entries)
+        legend_below(drawn, entries)
     return path
 
 
@@ -126,7 +127,7 @@ def plot_roc(
         heading(drawn, title, note)
         axes = drawn.add_subplot()
         axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
-        entries: list[tuple[str, Look]] = []
+        entries: list[tuple[Any, str]] = []
         others = [name for name in curves if name not in set(named)]
         pale: Look = {"color": PALE, "linewidth": 0.8}
         for name in others:
@@ -134,13 +135,13 @@ def plot_roc(
         for i, name in enumerate(named):
             _curve(axes, curves[name], markevery=(0.04 * i, 0.2), **look(i))
             size_of = "undetermined" if np.isnan(area[name]) else f"{area[name]:.4f}"
-            entries.append((f"{shortened(name)}: {size_of}", look(i)))
+            entries.append((look(i), f"{shortened(name)}: {size_of}"))
         if others:
-            entries.append((f"{len(others)} others", pale))
+            entries.append((pale, f"{len(others)} others"))
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
         axes.set(xlabel="false positive rate (1 − specificity)")
         axes.set(ylabel="true positive rate (sensitivity)")
-        named_below(drawn, entries, "area under the curve")
+        legend_below(drawn, entries, "area under the curve")
     return path
 
 
@@ -179,7 +180,7 @@ def plot_ridge_path(
             axes.set_ylabel(wrapped(name, 0.8 * _PANEL))
         panels[-1].set_xlabel("ridge λ")
         if (ridge == 0).any():
-            legend_below(drawn, *panels[-1].get_legend_handles_labels())
+            legend_below(drawn, handles_of(panels[-1]))
     return path
 
 
@@ -222,7 +223,7 @@ def plot_compared(
             logarithmic(axes)
             axes.set_xlabel(wrapped(words, 0.4 * wide))
         by_round.set_ylabel("top-1, %")
-        named_below(drawn, entries)
+        legend_below(drawn, entries)
     return path
 
 
@@ -266,7 +267,7 @@ def plot_rounds(
 
     ``rounds``: at least one, as above. Returns ``path``.
     """
-    panels = [draw for draw, names in _PANELS if any(_has(rounds, name) for name in names)]
+    panels = [draw for draw, name in _PANELS.items() if any(map(partial(_has, rounds), name))]
     wide = size.inches(180)
     high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
     with figure(path, wide, high, overwrite, size.dpi) as drawn:
@@ -274,8 +275,15 @@ def plot_rounds(
         panes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, draw in zip(panes, panels, strict=True):
             draw(axes, rounds)
+            if axes.get_legend_handles_labels()[0]:  # above the panel, where it hides nothing
+                axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
         panes[0].set_xlim(-1, max(len(rounds), 2))
-        _name_rounds(panes[-1], [one["phase"] for one in rounds], wide - 0.7)
+        step = -(-len(rounds) // TICKS)
+        step += step > 1 and step % 2  # two kinds of rounds may alternate
+        names = [plain(one["phase"]) for one in rounds[::step]]
+        side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor", "rotation": 45}
+        panes[-1].set_xticks(range(0, len(rounds), step), names, **side)
+        panes[-1].set_xlabel("round")
         drawn.align_ylabels()
     return path
 
@@ -284,91 +292,68 @@ def _has(rounds: Rounds, name: str) -> bool:
     return any(one.get(name) is not None for one in rounds)
 
 
-def _values(rounds: Rounds, name: str, scale: float = 1.0) -> tuple[list[int], list[float]]:
-    """The rounds that have a figure, and its values there times ``scale``."""
-    at = [i for i, one in enumerate(rounds) if one.get(name) is not None]
-    return at, [rounds[i][name] * scale for i in at]
+def _values(rounds: Rounds, name: str) -> F64:
+    """A figure of each round; NaN where it has none."""
+    return np.array([one.get(name) for one in rounds], np.float64)
+
+
+def _dots(axes: Axes, y: F64, **style: Any) -> None:
+    """A line over the rounds that have a figure."""
+    at = np.flatnonzero(~np.isnan(y))
+    axes.plot(at, y[at], marker="o", markersize=3.5 if len(y) < 60 else 2, **style)
+
+
+_ERRORS = (
+    ("training_mse", "training", BLUE, "-"),
+    ("validation_mse", "held-out clients", ORANGE, "--"),
+    ("loss", "loss", BLUE, "-"),
+    ("validation_loss", "loss, held-out clients", ORANGE, "--"),
+)
 
 
 def _errors(axes: Axes, rounds: Rounds) -> None:
-    size = 3.5 if len(rounds) < 60 else 2
-    for name, label, colour, dash in (
-        ("training_mse", "training", BLUE, "-"),
-        ("validation_mse", "held-out clients", ORANGE, "--"),
-        ("loss", "loss", BLUE, "-"),
-        ("validation_loss", "loss, held-out clients", ORANGE, "--"),
-    ):
+    for name, label, colour, dash in _ERRORS:
         if _has(rounds, name):
-            axes.plot(
-                *_values(rounds, name), "o" + dash, color=colour, label=label, markersize=size
-            )
+            _dots(axes, _values(rounds, name), color=colour, linestyle=dash, label=label)
     squared = _has(rounds, "training_mse")
     axes.set_ylabel("squared error\nper row" if squared else "loss per row")
-    _legend(axes)
-
-
-def _legend(axes: Axes) -> None:
-    """Above the panel, where it hides nothing."""
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
 
 
 def _tops(axes: Axes, rounds: Rounds) -> None:
-    at, top1 = _values(rounds, "top1", 100)
-    axes.plot(at, top1, "o-", color=BLUE, markersize=3.5 if len(rounds) < 60 else 2)
-    kept = [i for i in at if rounds[i].get("kept")] or at[-1:]
-    value = rounds[kept[-1]]["top1"] * 100
-    axes.plot(kept[-1:], [value], "o", color=ORANGE, markersize=6)
-    axes.set_title(f"kept: {value:.2f}", loc="right", color=ORANGE)
+    top1 = 100 * _values(rounds, "top1")
+    _dots(axes, top1, color=BLUE)
+    known = np.flatnonzero(~np.isnan(top1))
+    kept = next((i for i in known[::-1] if rounds[i].get("kept")), known[-1])
+    axes.plot(kept, top1[kept], "o", color=ORANGE, markersize=6)
+    axes.set_title(f"kept: {top1[kept]:.2f}", loc="right", color=ORANGE)
     axes.margins(y=0.2)
     axes.set_ylabel("top-1, %")
 
 
 def _times(axes: Axes, rounds: Rounds) -> None:
-    solve = np.array([one.get("solve_seconds") or 0.0 for one in rounds])
-    gather = np.array([one.get("gather_seconds") or 0.0 for one in rounds])
-    at = np.arange(len(rounds))
-    if gather.any():
+    gather, solve = (
+        np.nan_to_num(_values(rounds, f"{name}_seconds")) for name in ("gather", "solve")
+    )
+    at, both = np.arange(len(rounds)), bool(gather.any())
+    if both:
         axes.bar(at, gather, color=PALE, label="gathering")
-        axes.bar(at, solve, bottom=gather, color=GREY, label="solving")
-        _legend(axes)
-        axes.set_ylabel("seconds")
-        return
-    axes.bar(at, solve, color=GREY)
-    axes.set_ylabel("seconds\nof the solve")
+    axes.bar(at, solve, bottom=gather, color=GREY, label="solving" if both else None)
+    axes.set_ylabel("seconds" if both else "seconds\nof the solve")
 
 
 def _bytes(axes: Axes, rounds: Rounds) -> None:
-    at = np.arange(len(rounds))
-    measured = any("file_bytes" in one for one in rounds)
-    for sizes, label, colour, shift in (
-        (map(_sent, rounds), "sent" if measured else "sent, at most", BLUE, -0.2),
-        ((one.get("download_bytes") for one in rounds), "received", ORANGE, 0.2),
-    ):
-        size = [(one or 0) / 1e6 for one in sizes]
-        axes.bar(at + shift, size, width=0.4, color=colour, label=label)
-    _legend(axes)
+    at, measured = np.arange(len(rounds)), any("file_bytes" in one for one in rounds)
+    sent = np.array([_sent(one) or 0 for one in rounds]) / 1e6
+    label = "sent" if measured else "sent, at most"
+    axes.bar(at - 0.2, sent, width=0.4, color=BLUE, label=label)
+    received = np.nan_to_num(_values(rounds, "download_bytes")) / 1e6
+    axes.bar(at + 0.2, received, width=0.4, color=ORANGE, label="received")
     axes.set_ylabel("MB of\none client")
 
 
-_PANELS = (
-    (_errors, ("training_mse", "loss")),
-    (_tops, ("top1",)),
-    (_times, ("solve_seconds",)),
-    (_bytes, ("upload_bytes",)),
-)
-
-
-def _name_rounds(axes: Axes, names: Sequence[str], wide: float) -> None:
-    """Every name where ``wide`` inches have room, else every n-th.
-
-    n is even, because two kinds of rounds may alternate.
-    """
-    shown = [plain(name) for name in names]
-    level = max(map(width_of, shown)) + POINT / 72
-    turned = level * len(names) > wide
-    most = max(2, min(TICKS, int(wide / (1.5 * LINE if turned else level))))
-    step = max(1, -(-len(names) // most))
-    at = range(0, len(names), step + (step > 1 and step % 2))
-    side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor", "rotation": 45}
-    axes.set_xticks(at, [shown[i] for i in at], **(side if turned else {}))
-    axes.set_xlabel("round")
+_PANELS = {
+    _errors: ("training_mse", "loss"),
+    _tops: ("top1",),
+    _times: ("solve_seconds",),
+    _bytes: ("upload_bytes",),
+}

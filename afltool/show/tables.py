@@ -14,7 +14,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ..files.own_files import figure_label
+from ..files.evaluations import figure_label
 from ..files.schema import FINAL_HEAD
 from ..values.names import MEASURES
 from ..values.text import byte_text, shown
@@ -208,10 +208,9 @@ def print_status(facts: dict[str, Any]) -> None:
     rows = [(part["name"], part["state"], part["why"]) for part in facts["parts"]]
     for work in facts["jobs"]:
         job = "" if work["job"] is None else f"job {work['job']}"
-        failed = f", without job: {_text(list(work['failed']))}" if work["failed"] else ""
+        tasks = f"{work['tasks']} tasks " if work["tasks"] else ""
         text = f": {work['said']} ({work['log']})" if work["said"] else ""
-        tasks = f"{work['done']} of {work['tasks']} {job}{failed}{text}"
-        rows.append((f"{work['name']}, round {work['round']}", work["state"], tasks))
+        rows.append((work["name"], work["state"], f"{tasks}{job}{text}"))
     print_parts(rows, f"{facts['state']}: {cell(facts['folder'])}", facts["continue"])
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -41,7 +40,7 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
     So is a second draw in a layer, for a head whose layers have one sum.
     """
     needing, share = head.options.same_clients(), o.participation
-    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
+    if share < 1 and o.participation_kind == "inconsistent" and not _has_two_sums(head):
         raise UsageError(
             f"--participation-kind {o.participation_kind} is for heads with two sums per layer, "
             f"such as deepafl; this {head.name} head has one: leave it out"
@@ -55,9 +54,14 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
 
 def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
     """The clients that take part in the head's next phase."""
-    phase, seed = Phase(head.phase() or ""), o.participation_seed or 0
-    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
-    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
+    layer, turn = head.options.place_of(Phase(head.phase() or ""))
+    turn *= o.participation_kind == "inconsistent"
+    return draw_clients(dealt.held_out, o.participation, o.participation_seed or 0, layer, turn)
+
+
+def _has_two_sums(head: Head) -> bool:
+    """Whether a layer of the head takes two sums."""
+    return any(turn for _, turn in map(head.options.place_of, head.every_phase()))
 
 
 log = logging.getLogger("afltool")
@@ -96,18 +100,13 @@ def gather(
         head_file = Path(head).name if head and header else None
         _check_min_rows(dealt, chosen, o.min_rows)
         task = _task(clients, bound, chosen)
-        with ExitStack() as files:
-            between = cache
-            if o.cache is not None:
-                from ..files.carried_rows import CarriedFile
-
-                between = Cache(spill=files.enter_context(CarriedFile(o.cache, task)).of)
-            job = _Job(clients, bound, head_file, overwrite, task, between, cache, o.stored("by"))
-            if o.sum:
-                job.write_sums(chosen, out, o.held_out)
-            else:
-                written = job.write_each(chosen, out)
-                out = written[0] if o.partition is None else out
+        keeping = None if o.cache is None else o.cache / task
+        job = _Job(clients, bound, head_file, overwrite, task, keeping, cache, o.stored("by"))
+        if o.sum:
+            job.write_sums(chosen, out, o.held_out)
+        else:
+            written = job.write_each(chosen, out)
+            out = written[0] if o.partition is None else out
         return out
 
 
@@ -161,7 +160,7 @@ class _Job:
     head_file: str | None  # its name: `solve` looks for it beside the total
     overwrite: bool
     task: str  # names what rounds leave for the next one
-    between: Cache  # where they leave it
+    keeping: Path | None  # the folder where they leave it; else the cache
     cache: Cache
     options: dict[str, Any]  # in the recipe
 
@@ -312,9 +311,13 @@ class _Job:
 
     def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
-        carried, who = self.between.carried(self.task, part), self.who(clients)
+        carried, who = self.cache.carried(self.task, part), self.who(clients)
+        if self.keeping is not None:
+            from ..files.row_cache import CarriedFolder
+
+            carried = CarriedFolder(self.keeping / Digest().text("part", part).hex()[:32])
         statistics, left = statistics_of(self.head, blocks, who, self.context, carried)
-        self.between.left(self.task, part, left)
+        self.cache.left(self.task, part, left)
         return statistics
 
     def sum_of(self, clients: Sequence[int]) -> Statistics:

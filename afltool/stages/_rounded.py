@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import cores
-from ..errors import InvalidDataError, Remedy, naming
+from ..errors import InvalidDataError, naming
 from ..files.feature_writer import FeatureWriter
-from ..math.gram import FixedPoint, encode, largest_bits, real
+from ..math.gram import REALS, FixedPoint, encode, largest_bits, real
 from ..math.rounding import Rounding
 from ..progress import log
 from ..values.arrays import F64
@@ -50,10 +50,10 @@ def write_rounded(
     try:
         writer.fill(what, rows, cores.each(stored, parts(), lambda part: size * len(part[1])))
     except InvalidDataError as error:
-        if error.remedy is Remedy.FRACTION_BITS:
+        if "--fraction-bits" in error.advice:
             with naming(path, columns=columns):
                 advice = _advice(lambda: (rows_of(*part) for part in parts()), space, constant)
-            error.args, error.remedy = (f"{error}{advice}",), Remedy.REALS
+            error.args = (str(error).replace(error.advice, f"{advice}{REALS}"),)
         raise
     if not allowed:
         with naming(path):

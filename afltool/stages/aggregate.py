@@ -17,7 +17,7 @@ from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
 from ..files.listing import expand
 from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..memory import NO_CACHE, Cache
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.statistics import Aggregate
 from ..progress import log
 from ..values.arrays import Digest
@@ -25,7 +25,6 @@ from ..values.statistics import Client, ClientId, Statistics, total_of
 
 
 @on_cores
-@advised()
 def aggregate(o: Aggregate, *, cache: Cache = NO_CACHE) -> Path:
     """Add up statistics, and subtract those of clients that leave, ``subtract``.
 

@@ -9,13 +9,12 @@ from ..files.feature_writer import writing_features
 from ..files.features import open_features
 from ..files.hdf5 import recipe, up_to_date
 from ..math.gram import real
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.features import Convert
 from ._rounded import write_rounded
 
 
 @on_cores
-@advised()
 def convert(o: Convert) -> Path:
     """Write the rows of a feature file as round(x · 2^fraction_bits), int16, or as float32.
 

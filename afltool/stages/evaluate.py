@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from .. import cores, memory, progress
 from ..errors import UsageError
-from ..files.atomic import together
-from ..files.columns import column_by_row
 from ..files.features import Features, meaning, open_features
 from ..files.hdf5 import read_header, recipe
 from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
-from ..files.tables import check_table, write_records
+from ..files.tables import check_table, column_by_row, write_records
 from ..heads.base import LAST, Head
 from ..heads.checks import reported_scores
 from ..math.gram import Rows
@@ -34,14 +32,12 @@ from ._rounds import accuracies, after_each_round, rounds_of, with_training
 if TYPE_CHECKING:
     from ..math.metrics.separability import Separability
 
-OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 SHOWN = 20  # classes that a message names
 WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that is wrong
 
 
 @on_cores
-@together()  # the training rows may be refused after the table of errors is made
 def evaluate(o: Evaluate, *, cache: Cache = NO_CACHE) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
@@ -56,54 +52,63 @@ def evaluate(o: Evaluate, *, cache: Cache = NO_CACHE) -> dict[str, Any]:
     ``separability`` adds a list of that name: CSR, IFS and DM of the features that the head makes
     of the rows, an entry for each layer; see `metrics.Separability`. ``rounds`` have them as well.
 
-    ``earlier``: head files of earlier rounds, in any order, for the rounds that it does not hold.
-    ``train``: training features; adds ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
     ``metrics``, ``by``, ``against`` add entries of the same names; ``errors`` writes a table.
     ``positive``: the class that sensitivity, specificity and auc are of, against the rest; of two
     classes the second one if it is not given. An entry of ``metrics`` names it as ``positive``, or
     has ``average`` 'macro' where it is a mean over classes.
     """
-    head, features, overwrite = o.head, o.features, o.overwrite
-    if o.train is not None:
-        alone = replace(o, train=None)
-        alike = {name: getattr(o, name) for name in OF_TRAINING}
-        of_training = evaluate(Evaluate(head, o.train, **alike), cache=cache)
-        return with_training(evaluate(alone, cache=cache), of_training)
-    if o.each_round and o.earlier:
-        return _of_several(o, cache)
     names = _figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
-    file = load_head(head, cache)
+    file = load_head(o.head, cache)
     solved, header = file
     if solved.phase() is not None and not (o.each_round and header["classes"]):
-        raise not_solved(solved, head)
+        raise not_solved(solved, o.head)
     _check_figures(solved, names)
     again = not solved.options.one_round()
-    with open_features(features, cache=cache, again=again) as rows:
-        check_fits(head, header, rows)
+    with open_features(o.features, cache=cache, again=again) as rows:
+        check_fits(o.head, header, rows)
         positive = _positive(names, rows.classes, o.positive)
         other = None if o.against is None else _other(o.against, rows)
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
-        done = _Pass(file, head, rows, o, names, other)
+        done = _Pass(file, o.head, rows, o, names, other)
         report = done.report()
         if scored := done.scored():
             rated = replace(scored[0], positive=positive)
             report |= _figures(o, names, rated, rows.classes, parts, groups)
         if o.against is not None:
-            from ..math.metrics.intervals import mcnemar
-
-            ours, theirs = scored
-            differ = int((ours.predicted != theirs.predicted).sum())
-            tested = mcnemar(ours.right, theirs.right)
-            report["against"] = {"path": str(o.against), "predicted_differently": differ, **tested}
+            report["against"] = {"path": str(o.against), **_compared(*scored)}
         wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
-        write_records(wrong, o.errors, overwrite, WRONG)
+        write_records(wrong, o.errors, o.overwrite, WRONG)
     figures = {k: report[k] for k in (*TOPS, "n") if k in report}
-    event("metrics", head=head, features=features, figures=figures)
+    event("metrics", head=o.head, features=o.features, figures=figures)
     return report
+
+
+def evaluate_run(o: EvaluateOptions, files: Mapping[str, Any], cache: Cache) -> dict[str, Any]:
+    """`evaluate` of the last head of a run, whose earlier heads and training rows are there, too.
+
+    ``files``: ``head`` and ``features``; ``earlier``: the files of the rounds before, in any order,
+    for the rounds that the head does not hold; ``train``: training features, which add ``train``
+    (top-1, top-5, n) and ``train_top1`` of rounds.
+    """
+
+    def measured(features: Path) -> dict[str, Any]:
+        def one(head: Path) -> dict[str, Any]:
+            apart = o.separability and head == files["head"]
+            asked = Evaluate(head, features, each_round=o.each_round, separability=apart)
+            return evaluate(asked, cache=cache)
+
+        if not files.get("earlier"):
+            return one(files["head"])
+        with open_features(features, cache=cache) as rows:
+            heads, rounds_in = [*files["earlier"], files["head"]], partial(_rounds_in, rows, cache)
+            return after_each_round(heads, one, rounds_in, cache)
+
+    found = measured(files["features"])
+    return with_training(found, measured(files["train"])) if "train" in files else found
 
 
 def recipe_of(
@@ -133,18 +138,12 @@ def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[n
         return done.scored()[0].right, rows.row_ids.copy()
 
 
-def _of_several(o: Evaluate, cache: Cache) -> dict[str, Any]:
-    """The evaluation of a head, with the rounds that only ``earlier`` files hold."""
-    last = replace(o, earlier=())
+def _compared(ours: Scored, theirs: Scored) -> dict[str, Any]:
+    """How two heads differ on the same rows, with McNemar's test."""
+    from ..math.metrics.intervals import mcnemar
 
-    def one(path: Path) -> dict[str, Any]:
-        if path == o.head:
-            return evaluate(last, cache=cache)
-        return evaluate(Evaluate(path, o.features, each_round=True), cache=cache)
-
-    with open_features(o.features, cache=cache) as rows:
-        rounds_in = partial(_rounds_in, rows, cache)
-        return after_each_round([*o.earlier, o.head], one, rounds_in, cache)
+    differ = int((ours.predicted != theirs.predicted).sum())
+    return {"predicted_differently": differ, **mcnemar(ours.right, theirs.right)}
 
 
 def _figures(

@@ -12,11 +12,10 @@ from ..errors import MismatchError
 from ..exporting import Format, format_of
 from ..exporting.card import card
 from ..files.atomic import together, write_bytes, write_text
+from ..files.evaluations import OfHead, check_evaluation
 from ..files.heads import load_solved_head
 from ..files.outputs import check_output
-from ..files.own_files import OF_HEAD, check_evaluation
 from ..heads.base import Head
-from ..options.common import advised
 from ..options.evaluation import Export, ExportOptions
 from ..plugins import need_torch
 from ..progress import log
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ..exporting.trial import Trial
 
 
-@advised()
 def export(o: Export) -> Path:
     """Write a solved head as .onnx or .pt2, by the name of the file.
 
@@ -42,7 +40,7 @@ def export(o: Export) -> Path:
     packer = format_of(out)
     check_output(out)
     if o.card is not None:
-        check_output(o.card, "text")
+        check_output(o.card)
     loaded = load_solved_head(head)
     solved, header = loaded
     evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
@@ -86,7 +84,7 @@ def _packed(
 def _evaluation(path: Path, header: Mapping[str, Any], head: Path) -> dict[str, Any]:
     """What `evaluate` wrote, if it is of this head."""
     found = inputs.read_json(path, "an evaluation")
-    check_evaluation(path, found, OF_HEAD)
+    check_evaluation(path, found, OfHead)
     if found["head"]["digest"] != header["digest"]:
         raise MismatchError(
             f"{path} is the evaluation of another head, {found['head']['digest']}; {head} has the "

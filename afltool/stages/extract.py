@@ -18,7 +18,7 @@ from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.hdf5 import strict, up_to_date
 from ..files.schema import made_with, provenance
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.features import Extract, ExtractOptions
 from ..progress import log
 from ..sources.extraction.engines import load_network
@@ -40,7 +40,7 @@ def extract(o: Extract) -> Path:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
     ``classes`` may be the names themselves. ``node`` chooses other places in the network (see
-    `backbones.nodes.cut_at`). Without ``out`` the file lies in the store (``store``, else
+    `backbones.nodes`). Without ``out`` the file lies in the store (``store``, else
     $AFLTOOL_STORE, else ./afl-store) under a key of everything that changes a feature, and is made
     once; with both ``out`` and ``store``, ``out`` is a link to it. ``shard`` 'I/N' extracts part I
     of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read
@@ -98,11 +98,11 @@ class _Job:
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
         a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
-        key = f"{how} with the recipe {Digest().json('recipe', strict(self.made_by)).hex()}"
+        recipe = Digest().json("recipe", strict(self.made_by)).hex()
+        key = f"{how} in steps of {self.network.step} with the recipe {recipe}"
         with writing_features(path, space_of(self.network, a), key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
-                self.network.steps = list(writer.state.get("steps", []))
             if self.skipped and not a.skip_corrupt:
                 why = self.skipped[min(self.skipped)]
                 raise InvalidDataError(f"{why} To try it again, remove {path}.partial.")
@@ -143,8 +143,7 @@ class _Job:
         """Add the rows of a batch; what cannot be written is said with the names of its images."""
         try:
             if len(rows):
-                with advised():
-                    writer.append(rows)
+                writer.append(rows)
         except InvalidDataError as error:
             first, last = (self.dataset.describe(batch.indices[k]) for k in (0, -1))
             place = self.network.slice_of(int(np.abs(rows).max(axis=0).argmax()))
@@ -157,7 +156,7 @@ class _Job:
         return self.heard.decoded(index, decode, self.dataset.describe)
 
     def commit(self, writer: FeatureWriter) -> None:
-        writer.commit({"skipped": list(self.skipped.items()), "steps": self.network.steps})
+        writer.commit({"skipped": list(self.skipped.items())})
 
     def header(self) -> dict[str, Any]:
         a = self.asked.given

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..files.columns import check_labels
 from ..files.feature_writer import writing_features
 from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import load_solved_head
 from ..files.schema import provenance
+from ..files.tables import check_labels
 from ..heads.scaling import ScalingHead
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.features import Import, ImportOptions
 from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
@@ -32,7 +32,6 @@ SHOWN = 40  # features of which the resolution is said one by one
 
 
 @on_cores
-@advised()
 def import_embeddings(o: Import) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 

@@ -13,9 +13,8 @@ import numpy as np
 from .. import cores, progress
 from ..errors import InputError, UsageError
 from ..files import schema
-from ..files.arrays import damage_as_error, describe_additive, get_array
+from ..files.arrays import checked_dataset, damage_as_error, describe_additive, get_array
 from ..files.hdf5 import read_header, reading, room, verify
-from ..files.packing import checked_dataset
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
@@ -135,7 +134,7 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
         "context": context.as_dict(),
     }
-    facts |= _of_head(context, path, facts["stored_bytes"], len(clients))
+    facts |= _of_head(context, path) if len(clients) == 1 else {}
     if header["phase"] == COUNTS and facts["rows"] > 0:
         facts["evaluations"] = _evaluations(path)
     if not context.noise and len(clients) == 1:
@@ -151,25 +150,13 @@ def _evaluations(path: Path) -> list[dict[str, Any]]:
     return evaluations(read_counts(path))
 
 
-def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[str, Any]:
-    """What the head tells of such statistics.
-
-    That is what it compares them with, in bytes and how many times those in the file, and figures
-    of the sums of one client, such as how many of its counts are 0.
-    """
-    binding, dim = context.head, context.space.get("dim")
+def _of_head(context: Context, path: Path) -> dict[str, Any]:
+    """Figures of the sums of one client, such as how many of its counts are 0."""
+    binding = context.head
     if "options" not in binding:
         return {}
-    options, phase = make_options(binding["name"], binding["options"]), binding["phase"]
-    against = {} if dim is None else options.yardsticks(phase, dim, clients)
-    compared = {
-        name: {"bytes": size, "times": round(size / max(stored, 1), 2)}
-        for name, size in against.items()
-    }
-    facts: dict[str, Any] = {"compared_with": compared} if compared else {}
-    if clients == 1:
-        facts |= options.figures(phase, lambda: load_statistics(path).arrays)
-    return facts
+    options = make_options(binding["name"], binding["options"])
+    return options.figures(binding["phase"], lambda: load_statistics(path).arrays)
 
 
 def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from ..files.heads import head_from
 from ..memory import NO_CACHE, Cache
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.statistics import LocalStats
 from ._gathered import gather
 
 
 @on_cores
-@advised()
 def local_stats(o: LocalStats, *, cache: Cache = NO_CACHE) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
 

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
 from ..files.atomic import together
-from ..files.columns import values_by_row
 from ..files.features import open_features
 from ..files.hdf5 import recipe, up_to_date
 from ..files.partitions import load_partition, save_partition
-from ..files.tables import write_columns
+from ..files.tables import values_by_row, write_columns
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.partition import Partition as Asked
 from ..partitions import Partition, rows_digest, summary
@@ -29,7 +28,7 @@ def partition(o: Asked) -> Path:
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
-    `afltool.files.columns.values_by_row` for tables with neither. With ``export`` there are two
+    `afltool.files.tables.values_by_row` for tables with neither. With ``export`` there are two
     files, or after an error none.
     """
     dealt, made_by = _dealt(o.features, o.out, o.overwrite, o)

@@ -11,19 +11,21 @@ import numpy as np
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files.counts import holds_counts, read_counts
-from ..files.heads import load_head
-from ..files.own_files import (
+from ..files.evaluations import (
     BINS,
-    CONFUSION,
     CURVE,
-    OF_MANY,
-    ROUNDS,
-    SHARE,
+    Bins,
+    Confusion,
+    Curve,
+    Figure,
+    Rounds,
     check_evaluation,
     check_lengths,
 )
+from ..files.headers import Record, misfit
+from ..files.heads import load_head
 from ..files.partitions import load_partition
-from ..files.schema import SUMMARY, mismatch
+from ..files.schema import SUMMARY
 from ..math.calibration import accuracy_by_coverage
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
@@ -41,8 +43,7 @@ from ..options.evaluation import (
 from ..partitions import Partition, summary
 from ..plugins import asked
 from ..show import classes, curves
-from ..show.lines import Name
-from ..show.picture import check_picture
+from ..show.style import Name, check_picture
 from ..values.arrays import I64
 from ._counted import evaluation
 
@@ -120,7 +121,7 @@ def reliability_picture(o: ReliabilityPicture) -> Path:
     path, out, overwrite = o.file, o.out, o.overwrite
     check_picture(out, o)
     metrics = _metrics(path, o.number)
-    bins = _entry(metrics, path, "reliability", "ece", BINS)
+    bins = _entry(metrics, path, "reliability", "ece", Bins)
     check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = metrics["metrics"]["ece"]["value"]
     text = "undetermined" if ece is None else f"{ece:.4f}"
@@ -137,9 +138,9 @@ def roc_picture(o: RocPicture) -> Path:
     path, out, overwrite = o.file, o.out, o.overwrite
     check_picture(out, o)
     metrics = _metrics(path, o.number, o.positive)
-    every = _entry(metrics, path, "roc", "auc", dict)
+    every = _entry(metrics, path, "roc", "auc", Record)
     for one in every.values():
-        check_evaluation(path, one, {**CURVE, "auc": SHARE})
+        check_evaluation(path, one, Curve)
         check_lengths(path, "roc", [one[name] for name in CURVE])
     theirs = metrics["metrics"]["auc"].get("positive")
     last = list(every)[1:] if len(every) == 2 else list(every)
@@ -179,9 +180,7 @@ def _against(names: Sequence[str], classes: Sequence[str]) -> str:
     return f"{len(names)} of {len(classes)} classes, each against the rest"
 
 
-def _entry(
-    facts: dict[str, Any], path: Path, name: str, metric: str, pattern: Any
-) -> dict[str, Any]:
+def _entry(facts: dict[str, Any], path: Path, name: str, metric: str, kind: Any) -> dict[str, Any]:
     """An entry that evaluate writes for a metric."""
     if name not in facts and "total" in facts:
         raise UsageError(
@@ -192,7 +191,9 @@ def _entry(
         raise UsageError(
             f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
         )
-    check_evaluation(path, facts, {name: pattern, "metrics": {metric: {"value": SHARE}}})
+    check_evaluation(path, facts[name], kind)
+    check_evaluation(path, facts.get("metrics"), Record)
+    check_evaluation(path, facts["metrics"].get(metric), Figure)
     return dict(facts[name])
 
 
@@ -204,7 +205,7 @@ def _metrics(path: Path, number: int, positive: Sequence[str] = ()) -> dict[str,
         raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
     metrics = _json(path, f"write it with afltool evaluate … -o {path}")
     many = isinstance(metrics.get("confusion"), dict)
-    check_evaluation(path, metrics, OF_MANY if many else CONFUSION)
+    check_evaluation(path, metrics, Confusion)
     found = metrics["confusion"]
     lists = [found[name] for name in CELLS] if many else [metrics["per_class"], *found, found]
     check_lengths(path, "confusion", lists)
@@ -214,7 +215,7 @@ def _metrics(path: Path, number: int, positive: Sequence[str] = ()) -> dict[str,
 def _json(path: Path, hint: str) -> dict[str, Any]:
     """A JSON object from a file; ``hint`` says where one comes from."""
     if not path.exists():
-        raise InputError(f"there is no file {path}: {inputs.meant(path, hint)}")
+        raise InputError(f"there is no file {path}: {hint}")
     value = inputs.read_json(path, "what evaluate -o wrote", MOST_BYTES)
     if not isinstance(value, dict):
         raise CorruptFileError(f"{path} is not JSON that afltool wrote: {hint}")
@@ -315,7 +316,7 @@ def _with_rounds(path: Path) -> dict[str, Any]:
     place = path / SUMMARY if path.is_dir() else path
     hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
     facts = _json(place, hint)
-    if wrong := mismatch(facts, ROUNDS):
+    if wrong := misfit(facts, Rounds):
         raise CorruptFileError(
             f"{place} holds no rounds: expected a run's {SUMMARY}, or what "
             f"afltool evaluate … --each-round -o writes: {wrong}"

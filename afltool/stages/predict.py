@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from .. import cores, progress
 from ..errors import InputError, UsageError
-from ..files.columns import SUFFIXES
 from ..files.heads import load_solved_head
-from ..files.row_tables import RowWriter, check_rows, writing_rows
+from ..files.tables import SUFFIXES, check_table, writing_rows
 from ..options.base import flag
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.evaluation import Predict, PredictOptions
 from ..progress import log
 from ..sources.extraction.scoring import (
-    ItemBlock,
     ItemSource,
     Scorer,
     features_source,
@@ -27,13 +25,9 @@ from ..sources.extraction.scoring import (
 )
 from ..sources.images.from_paths import Named, NamedImages, read_named
 from ..sources.images.heard import Heard
-from ..values.arrays import Digest
-
-COMMIT_SECONDS = 5.0
 
 
 @on_cores
-@advised()
 def predict(o: Predict) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
@@ -55,22 +49,25 @@ def predict(o: Predict) -> dict[str, Any]:
         InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
     """
     head, named, out, overwrite, as_json = o.head, o.inputs, o.out, o.overwrite, o.as_json
-    check_rows(out)
+    check_table(out, jsonl=True)
     solved, header = load_solved_head(head)
     parts = _named(named, o)
     scorer = Scorer(solved, header["classes"], o)
     heard = Heard()
     sources = _sources(parts, head, header, o, heard)
     total = sum(source.size for source in sources)
-    key = _key(header, scorer, sources, out)
-    table = writing_rows(out, scorer.columns, key, overwrite, as_json)
-    with heard.listening("predict"), table as writer:
-        if writer.done:
-            log.info("predict: %d of %d are done, going on from there", writer.done, total)
-            scorer.resume(writer.state)
-        unit = "rows" if any(isinstance(part, Path) for part in parts) else "images"
-        with progress.task("predict", total, unit, writer.done) as task:
-            _write(_blocks(sources, writer.done), scorer, writer, task)
+    blocks = chain.from_iterable(source.blocks() for source in sources)
+    unit = "rows" if any(isinstance(part, Path) for part in parts) else "images"
+    with (
+        heard.listening("predict"),
+        writing_rows(out, scorer.columns, overwrite, as_json) as append,
+        progress.task("predict", total, unit) as task,
+    ):
+        room = solved.room
+        for block, scored in cores.each(scorer.scored, blocks, lambda b: room(len(b.names))):
+            append(scorer.rows(block, scored))
+            task.advance(len(block.names))
+            progress.stop_point()
     if scorer.errors:
         log.warning("predict: %d of %d have no class, see the column error", scorer.errors, total)
     return {"path": str(out), "rows": total, **scorer.state()}
@@ -93,16 +90,6 @@ def _named(named: Sequence[Path], o: PredictOptions) -> list[Named]:
     if o.on_error == "stop":
         _check_absent(parts)
     return parts
-
-
-def _key(header: dict[str, Any], scorer: Scorer, sources: Sequence[ItemSource], out: Path) -> str:
-    """What a table that was begun must be of to be gone on with."""
-    work = [header["digest"], header["classes"], scorer.columns]
-    values = scorer.options.changed()
-    chosen = {k: values[k] for k in ("coverage", "per_class", "min_confidence") if k in values}
-    work += [chosen] if chosen else []
-    work += [[source.fingerprint for source in sources]]
-    return Digest().json("predictions", [*map(str, work), out.suffix]).hex()
 
 
 def _check_absent(parts: Sequence[Named]) -> None:
@@ -134,31 +121,3 @@ def _sources(
         elif network is not None:
             sources.append(image_source(part, network, header["space"], o.on_error == "row", heard))
     return sources
-
-
-def _blocks(sources: Sequence[ItemSource], done: int) -> Iterator[ItemBlock]:
-    """The blocks of all sources, without those of the first ``done`` items."""
-    for source in sources:
-        if done < source.size:
-            yield from source.blocks(done)
-        done = max(0, done - source.size)
-
-
-def _write(
-    blocks: Iterator[ItemBlock], scorer: Scorer, writer: RowWriter, task: progress.Task
-) -> None:
-    """Score and write block by block; what is done is committed before any error."""
-    last, done, state = time.monotonic(), writer.done, scorer.state()
-    try:
-        room = scorer.head.room
-        for block, scored in cores.each(scorer.scored, blocks, lambda b: room(len(b.names))):
-            writer.append(scorer.rows(block, scored))
-            done, state = done + len(block.names), scorer.state()
-            task.advance(len(block.names))
-            if time.monotonic() - last > COMMIT_SECONDS:
-                writer.commit(done, state)
-                last = time.monotonic()
-            progress.stop_point()
-    except Exception:  # whatever it is: the blocks before it are not lost
-        writer.commit(done, state)
-        raise

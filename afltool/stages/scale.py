@@ -17,7 +17,7 @@ from ..files.statistics import save_statistics
 from ..heads.base import Block, binding, statistics_of
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.rounding import Rounding
-from ..options.common import advised, on_cores
+from ..options.common import on_cores
 from ..options.features import Scale
 from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..values.arrays import file_sha256
@@ -29,7 +29,6 @@ ROWS = ("rows",)  # labels are not looked at: all rows are of one class
 
 
 @on_cores
-@advised()
 def scale(o: Scale) -> Path:
     """Write the sums of one site's features into the folder ``out``; returns the file.
 

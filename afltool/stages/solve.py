@@ -18,7 +18,6 @@ from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks, solved
 from ..heads.checks import check_total, chosen_by, with_options
 from ..memory import NO_CACHE, Cache
-from ..options.common import advised
 from ..options.statistics import Solve, SolveOptions
 from ..progress import log
 from ..values.arrays import Digest
@@ -28,7 +27,6 @@ from ..values.text import difference
 FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 
 
-@advised()
 def solve(o: Solve, *, cache: Cache = NO_CACHE, task: Task | None = None) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import InvalidDataError
-from ..files.columns import column_by_row
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.features import Features, open_features
 from ..files.hdf5 import recipe, up_to_date
+from ..files.tables import column_by_row
 from ..options.features import Split, SplitOptions
 from ..partitions import groups_for_testing, rows_for_testing
 from ..progress import log

@@ -126,7 +126,8 @@ class Stage:
 
     def given(self, inputs: Mapping[str, Input], options: Options) -> Options:
         """The options, with the inputs that are options."""
-        named = {role: one for role, one in inputs.items() if role not in self.positional}
+        known = fields_of(self.options)
+        named = {role: one for role, one in inputs.items() if role in known}
         return replace(options, **named) if named else options
 
 
@@ -138,7 +139,7 @@ _SHARDS = Parts("shard", "merge", "shards")
 _CLIENTS = Parts("only", "aggregate", "files")
 _OF_ROWS = {"features": FEATURES, "partition": PARTITION, "head": HEAD}
 _OF_SUMS = {"total": STATISTICS, "head": HEAD, "validate": STATISTICS}
-_MEASURED = {"head": HEAD, "features": FEATURES, "train": FEATURES, "earlier": HEAD}
+_MEASURED = {"head": HEAD, "features": FEATURES}
 _IN_ORDER = (
     Stage("extract", ExtractOptions, Extract, {}, FEATURES, parts=_SHARDS, stored=True),
     Stage("merge", Options, Merge, {"shards": FEATURES}, FEATURES),

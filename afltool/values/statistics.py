@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AflError, InvalidDataError, MismatchError, NumericalError, Remedy, naming
+from ..errors import AflError, InvalidDataError, MismatchError, NumericalError, naming
 from .arrays import Array, Digest, array_kind, freeze, narrowest
 from .names import Phase
 from .text import difference
+
+ONE_LIST = ". Give extract or import of all sites one list, --classes FILE"
 
 
 @dataclass(frozen=True, order=True)
@@ -76,16 +78,26 @@ MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 
 class ArraySpec:
     """What an array of statistics is, whatever rows it is of: the head that gathers it says so.
 
+    Files of statistics say it, too, but the shape; `heads.conditions` reads it there.
+
     Attributes:
         shape: its shape.
         kind: 'count' of rows, from 0 on; 'int', exact sums; both int64. 'real', float64.
         per_row: no row adds more than this to an entry, in magnitude and in the array's units;
             infinite where no bound is known.
+        square: the last axis is the triangle of XᵀX; axes before it are of different rows.
+        rows_of: name of the array that has the sums of squares of the features on the first axis.
+        by_class: the last axis is of classes, whose entries are sums over the rows of a class.
+        cells: axes along which each row is counted once, so that sums over them are the rows.
     """
 
     shape: tuple[int, ...]
     kind: Literal["count", "int", "real"]
     per_row: float = math.inf
+    square: bool = False
+    rows_of: str = ""
+    by_class: bool = False
+    cells: tuple[int, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -96,6 +108,17 @@ class ArraySpec:
     def size(self) -> int:
         """How many numbers it holds."""
         return math.prod(self.shape)
+
+    def entry(self) -> dict[str, Any]:
+        """What a header says of it: all but the shape, and what is not the default."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "shape"}
+        defaults = {f.name: f.default for f in fields(self)}
+        return {name: value for name, value in said.items() if value != defaults[name]}
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], entry: Mapping[str, Any]) -> ArraySpec:
+        """The inverse of `entry`."""
+        return cls(shape, **{**entry, "cells": tuple(entry.get("cells", ()))})
 
 
 @dataclass(frozen=True)
@@ -117,7 +140,8 @@ class Statistics:
     """Named additive arrays over rows, with row counts and clients.
 
     ``arrays`` maps names to integer (exact mode) or float64 arrays; symmetric matrices are one
-    triangle. ``class_counts`` is int64 (C,).
+    triangle. ``class_counts`` is int64 (C,). ``specs``: what the arrays are, by name; empty where
+    nobody has said it, as in files of earlier versions.
 
     Laws (exact for integers, up to rounding for float64):
 
@@ -137,6 +161,7 @@ class Statistics:
     class_counts: NDArray[np.int64]
     context: Context = field(default_factory=Context)
     clients: Mapping[ClientId, Client] = field(default_factory=dict)
+    specs: Mapping[str, ArraySpec] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -262,7 +287,7 @@ class Sum:
             if bound > np.iinfo(np.int64).max:
                 raise NumericalError(
                     f"array {name!r} could exceed int64 ({bound:.3g})",
-                    remedy=Remedy.FEWER_BITS_OF_SUMS,
+                    advice=": extract the features with fewer --fraction-bits",
                 )
             self._bounds[name] = bound
         operation(a, b, out=a)
@@ -285,7 +310,11 @@ class Sum:
             raise MismatchError(
                 f"these statistics do not belong to the others: {where}; "
                 "make them again with the same backbone, options, classes and head",
-                remedy=Remedy.ONE_CLASS_LIST if where.startswith("classes") else None,
+                advice=ONE_LIST if where.startswith("classes") else "",
+            )
+        if like.specs and other.specs and like.specs != other.specs:
+            raise MismatchError(
+                "these statistics say of their arrays what the others do not: make them again"
             )
         for name in self._arrays.keys() | other.arrays.keys():
             a, b = self._arrays.get(name), other.arrays.get(name)
@@ -315,7 +344,7 @@ class Sum:
             raise MismatchError(
                 f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
                 f"{other.clients[both[1]].source[:12]}), which would be counted twice",
-                remedy=Remedy.OTHER_ROWS,
+                advice="; give each file once, or --allow-repeats if you mean it",
             )
 
     def _check_known(self, other: Statistics) -> None:

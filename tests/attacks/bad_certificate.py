@@ -8,7 +8,7 @@ Must hold: exit code 2 to 5 and a message for each, never a traceback; nobody's 
 differs from one's own.
 """
 
-from base import SITES, Trial, afl, canonical, crashed, json, of_sites, outcome, premise, run
+from base import SITES, Leave, Trial, afl, canonical, crashed, json, of_sites, outcome, premise, run
 
 
 def main(at):
@@ -85,7 +85,9 @@ def leaves(trial, papers, out):
     from base import commands, shutil
 
     shutil.rmtree(out, ignore_errors=True)
-    return outcome(lambda: str(commands.leave(trial.office, ["west"], papers, out)))
+    return outcome(
+        lambda: str(commands.follow(Leave(trial.office, without=["west"], consent=papers, out=out)))
+    )
 
 
 if __name__ == "__main__":

@@ -33,13 +33,12 @@ from afltool.cli import main as _commands  # noqa: F401  (the heads are register
 from afltool.errors import AflError
 from afltool.federation import commands, compute, keys
 from afltool.federation.agreement import Agreement
-from afltool.federation.envelope import DOMAIN, Box, canonical, name_of
+from afltool.federation.cli import Join, Leave, NewSession
+from afltool.federation.keys import DOMAIN, Box, canonical, name_of
 from afltool.federation.ledger import Ledger
-from afltool.federation.member import Member
 from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
-from afltool.federation.server import Server
-from afltool.federation.session import Waiting
+from afltool.federation.session import Member, Server, Waiting
 from afltool.files.features import open_features
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
@@ -179,14 +178,22 @@ class Trial:
                 keys.new(name, self.keys)
         if options:
             head = afltool.head(head, at / f"head-{place}.h5", head_options=options)
-        given = {"max_rows": 0 if agreed.get("noise") else 1000, **agreed}
-        if test:
-            given = {"evaluation": {"min_cell": 1}, **given}
-        self.agreed = commands.new(
-            [self.keys / f"{name}.pub" for name in self.names], self.keys / "office.pub", str(head),
-            rows[self.names[0]], self.office, **given,
-        )  # fmt: skip
+        self.agreed = commands.new(NewSession(
+            members=[self.keys / f"{name}.pub" for name in self.names],
+            server=self.keys / "office.pub", head=str(head), data=rows[self.names[0]],
+            out=self.office, **self.words(agreed, evaluate=bool(test))))  # fmt: skip
         self.parties = {}
+
+    @staticmethod
+    def words(agreed, evaluate):
+        """Terms of an agreement as the options of `session new`."""
+        given = {"max_rows": 0 if agreed.get("noise") else 1000, **agreed}
+        if (counted := given.pop("evaluation", {"min_cell": 1} if evaluate else None)) is not None:
+            given = {**given, "evaluate": True, **counted}
+        if (m := given.pop("scale", None)) is not None:
+            given = {**given, "scale": "standard", "max_value": 2.0**m}
+        names = {"epsilon": "dp_epsilon", "delta": "dp_delta"}
+        return given | {names.get(k, k): v for k, v in (given.pop("noise", None) or {}).items()}
 
     @classmethod
     def of(cls, at, rows, agreed, place, new_keys=None, names=None):
@@ -228,8 +235,10 @@ class Trial:
                 os.environ["AFLTOOL_STATE"] = str(self.state(name))
                 table, test = self.rows[name], self.test and self.test[name]
                 given = {"approve": self.agreed.code, "allow": self.agreed.protection,
-                         "folder": self.site(name), "test": test, **how}  # fmt: skip
-                made = commands.join(str(self.place), self.keys / name, table, **given)
+                         "out": self.site(name), "test": test, **how}  # fmt: skip
+                made = commands.member(
+                    Join(str(self.place), key=self.keys / name, data=table, **given)
+                )
             else:
                 rows = rows or SiteRows.of_files(self.agreed, self.rows[name])
                 made = kind(Place(str(self.place)), self.site(name), self.agreed, self.me(name),
@@ -325,7 +334,7 @@ def triangle(packed):
 
 
 __all__ = [
-    "FOUR", "MB", "SITES", "AflError", "Agreement", "Box", "Ledger", "Member", "Path", "Place",
+    "FOUR", "MB", "SITES", "AflError", "Agreement", "Box", "Leave", "Ledger", "Member", "Path", "Place",
     "Server", "SiteRows", "Trial", "afl", "afltool", "canonical", "clusters", "commands",
     "compute", "crashed", "features", "hashlib", "heard", "json", "keys", "name_of", "np", "of_sites",
     "os", "outcome", "premise", "replace", "run", "shutil", "stored", "subprocess", "sys", "time",

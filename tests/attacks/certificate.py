@@ -12,6 +12,7 @@ members, and the page on privacy says so.
 
 from base import (
     FOUR,
+    Leave,
     Path,
     Trial,
     afl,
@@ -24,7 +25,7 @@ from base import (
     run,
 )  # fmt: skip
 
-from afltool.federation.vectors import packed
+from afltool.federation.compute import packed
 
 
 def session(at, place, protection):
@@ -34,7 +35,9 @@ def session(at, place, protection):
     premise(first.play(), "the session ends")
     paper = at / f"{place}.consent"
     afl("session", "leave", first.site("west"), "--key", first.keys / "west", "-o", paper)
-    agreed = commands.leave(first.office, ["west"], [paper], at / f"{place}-office")
+    agreed = commands.follow(
+        Leave(first.office, without=["west"], consent=[paper], out=at / f"{place}-office")
+    )
     return first, Trial.of(at, rows, agreed, f"{place}-then")
 
 

@@ -74,7 +74,7 @@ def main(at):
         accepted.append("by the command")
 
     made = noise.Noise.of(trial.agreed, _layout(trial))
-    delta = trial.agreed.noise["delta"]
+    delta = trial.agreed.noise.delta
     for sigma in (2.0, 3.0, 16.0, *made.sigma.values()):
         one = min(sigma, noise.ONE_DRAW) if sigma <= noise.ONE_DRAW else noise.ONE_DRAW
         top, log2 = largest(one)
@@ -98,7 +98,7 @@ def noise_least():
 def _layout(trial):
     from base import compute
 
-    from afltool.federation.vectors import Layout
+    from afltool.federation.compute import Layout
 
     return Layout.of(trial.agreed, compute.first_head(trial.agreed), first=True)
 

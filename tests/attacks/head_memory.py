@@ -12,7 +12,7 @@ read.
 
 from base import MB, SITES, Trial, hashlib, of_sites, os, premise, run, subprocess, sys
 
-from afltool.federation.envelope import DOMAIN, Box
+from afltool.federation.keys import DOMAIN, Box
 
 SIZE = 320 * MB
 CHILD = """

@@ -12,7 +12,7 @@ Must hold: everything is checked when it arrives, the sender is named, the other
 
 from base import FOUR, Trial, canonical, heard, json, of_sites, os, premise, run, shutil
 
-from afltool.federation.envelope import DOMAIN
+from afltool.federation.keys import DOMAIN
 from afltool.federation.masking import offer_size
 
 

@@ -10,7 +10,7 @@ Must hold: members refuse such a head, as any that is not the solution.
 
 from base import FOUR, Trial, clusters, features, np, of_sites, outcome, premise, run
 
-from afltool.federation.vectors import packed
+from afltool.federation.compute import packed
 
 
 def main(at):

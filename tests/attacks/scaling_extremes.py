@@ -12,7 +12,7 @@ site leaves.
 
 from base import SITES, Trial, np, outcome, premise, run
 
-from afltool.federation.scaling import PART
+from afltool.federation.rows import PART
 
 MOST = 24  # 2^24
 

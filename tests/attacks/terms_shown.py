@@ -5,7 +5,8 @@ Malicious server: terms that show other terms, or that cannot be shown.
 Shows: `join` without --approve and `status` print what session.json says. Keys of the features'
 space hold line breaks and escape codes, so that a line "threshold 4 of 4" seems to be there; a head
 has 10^9 rounds, whose list fills the memory of whoever looks; the file is nested deeply, is 5 MB,
-has NaN, an integer of 5,000 digits, a name twice, a byte order mark.
+has a class name whose accents take hours to be sorted, NaN, an integer of 5,000 digits, a name
+twice, a byte order mark.
 Must hold: each is refused in words, quickly, by join and by status; nothing is sent.
 """
 
@@ -39,6 +40,7 @@ def main(at):
         "letters that look alike": space("dіm"), "an empty key": space(""),
         "10^9 rounds": but(head={**body["head"], "name": "softmax", "options": {"rounds": 10**9}}),
         "10^9 layers": but(head={**body["head"], "name": "deepafl", "options": {"layers": 10**9}}),
+        "a name of 400,000 accents": but(classes=["a" + "\u0315\u0300" * 200_000, "b"]),
         "an unknown option": head(other=1), "nested deeply": b"[" * 200_000 + b"]" * 200_000,
         "too large": text + b" " * (5 << 20), "a mark in front": b"\xef\xbb\xbf" + text,
         "NaN": text.replace(b'"min_rows": 0', b'"min_rows": NaN'),

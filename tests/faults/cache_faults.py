@@ -32,7 +32,7 @@ def damage(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> 
         how = KINDS[number % len(KINDS)]
         shutil.rmtree(cache, ignore_errors=True)
         shutil.copytree(kept, cache)
-        for path in cache.iterdir():
+        for path in cache.rglob("*.npz"):
             path.write_bytes(damaged(path.read_bytes(), how, draw))
         bench.inside(
             how, local_stats(files, "head-deepafl-1", out, "--cache", cache),
@@ -51,12 +51,12 @@ def full(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> No
 
         args = local_stats(files, "head-deepafl-0", work / f"{number}.h5", "--cache", cache)
         code = bench.command(f"{room} of {size} bytes", args, preexec_fn=limit)
-        if code == 0 or any(cache.iterdir()):
-            bench.failures.append(f"{room} of {size} bytes: {code}, {list(cache.iterdir())}")
+        if code == 0 or (left := list(cache.rglob("*.partial"))):
+            bench.failures.append(f"{room} of {size} bytes: {code}, {left}")
 
 
 def read_cache(bench: Bench, files: Files, work: Path) -> bytes:
     """The bytes of the undisturbed cache."""
     whole = work / "whole"
     bench.inside("whole", local_stats(files, "head-deepafl-0", work / "w.h5", "--cache", whole))
-    return next(whole.iterdir()).read_bytes()
+    return next(whole.rglob("*.npz")).read_bytes()

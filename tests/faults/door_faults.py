@@ -100,7 +100,8 @@ def outputs(bench: Bench, files: Files, tries: int, draw: Random, work: Path) ->
             linked[-1].symlink_to(path)
         before = {path: path.read_bytes() for path in [*inputs, work / "text"]}
         for out in [*fixed, *inputs, *linked]:
-            args = [*stage(name, files, Path("unused"))[:-1], out, "--overwrite"]
+            allowed = [] if out == work / "text" else ["--overwrite"]  # which replaces any file
+            args = [*stage(name, files, Path("unused"))[:-1], out, *allowed]
             code = bench.inside(f"{name} to {out!r}", args)
             if code == 0:
                 bench.failures.append(f"{name} wrote {out!r}")

@@ -16,7 +16,8 @@ from bench import COMMAND, REFUSALS, Bench
 from typer.testing import CliRunner
 
 from afltool.cli.app import app
-from afltool.sources.backbones.weights_files import load_state, read_state
+from afltool.errors import InputError
+from afltool.sources.backbones.weights_files import check_types, read_state
 from afltool.sources.images.pixels import decode, read_bytes
 
 Files = dict[str, Path]
@@ -180,7 +181,12 @@ def odd_weights(bench: Bench, files: Files, tries: int, draw: Random, work: Path
     }
 
     def load() -> None:
-        load_state(module, read_state(work / "w.pth"), None, "w.pth")
+        given = read_state(work / "w.pth")
+        check_types(module, given, "w.pth")
+        try:
+            module.load_state_dict(given)
+        except RuntimeError as error:  # torch refuses shapes itself, and extract says it
+            raise InputError(f"w.pth: {error}") from None
 
     for kind, change in changes.items():
         for name in ("0.weight", "1.running_var"):

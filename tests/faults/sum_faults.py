@@ -10,9 +10,9 @@ import numpy as np
 from bench import Bench, content
 
 import afltool
-from afltool.files.columns import read_columns
 from afltool.files.hdf5 import read_header
 from afltool.files.statistics import load_statistics, save_statistics
+from afltool.files.tables import read_columns
 
 Files = dict[str, Path]
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}

@@ -14,10 +14,9 @@ from afltool.federation import keys as keys_
 from afltool.federation.agreement import Agreement, usual_threshold
 from afltool.federation.compute import described
 from afltool.federation.ledger import Ledger
-from afltool.federation.member import Member
 from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
-from afltool.federation.server import Server
+from afltool.federation.session import Member, Server
 from afltool.heads import make_head
 from afltool.math.gram import FixedPoint
 from afltool.sources.embeddings import imported_space

@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import signal
-import sys
 import time
 import unicodedata
 from pathlib import Path
@@ -107,6 +106,8 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     ours, theirs = (load_head(p).head for p in (apart.at / "west/head.h5", pooled))
     X = np.random.default_rng(0).normal(size=(50, 5))
     np.testing.assert_allclose(ours.scores(X), theirs.scores(X), atol=2e-3)
+    for folder in (apart.at / "west", apart.at / "server", apart.at / "west-state"):
+        assert not folder.stat().st_mode & 0o077  # raw rows, totals, whom the site has met
     report = afltool.evaluate(apart.at / "west/head.h5", scaled["test"])
     accuracy = found["evaluation"]["metrics"]["accuracy"]["value"]
     assert accuracy == pytest.approx(report["top1"], abs=0.01)
@@ -395,9 +396,12 @@ def test_keys_and_passphrases(cli, tmp_path, features):
 
 
 def test_a_library_that_is_not_installed_is_named(cli, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
+    def halted(*_):
+        raise ModuleNotFoundError("No module named 'nacl'", name="nacl")
+
+    monkeypatch.setattr("afltool.federation.commands.report", halted)
     done = cli("session", "report", tmp_path, "-o", tmp_path / "page.html")
-    refused(done, "jinja2 is missing: pip install 'afltool[session]'", codes=(2,))
+    refused(done, "nacl is missing: pip install 'afltool[session]'", codes=(2,))
 
 
 def test_another_session_in_the_place(cli, tmp_path, features):

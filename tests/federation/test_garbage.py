@@ -15,11 +15,10 @@ from parties import Federation
 
 from afltool.errors import AflError, MismatchError, UnreachableError
 from afltool.federation import commands, masking
-from afltool.federation.envelope import DOMAIN, Box, canonical, name_of
+from afltool.federation.keys import DOMAIN, Box, canonical, name_of
 from afltool.federation.masking import offer_size
-from afltool.federation.member import Member
 from afltool.federation.place import Place
-from afltool.federation.server import Server
+from afltool.federation.session import Member, Server
 
 
 def said(party):

@@ -15,8 +15,7 @@ from parties import Federation, key_of
 from afltool.errors import AflError, IncompleteError, MismatchError
 from afltool.federation import masking
 from afltool.federation.agreement import Agreement, usual_threshold
-from afltool.federation.envelope import Box, canonical, name_of
-from afltool.federation.keys import cipher_between
+from afltool.federation.keys import Box, canonical, cipher_between, name_of
 
 
 def least_honest(n, t, c):

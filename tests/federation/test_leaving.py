@@ -11,10 +11,10 @@ from parties import BITS, CLASSES, Federation, key_of
 from afltool.errors import AflError, MismatchError, UsageError
 from afltool.federation import noise as noise_
 from afltool.federation.agreement import Consent
+from afltool.federation.compute import Layout
 from afltool.federation.ledger import Ledger
 from afltool.federation.noise import Noise, clip_rows, discrete_gaussian
 from afltool.federation.rows import SiteRows
-from afltool.federation.vectors import Layout
 from afltool.federation.words import in_words
 
 NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
@@ -245,6 +245,17 @@ def test_noise_is_shared_and_everybody_solves_with_the_same_ridge(tmp_path):
         layout = Layout.of(f.agreed, f.first, first=True)
         assert ledger.spent() == Noise.of(f.agreed, layout).rho
         assert not list(ledger.folder.rglob("rows"))
+
+
+def test_noise_is_spent_before_others_can_open_it(tmp_path):
+    """A site that is killed when its sums are sent: t others open them, and its ledger knows."""
+    f = Federation(tmp_path, n=4, threshold=3, noise=NOISE)
+    f.turn("server", *f.names, "server", *f.names, "server")
+    f.run("server", *f.names[:3])
+    assert f.server.known() == 2
+    assert "site-03" in f.server.closed(1)
+    assert not (tmp_path / "place" / "001-shares-site-03").exists()
+    assert f.sites["site-03"].ledger.spent() > 0
 
 
 def test_noise_never_refuses(tmp_path):

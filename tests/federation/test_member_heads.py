@@ -14,7 +14,7 @@ from parties import BITS, Federation
 from afltool.errors import AflError, MismatchError
 from afltool.federation import compute
 from afltool.federation.masking import mask
-from afltool.federation.member import Member
+from afltool.federation.session import Member
 from afltool.math.blas import unpack
 from afltool.math.ridge import gram_matrix
 from afltool.math.softmax import BITS as LOSS_BITS
@@ -161,10 +161,10 @@ def test_member_chosen_heads(tmp_path, steep, honest):
 
 def test_the_attack_works_without_the_checks(tmp_path, monkeypatch):
     """So the test above tells something."""
-    from afltool.federation import member
-    from afltool.federation.vectors import Layout
+    from afltool.federation import session
+    from afltool.federation.compute import Layout
 
-    monkeypatch.setattr(member, "check_point", lambda *args: None)
+    monkeypatch.setattr(session, "check_point", lambda *args: None)
     monkeypatch.setattr(Layout, "check", lambda *args: None)
     monkeypatch.setattr(compute.conditions, "check", lambda total: None)
     f = federation(tmp_path, 5e4, False)

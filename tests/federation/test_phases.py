@@ -10,8 +10,8 @@ from parties import BITS, CLASSES, HEADS, Federation
 
 from afltool.errors import AflError, IncompleteError, InvalidDataError, MismatchError
 from afltool.federation import compute
-from afltool.federation.envelope import name_of
-from afltool.federation.scaling import Scaling
+from afltool.federation.keys import name_of
+from afltool.federation.rows import Scaling
 from afltool.files.counts import read_counts
 from afltool.math.gram import FixedPoint
 from afltool.math.ridge import gram_matrix

@@ -9,7 +9,7 @@ import pytest
 from conftest import fill, installed
 from place_servers import PLACES, answering, configured, needed, s3, sftp, silent, webdav
 
-from afltool.errors import UnreachableError, UsageError
+from afltool.errors import AflError, UnreachableError, UsageError
 from afltool.federation import place as module
 from afltool.federation.place import Place
 
@@ -70,6 +70,17 @@ def test_what_is_no_address_is_said_at_once(url):
         Place(url).size("session.json")
     assert repr(url) in str(said.value)
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("password", ["sec@ret", "x:secret", "x@secret", "secret/x", "secret#x"])
+def test_no_part_of_a_password_is_shown(password):
+    """Also where it has letters that end one in an address."""
+    url = f"sftp://u:{password}@127.0.0.1:9/trial"
+    with pytest.raises(AflError) as said:
+        Place(url).read("session.json", 10)
+    assert "sftp://u:…@127.0.0.1:9/trial" in str(said.value)
+    assert "sec" not in str(said.value)
+    assert Place("sftp://h:22/home/a@b").url == "sftp://h:22/home/a@b"
 
 
 @pytest.mark.parametrize("url", ["sftp://u:secret@127.0.0.1:9/trial", "s3://hospitals/trial"])

@@ -13,9 +13,8 @@ from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
 from afltool.federation import keys as keys_
 from afltool.federation import noise as noise_
 from afltool.federation.agreement import Agreement, Consent
-from afltool.federation.compute import described
+from afltool.federation.compute import Layout, described
 from afltool.federation.noise import Noise
-from afltool.federation.vectors import Layout
 from afltool.federation.words import in_words
 from afltool.heads import make_head
 

@@ -11,8 +11,8 @@ from ...math.gram import LARGEST
 from ...math.softmax import exact_weights
 from ..graphs import Affine, Drawn, Looked, Tabulated, activated, tensor
 from ..projections import projection
-from .fixed import ExactOmega, FixedLayers
 from .head import DeepAFLHead
+from .layers import ExactOmega, FixedLayers
 from .options import ACTIVATED, RESIDUAL
 
 
@@ -30,7 +30,7 @@ class Layer(nn.Module):
             self.drawn = Drawn(B, self.activation)
         self.omega = nn.Sequential()
         if not o.identity_omega:
-            Z, U = head.learned.blocks[t].astype(o.compute)
+            Z, U = head.blocks[t].astype(o.compute)
             self.omega = nn.Sequential(Affine(Z), *([] if U is None else [Affine(U.T)]))
 
     def forward(self, phi: Tensor, phi0: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class Cascaded(nn.Module):
 
     def __init__(self, head: DeepAFLHead, t: int) -> None:
         super().__init__()
-        o, W, network = head.options, head.learned.weights[t], head.network
+        o, W, network = head.options, head.weights[t], head.layers
         self.fitted, width = nn.Sequential(Affine(W.astype(o.compute))), W.shape[1]
         if o.label_encoding:
             self.fitted.append(Drawn(network.codes(t, width), "none"))
@@ -67,10 +67,10 @@ class Deep(nn.Module):
         self.dtype = torch.float32 if o.compute == "float32" else torch.float64
         A = projection(o.projection, o.seed, 0, dim, o.widths[0])
         self.first = Drawn(A, str(o.phi0_activation))
-        last = len(head.learned.weights) - 1
+        last = len(head.weights) - 1
         layer = Layer if o.deepening == RESIDUAL else Cascaded
         self.layers = nn.ModuleList([layer(head, t) for t in range(last)])
-        self.last = Affine(head.learned.weights[last].astype(o.compute))
+        self.last = Affine(head.weights[last].astype(o.compute))
 
     def forward(self, x: Tensor) -> Tensor:
         phi0 = phi = self.first(x.to(self.dtype))
@@ -81,7 +81,7 @@ class Deep(nn.Module):
 
 
 class FixedLayer(nn.Module):
-    """Φ̂_t → Φ̂_{t+1} of whole numbers, and which rows int16 still holds; see `fixed`."""
+    """Φ̂_t → Φ̂_{t+1} of whole numbers, and which rows int16 still holds; see `layers`."""
 
     Z: Tensor
     U: Tensor | None
@@ -95,7 +95,7 @@ class FixedLayer(nn.Module):
         else:
             self.hidden = Looked(network.random(t + 1, *o.widths, network.bits))
         if self.learned:
-            omega = ExactOmega.of(head.learned.blocks[t])
+            omega = ExactOmega.of(head.blocks[t])
             self.first, self.second = omega.first, omega.second
             self.register_buffer("Z", tensor(omega.Z))
             self.register_buffer("U", None if omega.U is None else tensor(omega.U.T))
@@ -111,13 +111,13 @@ class FixedLayer(nn.Module):
 
 
 class FixedCascaded(nn.Module):
-    """A cascade's layer of whole numbers, and which rows the tables hold; see `fixed`."""
+    """A cascade's layer of whole numbers, and which rows the tables hold; see `layers`."""
 
     W: Tensor
 
     def __init__(self, head: DeepAFLHead, network: FixedLayers, t: int) -> None:
         super().__init__()
-        learned = head.learned.weights[t]
+        learned = head.weights[t]
         W, s = exact_weights(learned, len(learned) * LARGEST)
         self.register_buffer("W", tensor(W))
         self.unit = 2.0**-s
@@ -145,12 +145,12 @@ class FixedDeep(nn.Module):
 
     def __init__(self, head: DeepAFLHead, network: FixedLayers, bits: int) -> None:
         super().__init__()
-        (dim, _), last = head._bound(), len(head.learned.weights) - 1
+        (dim, _), last = head._bound(), len(head.weights) - 1
         self.bits = bits
         self.first = Looked(network.random(0, dim, head.options.widths[0], bits))
         layer = FixedLayer if head.options.deepening == RESIDUAL else FixedCascaded
         self.layers = nn.ModuleList([layer(head, network, t) for t in range(last)])
-        W, s = exact_weights(head.learned.weights[last], network.options.widths[0] * LARGEST)
+        W, s = exact_weights(head.weights[last], network.options.widths[0] * LARGEST)
         self.register_buffer("W", tensor(W))
         self.unit = 2.0 ** -(s + network.bits)
 
@@ -165,8 +165,8 @@ class FixedDeep(nn.Module):
 
 def graph(head: DeepAFLHead, bits: int | None) -> nn.Module:
     """As many layers as the solved head has."""
-    if not isinstance(head.network, FixedLayers):
+    if not isinstance(head.layers, FixedLayers):
         return Deep(head)
     if bits is None:
         raise UsageError("--compute fixed needs int16 features; those of this head are float32")
-    return FixedDeep(head, head.network, bits)
+    return FixedDeep(head, head.layers, bits)

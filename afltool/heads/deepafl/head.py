@@ -8,11 +8,11 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
 2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or T + 1 without learned blocks, as in
-the other strategies of `--deepening`, see `network`). The module `network`
-has the clients' sums, `solving` the server's part. Ω is kept as its two thin factors. Nothing
-random is stored or sent. With held-out clients the number of layers is chosen by their squared
-error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send thin
-matrices, see `learned`.
+the other strategies of `--deepening`, see `layers`). Every round gathers one symmetric matrix and
+one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and FᵀR with R = Y − ΦW for Ω_{t+1} (14)–(16); the
+reconstruction of Φ_0, (88), adds a third, and with ``incremental`` the rounds weights-1,
+weights-2, … send thin matrices. Ω is kept as its two thin factors. Nothing random is stored or
+sent. With held-out clients the number of layers is chosen by their squared error.
 """
 
 from __future__ import annotations
@@ -20,123 +20,352 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from ... import cores
-from ...errors import UsageError
-from ...math.gram import Rows
+import numpy as np
+
+from ... import cores, memory
+from ...errors import InvalidDataError, UsageError
+from ...math import ridge as rr
+from ...math.blas import unpack
+from ...math.gram import LARGEST_ENTRY, Rows, product
+from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
 from ...memory import Carried
-from ...values.arrays import F64, Array
-from ...values.names import Phase
+from ...values.arrays import F64, I64, Array, Digest
+from ...values.names import CROSS, GRAM, Phase
+from ...values.parsed import Fixed
 from ...values.statistics import ArraySpec, Statistics
-from ..base import Block, Facts, Found, Gathered, Head, add_up
+from ..base import (
+    LARGEST_REAL,
+    Block,
+    Found,
+    Gathered,
+    Head,
+    add_up,
+    expect_shape,
+    numbered,
+    products,
+)
+from ..least_squares import Problem, chosen_ridge, held_out, solve
 from ..options import FIXED
-from ..rounding import named
-from .fixed import FixedLayers, FixedSums
-from .learned import UNSEEN, Learned, every_phase
-from .network import PHI, Layers, State, Sums, array_specs, of_block, of_state
-from .options import WEIGHTS, DeepAFLOptions
-from .solving import advance
+from ..rounding import checked, named
+from .incremental import HELD_OUT, MOVED, TRAINED, KeptSums, check_same
+from .layers import ENERGY, LARGEST_RESIDUAL, RECONSTRUCTION, FixedLayers, Layers
+from .options import BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
+
+PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # the state of some rows, in the type of the layers
+ERRORS, ROUNDING = "validation-mse", "rounding"
+LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
+NONE: F64 = np.empty(0)
+State = dict[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
 class DeepAFLHead(Head):
-    """The deep residual analytic network, learned layer by layer."""
+    """The deep residual analytic network, learned layer by layer.
+
+    ``weights``: W_0, W_1, … (d_Φ, C). ``blocks``: Ω_1, Ω_2, … ``decoders``: Q_0, Q_1, … (d_Φ, d_Φ)
+    of (88). Until the head is solved also ``errors`` (t + 1,): squared error a row of the held-out
+    clients after W_0, W_1, …; empty unless they were given in every round. ``kept``: the server's
+    sums of --incremental. ``rounding`` (2,), of sums of reals, in units of the rounding of their
+    products: by how much Φ_t may be off, and the last W_t; empty before. ``finished``: there will
+    be no more layers, even if T is not reached.
+    """
 
     name = "deepafl"
-    not_in_digest: ClassVar[tuple[str, ...]] = UNSEEN
+    not_in_digest: ClassVar[tuple[str, ...]] = (
+        f"{TRAINED}-clients",
+        f"{HELD_OUT}-clients",
+        ROUNDING,
+    )
     options: DeepAFLOptions
 
-    learned: Learned = field(default_factory=Learned)
+    weights: tuple[F64, ...] = ()
+    blocks: tuple[LowRank, ...] = ()
+    decoders: tuple[F64, ...] = ()
+    errors: F64 = field(default_factory=lambda: NONE)
+    kept: Mapping[str, KeptSums] = field(default_factory=dict)
+    rounding: F64 = field(default_factory=lambda: NONE)
+    finished: bool = False
 
     @cached_property
-    def network(self) -> Layers:
-        """The layers that are drawn from the seed."""
+    def layers(self) -> Layers:
+        """The layers that are drawn from the seed, and their number format."""
         return (FixedLayers if self.options.compute == FIXED else Layers)(self.options)
 
-    @cached_property
-    def sums(self) -> Sums:
-        """The number format of the sums."""
-        return FixedSums(self.options) if self.options.compute == FIXED else Sums()
+    @property
+    def deepest(self) -> int:
+        """t of the deepest Φ_t that can be computed; W_t is enough where layers have no Ω."""
+        o = self.options
+        return min(len(self.blocks if o.learns_blocks else self.weights), o.depth)
 
     def phase(self) -> Phase | None:
-        return self.learned.phase(self.options)
+        t = len(self.weights)
+        if self.finished or t > self.options.depth:
+            return None
+        return Phase.of(WEIGHTS if self.deepest == t else BLOCK, t)
 
-    def _every_phase(self) -> tuple[Phase, ...]:
-        return every_phase(self.options)
+    def every_phase(self) -> tuple[Phase, ...]:
+        o = self.options
+        kinds = (BLOCK, WEIGHTS) if o.learns_blocks else (WEIGHTS,)
+        later = (Phase.of(kind, t) for t in range(1, o.depth + 1) for kind in kinds)
+        return Phase.of(WEIGHTS, 0), *later
+
+    # ------------------------------------------------------------ rows through the layers
+
+    def state(self, X: Rows, t: int) -> State:
+        """Φ_t of rows X (n, d); Φ_0 too, where an option needs it in later layers."""
+        state = {PHI: self.layers.first(X)}
+        if self.options.from_phi0 or self.options.reconstruction:
+            state[PHI0] = state[PHI].copy()
+        for layer in range(t):
+            self._step(state, layer)
+        return state
+
+    def _step(self, state: State, t: int) -> Array | None:
+        """Φ_t → Φ_{t+1}, in place where possible; P of `Layers.moved`, None of a cascade."""
+        if self.options.deepening != RESIDUAL:
+            state[PHI] = self.layers.cascade(state[PHI], t, self.weights[t])
+            return None
+        hidden = state.pop(HIDDEN, None)
+        hidden = self._hidden(state, t) if hidden is None else hidden
+        omega = self.blocks[t] if self.options.learns_blocks else None
+        state[PHI], P = self.layers.moved(state[PHI], hidden, t, omega)
+        return P
+
+    def _hidden(self, state: State, t: int) -> Array:
+        """F_t of Φ_t, or of Φ_0 in the variant (89)."""
+        return self.layers.hidden(state[PHI0 if self.options.from_phi0 else PHI], t)
 
     # ------------------------------------------------------------ client side
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        """gram and cross of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
+        """Those of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
 
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
-        now = self.learned.layers(self.options)
-        after = carried.following(self.network.key(now, self.learned))
+        after = carried.following(self._key(self.deepest))
         return add_up(self._each(blocks, carried, after)), after
 
     def _each(
         self, blocks: Iterable[Block], before: Carried, after: Carried
     ) -> Iterator[Mapping[str, Array]]:
         """The sums of each block; the rows' new state is put into ``after``."""
-        o, learned, sums, network = self.options, self.learned, self.sums, self.network
-        now, classes = learned.layers(o), self._bound()[1]
-        phase = self.phase()
-        weights = phase is not None and phase.kind == WEIGHTS
+        now = self.deepest
+        weights = now == len(self.weights)
         begin = now - (weights and now > 0)
-        key = network.key(begin, learned)
+        key = self._key(begin)
 
         def work(given: tuple[Block, State | None]) -> tuple[Mapping[str, Array], State]:
             (X, y), known = given
-            state = known or network.at(X, begin, learned)
-            P = network.step(state, begin, learned) if begin < now else None
-            if weights:
-                return of_state(o, sums, state, P, y, classes), state
-            return of_block(network, sums, learned, state, y, classes), state
+            state = known or self.state(X, begin)
+            P = self._step(state, begin) if begin < now else None
+            return self._of_weights(state, P, y) if weights else self._of_block(state, y), state
 
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
-        done = cores.each(work, given, lambda one: self._each_room(len(one[0][1])), WHAT)
+        numbers = 24 * sum(spec.size for spec in self.array_specs(None).values())
+        size = lambda one: numbers + self.room(len(one[0][1]))  # noqa: E731
+        done = cores.each(work, given, size, "sums of random features")
         for number, (gathered, state) in enumerate(done):
             after.put(number, state)
             yield gathered
 
-    def _each_room(self, rows: int) -> int:
-        """Bytes for the sums of so many rows: a square and two triangles, and the rows."""
-        specs = self.array_specs(None).values()
-        return self.room(rows) + 24 * sum(spec.size for spec in specs)
+    def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
+        """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖²; or ΦᵀP and PᵀY of P Uᵀ."""
+        layers, phi, classes = self.layers, state[PHI], self._bound()[1]
+        if P is not None and self.options.incremental:
+            return {MOVED: layers.between(phi, P), CROSS: layers.by_class(P, y, classes)}
+        found = {GRAM: layers.gram(phi), CROSS: layers.by_class(phi, y, classes)}
+        if self.options.reconstruction:
+            found[RECONSTRUCTION] = layers.between(phi, state[PHI0])
+            found[ENERGY] = layers.energy(state[PHI0])
+        return found
+
+    def _of_block(self, state: State, y: I64) -> dict[str, Array]:
+        """Π = FᵀF and Υ = FᵀR; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state.
+
+        Without the skip connection FΩ replaces Φ instead of being added to it, so it has to fit Y
+        and Φ_0 themselves.
+        """
+        o, layers, phi = self.options, self.layers, state[PHI]
+        state[HIDDEN] = F = self._hidden(state, self.deepest)
+        found = {GRAM: layers.gram(F)}
+        if o.no_skip:
+            found[CROSS] = layers.by_class(F, y, self._bound()[1])
+        else:
+            found[CROSS] = layers.between(F, layers.residual(phi, self.weights[-1], y))
+        if o.reconstruction:
+            Q = None if o.no_skip else self.decoders[-1]
+            found[RECONSTRUCTION] = layers.between(F, layers.rest(state[PHI0], phi, Q))
+        return found
+
+    def _key(self, t: int) -> str:
+        """A key of everything that Φ_t depends on, except the rows."""
+        digest = Digest().json("deepafl", [self.options.as_dict(), t])
+        for name, known in self._hashes.items():
+            kind, number = name.split("-")[:2]
+            if int(number) < t + (kind == "block"):
+                digest.text(name, known)
+        return digest.hex()
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        """A digest of each array that rows pass."""
+        passed = "block-" if self.options.learns_blocks else "weights-"
+        named = {name: a for name, a in self.arrays().items() if name.startswith(passed)}
+        return {name: Digest().array("factor", a, "<f8").hex() for name, a in named.items()}
 
     def _columns(self, dim: int) -> int:
-        phi, hidden = self.options.widths
-        return dim + phi + hidden
+        return dim + sum(self.options.widths)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        return array_specs(self.options, self.learned, self._bound()[1], self.sums.exact)
+        """In a block rows are multiplied by residuals, unless there is no skip connection."""
+        o, (phi, hidden), classes = self.options, self.options.widths, self._bound()[1]
+        exact, block = self.layers.exact, self.deepest < len(self.weights)
+        if o.incremental and not block and self.blocks:
+            U = self.blocks[-1].U
+            rank = hidden if U is None else U.shape[-1]
+            moved = ArraySpec((phi, rank), "real", LARGEST_REAL)
+            return {MOVED: moved, CROSS: replace(moved, shape=(rank, classes))}
+        side = hidden if block else phi
+        found = products(side, classes, exact)
+        squares = found[GRAM]
+        most = LARGEST_ENTRY * LARGEST_RESIDUAL if exact else LARGEST_REAL
+        residual = ArraySpec((side, phi), squares.kind, most, rows_of=GRAM)
+        if block and not o.no_skip:
+            found[CROSS] = replace(residual, shape=(side, classes))
+        if o.reconstruction and block:
+            found[RECONSTRUCTION] = residual
+        elif o.reconstruction:
+            found[RECONSTRUCTION] = replace(residual, per_row=squares.per_row)
+            one_each = (phi,) if exact else (1,)
+            found[ENERGY] = replace(squares, shape=one_each, square=False)
+        return found
 
     # ------------------------------------------------------------ server side
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """W_t, or Ω_t.
+        """W_t, or Ω_t; `NumericalError` when the numbers do not determine an answer.
 
         ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
         layers.
         """
-        real = self.sums.read(total)
-        seen = None if validation is None else self.sums.read(validation)
+        real = self.layers.read(total)
+        seen = None if validation is None else self.layers.read(validation)
+        report: dict[str, Any] = {}
         with named(self.options.compute):
-            learned, facts = advance(self.options, self.learned, real, seen)
-        known, now = self.learned.arrays(), learned.arrays()
+            if self.options.incremental:
+                check_same(self.kept, real, seen)
+            if total.phase.kind == BLOCK:
+                learned, facts = self._with_block(real, seen)
+            else:
+                learned, facts = self._with_weights(*self._completed(real, seen))
+        known, now = self.arrays(), learned.arrays()
         sent = [a for k, a in now.items() if k.startswith(LEARNED) and k not in known]
-        after, report = self._ended(learned, len(learned.weights) > len(self.learned.weights))
-        return after, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
+        if total.phase.kind == WEIGHTS:
+            learned, report = learned._ended()
+        return learned, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
 
-    def _ended(self, learned: Learned, maybe: bool = True) -> tuple[Self, Facts]:
-        """The head that has learned this: the solved one if the network may end here and does."""
-        layers = learned.chosen(self.options) if maybe else None
-        if layers is None:
-            return replace(self, learned=learned), {}
-        by = {"layers": layers, "layers_by": "held-out clients"} if len(learned.errors) else {}
-        return replace(self, learned=learned.solved(layers)), by
+    def _completed(
+        self, total: Statistics, validation: Statistics | None
+    ) -> tuple[Statistics, Statistics | None]:
+        """The sums ΦᵀΦ and ΦᵀY: as given, or computed from the thin sums that were given."""
+        if not (self.options.incremental and self.blocks):
+            return total, validation
+        omega, compute = self.blocks[-1], self.options.compute
+        whole = self.kept[TRAINED].completed(total, omega, compute)
+        if validation is None:
+            return whole, None
+        return whole, self.kept[HELD_OUT].completed(validation, omega, compute)
+
+    def _with_weights(
+        self, total: Statistics, validation: Statistics | None
+    ) -> tuple[Self, dict[str, Any]]:
+        """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
+        o, side = self.options, len(total.arrays[CROSS])
+        memory.need(8 * 5 * side * side, f"the weights of {side} features")
+        problem = Problem.of(total, drawn=o.compute)
+        choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, Fixed) else validation)
+        facts: dict[str, Any] = {"features": side}
+        if choice.ridge > 0 and not choice.path:  # positive definite: no spectrum is needed
+            W = rr.cholesky_solve(problem.G, problem.H, choice.ridge)
+        else:
+            W, facts = solve(problem, choice, min_norm=o.min_norm)
+        moved = float(self.rounding[0]) if len(self.rounding) else 0.0
+        found = checked(problem, choice, W, o.min_norm, moved)
+        risk = problem.squared_error(W)
+        facts |= {**choice.report(), "training_mse": risk / total.rows}
+        after = replace(self, weights=(*self.weights, W), errors=NONE)
+        if validation is not None:
+            facts["validation_mse"] = held_out(validation, problem)(W)
+            if len(self.errors) == len(self.weights):
+                after = replace(after, errors=np.append(self.errors, facts["validation_mse"]))
+        penalty = o.block_gamma * sum(float((b.Z**2).sum()) for b in self.blocks)
+        facts["objective"] = risk + choice.ridge * float((W**2).sum()) + penalty
+        if o.reconstruction:
+            Q, facts["reconstruction_mse"] = _decoder(problem, choice.ridge, total)
+            after = replace(after, decoders=(*self.decoders, Q))
+        if found is not None:
+            after = replace(after, rounding=np.array([moved, found]))
+        if o.incremental:
+            given = {TRAINED: total, HELD_OUT: validation}
+            kept = {role: KeptSums.of(one) for role, one in given.items() if one is not None}
+            after = replace(after, kept=kept)
+        return after, facts
+
+    def _with_block(
+        self, total: Statistics, validation: Statistics | None
+    ) -> tuple[Self, dict[str, Any]]:
+        """Ω_{t+1} from Π and Υ, (16)–(18), or with the reconstruction of Φ_0, (88)."""
+        o, W, Upsilon = self.options, self.weights[-1], total.arrays[CROSS]
+        side, dense = len(Upsilon), len(W) if o.reconstruction else 0
+        needed = 8 * side * side + bytes_needed(side, dense)
+        memory.need(needed, f"a layer of {side} hidden features")
+        Pi = unpack(total.arrays[GRAM], np.float64)
+        if o.reconstruction:
+            lost = total.arrays[RECONSTRUCTION], self.decoders[-1]
+            omega = reconstructing(Pi, (Upsilon, W), lost, o.reconstruction, o.block_gamma)
+        else:
+            omega = low_rank(Pi, Upsilon, W, o.block_gamma)
+        given = {TRAINED: total, HELD_OUT: validation}
+        kept = {
+            role: replace(one, hidden=sums.arrays[GRAM])
+            for role, one in self.kept.items()
+            if (sums := given[role])
+        }
+        after = replace(self, blocks=(*self.blocks, omega), kept=kept)
+        if o.no_skip:  # FΩ replaces Φ, by one of rank C, so there is no gain to report
+            return after, {}
+        if len(self.rounding):
+            moved = _rounded(self.rounding, W, omega, Pi, total.rows)
+            after = replace(after, rounding=moved)
+        M = omega.times(W)  # F Ω W = F M
+        gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())
+        return after, {"training_mse_gain": gain / total.rows}
+
+    def _ended(self) -> tuple[Self, dict[str, Any]]:
+        """The solved head, as if it had been begun with so many layers, if it ends here.
+
+        It ends at T, or when --patience layers in a row brought no smaller error on the held-out
+        clients. The number of layers with the least error is kept; of equal errors, the smallest
+        number.
+        """
+        last, judged = len(self.weights) - 1, len(self.errors) == len(self.weights)
+        best, patience = int(np.argmin(self.errors)) if judged else last, self.options.patience
+        waited = judged and patience is not None and last - best >= patience
+        if self.phase() is not None and not waited:
+            return self, {}
+        kept = replace(
+            self,
+            weights=self.weights[: best + 1],
+            blocks=self.blocks[:best],
+            decoders=(),
+            errors=NONE,
+            kept={},
+            rounding=NONE,
+            finished=True,
+        )
+        return kept, {"layers": best, "layers_by": "held-out clients"} if judged else {}
 
     # ------------------------------------------------------------ scores
 
@@ -144,45 +373,104 @@ class DeepAFLHead(Head):
         """Φ_T W_T (n, C), products in the compute type."""
         if self.phase() is not None:
             raise UsageError("the head is not solved yet")
-        last = len(self.learned.weights) - 1
-        phi = self.network.at(X, last, self.learned)[PHI]
-        return self.network.scores(phi, self.learned.weights[last])
+        last = len(self.weights) - 1
+        return self.layers.scores(self.state(X, last)[PHI], self.weights[last])
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
         for t, phi in enumerate(self._after_layers(X)):
-            yield Phase.of(WEIGHTS, t), self.network.scores(phi, self.learned.weights[t])
+            yield Phase.of(WEIGHTS, t), self.layers.scores(phi, self.weights[t])
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         for t, phi in enumerate(self._after_layers(X)):
-            yield Phase.of(WEIGHTS, t), self.network.real(phi)
+            yield Phase.of(WEIGHTS, t), self.layers.real(phi)
 
     def _after_layers(self, X: Rows) -> Iterator[Array]:
         """Φ_t (n, d_Φ) for each t with a known W_t; valid until the next."""
-        state = self.network.begin(X) if self.learned.weights else {}
-        for t in range(len(self.learned.weights)):
+        state = self.state(X, 0) if self.weights else {}
+        for t in range(len(self.weights)):
             if t:
-                self.network.step(state, t - 1, self.learned)
+                self._step(state, t - 1)
             yield state[PHI]
 
     # ------------------------------------------------------------ state, as files hold it
 
     def arrays(self) -> dict[str, Array]:
         """W_t, Ω_t, Q_t; until the head is solved also the sums and errors that it still needs."""
-        return self.learned.arrays()
+        kept = (one.arrays(role) for role, one in self.kept.items())
+        named = {name: a for name, a, _ in self._named()}
+        return named | {name: a for arrays in kept for name, a in arrays.items()}
+
+    def _named(self) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
+        """Name, array and wanted shape of all but ``kept``."""
+        phi, hidden = self.options.widths
+        for t, W in enumerate(self.weights):
+            yield f"weights-{t}", W, (phi, self.weights[0].shape[-1])
+        for t, Q in enumerate(self.decoders):
+            yield f"decoder-{t}", Q, (phi, phi)
+        for t, block in enumerate(self.blocks, start=1):
+            rank = phi if block.U is None else block.U.shape[-1]
+            yield f"block-{t}-left", block.Z, (hidden, rank)
+            if block.U is not None:
+                yield f"block-{t}-right", block.U, (phi, rank)
+        if self.errors.shape != NONE.shape:
+            yield ERRORS, self.errors, (len(self.weights),)
+        if len(self.rounding):
+            yield ROUNDING, self.rounding, (2,)
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
-        return replace(self, learned=Learned.of(phase, arrays, self.options))._checked(phase)
+        named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+        left = enumerate(numbered(named, "block-{}-left", 1), start=1)
+        blocks = tuple(LowRank(Z, named.get(f"block-{t}-right")) for t, Z in left)
+        weights = numbered(named, "weights-{}")
+        whole = bool(weights) and len(blocks) == (len(weights) - 1) * self.options.learns_blocks
+        kept = {role: KeptSums.restored(named, role) for role in (TRAINED, HELD_OUT)}
+        restored = replace(
+            self,
+            weights=weights,
+            blocks=blocks,
+            decoders=numbered(named, "decoder-{}"),
+            errors=named.get(ERRORS, NONE),
+            rounding=named.get(ROUNDING, NONE),
+            kept={role: one for role, one in kept.items() if one is not None},
+            finished=phase is None and whole,
+        )
+        restored._check_arrays()
+        return restored._checked(phase)
+
+    def _check_arrays(self) -> None:
+        for name, array, shape in self._named():
+            expect_shape(name, array, shape)
+        if self.options.incremental and self.weights and not self.finished:
+            if TRAINED not in self.kept:
+                raise InvalidDataError("the head has no sums, which --incremental builds on")
+            block = len(self.blocks) == len(self.weights)
+            for role, one in self.kept.items():
+                one.check(role, self.options.widths, self.weights[0].shape[-1], block)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        return (
-            {}
-            if not self.learned.weights
-            else {"weights-0": (self.options.widths[0], self._bound()[1])}
-        )
+        if not self.weights:
+            return {}
+        return {"weights-0": (self.options.widths[0], self._bound()[1])}
 
 
-WHAT = "sums of random features"
-LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
+def _decoder(problem: Problem, ridge: float, total: Statistics) -> tuple[F64, float]:
+    """Q = argmin ‖Φ_0 − ΦQ‖² + λ‖Q‖² (minimum norm for λ = 0), and its squared error a row."""
+    G, H = problem.G, total.arrays[RECONSTRUCTION]
+    Q = rr.cholesky_solve(G, H, ridge) if ridge > 0 else rr.Spectral.of(G, H).weights(0.0)
+    left = rr.squared_error(Q, G, H, float(total.arrays[ENERGY][0]))
+    return Q, max(left, 0.0) / total.rows
+
+
+def _rounded(known: F64, W: F64, omega: LowRank, Pi: F64, rows: int) -> F64:
+    """``rounding`` once Φ has a layer more: F Z moves as U does, with W = U diag(s) Qᵀ."""
+    before, moved = known
+    U, s, _ = np.linalg.svd(W, full_matrices=False)
+    Z = omega.Z if omega.U is not None else product(omega.Z, U)
+    squares = np.maximum((Z * product(Pi, Z)).sum(axis=0), 0.0) / rows
+    share = np.divide(np.sqrt(squares), s, out=np.zeros_like(s), where=s > 0).max(initial=0.0)
+    return np.array([np.hypot(before, moved * share / np.sqrt(len(U))), 0.0])
+
+
 HEAD = DeepAFLHead

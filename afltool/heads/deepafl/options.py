@@ -171,15 +171,10 @@ class DeepAFLOptions(HeadOptions):
             return {}
         return {"preset": data if data in PRESETS else "released-script"}
 
-    def draw_of(self, phase: Phase) -> int:
+    def place_of(self, phase: Phase) -> tuple[int, int]:
         """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
-        return super().draw_of(phase) - (phase.kind == BLOCK)
-
-    def turn_of(self, phase: Phase) -> int:
-        return int(phase.kind == BLOCK)
-
-    def turns(self) -> int:
-        return 1 + (self.learns_blocks and not self.one_round())
+        second = int(phase.kind == BLOCK)
+        return (phase.number or 0) - second, second
 
     def one_round(self) -> bool:
         return self.depth == 0

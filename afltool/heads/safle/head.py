@@ -22,7 +22,7 @@ from ... import cores
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
 from ...math.counts import pair_count
-from ...math.gram import Rows, real
+from ...math.gram import FixedPoint, Rows, real
 from ...memory import NOTHING, Carried
 from ...progress import log
 from ...values.arrays import F64, Array
@@ -41,7 +41,6 @@ from ..base import (
     products,
     state,
 )
-from . import thresholds as th
 from .counting import Collector
 from .cuts import FEDERATED, EvenSteps
 from .options import BYTES_A_PAIR, SafleOptions
@@ -71,7 +70,7 @@ class SafleHead(Head):
         if source is None:
             return cls(options)
         named = replace(options, thresholds=f"{source.kind}:{source.digest}")
-        return cls(named, thresholds=th.of_source(source, options))
+        return cls(named, thresholds=thresholds_of(source, options))
 
     # ------------------------------------------------------------ the four verbs
 
@@ -81,7 +80,7 @@ class SafleHead(Head):
         to_find = self.options.cuts == FEDERATED and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
-    def _every_phase(self) -> tuple[Phase, ...]:
+    def every_phase(self) -> tuple[Phase, ...]:
         return HISTOGRAM, CODES
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
@@ -107,16 +106,17 @@ class SafleHead(Head):
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         o, (dim, classes) = self.options, self._bound()
         if self.phase() == HISTOGRAM:
-            return {HISTOGRAM: ArraySpec((dim, len(cd.grid(bits))), "count", 1)}
+            return {HISTOGRAM: ArraySpec((dim, len(cd.grid(bits))), "count", 1, cells=(1,))}
         experts, codes = o.experts_for(dim), o.size - 1
         specs = {
-            "labels": ArraySpec((experts, o.size, classes), "count", 1),
+            "labels": ArraySpec((experts, o.size, classes), "count", 1, cells=(1, 2)),
             "pairs": ArraySpec((pair_count(experts), codes, codes), "count", 1),
         }
         if not o.with_linear:
             return specs
         raw = products(dim, classes, bits is not None)
-        return {**specs, **raw, "sums": replace(raw[CROSS], shape=(experts, codes, dim))}
+        cross = raw[CROSS]
+        return {**specs, **raw, "sums": ArraySpec((experts, codes, dim), cross.kind, cross.per_row)}
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""
@@ -149,7 +149,7 @@ class SafleHead(Head):
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
         if head.thresholds is not None:
-            expect_shape("thresholds", head.thresholds, (None, th.each(self.options)))
+            expect_shape("thresholds", head.thresholds, (None, self.options.each))
         end = 0 if head.digits is None else self.options.digits_for(len(arrays["thresholds"]))
         if head.digits is not None and not 0 <= head.digits.min() <= head.digits.max() < end:
             raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
@@ -161,7 +161,7 @@ class SafleHead(Head):
         o, (dim, classes) = self.options, self._bound()
         experts = o.experts_for(dim)
         shapes: dict[str, tuple[int | None, ...]] = {
-            "thresholds": (dim, th.each(o)),
+            "thresholds": (dim, o.each),
             "digits": (experts, o.digits_of_code),
             "tables": (experts, o.size, classes),
         }
@@ -209,7 +209,7 @@ class SafleHead(Head):
 
     def _with_thresholds(self, total: Statistics) -> tuple[Self, Found]:
         bits = total.context.space.get("fraction_bits")
-        thresholds = th.of_counts(total.arrays[HISTOGRAM], bits, self.options)
+        thresholds = _quantiles(total.arrays[HISTOGRAM], bits, self.options)
         self.say_digits()
         facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
         return replace(self, thresholds=thresholds), Found(head=facts)
@@ -242,6 +242,34 @@ class SafleHead(Head):
                 o.experts_for(dim), o.group_size, used, digits, digits - used,
                 100 * (1 - used / digits), every, side, BYTES_A_PAIR * side**2 / 1e9,
             )  # fmt: skip
+
+
+def thresholds_of(source: Source, options: SafleOptions) -> F64:
+    """Thresholds (d, T) from the file of --thresholds: those of a head, or quantiles of rows.
+
+    They are the same for all clients, since equal rows give equal ones.
+    """
+    if source.kind == "head":
+        thresholds = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
+        if thresholds.ndim != 2 or thresholds.shape[1] != options.each:
+            raise MismatchError(
+                f"that head has {thresholds.shape[-1]} thresholds per feature; --bucketing "
+                f"{options.bucketing} with --buckets {options.buckets} needs {options.each}"
+            )
+        return thresholds
+    counts, bits = None, None
+    for X in source.blocks:
+        bits = X.bits if isinstance(X, FixedPoint) else None
+        of_block = cd.histogram(X)
+        counts = of_block if counts is None else counts + of_block
+    if counts is None:
+        raise InvalidDataError("the file for --thresholds has no rows")
+    return _quantiles(counts, bits, options)
+
+
+def _quantiles(counts: Array, bits: int | None, options: SafleOptions) -> F64:
+    """Quantiles (d, T) from counts (d, bins) of features with ``bits`` fraction bits."""
+    return cd.quantiles(counts, cd.levels(options.bucketing, options.buckets), cd.grid(bits))
 
 
 HEAD = SafleHead

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, MayName, grammar
+from ...options.base import Absent, Holds, grammar
 from ..options import GAMMA, RIDGE_GRAMMAR, HeadOptions, RidgeText
 from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 
@@ -20,12 +20,8 @@ DEFAULT_SIDE = 16_384
 # The paper's own shape: every digit is in one code (E·G = d·L), V = 32, and one round, which needs
 # thresholds without data. It does not say where they lie; pooled features lie mostly in this range.
 PAPER_SIZE, PAPER_CUTS = 32, "range:0:2"
+Bucketing = Literal["integer", "onehot", "overlap"]
 BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
-# What a client of the paper sends with K = 100 (its section on communication).
-PAPER = {
-    "the paper's client, CIFAR-100 at 67 %": 70_000_000,
-    "the paper's client, Tiny-ImageNet at 62.3 %": 60_000_000,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +35,7 @@ class SafleOptions(HeadOptions):
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "linear_ridge"})
 
-    bucketing: Literal["integer", "onehot", "overlap"] = Field(
-        default="overlap", description="how a feature becomes digits"
-    )
+    bucketing: Bucketing = Field(default="overlap", description="how a feature becomes digits")
     buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
     group_size: int | None = Field(
         default=None,
@@ -60,7 +54,7 @@ class SafleOptions(HeadOptions):
         "feature file or the thresholds of a head; range:LO:HI for even steps. Only federated "
         f"needs a second round (default: {FEDERATED})"
     )
-    thresholds: Annotated[str | None, MayName(), grammar(parse_cuts)] = Field(
+    thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = Field(
         default=None, description=_thresholds, examples=[str(FEDERATED)]
     )
     with_linear: bool = Field(
@@ -131,6 +125,11 @@ class SafleOptions(HeadOptions):
         """V = k^G, the rows of one table."""
         return int(self.radix**self.digits_of_code)
 
+    @property
+    def each(self) -> int:
+        """T, the thresholds of one feature."""
+        return self.buckets - (self.bucketing != "overlap")
+
     def digits_for(self, dim: int) -> int:
         """The digits of a row of ``dim`` features, d·L."""
         return dim * (1 if self.bucketing == "integer" else self.buckets)
@@ -182,13 +181,6 @@ class SafleOptions(HeadOptions):
 
         arrays = read()
         return {"density": density(arrays["labels"], arrays["pairs"])}
-
-    def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
-        """Bytes of the whole matrix as dense float32, and of what a client of the paper sends."""
-        if phase != "codes":
-            return {}
-        size = 4 * self.columns_for(dim) ** 2
-        return {"dense float32, D × D": size} | (PAPER if clients == 1 else {})
 
 
 OPTIONS = SafleOptions

@@ -31,7 +31,7 @@ from ...memory import NOTHING, Carried
 from ...values.arrays import F64, Array
 from ...values.names import Phase
 from ...values.statistics import ArraySpec, Statistics
-from ..base import LAST, Block, Found, Head, Source, add_up, state
+from ..base import LARGEST_REAL, LAST, Block, Found, Head, Source, add_up, state
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
 from .rounds import GRADIENT, Rounds
@@ -72,7 +72,7 @@ class SoftmaxHead(Head):
             return self.features.phase()
         return Phase.of(GRADIENT, self.rounds.number)
 
-    def _every_phase(self) -> tuple[Phase, ...]:
+    def every_phase(self) -> tuple[Phase, ...]:
         first = self.features.head.phases()
         return *first, *(Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
 
@@ -114,13 +114,13 @@ class SoftmaxHead(Head):
         yield from (part.taken() for part in spare.made if part.exact)
 
     def _columns(self, dim: int) -> int:
-        return dim + (self.options.width if self.options.features == "random" else 0)
+        return dim + (self.options.width or 0)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         if self.rounds is None:
             return self.features.array_specs(bits)
         dim, classes = self._bound()
-        loss = ArraySpec((1,), "real")
+        loss = ArraySpec((1,), "real", LARGEST_REAL)
         if self.features.exact_bits(bits) is not None:
             # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
             # loss, unless its class has a probability of e^−32768.

@@ -6,12 +6,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 
 from ...errors import UsageError
-from ...options.base import Absent, fields_of, flag
-from ..options import BY_VARIANCE, HeadOptions, LinearOptions, RandomFeaturesOptions
-from ..safle.options import SafleOptions
+from ...options.base import Absent, Holds, fields_of, flag, grammar
+from ..options import (
+    BY_VARIANCE,
+    Activation,
+    Compute,
+    HeadOptions,
+    LinearOptions,
+    Projection,
+    RandomFeaturesOptions,
+)
+from ..safle.cuts import parse_cuts
+from ..safle.options import Bucketing, SafleOptions
 
 # Largest default number of columns D of codes: every round's file holds the factor, D²/2 numbers.
 MOST_CODES = 8192
@@ -29,54 +37,23 @@ WRAPPED: dict[str, tuple[type[HeadOptions], dict[str, Any]]] = {
     "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
     "safle": (CodeOptions, {}),
 }
-_EXPERTS = f"enough for every digit, at most {MOST_CODES} / V"
 
 
-def _lenders() -> dict[str, dict[str, FieldInfo]]:
-    """The fields taken over from other heads, by name, then by the --features that has them."""
-    lenders: dict[str, dict[str, FieldInfo]] = {}
-    for features, (cls, _) in WRAPPED.items():
-        for name, info in fields_of(cls).items():
-            if name in cls.lends:
-                lenders.setdefault(name, {})[features] = info
-    return lenders
+def _theirs(name: str, *features: str, default: str = "", **limits: Any) -> Any:
+    """An option of the heads that make these features; None means not given.
 
-
-def _borrowed(name: str, lenders: dict[str, FieldInfo]) -> tuple[Any, Any]:
-    """The copy of another head's option: same name and range; None means not given."""
-    features, first = next(iter(lenders.items()))
-    texts = {who: str(f.description).split(" (default:")[0] for who, f in lenders.items()}
-    each = "; ".join(f"with --features {who}: {text}" for who, text in texts.items())
-    one = f"with --features {', '.join(texts)}: {first.description}"
-    default = WRAPPED[features][1].get(name, first.default)
-    text = one.split(" (default:")[0] if len(set(texts.values())) == 1 else each
-    unset = _EXPERTS if name == "experts" else str(default)
-    if default not in (None, False) or name == "experts":
-        text = f"{text} (default: {unset})"
-    elif default is None:
-        text = one if len(lenders) == 1 else text
-    limits = [m for m in first.metadata if not isinstance(m, Absent)]
-    kind: Any = first.annotation
-    kind = Annotated[(kind | None, *limits)] if limits else kind | None
-    newer = any(isinstance(m, Absent) for m in first.metadata)
-    return (Annotated[kind, Absent(None)] if newer else kind), Field(default=None, description=text)
-
-
-def _borrower() -> type[HeadOptions]:
-    """A class with the options of other heads."""
-    found = {name: _borrowed(name, lenders) for name, lenders in _lenders().items()}
-    body: dict[str, Any] = {name: info for name, (_, info) in found.items()}
-    kinds = {name: kind for name, (kind, _) in found.items()}
-    body |= {"__annotations__": kinds, "__module__": __name__}
-    made: Any = dataclass(frozen=True, kw_only=True)(type("_Borrowed", (HeadOptions,), body))
-    return made  # type: ignore[no-any-return]
-
-
-_Borrowed: Any = _borrower()
+    ``default``: how the default is said where it is not the head's own.
+    """
+    texts = {who: str(fields_of(WRAPPED[who][0])[name].description) for who in features}
+    parts = (f"with --features {who}: {text.split(' (default:')[0]}" for who, text in texts.items())
+    own = WRAPPED[features[0]]
+    said = default or own[1].get(name, fields_of(own[0])[name].default)
+    text = "; ".join(parts)
+    return Field(default=None, description=f"{text} (default: {said})" if said else text, **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxOptions(_Borrowed):  # type: ignore[misc]  # a base made at run time is Any
+class SoftmaxOptions(HeadOptions):
     """Options of the softmax head, which minimises the cross-entropy in a few more small rounds.
 
     Only options of the chosen --features are allowed. The head's file holds the values of all
@@ -117,24 +94,38 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]  # a base made at run tim
         default="raw",
         description="features to fit on: the raw ones, random features, or codes of safle",
     )
+    width: int | None = _theirs("width", "random", ge=1)
+    activation: Activation | None = _theirs("activation", "random")
+    with_linear: bool | None = _theirs("with_linear", "random", "safle")
+    seed: int | None = _theirs("seed", "random", "safle", ge=0, le=2**64 - 1)
+    projection: Projection | None = _theirs("projection", "random")
+    compute: Compute | None = _theirs("compute", "random")
+    bucketing: Bucketing | None = _theirs("bucketing", "safle")
+    buckets: int | None = _theirs("buckets", "safle", ge=2, le=256)
+    group_size: int | None = _theirs("group_size", "safle", default="3; 1 with integer", ge=1)
+    _experts = f"enough for every digit, at most {MOST_CODES} / V"
+    experts: int | None = _theirs("experts", "safle", default=_experts, ge=1)
+    thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = _theirs(
+        "thresholds", "safle", default="federated"
+    )
 
     def check(self) -> None:
         """Refuse other features' options and fill in the defaults of the chosen ones."""
         if self.lbfgs and self.no_momentum:
             raise UsageError("--lbfgs has no momentum to leave out: give it without --no-momentum")
         cls, defaults = WRAPPED[self.features]
-        for name, lenders in _lenders().items():
+        for name in dict.fromkeys(name for one, _ in WRAPPED.values() for name in one.lends):
             given = getattr(self, name)
-            if self.features in lenders:
-                if given is None:
-                    self._set(**{name: defaults.get(name, lenders[self.features].default)})
-                continue
-            if given not in (None, False):
+            if name not in cls.lends and given not in (None, False):
+                lenders = " or ".join(f for f, (one, _) in WRAPPED.items() if name in one.lends)
                 raise UsageError(
-                    f"{flag(name)} belongs to --features {' or '.join(lenders)}; this head has "
-                    f"--features {self.features}"
+                    f"{flag(name)} belongs to --features {lenders}; this head has --features "
+                    f"{self.features}"
                 )
-            self._set(**{name: None})
+            if name not in cls.lends:
+                self._set(**{name: None})
+            elif given is None:
+                self._set(**{name: defaults.get(name, fields_of(cls)[name].default)})
         wrapped = self.wrapped()
         self._set(**{name: getattr(wrapped, name) for name in cls.lends})
 

@@ -1,70 +1,124 @@
-"""`slurm`: writes the job scripts of a run; one of them submits the others.
+"""A run on Slurm: each job is `afltool run run.toml -o . --step NAME` in the run's folder.
 
-    RUN/slurm/common.sh         where the run is, the site's environment, how a stage runs in a job
-    RUN/slurm/01-….sh …         one script a step
-    RUN/slurm/submit.sh         submits what is missing; the solve job calls it for the next round
-    RUN/slurm/plan.json         the steps, for `status`
-    RUN/slurm/scripts.json      SHA-256 of each script that was written: one that somebody wrote or
-                                changed is not replaced, and not removed
-    RUN/slurm/parts, log, jobs  what passes between jobs, their logs, their numbers
+    RUN/slurm/job.sh      what every job runs: the site's environment, signals, what is tried again
+    RUN/slurm/submit.sh   submits what is missing; the job that solves a round calls it for the next
+    RUN/slurm/site.json   the site's settings, for submit.sh
+    RUN/slurm/parts, log  parts of features and of sums; logs
 
-All other files are those of `run`, with the same paths and recipes. So `run` continues what jobs
-have begun, and jobs continue what `run` has begun.
+The plan is that of `run`, with the same files and recipes, so each goes on where the other stopped.
+A step is named by its file. A step that can be cut is a job array, whose task I makes part I, and a
+job that puts the parts together.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from string import Template
 
-from ...errors import InputError, OutputExistsError, UsageError
-from ...files.atomic import as_bytes, write_text
+from ...errors import InputError, OutputExistsError, RidgeNeededError, UsageError
+from ...files.atomic import write_text
+from ...files.hdf5 import read_header
+from ...files.heads import load_head
 from ...files.outputs import make_folder
-from ...files.own_files import check_own, is_plan
-from ...files.schema import mismatch
 from ...files.tables import write_json
-from ...inputs import MOST_TEXT, distinct_files, read_bytes, read_json
-from ...options.base import flag
-from ..checks import EVALUATE, SOLVE, at_solve, check_before, check_own_files, difference_of, serves
+from ...inputs import distinct_files
+from ...options.grammars import Part
+from ...values.names import Phase
+from ..checks import (
+    EVALUATE,
+    SOLVE,
+    at_solve,
+    check_before,
+    check_own_files,
+    client_count,
+    difference_of,
+    serves,
+)
 from ..config import RunConfig, is_of_run, read_config
 from ..layout import RunFolder
 from ..made import Alone
-from ..plan import LINK, first_steps
-from . import scripts
-from .site import Site
-from .steps import jobs
+from ..plan import LINK, Array, Step, first_steps, next_steps
+from .site import Site, kept_site, quoted
 
-RECORD = Path(RunFolder.SCRIPTS).name
-#: What every script says that was written before there was a record.
-_SOURCED = b"# Sourced by the scripts of this folder"
-_MARKS = (_SOURCED, f"/{RunFolder.COMMON}".encode())
+TEXTS = Path(__file__).parent
+LAST = "06-metrics"  # after the last round: the run itself, which finds all else done
+#: The lines of submit.sh that ask for the jobs of a run and submit them.
+NEXT = 'lines=$("${run[@]}" slurm --next -o .) || exit\neval "$lines"'
+#: States of jobs that will not run any more.
+ENDED = (
+    "BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|"
+    "TIMEOUT"
+)
 
 
-def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
-    """Every script of a run by its name, in the order of the stages; nothing is written.
+@dataclass(frozen=True)
+class Job:
+    """A job, or an array of ``tasks``.
+
+    Attributes:
+        words: what job.sh is told beside its command.
+        after: names of the jobs that it waits for.
+    """
+
+    name: str
+    stage: str
+    words: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    tasks: tuple[int, ...] = ()
+
+
+class _Script(Template):
+    delimiter = "§"
+
+
+# ---------------------------------------------------------------- scripts
+
+
+def prepare(config: RunConfig, site: Site, root: Path) -> Path:
+    """Write the options, the first head, links to given files, and the scripts; returns submit.sh.
+
+    A folder of a run with other options is refused; another site's settings replace the old ones.
+    """
+    folder = RunFolder(root.absolute())
+    texts = script_texts(config, site, root)
+    config = config.with_absolute_paths()
+    check_own_files(config, folder)
+    make_folder(folder / RunFolder.LOGS)
+    _keep_options(config, folder)
+    start = config.first_head or folder.first_head
+    for step in first_steps(config, folder):
+        kept = start.exists() and (config.first_head is not None or serves(config, start))
+        if step.stage.name == LINK or (step.stage.name == "head" and not kept):
+            Alone().carry_out(step)
+    with distinct_files():  # what they say now is of no use
+        write_json(site.kept(), folder / RunFolder.SITE, overwrite=True)
+        for name in ("job.sh", "submit.sh"):
+            write_text(texts[name], folder / f"{RunFolder.SLURM}/{name}", overwrite=True)
+    return folder / RunFolder.SUBMIT
+
+
+def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
+    """The options and scripts of a run by name, and what submit.sh submits first, as ``jobs``.
+
+    Nothing is written.
 
     Raises what `check_before` raises, and `UsageError` for options that jobs do not take and arrays
     that are too long.
     """
+    folder, config = RunFolder(root.absolute()), config.with_absolute_paths()
     check_slurm(config)
-    check_before(config, RunFolder(folder), here=False)
-    config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
-    planned = jobs(config, site, _at_solve(config, RunFolder(folder)))
-    for step in planned:
-        if step.tasks > site.max_array:
-            other = "smaller --shards" if step.stage == "extract" else "larger --clients-per-task"
-            raise UsageError(
-                f"{step.name} would be an array of {step.tasks} tasks; Slurm takes "
-                f"{site.max_array} here (--max-array): choose a {other}"
-            )
-    texts = {"common.sh": scripts.common(folder, config.first_head, site)}
-    texts |= {f"{s.name}.sh": scripts.script(s, folder, site, start) for s in planned}
-    return {**texts, "submit.sh": scripts.submitting(planned, folder, site)}
+    check_before(config, RunFolder(root), here=False)
+    texts = scripts(folder.root, site, "run run.toml -o .", NEXT)
+    planned = lines_of(missing(config, site, folder), site, folder.root)
+    return {RunFolder.OPTIONS: config.to_toml(), **texts, "jobs": planned}
 
 
 def check_slurm(config: RunConfig) -> None:
@@ -79,27 +133,68 @@ def check_slurm(config: RunConfig) -> None:
         )
 
 
-def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
-    """Write the scripts of a run, its first head and links to given files; returns submit.sh.
+def scripts(
+    root: Path, site: Site, command: str, jobs: str, after: str = "afterok"
+) -> dict[str, str]:
+    """job.sh and submit.sh of a folder.
 
-    A folder of a run with other options is refused; another site's settings replace the old ones.
+    Args:
+        command: what of afltool every job calls.
+        jobs: the lines of submit.sh that submit them.
+        after: what a job waits for of another.
     """
-    place = RunFolder(folder)
-    texts = script_texts(config, site, folder)
-    check_own_files(config, place)
-    check_own(place.root, {RunFolder.PLAN: is_plan})
-    check_scripts(place / RunFolder.SLURM, texts)
-    make_folder(place / RunFolder.SLURM)
-    _keep_options(config.with_absolute_paths(), place)
-    for step in first_steps(config, place):
-        made = step.stage.name == "head" and not _is_there(config, place.first_head)
-        if made or step.stage.name == LINK:
-            Alone().carry_out(step)
-    write_scripts(place / RunFolder.SLURM, texts)
-    own = [asdict(step) for step in jobs(config, site)]
-    records = [{k: v for k, v in one.items() if k not in ("about", "body")} for one in own]
-    write_json({"steps": records}, place / RunFolder.PLAN, overwrite=True)
-    return place / RunFolder.SUBMIT
+    values = {
+        "root": quoted(root), "setup": site.shell(), "command": command, "jobs": jobs,
+        "tag": tag(root), "ended": ENDED, "after": after,
+    }  # fmt: skip
+    names = ("job.sh", "submit.sh")
+    return {name: _Script((TEXTS / name).read_text("utf-8")).substitute(values) for name in names}
+
+
+def tag(root: Path) -> str:
+    """What the names of a folder's jobs end with, so that the queue tells whose they are."""
+    return f"@{sha256(os.path.realpath(root).encode()).hexdigest()[:12]}"
+
+
+def lines_of(jobs: Sequence[Job], site: Site, root: Path) -> str:
+    """The lines of submit.sh that submit jobs, each after those that it waits for."""
+    logs = f"{log_folder(root)}/{RunFolder.LOGS}"
+    return "".join(f"{_line(job, site.of(job.stage), logs)}\n" for job in jobs)
+
+
+def log_folder(root: Path) -> str:
+    """A folder in a pattern of ``--output``, where % begins the name of a number.
+
+    A backslash in it would switch all patterns off, so that the tasks of an array wrote one log.
+    """
+    if "\\" in str(root):
+        raise UsageError(
+            f"sbatch cannot write logs below {root}: expected a folder without a backslash in its "
+            "path; choose another -o"
+        )
+    return str(root).replace("%", "%%")
+
+
+def _line(job: Job, site: Site, logs: str) -> str:
+    tasks = ",".join(map(str, job.tasks))
+    if job.tasks == tuple(range(len(job.tasks))):
+        tasks = f"0-{len(job.tasks) - 1}"
+    options = {
+        "output": f"{logs}/{job.name}-{'%A_%a' if job.tasks else '%j'}.log",
+        "open-mode": "append",
+        "partition": site.partition_name,
+        "account": site.account,
+        "qos": site.qos,
+        "time": site.time,
+        "mem": site.memory,
+        "cpus-per-task": site.cpus,
+        "gres": f"gpu:{site.gpus}" if site.gpus else None,
+        "signal": f"B:USR1@{site.warning()}",
+        "array": tasks + (f"%{site.at_once}" if site.at_once else "") if job.tasks else None,
+    }
+    asked = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    words = ["--requeue", *asked, f"{RunFolder.SLURM}/job.sh", *job.words]
+    return " ".join(["enqueue", job.name, quoted(" ".join(job.after)), *map(quoted, words)])
 
 
 def check_submitting() -> None:
@@ -137,7 +232,7 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
         with distinct_files():  # it may be written again
             theirs = RunConfig(**read_config(place))
         start = config.first_head or folder.first_head
-        done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.METRICS}
+        done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.SUMMARY}
         late = {stage for stage, output in done.items() if not output.exists()}
         if where := difference_of(theirs, config, start, but=late):
             raise OutputExistsError(
@@ -148,79 +243,178 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
         write_text(config.to_toml(), place, overwrite=True)
 
 
-def _at_solve(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
-    """What `solve` is told because the head, which was made before, has other options."""
+# ---------------------------------------------------------------- the plan as jobs
+
+
+def next_lines(root: Path) -> str:
+    """The lines of submit.sh for what is missing of a run now."""
+    config, folder = _read(root)
+    with distinct_files():
+        site = kept_site(folder / RunFolder.SITE)
+        return lines_of(missing(config, site, folder), site, folder.root)
+
+
+def _read(root: Path) -> tuple[RunConfig, RunFolder]:
+    folder = RunFolder(root.absolute())
+    with distinct_files():
+        return RunConfig(**read_config(folder.options)), folder
+
+
+def steps_known(config: RunConfig, folder: RunFolder) -> Iterator[Step]:
+    """The steps of a run up to the first head that is not there: its phase tells what follows."""
     start = config.first_head or folder.first_head
-    work = at_solve(config, start) if _is_there(config, start) else {}
-    for name, value in work.items():
-        if value is None or value is False:
-            raise OutputExistsError(
-                f"{start} was made with {flag(name)}, which a script cannot take back: choose "
-                "another -o"
-            )
-    return work
+    late = at_solve(config, start) if start.exists() else {}
+    for steps in next_steps(config, folder, _phase, lambda: late):
+        yield from steps
+        if any(one.stage.name == "solve" and not one.results()[-1].exists() for one in steps):
+            return
 
 
-def _is_there(config: RunConfig, start: Path) -> bool:
-    return start.exists() and (config.first_head is not None or serves(config, start))
+def _phase(head: Path) -> Phase | None:
+    phase = read_header(head, "head")["phase"]  # the arrays of deep heads are gigabytes
+    return None if phase is None else Phase(phase)
 
 
-def check_scripts(folder: Path, texts: Mapping[str, str]) -> None:
-    """Refuse to write scripts over one that this program did not write as it is.
+def missing(config: RunConfig, site: Site, folder: RunFolder) -> list[Job]:
+    """What is to be submitted of a run now, in order; a file that is there has no job."""
+    jobs: list[Job] = []
+    made_by: dict[Path, str] = {}
+    steps = list(steps_known(config, folder))
+    for step in steps:
+        after = tuple(dict.fromkeys(made_by[one] for one in inputs(step) if one in made_by))
+        if step.stage.name == "evaluate":
+            done = (folder / RunFolder.SUMMARY).exists()
+            jobs += [] if done else [Job(LAST, step.stage.name, (), after)]
+        elif step.stage.name not in (LINK, "head") and not _is_there(step, steps):
+            own = list(_jobs_of(step, config, site, folder, after))
+            jobs += own
+            made_by |= dict.fromkeys(step.results(), own[-1].name) if own else {}
+    return jobs
+
+
+def _jobs_of(
+    step: Step, config: RunConfig, site: Site, folder: RunFolder, after: tuple[str, ...]
+) -> Iterator[Job]:
+    """The jobs of a step that is missing: an array over its parts, and what joins them."""
+    name, cut = name_of(step), cut_of(step, config, site, folder)
+    words = ("--step", name)
+    if cut is None:
+        yield Job(name, step.stage.name, words, after)
+        return
+    if cut.count > site.max_array:
+        other = "smaller --shards" if step.stage.name == "extract" else "larger --clients-per-task"
+        raise UsageError(
+            f"{name} would be an array of {cut.count} tasks; Slurm takes {site.max_array} here "
+            f"(--max-array): choose a {other}"
+        )
+    if tasks := tuple(i for i in range(cut.count) if not cut.is_there(i)):
+        parts = Job(f"{name}.parts", step.stage.name, words, after, tasks)
+        gpus = step.stage.name == "extract" and site.of("extract").gpus
+        device = ("--device", "cuda") if gpus else ()  # a GPU that does not work is an error
+        yield replace(parts, words=(*words, "--part", f"%I/{cut.count}", *device))
+        after = (parts.name,)
+    if not cut.of_clients:
+        yield Job(name, cut.cut.joined_by, (*words, "--join", str(cut.count)), after)
+
+
+def _is_there(step: Step, steps: Sequence[Step]) -> bool:
+    """Whether what a step makes is there; of one file a client, what is made of these."""
+    if step.out is not None and not step.out.suffix:
+        return all(_is_there(one, steps) for one in steps if step.out in inputs(one))
+    return all(path.exists() for path in step.results())
+
+
+def inputs(step: Step) -> list[Path]:
+    """The files that a step reads."""
+    each = (one if isinstance(one, tuple) else (one,) for one in step.files().values())
+    return [Path(path) for paths in each for path in paths]
+
+
+def name_of(step: Step) -> str:
+    """What a step is called: its file without the suffix."""
+    return (step.out or Path(step.name)).stem
+
+
+class Cut(Array):
+    """A step in parts, which lie in ``folder``; files of single clients lie where they belong."""
+
+    @property
+    def of_clients(self) -> bool:
+        """Whether a part is a file for each of its clients, so that nothing joins the parts."""
+        return self.whole.out is not None and not self.whole.out.suffix
+
+    def step(self, number: int) -> Step:
+        part = super().step(number)
+        return replace(part, out=self.whole.out) if self.of_clients else part
+
+    def is_there(self, number: int) -> bool:
+        """Whether a part is done."""
+        if self.of_clients:
+            return self.mark(number).exists()
+        return all(path.exists() for path in self.step(number).results())
+
+    def mark(self, number: int) -> Path:
+        """What says that all files of a part's clients are there."""
+        return self.folder / f"{number}.done"
+
+
+def cut_of(step: Step, config: RunConfig, site: Site, folder: RunFolder) -> Cut | None:
+    """The parts of a step that jobs make, if it is cut."""
+    count = 0
+    if step.stage.name == "extract":
+        count = site.shards
+    elif step.stage.name == "local-stats":
+        clients = round(client_count(config) * config.local_stats.participation)
+        count = max(1, -(-clients // site.clients_per_task))
+    return _cut(step, count, folder) if count else None
+
+
+def _cut(step: Step, count: int, folder: RunFolder) -> Cut:
+    if step.stage.parts is None:
+        raise UsageError(f"--step {name_of(step)}: this step has no parts")
+    place = folder / f"{RunFolder.PARTS}/{name_of(step)}-of-{count}"
+    return Cut(step, step.stage.parts, place, count)
+
+
+def carry_out(
+    config: RunConfig, root: Path, name: str, part: Part | None = None, join: int = 0
+) -> Path:
+    """Make the file ``name`` of a run, a part of it, or put ``join`` parts of it together.
 
     Raises:
-        OutputExistsError: with the path, and what to do.
+        UsageError: the run has no such step now; it may follow a head that is not solved yet.
     """
-    known = _record(folder)
-    for name, text in texts.items():
-        path = folder / name
-        if path.exists() and _bytes(path) != as_bytes(text) and not _is_own(path, known):
-            raise OutputExistsError(
-                f"{path} exists and is not what this command writes, or was changed since: it "
-                "would be lost; move it away, or choose another -o"
-            )
+    folder = RunFolder(root.absolute())
+    step = next((one for one in steps_known(config, folder) if name_of(one) == name), None)
+    if step is None or step.out is None:
+        raise UsageError(f"--step {name}: the run in {root} has no such step now")
+    if part is None and not join:
+        with _ridge_advice(step, config, folder):
+            return Alone().carry_out(step)
+    cut = _cut(step, part.count if part is not None else join, folder)
+    if part is None:
+        for one in cut.joined():
+            one.make()
+        return step.out
+    make_folder(cut.folder)
+    one = cut.step(part.number)
+    one.make()
+    if cut.of_clients:
+        write_text("", cut.mark(part.number), overwrite=True)
+    assert one.out is not None
+    return one.out
 
 
-def write_scripts(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write the scripts that `check_scripts` let pass; own ones that are not among them go."""
-    known = _record(folder)
-    there = [path for path in folder.glob("*.sh") if path.is_file() and _is_own(path, known)]
-    digests = {path.name: {_sha(_bytes(path))} for path in there}
-    for name, text in texts.items():
-        digests.setdefault(name, set()).add(_sha(as_bytes(text)))
-    kept = {name: sorted(names) for name, names in digests.items() if name in texts}
-    with distinct_files():  # it was read just now
-        write_json(kept, folder / RECORD, overwrite=True)  # first: the command may be killed
-    for path in there:
-        if path.name not in texts:  # of a step that this run no longer has
-            path.unlink()
-    for name, text in texts.items():
-        write_text(text, folder / name, overwrite=True)
-
-
-def _record(folder: Path) -> dict[str, list[str]] | None:
-    """Digests of the scripts that were written here, by name; None where nothing tells."""
-    path = folder / RECORD
-    if not path.exists():
-        return None
-    with distinct_files():
-        digests = read_json(path, "digests of scripts")
-    if not isinstance(digests, dict) or any(mismatch(one, [str]) for one in digests.values()):
-        raise OutputExistsError(f"{path} is not what this command writes there: move it away")
-    return digests
-
-
-def _is_own(path: Path, known: Mapping[str, list[str]] | None) -> bool:
-    data = _bytes(path)
-    if known is None:
-        return any(mark in data for mark in _MARKS)
-    return _sha(data) in known.get(path.name, [])
-
-
-def _bytes(path: Path) -> bytes:
-    with distinct_files():  # looking at an output is not reading it
-        return read_bytes(path, MOST_TEXT)
-
-
-def _sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+@contextmanager
+def _ridge_advice(step: Step, config: RunConfig, folder: RunFolder) -> Iterator[None]:
+    """Inside, a first round without an answer says which command goes on with another ridge."""
+    try:
+        yield
+    except RidgeNeededError as error:
+        start = config.first_head or folder.first_head
+        first = step.out == folder.head(1) and config.first_head is None
+        if first and "ridge" in load_head(start)[0].options.changeable():
+            words = ["afltool", "slurm", folder.options, "-o", folder.root]
+            again = shlex.join([*map(str, words), "--ridge", "auto", "--submit"])
+            error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,17 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ... import inputs
-from ...errors import UsageError
+from ...errors import CorruptFileError, UsageError
 from ...options.base import Options, fields_of, flag
 from ...stages.stage import STAGES
+from ...values.text import shown
 
 ENVIRONMENT = "AFLTOOL_SITE"
 JOBS = (*(name for name in STAGES if name != "head"), "study")  # a head is made at once
 OF_A_STAGE = ("partition_name", "account", "qos", "time", "memory", "cpus", "gpus")
 _TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")
+MOST_KEPT = 1 << 20  # bytes of the settings in a folder
 MOST = 10**6  # processors, clients …: more is a mistake
 
 
@@ -55,8 +58,11 @@ class Site(Options):
         le=MOST,
         description="tasks that Slurm takes in one array (MaxArraySize)",
     )
-    _warn = "seconds before the time limit at which a task is asked to stop"
-    warn: int = Field(default=120, ge=1, le=65535, description=_warn)
+    _warn = (
+        "seconds before the time limit at which a task is asked to stop (default: 120, at most a "
+        "quarter of the limit)"
+    )
+    warn: int | None = Field(default=None, ge=1, le=65535, description=_warn)
     setup: tuple[str, ...] = ()  # further lines of bash, before afltool starts
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
@@ -67,6 +73,11 @@ class Site(Options):
             )
         if not _MEMORY.fullmatch(self.memory) or not re.search("[1-9]", self.memory):
             raise UsageError(f"--memory is like 4000M or 4G, and above 0; found {self.memory!r}")
+        if self.warn is not None and self.warn >= self.seconds():
+            raise UsageError(
+                f"--warn {self.warn} asks a task to stop so many seconds before its limit, and "
+                f"--time {self.time} is {self.seconds()} s: give fewer, or a longer --time"
+            )
         if self.container is not None and self.venv is not None:
             raise UsageError("--container has its own afltool: leave --venv out")
         for name in fields_of(Site):
@@ -74,10 +85,58 @@ class Site(Options):
             if isinstance(text, str) and not re.fullmatch(r"[\x21-\x7e]+", text):
                 raise UsageError(f"{flag(name)} is one word; found {text!r}")
 
+    def seconds(self) -> int:
+        """The time limit; Slurm reads minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S."""
+        days, _, clock = self.time.rpartition("-")
+        parts = [int(one) for one in clock.split(":")]
+        units = (3600, 60, 1) if days or len(parts) == 3 else (60, 1)
+        whole = sum(n * unit for n, unit in zip(parts, units, strict=False))
+        return int(days or 0) * 86400 + whole
+
+    def warning(self) -> int:
+        """Seconds before the time limit at which a task is asked to stop."""
+        return self.warn or max(1, min(120, self.seconds() // 4))
+
+    def shell(self) -> str:
+        """Lines of bash before afltool in every script; "${run[@]}" is then its command."""
+        modules = [quoted(one) for one in self.modules.split(",")] if self.modules else []
+        lines = [" ".join(["module load", *modules])] if modules else []
+        if self.venv is not None:
+            lines.append(f"source {quoted(self.venv.absolute() / 'bin' / 'activate')}")
+        lines += [*self.setup, "run=(afltool)"]
+        if self.container is not None:
+            address = "://" in self.container
+            image = quoted(self.container if address else Path(self.container).absolute())
+            gpus = "${SLURM_JOB_GPUS:+--nv}"
+            lines[-1] = f'run=(apptainer exec {gpus} --bind "$PWD" {image} afltool)'
+        return "\n".join(lines)
+
+    def kept(self) -> dict[str, Any]:
+        """What submit.sh keeps of it, as JSON has it."""
+        return {k: str(v) if isinstance(v, Path) else v for k, v in self.changed().items()}
+
     def of(self, stage: str) -> Site:
         """The settings for the jobs of one stage; only extract gets GPUs."""
         own = {} if stage == "extract" else {"gpus": 0}
         return replace(self, **{**own, **self.stages.get(stage, {}), "stages": {}})
+
+
+def quoted(value: object) -> str:
+    r"""``value`` as one word of a shell.
+
+    What a terminal cannot show is refused with `UsageError`: printed scripts must be those that are
+    written, and bytes that are not UTF-8 have no place in a text.
+
+    >>> quoted("a b")
+    "'a b'"
+    """
+    text = str(value)
+    if not text.isprintable():
+        raise UsageError(
+            f"a shell script cannot name {shown(text)}: expected characters that can be printed, "
+            "found a control character or a byte that is not UTF-8; choose another name or folder"
+        )
+    return shlex.quote(text)
 
 
 def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
@@ -88,6 +147,26 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
     for stage in JOBS:
         site.of(stage)  # refuses wrong values in the stage's table
     return site
+
+
+def kept_site(path: Path) -> Site:
+    """The settings that `afltool slurm` has kept in a folder.
+
+    Raises:
+        InputError: they cannot be read.
+        CorruptFileError: they are not what it writes.
+    """
+    found = inputs.read_json(path, "the site's settings", MOST_KEPT)
+    try:
+        if not isinstance(found, dict):
+            raise UsageError("it is no table")
+        known = [*fields_of(Site)]
+        return Site(**{inputs.known_key(path, k, known, "a site"): v for k, v in found.items()})
+    except UsageError as error:
+        raise CorruptFileError(
+            f"{path} is not what afltool slurm writes ({error}): run the same afltool slurm … "
+            "again, which writes it again and keeps what is done"
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,65 +4,164 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import Any, NamedTuple
 
-from ...errors import AflError, CorruptFileError, InputError
-from ...files.hdf5 import read_header
-from ...inputs import meant, read_json
+from ...errors import InputError
+from ...inputs import distinct_files
 from ..config import RunConfig, read_config
 from ..layout import RunFolder
 from ..status import Part, Parts
-from . import queue
-from .steps import Job
+from . import jobs
+from .site import kept_site
 
-PLAN, SUBMIT = RunFolder.PLAN, RunFolder.SUBMIT
-MOST_PLAN = 1 << 20  # bytes of a plan
-MOST_TASKS = 10**6  # of one array
-BUSY = ("running", "pending")
+PATIENCE = 20.0  # seconds for an answer of the queue
+MOST_ANSWER = 64 << 20  # bytes of an answer: about a million tasks
+LOG_END = 1 << 16  # bytes of a log that are looked at
+MOST_SAID = 300  # characters of a log that are shown
 
 
 @dataclass(frozen=True)
 class Work:
-    """A step of a Slurm run in its present round, and the state of its tasks."""
+    """A job that is still to make its file: missing, in the queue, or failed."""
 
     name: str
-    round: int
     tasks: int
-    done: int
     state: str
-    failed: tuple[int, ...] = ()
-    job: int | None = None
+    job: str | None = None
     log: str | None = None
     said: str | None = None
 
 
-def status(folder: str | Path) -> dict[str, Any]:
+class Queued(NamedTuple):
+    """A line of the queue. A job that waits until somebody releases it is 'held', not 'pending'."""
+
+    number: str
+    task: str
+    state: str
+    name: str
+
+
+def status(root: str | Path) -> dict[str, Any]:
     """Parts, jobs, the state of the whole, and the command that continues (None: nothing to do)."""
-    folder = Path(folder)
-    options = folder / RunFolder.OPTIONS
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: {meant(folder)}")
-    if not options.exists() and not list(folder.glob("0[1-6]-*")):
-        raise InputError(f"{folder} is not the folder of a run: it has no {RunFolder.OPTIONS}")
-    config = RunConfig(**read_config(options)) if options.exists() else None
-    parts = list(Parts(RunFolder(folder), config).all())
-    answer = queue.ask() if (folder / PLAN).exists() else None
-    works = list(_works(folder, answer))
+    folder = RunFolder(root)
+    if not folder.root.is_dir():
+        raise InputError(f"there is no folder {root}: check the path")
+    if not folder.options.exists() and not list(folder.root.glob("0[1-6]-*")):
+        raise InputError(f"{root} is not the folder of a run: it has no {RunFolder.OPTIONS}")
+    config = RunConfig(**read_config(folder.options)) if folder.options.exists() else None
+    parts = list(Parts(folder, config).all())
+    by_jobs = config is not None and (folder / RunFolder.SITE).exists()
+    lines = queue() if by_jobs else None
+    works: list[Work] = []
+    if config is not None and by_jobs and not any(p.state == "damaged" for p in parts):
+        works = list(_works(config, folder, lines))
     state = _state(parts, works)
     return {
-        "folder": str(folder),
+        "folder": str(root),
         "state": state,
-        "queue": "unknown" if answer is None else "asked",
+        "queue": "unknown" if lines is None else "asked",
         "parts": [asdict(p) for p in parts],
         "jobs": [asdict(w) for w in works],
-        "continue": None if state in ("done", *BUSY) else _command(folder, parts, works),
+        "continue": None
+        if state in ("done", "running", "pending")
+        else _command(folder, parts, works),
     }
 
 
-def _state(parts: list[Part], works: list[Work]) -> str:
+def queue() -> list[Queued] | None:
+    """The user's jobs; None where there is no Slurm, or none that answers with lines of a queue."""
+    answer = _said(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r|%j"])
+    if answer is None:
+        return None
+    lines = [line for line in answer.splitlines() if line.strip()]
+    found = [
+        Queued(number, task, "held" if "held" in why.lower() else state.lower(), name)
+        for number, task, state, why, name in _fields(lines)
+    ]
+    return None if lines and not found else found
+
+
+def _fields(lines: Sequence[str]) -> Iterator[list[str]]:
+    for line in lines:
+        fields = line.split("|", 4)
+        if len(fields) == 5 and fields[0].isascii() and fields[0].isdigit():
+            yield fields
+
+
+def _said(words: list[str]) -> str | None:
+    """The output of a command; None if it fails, writes too much or takes too long."""
+    try:
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError:
+        return None
+    end = partial(os.killpg, process.pid, signal.SIGKILL)  # with what it has started
+    watch = Timer(PATIENCE, end)
+    watch.start()
+    with process:
+        assert process.stdout is not None
+        output = process.stdout.read(MOST_ANSWER + 1)
+        watch.cancel()
+        if len(output) > MOST_ANSWER:
+            end()
+            return None
+    return output.decode(errors="replace") if process.returncode == 0 else None
+
+
+def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[Work]:
+    """The jobs that are still to make something, in the order of the plan."""
+    root = folder.root.absolute()
+    with distinct_files():
+        missing = jobs.missing(config, kept_site(folder / RunFolder.SITE), RunFolder(root))
+    end = jobs.tag(root)
+    mine = [one for one in lines or () if one.name.endswith(end)]
+    names = {one.name.removesuffix(end) for one in mine} - {job.name for job in missing}
+    for name in sorted(
+        names
+    ):  # their files are there, but what waits for their end goes on waiting
+        own = [one for one in mine if one.name == name + end]
+        if {one.state for one in own} == {"held"}:
+            yield Work(name, 0, "held", own[-1].number)
+    for job in missing:
+        own = [one for one in mine if one.name == job.name + end]
+        states = {one.state for one in own}
+        log = last_log(root, job.name)
+        if own:
+            busy = "running" if states & {"running", "completing"} else "pending"
+            state = next((one for one in ("held",) if states == {one}), busy)
+            yield Work(job.name, len(job.tasks), state, own[-1].number)
+        elif log is None:
+            yield Work(job.name, len(job.tasks), "missing")
+        else:
+            state = "unknown" if lines is None else "failed"
+            yield Work(job.name, len(job.tasks), state, None, str(log[0]), log[1])
+
+
+def last_log(root: Path, name: str, task: int | None = None) -> tuple[Path, str] | None:
+    """The newest log of a job (of one of its tasks), and the last error in it or its last line."""
+    ending = "" if task is None else f"_{task}"
+    logs = (root / RunFolder.LOGS).glob(f"{name}-[0-9]*{ending}.log")
+    latest = max(((p.stat().st_mtime, p) for p in logs if p.is_file()), default=None)
+    if latest is None:
+        return None
+    path = latest[1]
+    with path.open("rb") as file:  # a log may be long
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_END))
+        lines = file.read(LOG_END).decode(errors="replace").splitlines()
+    errors = [line for line in lines if "error" in line]
+    return path, (errors or lines or [""])[-1][:MOST_SAID]
+
+
+def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
     for state in ("running", "held", "pending"):  # what depends on a held job is pending
         if any(w.state == state for w in works):
             return state
@@ -72,126 +171,21 @@ def _state(parts: list[Part], works: list[Work]) -> str:
             return state
     if any(w.state == "failed" for w in works):
         return "failed"
-    return "done" if states == {"done"} else "unfinished"
+    return "done" if states == {"done"} and not works else "unfinished"
 
 
-def _command(folder: Path, parts: list[Part], works: list[Work]) -> str | None:
+def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str | None:
     """The command that the user types; it first removes files that cannot be kept."""
     held = [str(w.job) for w in works if w.state == "held"]
     if held:
         return f"scontrol release {','.join(held)}"
-    at = folder.absolute()
+    at = folder.root.absolute()
     here = [p for p in parts if not Path(p.name).is_absolute()]  # a given head is the user's
     bad = [str(at / p.name) for p in here if p.state in ("stale", "damaged")]
     remove = f"rm {shlex.join(bad)} && " if bad else ""
-    if (folder / SUBMIT).exists():
-        return f"{remove}bash {shlex.quote(str(at / SUBMIT))}"
-    if (folder / RunFolder.OPTIONS).exists():
-        toml = shlex.quote(str(at / RunFolder.OPTIONS))
-        return f"{remove}afltool run {toml} -o {shlex.quote(str(at))}"
+    if (folder / RunFolder.SUBMIT).exists():
+        return f"{remove}bash {shlex.quote(str(at / RunFolder.SUBMIT))}"
+    if folder.options.exists():
+        words = ["afltool", "run", str(at / RunFolder.OPTIONS), "-o", str(at)]
+        return f"{remove}{shlex.join(words)}"
     return None
-
-
-def _works(folder: Path, answer: queue.Queue | None) -> Iterator[Work]:
-    """The state of each step, in the order of the stages."""
-    if not (folder / PLAN).exists():
-        return
-    number = _round(folder)
-    for step in read_plan(folder / PLAN):
-        at = number if "{" in step.output or step.stage == "evaluate" else 1
-        yield _work(folder, step, at, answer)
-
-
-def read_plan(path: Path) -> list[Job]:
-    """The steps that `slurm` wrote into plan.json.
-
-    Raises:
-        InputError: it cannot be read.
-        CorruptFileError: it is not what `slurm` writes.
-    """
-    plan = read_json(path, "the steps of the jobs", MOST_PLAN)
-    steps = plan.get("steps") if isinstance(plan, dict) else None
-    if not isinstance(steps, list) or not all(_is_step(one) for one in steps):
-        raise CorruptFileError(
-            f"{path} is not what afltool slurm writes: run the same afltool slurm … again, which "
-            "writes it again and keeps what is done"
-        )
-    return [Job(**{**one, "about": "", "body": ""}) for one in steps]
-
-
-def _is_step(one: Any) -> bool:
-    """Whether an entry of a plan has the fields of a step, with values that one can have."""
-    texts = ("name", "stage", "output", "ending")
-    return (
-        isinstance(one, dict)
-        and one.keys() == {*texts, "tasks"}
-        and all(isinstance(one[key], str) and len(one[key]) < 100 for key in texts)
-        and type(one["tasks"]) is int
-        and 0 <= one["tasks"] <= MOST_TASKS
-        and not {"/", "*", ".."} & {one["name"], *one["output"].split("/")}
-        and "/" not in one["name"]
-    )
-
-
-def _round(folder: Path) -> int:
-    """The round that is under way: one after the last head that there is, while it is unsolved."""
-    number = 1
-    while (head := RunFolder(folder).head(number)).exists():
-        try:
-            if read_header(head)["phase"] is None:
-                return number
-        except AflError:
-            return number
-        number += 1
-    return number
-
-
-def _work(folder: Path, step: Job, number: int, answer: queue.Queue | None) -> Work:
-    name, tasks = step.name, step.tasks
-    suffix = RunFolder.suffix(number)
-    output = folder / step.output.replace("{round}", str(number)).replace("{suffix}", suffix)
-    there = _names_in(output if tasks else output.parent)
-    names = [f"{i}{step.ending}" for i in range(tasks)] if tasks else [output.name]
-    missing = [i for i, one in enumerate(names) if one not in there]
-    total, count = len(names), len(names) - len(missing)
-    # evaluate is submitted in the round after the one that solved the head
-    rounds = (number, number + 1) if step.stage == "evaluate" else (number,)
-    jobs = [(job, r) for r in rounds for job in queue.jobs_of(folder, name, r)]
-    states = answer.of([job for job, _ in jobs]) if answer is not None else {}
-    kinds = set(states.values())
-    job, at = (jobs[-1][0].number, jobs[-1][1]) if jobs else (None, number)
-    if kinds == {"held"}:  # also when its files are there: what depends on it waits for its end
-        # A controller that lost its last minutes knows no job that was submitted in them.
-        job = next(one.number for one, _ in reversed(jobs) if answer and answer.of([one]))
-        return Work(name, number, total, count, "held", (), job)
-    if not missing or _is_past(folder, step, suffix):
-        return Work(name, number, total, total, "done", (), job)
-    if job is None:
-        return Work(name, number, total, count, "missing")
-    if answer is None:
-        return Work(name, number, total, count, "unknown", (), job)
-    if states:
-        busy = "running" if {"running", "completing"} & kinds else "pending"
-        failed = tuple(i for i in missing if tasks and i not in states)
-        return Work(name, number, total, count, busy, failed, job)
-    log = queue.last_log(folder, name, at, missing[0] if tasks else None)
-    where, text = (str(log[0]), log[1]) if log else (None, None)
-    failed = tuple(missing) if tasks else ()
-    return Work(name, number, total, count, "failed", failed, job, where, text)
-
-
-def _names_in(folder: Path) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()
-
-
-def _is_past(folder: Path, step: Job, suffix: str) -> bool:
-    """Whether the result of the step exists, so that its own files are no longer needed."""
-    place = RunFolder(folder)
-    if step.stage == "extract":
-        return place.features(step.name.removeprefix("01-extract-")).exists()
-    if step.stage in ("local-stats", "aggregate"):
-        return (folder / RunFolder.TOTAL.format(suffix=suffix)).exists()
-    return False

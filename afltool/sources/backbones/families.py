@@ -1,6 +1,6 @@
 """The families of backbones: what each has to tell of its networks and published weights.
 
-To add a family: a module with a class that has the methods of `Source`, and a line of `FAMILIES`.
+To add a family: a class derived from `Source`, and a line of `FAMILIES`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UsageError
 from ...plugins import Registry, located
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
 State = Mapping[str, "Tensor"]
 
 
-class Source(Protocol):
+class Source:
     """One architecture and the weights published for it; it is asked only for those it knows."""
-
-    name: str
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,19 +48,98 @@ class Source(Protocol):
 
     def build(self, image_size: int) -> nn.Module:
         """The network with its classifier, randomly initialised."""
+        raise NotImplementedError
 
-    def state(self, weights: str) -> Path | State:
-        """Published weights: the file, downloaded if necessary, or the tensors themselves."""
+    def state(self, weights: str) -> State:
+        """The tensors of published weights, downloaded if necessary."""
+        raise NotImplementedError
 
-    def rename(self, state: State, module: nn.Module) -> State:
-        """``state`` with the tensor names of ``module``, if the publisher uses others."""
-        return state
+    def network(
+        self, image_size: int, weights: str | State | None = None
+    ) -> tuple[nn.Module, str | None]:
+        """The network without its classifier, (n, 3, s, s) → (n, d), and the classifier's name.
+
+        ``weights``: the name of published ones, tensors of a file, or None for random ones. The
+        classifier is the last linear layer; None: there is no such layer, so what comes out is no
+        features. '': the network was published without one.
+        """
+        from torch import nn
+
+        module = self.build(image_size)
+        linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+        last = linear[-1] if linear else None
+        if last:
+            module.set_submodule(last, nn.Identity())
+        if weights is not None:
+            state = self.state(weights) if isinstance(weights, str) else weights
+            cut = (f"{last}.weight", f"{last}.bias")
+            module.load_state_dict({k: value for k, value in state.items() if k not in cut})
+        return module, last
+
+    def nodes(self, network: nn.Module) -> list[str]:
+        """The nodes of the traced graph, in the order they run."""
+        from torchvision.models.feature_extraction import get_graph_node_names
+
+        return list(get_graph_node_names(network, suppress_diff_warning=True)[1])
+
+    def extractor(self, network: nn.Module, nodes: Mapping[str, str]) -> nn.Module:
+        """A network of the outputs of ``nodes``, each under the name that it maps to."""
+        from torchvision.models.feature_extraction import create_feature_extractor
+
+        module: nn.Module = create_feature_extractor(
+            network, dict(nodes), suppress_diff_warning=True
+        )
+        return module
+
+    def stages(self, network: nn.Module) -> list[str]:
+        """The layers that end the network's stages, in the order they run; [] if not known."""
+        return []
 
     def preprocessing(self, weights: str) -> Preprocessing:
         """The preprocessing with which the weights were trained."""
+        raise UsageError(f"{self.name} does not say how images are prepared: --preprocess paper")
 
     def versions(self) -> str:
         """The versions of the packages that a random initialisation depends on."""
+        return versions_of("torchvision")
+
+
+def versions_of(package: str) -> str:
+    """The versions of torch and of the package that draws random weights with it."""
+    return f"torch {metadata.version('torch')}, {package} {metadata.version(package)}"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The columns of a row of features that come from one node.
+
+    Attributes:
+        name: how the node was asked for, without its scale: ``penultimate``, ``blocks.5:max``.
+        node: its description: ``output of blocks.5, averaged over positions``.
+        dim: number of columns.
+        scale: its features are multiplied with this power of two.
+    """
+
+    name: str
+    node: str
+    dim: int
+    scale: float = 1.0
+
+    def __str__(self) -> str:
+        return self.node if self.scale == 1.0 else f"{self.node}, times {self.scale:g}"
+
+    def describe(self) -> dict[str, Any]:
+        """As a feature space holds it."""
+        return asdict(self)
+
+
+def refused(what: str, image_size: int, error: Exception) -> UsageError:
+    """Why a network refuses images of this size, as one sentence."""
+    reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+    return UsageError(
+        f"{what} images of {image_size} × {image_size}: {reason}. "
+        "Try another --image-size or backbone."
+    )
 
 
 def sha256_of_file(path: Path) -> str:
@@ -72,12 +151,6 @@ def sha256_of_file(path: Path) -> str:
         raise InputError(f"cannot read the weights {path}: {error.strerror or error}.") from error
 
 
-def triple(values: Any) -> tuple[float, float, float]:
-    """Three numbers, one a channel."""
-    red, green, blue = (float(value) for value in values)
-    return red, green, blue
-
-
 # ---------------------------------------------------------------- families by name
 
 #: A name, or a prefix that ends in a colon; the module and class of its source, which gets the
@@ -85,7 +158,7 @@ def triple(values: Any) -> tuple[float, float, float]:
 #: names with and without one.
 FAMILIES: Registry[str] = Registry(
     "afltool.backbones",
-    {"efficientnet_lite0": ".published:Lite0Source", "timm:": ".published:TimmSource"},
+    {"efficientnet_lite0": ".lite0:Lite0Source", "timm:": ".published:TimmSource"},
 )
 _OTHERS = ".published:TorchvisionSource"
 

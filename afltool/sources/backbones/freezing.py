@@ -71,13 +71,12 @@ def frozen_graph(
             raise EngineError(f"a graph is made with {package}: pip install 'afltool[fast]'")
     import torch
 
-    from .graph import Features, Normalised
+    from .graph import Features
     from .inference import infer
-    from .slices import whole_passes
 
     side, probe = preprocessing.crop, torch.from_numpy(preprocessing.probe())
     backbone = load_backbone(name, weights=weights, seed=seed, image_size=side, nodes=nodes)
-    module = Features(Normalised(preprocessing), whole_passes(copy.deepcopy(backbone.module)))
+    module = Features(preprocessing, copy.deepcopy(backbone.module))
     try:
         proto = exported(module.eval(), probe[:2], {0: "n"}, PIXELS, [FEATURES])
         data = proto.SerializeToString(deterministic=True)

@@ -7,10 +7,8 @@ network, side                  batches of 16           batches of 256
 =============================  ======================  ======================
 resnet18, 224: plain           41                      27
 … channels last                51                      38
-… and folded batch norm        56                      51
 efficientnet_lite0, 128        314                     37
 … channels last                383                     135
-… and folded batch norm        415                     182
 =============================  ======================  ======================
 
 Large batches are slower on a CPU: each layer's output is new memory, and mapping and clearing it
@@ -19,8 +17,6 @@ takes the kernel a third of the time. Small batches reuse memory that the alloca
 
 from __future__ import annotations
 
-import copy
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
@@ -36,9 +32,6 @@ if TYPE_CHECKING:
 
 #: Values of ``--precision`` and torch's types of the arithmetic; features are always float32.
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-
-#: Largest difference, relative to the largest output, that folding batch norms may make.
-FOLDING_TOLERANCE = 1e-4
 
 
 def resolve_device(name: str = "auto") -> str:
@@ -58,24 +51,12 @@ def resolve_device(name: str = "auto") -> str:
     return name
 
 
-def default_batch_size(device: str) -> int:
-    """Images per step: few on a CPU (see the table above), many on a GPU."""
-    return 16 if device == "cpu" else 256
-
-
-def prepare_for_inference(
-    module: nn.Module, device: str = "cpu", *, image_size: int = 224
-) -> nn.Module:
-    """``module`` frozen, on ``device``, channels-last and with folded batch norm.
-
-    A folded network is a copy and differs from ``module`` in the last bits only (relative 1e-6 as
-    measured; above 1e-4 the batch norms are not folded).
-    """
+def prepare_for_inference(module: nn.Module, device: str = "cpu") -> nn.Module:
+    """``module`` frozen, on ``device`` and channels-last."""
     import torch
 
     module.eval().requires_grad_(False)
-    module = fold_batch_norm(module, image_size).to(memory_format=torch.channels_last)
-    return module.to(device)
+    return module.to(memory_format=torch.channels_last).to(device)
 
 
 def infer(
@@ -160,88 +141,3 @@ def arithmetic(device_type: str, precision: str) -> Iterator[None]:
             torch.set_float32_matmul_precision("highest")
             backends.cudnn.allow_tf32 = False
         yield
-
-
-# --- batch norm -----------------------------------------------------------------------------------
-
-
-def fold_batch_norm(module: nn.Module, image_size: int = 224) -> nn.Module:
-    """A copy with each batch norm that directly follows a convolution folded into its weights.
-
-    Pairs are found by running the network once, so any code in between is seen. If the result
-    differs by more than `FOLDING_TOLERANCE`, or the copy cannot run, this returns ``module``
-    itself.
-    """
-    import torch
-
-    # Inference tensors have no versions, which are needed to detect changes in place.
-    with torch.inference_mode(False), torch.no_grad():
-        generator = torch.Generator().manual_seed(0)
-        probe = torch.rand(2, 3, image_size, image_size, generator=generator) * 2 - 1
-        pairs = _conv_norm_pairs(module, probe[:1])
-        if not pairs:
-            return module
-        folded = copy.deepcopy(module)
-        for conv, norm in pairs:
-            _fold(folded, conv, norm)
-        return folded if _same_output(module, folded, probe) else module
-
-
-def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
-    """Pairs of names: a convolution, and the batch norm whose input is its output."""
-    from torch import nn
-
-    made_by: dict[int, tuple[str, Tensor, int]] = {}
-    pairs: list[tuple[str, str]] = []
-    runs: Counter[str] = Counter()
-
-    def after_conv(name: str, output: Any) -> None:
-        runs[name] += 1
-        # Kept, so that no later tensor gets its id; a new version shows a change in place.
-        made_by[id(output)] = (name, output, output._version)
-
-    def before_norm(name: str, given: Any) -> None:
-        runs[name] += 1
-        conv, _, version = made_by.get(id(given), ("", None, -1))
-        if version == given._version:
-            pairs.append((conv, name))
-
-    with ExitStack() as hooks:
-        for name, layer in module.named_modules():
-            if isinstance(layer, nn.Conv2d):
-                hook = layer.register_forward_hook(lambda _m, _i, o, n=name: after_conv(n, o))
-            elif isinstance(layer, nn.BatchNorm2d) and layer.running_mean is not None:
-                hook = layer.register_forward_pre_hook(lambda _m, i, n=name: before_norm(n, i[0]))
-            else:
-                continue
-            hooks.callback(hook.remove)
-        module(probe)
-    return [pair for pair in pairs if runs[pair[0]] == runs[pair[1]] == 1]
-
-
-def _fold(module: nn.Module, conv_name: str, norm_name: str) -> None:
-    """y = s (w∗x + b − μ) + β with s = γ / √(σ² + ε), computed in float64."""
-    from torch import nn
-    from torch.nn.utils import fuse_conv_bn_eval
-
-    conv: Any = module.get_submodule(conv_name)
-    norm: Any = module.get_submodule(norm_name)
-    wide = (copy.deepcopy(layer).double().eval() for layer in (conv, norm))
-    fused = fuse_conv_bn_eval(*wide).float()
-    conv.weight, conv.bias = fused.weight, fused.bias
-    parent, _, attribute = norm_name.rpartition(".")
-    # timm's batch norm has its activation inside.
-    rest = [getattr(norm, part) for part in ("drop", "act") if hasattr(norm, part)]
-    replacement = nn.Sequential(*rest) if rest else nn.Identity()
-    setattr(module.get_submodule(parent), attribute, replacement.eval())
-
-
-def _same_output(module: nn.Module, folded: nn.Module, probe: Tensor) -> bool:
-    expected = module(probe)
-    try:
-        output = folded(probe)
-    # A network that uses the insides of its batch norms keeps them.
-    except Exception:
-        return False
-    difference = (output - expected).abs().max()
-    return bool(difference <= FOLDING_TOLERANCE * expected.abs().max())

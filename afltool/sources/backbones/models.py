@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError, UsageError
-from ...inputs import meant
+from ...errors import AflError, InputError, InvalidDataError, UsageError
 from ...options.grammars import PENULTIMATE, STAGES, Node, one_plain_place
-from .families import Source, sha256_of_file, source_of
-from .nodes import Ran, check_features, cut_at, cut_classifier, layers_run, prefix_tokens, refused
-from .slices import TOKENS, Slice, form_of
-from .weights_files import digest_of_state, load_state, read_state
+from .families import Slice, Source, refused, sha256_of_file, source_of
+from .weights_files import check_types, digest_of_state, read_state
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,7 +60,7 @@ def load_backbone(
     image_size: int = 224,
     nodes: Sequence[Node] = (),
 ) -> Backbone:
-    """Build a backbone, load its weights and cut off its classifier.
+    """Build a backbone, load its weights and remove its classifier.
 
     Args:
         name: a classification model of torchvision (``resnet18``), ``efficientnet_lite0``, or
@@ -73,43 +69,50 @@ def load_backbone(
             as .pth (read with ``weights_only``) or .safetensors; a classifier in it is ignored.
         seed: of random weights; the global generator is left alone.
         image_size: side of the square images; vision transformers are built for it.
-        nodes: where the features come out, if not at the input of the classifier; see `cut_at`.
+        nodes: where the features come out, if not at the input of the classifier; see
+            `afltool.sources.backbones.nodes`.
 
     Raises `UsageError`: unknown names, an image size that the network refuses, a missing package;
     `InputError`: weights that are not here and cannot be downloaded, or do not fit.
     """
     import torch
 
+    from .nodes import Intermediates, rows_of
+
     source = source_of(name)
     kind = kind_of_weights(source, weights)
+    state = read_state(Path(weights)) if kind == "file" else None
+    label = {"random": f"random:{seed}", "file": f"file:{Path(weights).name}"}.get(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            module = source.build(image_size)
-        # Networks refuse sizes by assertions.
-        except (AssertionError, ValueError, RuntimeError) as error:
-            raise refused(f"{name} cannot be built for", image_size, error) from error
-    penultimate = not nodes or any(node.name in (PENULTIMATE, STAGES) for node in nodes)
-    classifier, dim = cut_classifier(module, name, required=penultimate)
-    label = f"random:{seed}"
-    if kind != "random":
-        found = Path(weights) if kind == "file" else source.state(weights)
-        state = read_state(found) if isinstance(found, Path) else found
-        label = f"file:{Path(weights).name}" if kind == "file" else source.label(weights)
-        load_state(module, source.rename(state, module), classifier, f"{name}, weights {weights}")
-    module.eval().requires_grad_(False)
-    digest = digest_of_state(module)
-    if penultimate:
-        assert classifier is not None
-        check_features(module, classifier, dim, name, image_size)
-    slices: list[Slice] = []
-    what = f"input of {classifier}"
-    if nodes:
-        module, slices = cut_at(module, nodes, classifier, name, image_size)
-        what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
-    named = () if one_plain_place(tuple(nodes)) else tuple(slices)
-    facts: dict[str, Any] = {"name": name, "weights": label, "weights_digest": digest, "node": what}
-    return Backbone(**facts, dim=dim, slices=named, module=module.eval())
+            given = weights if kind == "published" else state
+            network, classifier = source.network(image_size, given)
+        except AflError:
+            raise
+        # Networks refuse sizes by assertions and more, and tensors of other names or shapes.
+        except Exception as error:
+            if kind == "random":
+                raise refused(f"{name} cannot be built for", image_size, error) from error
+            raise InvalidDataError(
+                f"the weights {weights} do not fit {name} at this image size: "
+                f"{' '.join(str(error).split())[:600]}"
+            ) from error
+    network.eval().requires_grad_(False)
+    if state is not None:
+        check_types(network, state, weights)
+    facts: dict[str, Any] = {"name": name, "weights": label or source.label(weights)}
+    facts["weights_digest"] = digest_of_state(network)
+    if not nodes or any(node.name in (PENULTIMATE, STAGES) for node in nodes):
+        dim = rows_of(network, classifier, name, image_size).shape[1]
+    if not nodes:
+        what = f"input of {classifier}" if classifier else "output of the network"
+        return Backbone(**facts, node=what, dim=dim, module=network)
+    module = Intermediates(source, network, nodes, classifier, image_size)
+    slices = tuple(module.slices)
+    what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
+    named = () if one_plain_place(tuple(nodes)) else slices
+    return Backbone(**facts, node=what, dim=dim, slices=named, module=module.eval())
 
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
@@ -145,47 +148,9 @@ def kind_of_weights(source: Source, weights: str) -> str:
         return "file"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
         raise InputError(
-            f"expected weights of {source.name} in {path}: there is no such file; "
-            f"{meant(path, 'check the path.')}"
+            f"expected weights of {source.name} in {path}: there is no such file; check the path"
         )
     raise UsageError(
         f"{weights!r} is neither a file nor weights of {source.name}: known are default, random"
         f"{''.join(f', {name}' for name in source.weight_names())}."
     )
-
-
-def nodes_of(name: str, image_size: int) -> list[dict[str, Any]]:
-    """Each layer that gives features, in the order they run, then `PENULTIMATE`.
-
-    Raises `UsageError`: an unknown backbone, or one that refuses the size.
-    """
-    whole = load_backbone(name, weights="random", image_size=image_size)
-    try:
-        nodes = [Node(STAGES)]
-        staged = load_backbone(name, weights="random", image_size=image_size, nodes=nodes)
-        taken = {one.name.partition(":")[0]: one.name for one in staged.slices}
-    except UsageError:  # there are no stages
-        taken = {}
-    layers, classifier = layers_run(whole.module, image_size), whole.node.removeprefix("input of ")
-    before = takewhile(lambda ran: ran.name != classifier, layers)
-    rows = [_row(ran, whole.module, taken) for ran in before if ran.times == 1]
-    last = {"name": PENULTIMATE, "layer": whole.node, "width": whole.dim, "output": str(whole.dim)}
-    found = [*filter(None, rows), {**last, "stages": PENULTIMATE if taken else None}]
-    return [{**row, "place": f"{k} of {len(found)}"} for k, row in enumerate(found, 1)]
-
-
-def _row(ran: Ran, module: nn.Module, taken: dict[str, str]) -> dict[str, Any] | None:
-    """A layer as a row; None where its output gives no features."""
-    import torch
-
-    layer, x = module.get_submodule(ran.name), torch.empty(ran.shape, device="meta")
-    try:
-        form = form_of(x, ran.name, layer, prefix_tokens(module))
-    except UsageError:
-        return None
-    sides = [ran.shape[axis] for axis in form.axes]
-    channels = next(n for axis, n in enumerate(ran.shape) if axis and axis not in form.axes)
-    over = f" × {sides[0]} tokens" if form.kind == TOKENS else "".join(f" × {n}" for n in sides)
-    stages, output = taken.get(ran.name), f"{channels}{over}"
-    row = {"name": ran.name, "layer": ran.kind, "width": channels, "output": output}
-    return {**row, "stages": stages}

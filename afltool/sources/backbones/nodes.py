@@ -1,132 +1,215 @@
-"""The nodes of a network that give features: the input of its classifier, or nodes by name."""
+"""Features of nodes of a network, pooled and side by side, and means over views of an image.
+
+Nodes are those of torch.fx, by `create_feature_extractor` of torchvision and timm: a layer, whose
+first output counts, or an operation as their `get_graph_node_names` has it. What no node needs is
+not computed. Square images give square maps, so the two equal axes are the positions; tokens are
+``(n, t, d)``, of which the first (class token, registers) may stand for no position.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import add
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from ...errors import UsageError
-from ...options.grammars import PENULTIMATE, STAGES, Node, refuse_twice
-from .slices import Place, Slice, form_of, outputs_of, poolings_of
+from ...options.grammars import PENULTIMATE, STAGES, Node, Views, refuse_twice
+from .families import Slice, Source, refused, source_of
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-
-# --- the classifier -------------------------------------------------------------------------------
+MOST = 3  # stages that `stages` takes besides what enters the classifier
+SAID = {"mean": "averaged", "max": "the maximum"}
 
 
-def cut_classifier(module: nn.Module, name: str, required: bool = True) -> tuple[str | None, int]:
-    """Replace the last linear layer (in module order) by the identity; its name and inputs.
+# --- from the output of a layer to rows of features -----------------------------------------------
 
-    Raises `UsageError`: there is none, and it is ``required``.
+
+def positions(x: Tensor, what: str, layer: nn.Module | None = None) -> tuple[int, ...]:
+    """The axes of positions of a layer's output; () for rows.
+
+    ``layer``: its convolutions decide which axis has the channels if the shape does not.
+
+    Raises `UsageError`: a shape of no rows, maps or tokens.
     """
-    from torch import nn
-
-    linear = [(path, m) for path, m in module.named_modules() if isinstance(m, nn.Linear)]
-    if not linear and not required:
-        return None, 0
-    if not linear:
-        raise UsageError(
-            f"{name} has no linear layer, so there is no layer whose input could be its features. "
-            "Choose a layer with --node, or another backbone."
-        )
-    path, last = linear[-1]
-    parent, _, attribute = path.rpartition(".")
-    setattr(module.get_submodule(parent), attribute, nn.Identity())
-    return path, last.in_features
-
-
-def check_features(module: nn.Module, node: str, dim: int, name: str, image_size: int) -> None:
-    """Refuse a network whose output is not the input of ``node``, as ``(n, dim)``."""
-    import torch
-
-    entered: list[Any] = []
-    layer = module.get_submodule(node)
-    hook = layer.register_forward_pre_hook(lambda _layer, inputs: entered.append(inputs[0]))
-    what = f"{name} without its last linear layer, {node}, cannot run on"
-    output = _try_out(module, what, image_size)
-    hook.remove()
-    is_tensor = isinstance(output, torch.Tensor)
-    if not is_tensor or output.shape != (2, dim) or not torch.equal(output, entered[-1]):
-        shape = tuple(output.shape) if is_tensor else type(output).__name__
-        raise UsageError(
-            f"{name}: expected its last linear layer, {node}, to be its classifier, with features "
-            f"of shape (n, {dim}); without it the output is {shape}. Choose a layer with --node, "
-            "or another backbone."
-        )
-
-
-def _probe(image_size: int) -> Tensor:
-    import torch
-
-    return torch.rand(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
-
-
-def _try_out(module: Any, what: str, image_size: int) -> Any:
-    import torch
-
-    try:
-        with torch.inference_mode():
-            return module(_probe(image_size))
-    except UsageError:
-        raise
-    # Networks refuse sizes by assertions, shape errors and more.
-    except Exception as error:
-        raise refused(what, image_size, error) from error
-
-
-def refused(what: str, image_size: int, error: Exception) -> UsageError:
-    """Why a network refuses images of this size, as one sentence."""
-    reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    return UsageError(
-        f"{what} images of {image_size} × {image_size}: {reason}. "
-        "Try another --image-size or backbone."
+    shape = tuple(x.shape)
+    if x.ndim == 2:
+        return ()
+    if x.ndim == 3:
+        return (1,)
+    convolves = layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
+    if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or convolves):
+        return (2, 3)
+    if x.ndim == 4 and shape[1] == shape[2] != shape[3]:
+        return (1, 2)
+    raise UsageError(
+        f"{what} gives the shape (n, {', '.join(map(str, shape[1:]))}); expected (n, d), or a map "
+        "of d channels over s × s positions with d ≠ s, which is averaged. Take another node."
     )
 
 
-# --- nodes by name --------------------------------------------------------------------------------
+def poolings_of(
+    x: Tensor, axes: tuple[int, ...], pooling: str | None, what: str, prefix: int = 0
+) -> list[str]:
+    """The poolings of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
 
-
-def cut_at(
-    module: nn.Module, nodes: Sequence[Node], classifier: str | None, name: str, image_size: int
-) -> tuple[nn.Module, list[Slice]]:
-    """``module`` up to ``nodes``: a network of features ``(n, d)``, and the columns of each node.
-
-    A node is the name of a module, such as ``layer3``, whose first output counts, or a node of the
-    traced graph, as torchvision's `get_graph_node_names` prints them. Maps are averaged over
-    positions unless the node says otherwise. ``classifier`` is the layer that was cut off, if any.
-
-    Raises `UsageError`: no such node (near ones are listed), one that lies behind the classifier,
-    or one whose output is no row of numbers per image.
+    Raises `UsageError`: a pooling that an output of this shape does not have.
     """
-    nodes = _spelled_out(module, nodes, name, image_size)
-    names = list(dict.fromkeys(node.name for node in nodes))
-    traced = _traced(module, names, classifier, name)
-    network = outputs_of(module, names, classifier, traced)
-    layer = None if classifier is None else module.get_submodule(classifier)
-    for node in names if traced else []:
-        if node != PENULTIMATE:  # refused if it needs the classifier
-            alone = outputs_of(module, [node], None, traced=True)
-            _outputs_before(alone, [node], layer, name, image_size)
-    raw = _outputs_before(network, names, None if traced else layer, name, image_size)
-    network.places = [_place(module, node, raw[node.name], name) for node in nodes]
-    return network, [place.slice_of(raw[place.node.name], classifier) for place in network.places]
+    sizes = ", ".join(map(str, x.shape[1:]))
+    if not axes:
+        if pooling is None:
+            return []
+        raise UsageError(f"{what} gives the shape (n, {sizes}): there is nothing to pool")
+    if axes == (1,) and pooling is None:
+        raise UsageError(
+            f"{what} gives the shape (n, {sizes}); expected (n, d), or a map of d channels over "
+            "s × s positions, which is averaged. For tokens, say what is taken: NODE:mean, "
+            "NODE:max or, of networks with a class token, NODE:token+mean. Or take another node."
+        )
+    wanted = (pooling or "mean").split("+")
+    if "token" in wanted and not (axes == (1,) and prefix):
+        raise UsageError(f"{what} gives the shape (n, {sizes}), which has no class token")
+    return wanted
+
+
+def pooled(x: Tensor, axes: tuple[int, ...], wanted: Sequence[str], prefix: int = 0) -> Tensor:
+    """``(n, d)`` from a layer's output; several poolings are put side by side."""
+    if not wanted:
+        return x
+    places = x[:, prefix:] if axes == (1,) else x
+    how = {
+        "token": lambda: x[:, 0],
+        "mean": lambda: places.mean(dim=axes),
+        "max": lambda: places.amax(dim=axes),
+    }
+    parts = [how[kind]() for kind in wanted]
+    return parts[0] if len(parts) == 1 else torch.cat([part.float() for part in parts], dim=1)
+
+
+def said(axes: tuple[int, ...], wanted: Sequence[str]) -> str:
+    """The pooling in words, to append to the name of the output; '' for rows."""
+    words = [SAID[kind] for kind in wanted if kind in SAID]
+    parts = ["class token"] * ("token" in wanted)
+    parts += [f"{' and '.join(words)} over {'tokens' if axes == (1,) else 'positions'}"] * bool(
+        words
+    )
+    return ", " + " and ".join(parts) if parts else ""
+
+
+def prefix_tokens(network: nn.Module) -> int:
+    """The number of tokens without a position: the class token and others, such as registers."""
+    number = getattr(network, "num_prefix_tokens", None)
+    return number if isinstance(number, int) else int(hasattr(network, "class_token"))
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+class Intermediates(nn.Module):
+    """(n, 3, s, s) → the features of some nodes (n, d), side by side; ``slices`` describes them."""
+
+    def __init__(
+        self,
+        source: Source,
+        network: nn.Module,
+        nodes: Sequence[Node],
+        classifier: str | None,
+        side: int,
+    ) -> None:
+        """Raises `UsageError`: no such node (near ones are listed), one that lies behind the
+        classifier, or one whose output is no row of numbers per image."""
+        super().__init__()
+        self.nodes = _spelled_out(source, network, nodes, side)
+        places = _places(source, network, [node.name for node in self.nodes], classifier)
+        self.extractor = source.extractor(network, places)
+        self.prefix, layers = prefix_tokens(network), dict(network.named_modules())
+        found, self.slices = outputs(self.extractor, source.name, side), list[Slice]()
+        self.axes, self.poolings = list[tuple[int, ...]](), list[list[str]]()
+        for node in self.nodes:
+            what, x = f"--node {node.name} of {source.name}", found[node.name]
+            if not isinstance(x, Tensor) or not x.is_floating_point():
+                raise UsageError(f"{what} gives {type(x).__name__}, not a tensor of real numbers.")
+            axes = positions(x, what, layers.get(node.name))
+            wanted = poolings_of(x, axes, node.pooling, what, self.prefix)
+            self.axes.append(axes)
+            self.poolings.append(wanted)
+            label = f"output of {node.name}"
+            if node.name == PENULTIMATE:
+                label = f"input of {classifier}" if classifier else "output of the network"
+            dim = int(pooled(x, axes, wanted, self.prefix).shape[1])
+            self.slices.append(Slice(node.slice_name, label + said(axes, wanted), dim, node.scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found, rows = self.extractor(x), []
+        for node, axes, wanted in zip(self.nodes, self.axes, self.poolings, strict=True):
+            part = pooled(found[node.name], axes, wanted, self.prefix).float()
+            # A product with a power of two is exact.
+            rows.append(part if node.scale == 1.0 else part * node.scale)
+        return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+
+
+def _places(
+    source: Source, network: nn.Module, names: Sequence[str], classifier: str | None
+) -> dict[str, str]:
+    """The nodes of the traced graph, each with the name that it is asked for by."""
+    traced = traced_nodes(source, network)
+    behind = next((k for k, one in enumerate(traced) if one == classifier), len(traced))
+    known = layers_of(traced)
+    places: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        place = traced[-1] if name == PENULTIMATE else name
+        if place not in known:
+            near = get_close_matches(name, known, n=6, cutoff=0.4)
+            near = near or [one for one in known if "." not in one][:6]
+            raise UsageError(
+                f"{source.name} has no node {name!r}: there are {len(known)}, such as "
+                f"{', '.join(near)}."
+            )
+        if name == classifier:
+            raise UsageError(
+                f"--node {name} is the classifier of {source.name}: without --node the features "
+                "are its input."
+            )
+        last = max(k for k, one in enumerate(traced) if f"{one}.".startswith(f"{place}."))
+        if name != PENULTIMATE and last > behind:
+            raise UsageError(
+                f"--node {name} lies behind the classifier of {source.name}, {classifier}; take "
+                "one before it."
+            )
+        places[place] = name
+    return places
+
+
+def traced_nodes(source: Source, network: nn.Module) -> list[str]:
+    """The nodes of the network. Raises `UsageError`: torch.fx cannot trace it."""
+    try:
+        return source.nodes(network)
+    # torch.fx runs the network on a stand-in for its input, which can fail in any way.
+    except Exception as error:
+        raise UsageError(
+            f"{source.name} has no --node, since torch.fx cannot trace it: take the input of its "
+            "classifier, or another backbone"
+        ) from error
+
+
+def layers_of(traced: Sequence[str]) -> list[str]:
+    """The nodes and the layers that they are in."""
+    parts = [name.split(".") for name in traced]
+    return list(dict.fromkeys(".".join(p[: k + 1]) for p in parts for k in range(len(p))))
 
 
 def _spelled_out(
-    module: nn.Module, nodes: Sequence[Node], name: str, image_size: int
+    source: Source, network: nn.Module, nodes: Sequence[Node], side: int
 ) -> list[Node]:
     """The nodes, with `STAGES` replaced by the nodes that it stands for."""
     listed: list[Node] = []
     for node in nodes:
         staged = node.name == STAGES
-        for one in stage_nodes(module, image_size, name, node.scale) if staged else [node]:
+        for one in stage_nodes(source, network, side, node.scale) if staged else [node]:
             if staged and node.pooling is not None and one.name != PENULTIMATE:
                 one = replace(one, pooling=node.pooling)
             listed.append(one)
@@ -134,170 +217,140 @@ def _spelled_out(
     return listed
 
 
-def _traced(module: nn.Module, names: Sequence[str], classifier: str | None, name: str) -> bool:
-    """Whether some nodes exist only in the traced graph; `UsageError` for an unknown node."""
-    modules = [path for path, _ in module.named_modules() if path]
-    others = [n for n in names if n not in modules and n != PENULTIMATE]
-    in_graph = _graph_nodes(module) if others else []
-    if classifier in names:
-        raise UsageError(
-            f"--node {classifier} is the classifier of {name}: without --node the features are its "
-            "input."
-        )
-    for node in others:
-        if node not in in_graph:
-            known = list(dict.fromkeys(modules + in_graph))
-            near = get_close_matches(node, known, n=6, cutoff=0.4)
-            near = near or [m for m in known if "." not in m][:6]
-            raise UsageError(
-                f"{name} has no node {node!r}: there are {len(known)}, such as {', '.join(near)}"
-                f"{'' if in_graph else ' (layers only: it cannot be traced)'}."
-            )
-    return bool(others)
-
-
-def _outputs_before(
-    network: Any, names: Sequence[str], layer: nn.Module | None, name: str, image_size: int
-) -> Mapping[str, Any]:
-    """The nodes' outputs for a probe; `UsageError` for a node that never runs.
-
-    ``layer``: the classifier. A node is before it if it has run when the classifier starts.
-    """
-    before: list[list[str]] = []
-    with ExitStack() as hooks:
-        if layer is not None:
-            note = layer.register_forward_pre_hook(lambda *_: before.append(network.catch.so_far()))
-            hooks.callback(note.remove)
-        what = f"{name} up to {', '.join(names)} cannot run on"
-        raw: Mapping[str, Any] = _try_out(network.outputs, what, image_size)
-    for node in names:
-        if node not in raw:
-            raise UsageError(f"--node {node} is a layer that the network does not run.")
-        if before and node != PENULTIMATE and node not in before[0]:
-            where = next((f", {k}" for k, m in network.network.named_modules() if m is layer), "")
-            raise UsageError(
-                f"--node {node} lies behind the classifier of {name}{where}; take one before it."
-            )
-    return raw
-
-
-def _place(module: nn.Module, node: Node, raw: Any, name: str) -> Place:
-    """How a node's output becomes columns."""
-    import torch
-
-    what = f"--node {node.name} of {name}"
-    if not isinstance(raw, torch.Tensor) or not raw.is_floating_point():
-        raise UsageError(f"{what} gives {type(raw).__name__}, not a tensor of real numbers.")
-    layer = dict(module.named_modules()).get(node.name)
-    form = form_of(raw, what, layer, prefix_tokens(module))
-    return Place(node, form, poolings_of(form, node.pooling, what, tuple(raw.shape)))
-
-
-def _graph_nodes(module: nn.Module) -> list[str]:
-    """Nodes of the network in eval mode; none where torch.fx cannot trace it."""
-    import warnings
-
-    from torchvision.models.feature_extraction import get_graph_node_names
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(get_graph_node_names(module, suppress_diff_warning=True)[1])
-    # torch.fx runs the network on a stand-in for its input, which can fail in any way.
-    except Exception:
-        return []
-
-
-# --- the ends of stages ---------------------------------------------------------------------------
-# A trunk is the container whose children give the most stages when the network runs. Successive
-# children whose maps have one width and resolution form one stage, and the last of them ends it; a
-# child without weights (such as a pooling) does not count. A transformer's tokens keep their shape,
-# so each of its blocks is a stage.
-
-MOST = 3  # stages that `stages` takes besides what enters the classifier
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A layer that ran ``times`` times; ``shape`` of its first output, ``parts``: layers inside."""
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    weights: bool
-    parts: bool
-    times: int = 1
-
-
-def layers_run(module: nn.Module, image_size: int) -> list[Ran]:
-    """The layers of a network that give a tensor of real numbers, in the order they finish."""
-    import torch
-
-    first: dict[str, Ran] = {}
-    times: Counter[str] = Counter()
-
-    def note(name: str, layer: nn.Module, output: Any) -> None:
-        times[name] += 1
-        if name not in first and isinstance(output, torch.Tensor) and output.is_floating_point():
-            weights, parts = any(True for _ in layer.parameters()), any(layer.children())
-            first[name] = Ran(name, type(layer).__name__, tuple(output.shape), weights, parts)
-
-    with ExitStack() as hooks, torch.inference_mode():
-        for name, layer in module.named_modules():
-            if name:
-                hook = layer.register_forward_hook(lambda m, _i, o, n=name: note(n, m, o))
-                hooks.callback(hook.remove)
-        module(_probe(image_size))
-    return [replace(ran, times=times[ran.name]) for ran in first.values()]
-
-
-def _stage_ends(module: nn.Module, image_size: int, what: str) -> list[Ran]:
-    """The layers that end the stages of a network, from its input to its classifier."""
-    by_parent: dict[str, list[Ran]] = {}
-    for ran in layers_run(module, image_size):
-        if ran.times == 1 and len(ran.shape) in (3, 4) and ran.shape[0] == 2:
-            by_parent.setdefault(ran.name.rpartition(".")[0], []).append(ran)
-    parents = sorted(by_parent, key=lambda name: name.count(".") + bool(name))
-    ends = max((_ends(by_parent[parent]) for parent in parents), key=len, default=[])
-    if len(ends) < 2:
-        raise UsageError(
-            f"no stages were found in {what}: name the nodes with --node (--list-nodes shows them)"
-        )
-    return ends
-
-
-def _ends(siblings: list[Ran]) -> list[Ran]:
-    """Blocks that give tokens; without any the last of each group with maps of one extent."""
-    blocks = [one for one in siblings if len(one.shape) == 3 and one.weights and one.parts]
-    if blocks:
-        return [one for one in blocks if one.shape == blocks[-1].shape]
-    maps = [one for one in siblings if len(one.shape) == 4]
-    # Channels and sides of a map, with channels first or last.
-    groups = [list(group) for _, group in groupby(maps, lambda ran: sorted(ran.shape[1:]))]
-    return [group[-1] for group in groups if any(one.weights for one in group)]
-
-
-def stage_nodes(module: nn.Module, image_size: int, what: str, scale: float = 1.0) -> list[Node]:
+def stage_nodes(source: Source, network: nn.Module, side: int, scale: float = 1.0) -> list[Node]:
     """The nodes of `stages`: the classifier's input, then the last stages, last one first.
 
     For maps: the `MOST` stages before the last, averaged; the last stage gives the classifier's
     input. For tokens: class token and mean of the blocks before the last; if the classifier gets
     only the class token, also the mean of the last block.
 
-    Raises `UsageError`: fewer than two stages.
+    Raises `UsageError`: fewer than two stages are known.
     """
-    ends = _stage_ends(module, image_size, what)
-    tokens = len(ends[-1].shape) == 3
-    if tokens and prefix_tokens(module):
-        chosen = [Node(one.name, "token+mean", scale) for one in ends[-MOST:-1]]
-        chosen.append(Node(ends[-1].name, "mean", scale))
+    ends = source.stages(network)
+    if len(ends) < 2:
+        raise UsageError(
+            f"no stages of {source.name} are known: name the nodes with --node (--list-nodes shows "
+            "them)"
+        )
+    last = outputs(source.extractor(network, {ends[-1]: STAGES}), source.name, side)[STAGES]
+    if last.ndim == 3 and prefix_tokens(network):
+        chosen = [Node(name, "token+mean", scale) for name in ends[-MOST:-1]]
+        chosen.append(Node(ends[-1], "mean", scale))
     else:
-        pooling = "mean" if tokens else None
-        chosen = [Node(one.name, pooling, scale) for one in ends[-MOST - 1 : -1]]
+        pooling = "mean" if last.ndim == 3 else None
+        chosen = [Node(name, pooling, scale) for name in ends[-MOST - 1 : -1]]
     return [Node(PENULTIMATE), *reversed(chosen)]
 
 
-def prefix_tokens(module: nn.Module) -> int:
-    """The number of tokens without a position: the class token and others, such as registers."""
-    number = getattr(module, "num_prefix_tokens", None)
-    return number if isinstance(number, int) else int(hasattr(module, "class_token"))
+def outputs(network: nn.Module, name: str, side: int) -> Any:
+    """What the network makes of two images. Raises `UsageError`: it refuses them."""
+    x = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.inference_mode():
+            return network(x)
+    # Networks refuse sizes by assertions, shape errors and more.
+    except Exception as error:
+        raise refused(f"{name} cannot run on", side, error) from error
+
+
+def rows_of(network: nn.Module, classifier: str | None, name: str, side: int) -> Tensor:
+    """What the network makes of two images (2, d): what entered its classifier.
+
+    Raises `UsageError`: there is no classifier, or something else comes out.
+    """
+    if classifier is None:
+        raise UsageError(
+            f"{name} has no linear layer, so there is no layer whose input could be its features. "
+            "Choose a layer with --node, or another backbone."
+        )
+    entered: list[Tensor] = []
+    layer = dict(network.named_modules()).get(classifier) if classifier else None
+    if layer is not None:
+        hook = layer.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
+    found = outputs(network, name, side)
+    if layer is not None:
+        hook.remove()
+    is_rows = isinstance(found, Tensor) and found.ndim == 2 and len(found) == 2
+    if is_rows and entered:  # maps of one position are flattened behind a classifier
+        is_rows = torch.equal(found.flatten(), entered[-1].flatten())
+        is_rows = is_rows and found.shape[1] == entered[-1].shape[1]
+    if not is_rows:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise UsageError(
+            f"{name}: expected its last linear layer, {classifier}, to be its classifier, with "
+            f"features of shape (n, d); without it the output is {shape}. Choose a layer with "
+            "--node, or another backbone."
+        )
+    rows: Tensor = found
+    return rows
+
+
+# --- the list of nodes ----------------------------------------------------------------------------
+
+
+def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
+    """Each layer that gives features, in the order they run, then `PENULTIMATE`.
+
+    Raises `UsageError`: an unknown backbone, or one that refuses the size.
+    """
+    source = source_of(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network, classifier = source.network(side)
+    network.eval()
+    known = set(layers_of(traced_nodes(source, network)))
+    rows: dict[str, dict[str, Any]] = {}
+
+    def note(path: str, layer: nn.Module, x: Any) -> None:
+        if path not in known or path in rows or path == classifier:
+            return
+        try:
+            axes = positions(x, path, layer)
+        except (UsageError, AttributeError):  # no features, no tensor
+            return
+        channels = next(n for axis, n in enumerate(x.shape) if axis and axis not in axes)
+        over = "".join(f" × {x.shape[axis]}" for axis in axes) + " tokens" * (axes == (1,))
+        row = {"name": path, "layer": type(layer).__name__, "width": channels}
+        rows[path] = {**row, "output": f"{channels}{over}"}
+
+    for path, layer in network.named_modules():
+        layer.register_forward_hook(lambda m, _, x, path=path: note(path, m, x))
+    found = rows_of(network, classifier, name, side)
+    try:
+        taken = {one.name: one.slice_name for one in stage_nodes(source, network, side)}
+    except UsageError:  # no stages are known
+        taken = {}
+    what = f"input of {classifier}" if classifier else "output of the network"
+    last = {"name": PENULTIMATE, "layer": what, "width": found.shape[1]}
+    listed = [*rows.values(), {**last, "output": str(found.shape[1])}]
+    return [
+        {**row, "stages": taken.get(row["name"]), "place": f"{k} of {len(listed)}"}
+        for k, row in enumerate(listed, 1)
+    ]
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+class OverViews(nn.Module):
+    """A network of squares ``(n, 3, outer, outer)`` to the mean over views of ``side``, ``(n, d)``.
+
+    The mean is (f_1 + … + f_V) / V of float32 features, added up in float64 in this order and
+    rounded once: each row is computed alone, so it does not depend on the other rows.
+    """
+
+    def __init__(self, network: nn.Module, views: Views, side: int) -> None:
+        super().__init__()
+        self.network, self.views, self.side = network, views, side
+
+    def seen(self, x: Tensor) -> Iterator[Tensor]:
+        for top, left in self.views.corners(self.side):
+            square = x[..., top : top + self.side, left : left + self.side]
+            yield square
+            if self.views.flip:
+                yield square.flip(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [self.network(view).float().double() for view in self.seen(x)]
+        mean: Tensor = (reduce(add, parts) / len(parts)).float()
+        return mean

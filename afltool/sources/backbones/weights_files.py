@@ -1,16 +1,14 @@
-"""Files of weights: read without running code in them, checked, and loaded into a network."""
+"""Files of weights: read without running code in them, and checked."""
 
 from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from ...inputs import meant
 from .families import State
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ def read_state(path: Path) -> State:
     .safetensors without that package.
     """
     if not path.is_file():
-        raise InputError(
-            f"expected weights in {path}: there is no such file; {meant(path, 'check the path.')}"
-        )
+        raise InputError(f"expected weights in {path}: there is no such file; check the path")
     try:
         _refuse_packed(path)
         content = _read(path)
@@ -105,49 +101,14 @@ def _what_is_odd(key: object, value: Any) -> str | None:
     return None
 
 
-def load_state(module: nn.Module, state: State, classifier: str | None, what: str) -> None:
-    """Load ``state`` into ``module``, strictly; its ``classifier``, if any, is cut off already.
-
-    A classifier in ``state`` is ignored, and so is a missing count of batches, which old files
-    lack and which changes nothing.
-
-    Raises `InvalidDataError`: names or shapes differ; the first few are listed.
-    """
-    own = module.state_dict()
-    cut = (f"{classifier}.weight", f"{classifier}.bias")
-    given = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}
-    given |= {key: value for key, value in state.items() if key not in cut}
-    both = [(key, given[key], own[key]) for key in own if key in given]
-    problems = {
-        "missing": [key for key in own if key not in given],
-        "unexpected": [key for key in given if key not in own],
-        "of another shape": [
-            f"{key} ({_shape(a)} instead of {_shape(b)})"
-            for key, a, b in both
-            if a.shape != b.shape
-        ],
-        "of another type": [
-            f"{key} ({a.dtype} instead of {b.dtype})"
-            for key, a, b in both
-            if a.is_floating_point() != b.is_floating_point()
-        ],
-    }
-    kinds = [
-        f"{len(keys)} {kind}, first {', '.join(keys[:3])}"
-        for kind, keys in problems.items()
-        if keys
-    ]
-    if kinds:
-        raise InvalidDataError(
-            f"{what}: expected the {len(own)} tensors of this network, found {len(given)}; "
-            f"{'; '.join(kinds)}. Are they weights of this backbone (and, for a vision "
-            "transformer, image size)?"
-        )
-    complete: Any = OrderedDict(given)
-    # Says that the names are the current ones, so that no layer converts from older ones; torch
-    # sets this attribute on a dict, which has none to mypy.
-    complete._metadata = own._metadata  # type: ignore[attr-defined]
-    module.load_state_dict(complete)
+def check_types(network: nn.Module, state: State, what: str) -> None:
+    """Refuse integers that stand for weights, which torch would load without a word."""
+    for key, own in network.state_dict().items():
+        if key in state and state[key].is_floating_point() != own.is_floating_point():
+            raise InvalidDataError(
+                f"{what}: expected {own.dtype} under {key}, found {state[key].dtype}; save "
+                "model.state_dict() as it was trained"
+            )
 
 
 def _shape(tensor: Any) -> str:

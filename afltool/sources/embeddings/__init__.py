@@ -128,7 +128,7 @@ def readable(path: Path) -> Iterator[None]:
     """
     inputs.given_path(path)
     if not path.exists():
-        raise InputError(f"there is no file {path}: {inputs.meant(path)}")
+        raise InputError(f"there is no file {path}: check the path")
     try:
         inputs.open_regular(path).close()
         yield

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import zipfile
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ... import inputs
+from ... import inputs, memory
 from ...errors import InvalidDataError, UsageError
 from ...files.features import open_features
 from ...math.gram import real
@@ -25,7 +22,6 @@ from ...values.arrays import Array
 from ...values.names import WHOLE
 from . import MOST_FILE_ROWS, Embeddings, Keys, check_label_bytes, readable, slices
 
-MOST_COLUMNS = 512 << 20  # bytes of an x in Fortran's order inside a .npz, which is read whole
 LONGEST = 1000  # characters of a label
 MOST_NAMES = 1_000_000  # different labels in a text
 
@@ -33,105 +29,59 @@ MOST_NAMES = 1_000_000  # different labels in a text
 # ---------------------------------------------------------------- NumPy's files
 
 
-@dataclass(frozen=True)
-class _Header:
-    """What an array says of itself: ``size`` bytes of numbers, from byte ``start`` on."""
-
-    shape: tuple[int, ...]
-    order: Literal["C", "F"]
-    dtype: np.dtype[Any]
-    start: int
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape) * self.dtype.itemsize
-
-    def whole(self, file: IO[bytes]) -> Array:
-        data = np.frombuffer(file.read(), self.dtype)
-        return data.reshape(self.shape, order=self.order)
-
-    def rows(self, file: IO[bytes]) -> Iterator[Array]:
-        """The rows of an array in C's order in blocks, from where the file is."""
-        row = self.size // self.shape[0]
-        for part in slices(self.shape[0], row):
-            data = file.read((part.stop - part.start) * row)
-            yield np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
-
-
-def _header(file: IO[bytes], name: str, held: int) -> _Header:
-    """The header of an array in ``held`` bytes; the file is left at the numbers."""
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in readers:
-        raise ValueError(f"{name} is an array of .npy version {version}")
-    shape, fortran, dtype = readers[version](file)
-    if dtype.hasobject:
-        raise ValueError(f"{name} is an array of Python objects, which would have to be executed")
-    if any(side < 0 for side in shape):
-        raise ValueError(f"{name} claims the shape {shape}")
-    header = _Header(shape, "F" if fortran else "C", dtype, file.tell())
-    if header.start + header.size != held:
+def _mapped(path: Path) -> Array:
+    """The array of a .npy file, of which only what is looked at is read."""
+    try:
+        x: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:  # an array without numbers cannot be mapped
+        x = np.load(path, allow_pickle=False)
+        if x.size:
+            raise
+        return np.asarray(x)
+    if not isinstance(x, np.memmap):
+        x.close()
+        raise ValueError("it is an archive, and not one array")
+    if x.offset + x.nbytes != (held := path.stat().st_size):
         raise ValueError(
-            f"{name} claims the shape {shape}, {header.size:,} bytes; "
-            f"it has {held - header.start:,}"
+            f"it claims the shape {x.shape}, {x.nbytes:,} bytes; it has {held - x.offset:,}"
         )
-    return header
+    return np.asarray(x)
 
 
 def open_npy(path: Path, keys: Keys) -> Embeddings:
     """The array of a .npy file as features."""
     if keys != Keys():
         raise UsageError(f"{path} holds one array without a name: leave --x, --y and --row-ids out")
-    with path.open("rb") as file:
-        header = _header(file, path.stem, os.path.getsize(path))
+    shape, dtype, size = (x := _mapped(path)).shape, x.dtype, x.nbytes
 
     def blocks() -> Iterator[Array]:
-        if header.order == "F":
-            x = np.memmap(path, header.dtype, "r", header.start, header.shape, "F")
-            yield from (np.asarray(x[part]) for part in slices(len(x), x.nbytes // len(x)))
-            return
-        with path.open("rb") as file:  # pages of a mapped file would count as memory
-            file.seek(header.start)
-            yield from header.rows(file)
+        for part in slices(shape[0], size // shape[0]):
+            yield np.array(_mapped(path)[part])  # pages of a mapping count as memory while it lasts
 
-    return Embeddings(header.shape, header.dtype, blocks)
+    return Embeddings(shape, dtype, blocks)
 
 
 def open_npz(path: Path, keys: Keys) -> Embeddings:
-    """The arrays of features, labels and perhaps row_ids of a .npz file; features in blocks."""
-
-    @contextmanager
-    def member(name: str) -> Iterator[tuple[IO[bytes], _Header]]:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            yield file, _header(file, name, archive.getinfo(f"{name}.npy").file_size)
-
-    def column(name: str) -> Array:
-        with member(name) as (file, header):
-            check_label_bytes(path, name, header.size)
-            return header.whole(file)
-
+    """The arrays of features, labels and perhaps row_ids of a .npz file, in memory."""
     with zipfile.ZipFile(path) as archive:
-        names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-    key = keys.features(path, names)
-    with member(key) as (_, header):
-        pass
-    found = keys.columns(path, names, column, features=[key])
-    columns = header.order == "F" and len(header.shape) == 2
-    if columns and header.size > MOST_COLUMNS:
-        raise ValueError(
-            f"{key} has {header.size / 1e6:,.0f} MB in Fortran order, whose rows are not "
-            f"contiguous; save numpy.ascontiguousarray({key})"
-        )
+        held = {one.filename: one.file_size for one in archive.infolist()}
+    sizes = {name.removesuffix(".npy"): n for name, n in held.items() if name.endswith(".npy")}
+    key = keys.features(path, list(sizes))
+    memory.need(sizes[key], f"the array {key} of {path}", "save it alone, as .npy with --labels")
+    with np.load(path, allow_pickle=False) as arrays:
+
+        def column(name: str) -> Array:
+            check_label_bytes(path, name, sizes[name])
+            return np.asarray(arrays[name])
+
+        found, x = keys.columns(path, list(sizes), column, features=[key]), arrays[key]
+        if not isinstance(x, np.ndarray):  # a file in it that is none of NumPy's
+            raise ValueError(f"{key} is no array")
 
     def blocks() -> Iterator[Array]:
-        with member(key) as (file, header):
-            yield from [header.whole(file)] if columns else header.rows(file)
-            file.read(1)  # the end: the archive's checksum is compared
+        yield from (x[part] for part in slices(len(x), x.nbytes // len(x)))
 
-    return Embeddings(header.shape, header.dtype, blocks, **found)
+    return Embeddings(x.shape, x.dtype, blocks, **found)
 
 
 # ---------------------------------------------------------------- other files
@@ -194,10 +144,10 @@ def read_labels(path: Path) -> Array:
     with an empty line.
     """
     if path.suffix == ".npy":
-        with readable(path), path.open("rb") as file:
-            header = _header(file, path.stem, os.path.getsize(path))
-            check_label_bytes(path, "labels", header.size)
-            return header.whole(file)
+        with readable(path):
+            labels = _mapped(path)
+            check_label_bytes(path, "labels", labels.nbytes)
+            return np.array(labels)
     number, rows = _numbered(path)
     whole = all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in number)
     width = 8 if whole else 4 * max(map(len, number), default=0)

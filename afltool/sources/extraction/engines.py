@@ -185,7 +185,7 @@ class GraphNetwork(Network):
         return lambda: np.concatenate([none, *(part.result() for part in parts)])
 
     def _features(self, pixels: U8) -> F32:
-        """The mean over views, added up as in `afltool.sources.backbones.slices.over_views`."""
+        """The mean over views, added up as in `afltool.sources.backbones.nodes.OverViews`."""
         side = self.backbone.preprocessing.crop
         rows: list[F32] = []
         for top, left in self.views.corners(side):
@@ -231,7 +231,7 @@ def load_network(
             threads = cores.threads()
             runtime = started(engine, graph, threads, o.precision)
             work = o.batch_size or IMAGES * threads, o.workers or threads, threads, runtime.step
-            own = [[0, runtime.step]], "cpu", runtime, o.seen
+            own = "cpu", runtime, o.seen
             return GraphNetwork(graph, preprocessing, o.precision, engine, *work, *own)
         except EngineError as error:
             if o.engine != AUTO or frozen:

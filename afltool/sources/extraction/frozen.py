@@ -16,10 +16,10 @@ from ...options.features import ExtractOptions, SeenOptions, store_folder
 from ...options.grammars import Node, parse_nodes
 from ...progress import log
 from ...values.arrays import F32, U8, Digest
+from ..backbones.families import Slice
 from ..backbones.freezing import frozen_graph
 from ..backbones.models import Facts
 from ..backbones.preprocessing import Preprocessing
-from ..backbones.slices import Slice
 from .remembered import GRAPHS, known, surroundings
 
 

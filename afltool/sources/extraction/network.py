@@ -35,7 +35,6 @@ class Network:
     Attributes:
         batch: images that are decoded together.
         step: images that the network takes at a time.
-        steps: sizes of steps with the image at which each begins; a size can change the last bits.
         threads: that run the network.
     """
 
@@ -47,7 +46,6 @@ class Network:
     workers: int
     threads: int
     step: int
-    steps: list[list[int]]
     device: str
 
     def decode(self, pictures: Pictures, index: int) -> U8:
@@ -108,13 +106,12 @@ class Network:
         raise NotImplementedError
 
     def where(self) -> dict[str, Any]:
-        """The provenance entries about the network: engine, versions, device, sizes of steps."""
+        """The provenance entries about the network: engine, versions, device, size of a step."""
         names = ("engine", "device", "threads")
         return {
             **{name: getattr(self, name) for name in names},
             **self.made_of(),
             "batch_size": self.step,
-            "batch_sizes": self.steps,
             "device_name": self.device_name(),
         }
 

@@ -13,11 +13,11 @@ from ...files.hdf5 import recipe, strict
 from ...options.common import frozen_in
 from ...options.datasets import DATASETS, check_dataset_name, named
 from ...options.features import ExtractOptions, store_folder
-from ...options.grammars import WHOLE, Part
+from ...options.grammars import STAGES, WHOLE, Part
 from ...values.arrays import Digest
 from ..backbones.families import family_version, source_of, weights_state
 from ..backbones.inference import resolve_device
-from ..backbones.models import kind_of_weights, load_backbone, nodes_of
+from ..backbones.models import kind_of_weights, load_backbone
 from ..backbones.preprocessing import Preprocessing
 from ..images import dataset_state, open_dataset, read_classes
 from ..images.base import ImageDataset
@@ -96,7 +96,9 @@ class Asked:
         layers that run more than once or behind the classifier are left out. Nodes of the traced
         graph that are no layers are not listed.
         """
-        return nodes_of(self.given.backbone, self.side())
+        from ..backbones.nodes import list_nodes
+
+        return list_nodes(self.given.backbone, self.side())
 
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
@@ -128,6 +130,8 @@ class Asked:
         values = {name: getattr(o, name) for name in kept}
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
             values["node"] = nodes[0] if len(nodes) == 1 else nodes
+        if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):
+            values["stages"] = "feature_info"  # up to 0.3 the networks' own shapes decided
         return {**values, "fraction_bits": o.bits, "shard": shard}
 
     def recipe(self) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from ...errors import InvalidDataError, MismatchError, UsageError
 from ...files.feature_writer import as_float32
 from ...files.features import open_features
 from ...files.heads import check_fits
-from ...files.row_tables import Value
-from ...files.schema import made_with
+from ...files.tables import Cell
 from ...heads.base import Head
 from ...heads.calibrated.head import CalibratedHead
 from ...heads.checks import reported_scores
@@ -36,7 +35,7 @@ from .frozen import read_frozen
 from .network import Network
 from .space import options_for, preprocessing_of, space_of
 
-IMAGES = 256  # items of a block, counted from the first item: a resumed run scores the same blocks
+IMAGES = 256  # items of a block
 #: What to try where a field of the space differs.
 ADVICE = {
     "weights": "name the weights that the head's features were made with: --weights FILE, or "
@@ -63,11 +62,10 @@ class ItemBlock:
 
 @dataclass(frozen=True)
 class ItemSource:
-    """Items in order: their number, their digest, and their blocks from item ``at`` on."""
+    """Items in order: their number, and what reads their blocks."""
 
     size: int
-    fingerprint: str
-    blocks: Callable[[int], Iterator[ItemBlock]]
+    blocks: Callable[[], Iterator[ItemBlock]]
 
 
 @dataclass(frozen=True)
@@ -110,11 +108,6 @@ class Scorer:
         counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
         return {"errors": self.errors, "predicted": counts}
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Continue counting from a `state`."""
-        self.errors = int(state["errors"])
-        self.counts = np.array([state["predicted"][name] for name in self.classes], dtype=np.int64)
-
     def scored(self, block: ItemBlock) -> tuple[ItemBlock, Scored | None]:
         """A block with what the head gives to its rows, in any thread."""
         if block.X is None:
@@ -129,7 +122,7 @@ class Scorer:
         values = np.take_along_axis(R, order, axis=1)
         return block, Scored(order, values, sets, R if self.scores else R[:, :0])
 
-    def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Value]]:
+    def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
         cells = iter([] if scored is None else self._cells(scored))
         self.errors += len(block.why)
@@ -173,17 +166,15 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
     """
     with open_features(path, labelled=False) as rows:
         check_fits(head, header, rows)
-        size, digest = len(rows), str(rows.header["digest"])
+        size = len(rows)
 
-    def blocks(at: int) -> Iterator[ItemBlock]:
-        # Read from the start: at the end, the digest of all rows is compared.
+    def blocks() -> Iterator[ItemBlock]:
         with open_features(path, labelled=False) as rows:
             for start, X in cut(rows.blocks(), len(header["classes"])):
-                if start >= at:
-                    ids = rows.row_ids[start : start + len(X)].tolist()
-                    yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
+                ids = rows.row_ids[start : start + len(X)].tolist()
+                yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
 
-    return ItemSource(size, digest, blocks)
+    return ItemSource(size, blocks)
 
 
 # ---------------------------------------------------------------- images
@@ -225,23 +216,22 @@ def image_source(
     """
     bits = space["fraction_bits"]
 
-    def blocks(at: int) -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, at, skip, heard)
+    def blocks() -> Iterator[ItemBlock]:
+        every = _one_by_one(images, network, skip, heard)
         while part := list(islice(every, IMAGES)):
             names = [os.fsdecode(images.names[index]) for index, _ in part]
             why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
             rows = [row for _, row in part if not isinstance(row, str)]
             yield _block(names, why, rows, bits, skip)
 
-    by = made_with(network.where())  # what another engine began is not gone on with
-    return ItemSource(len(images), f"{images.fingerprint()} {by}", blocks)
+    return ItemSource(len(images), blocks)
 
 
 def _one_by_one(
-    images: NamedImages, network: Network, at: int, skip: bool, heard: Heard
+    images: NamedImages, network: Network, skip: bool, heard: Heard
 ) -> Iterator[tuple[int, F32 | str]]:
-    """Each image from ``at`` on with its features (d,), or why it has none."""
-    todo, decode = range(at, len(images)), partial(network.decode, images)
+    """Each image with its features (d,), or why it has none."""
+    todo, decode = range(len(images)), partial(network.decode, images)
     try:
         for batch, x in network.features(
             lambda i: heard.decoded(i, decode, images.describe), todo, skip
@@ -252,8 +242,7 @@ def _one_by_one(
                 yield index, batch.bad[index].reason if index in batch.bad else next(rows)
     except CorruptImageError as error:
         raise InvalidDataError(
-            f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error "
-            "row; what is done is kept, and the same command goes on from there"
+            f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error row"
         ) from error
 
 

@@ -76,13 +76,11 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
 
 def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
     """The value of ``--node``, reconstructed from a space."""
-    from ..backbones.slices import AVERAGED
-
     if "slices" in space:
         slices = [Node(str(one["name"]), None, float(one["scale"])) for one in space["slices"]]
         return tuple(map(str, slices))
     node = str(space["node"])
-    named = node.removeprefix(_OUTPUT).removesuffix(AVERAGED)
+    named = node.removeprefix(_OUTPUT).partition(", averaged over ")[0]
     return (named,) if node.startswith(_OUTPUT) else ()
 
 

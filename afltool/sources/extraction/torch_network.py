@@ -26,34 +26,31 @@ from ...progress import log
 from ...values.arrays import F32, U8
 from ..backbones.inference import (
     arithmetic,
-    default_batch_size,
     is_out_of_memory,
     prepare_for_inference,
     resolve_device,
     start_inference,
 )
 from ..backbones.models import Backbone, load_backbone
+from ..backbones.nodes import OverViews
 from ..backbones.preprocessing import Preprocessing
-from ..backbones.slices import over_views
 from .network import Batch, Network
 
-#: Images in a step of the network where the batch may not change the last bits: processor, else.
-STEADY_STEPS = 16, 64
+#: Images in a step of the network: on a processor (see `inference`), elsewhere.
+STEPS = 16, 64
+GPU_BATCH = 256  # images that are decoded together for a GPU
 
 
 @dataclass
 class TorchNetwork(Network):
     """A backbone on a device; made by `build`.
 
-    Attributes:
-        steady: a step has one size whatever the batch, and on a CPU one thread, so that a feature
-            does not depend on them either; else it is a batch, or less where memory is full, and
-            all threads work on it.
+    A step has one size whatever the batch, and on a processor one thread, so that a feature does
+    not depend on them.
     """
 
     backbone: Backbone
     module: nn.Module
-    steady: bool
 
     @classmethod
     def build(cls, o: ExtractOptions, preprocessing: Preprocessing) -> TorchNetwork:
@@ -67,19 +64,16 @@ class TorchNetwork(Network):
                 "this processor has no bf16 arithmetic (avx512_bf16, amx_bf16), so --precision "
                 "bf16 will be slow: use fp32 or a GPU, unless the federation has agreed on bf16"
             )
-        batch = step = o.batch_size or default_batch_size(device)
-        if o.steady:
-            step = STEADY_STEPS[device != "cpu"]
-            batch = -(-(o.batch_size or max(batch, step * threads)) // step) * step
+        step = STEPS[device != "cpu"]
+        batch = o.batch_size or (step * threads if device == "cpu" else GPU_BATCH)
         backbone = load_backbone(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
-        module = prepare_for_inference(backbone.module, device, image_size=side)
+        module = prepare_for_inference(backbone.module, device)
         if o.views is not None:
-            module = over_views(module, o.seen, side)
-        work = batch, o.workers or cores.threads(), threads, step
-        own = device, module, o.steady
-        return cls(backbone, preprocessing, o.precision, TORCH, *work, [], *own)
+            module = OverViews(module, o.seen, side).eval()
+        work = -(-batch // step) * step, o.workers or cores.threads(), threads, step
+        return cls(backbone, preprocessing, o.precision, TORCH, *work, device, module)
 
     def empty(self, size: int) -> U8:
         """In pinned memory for a GPU, so that the transfer needs no further copy."""
@@ -96,31 +90,29 @@ class TorchNetwork(Network):
     def begun(self, batch: Batch) -> Callable[[], F32]:
         """Begin a batch, in steps of the network; calling the result waits for the rows.
 
-        When the device's memory is full, the step size is halved for the rest of the run.
+        Raises `InputError`: the device's memory is full.
         """
-        while True:
-            try:
-                parts = self._begun(batch)
-                break
-            # The class of the exception depends on the device.
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                self._halve(error)
-            if self.device.startswith("cuda"):
-                torch.cuda.empty_cache()
-        if not self.steps or self.steps[-1][1] != self.step:
-            self.steps.append([batch.indices.start, self.step])
+        try:
+            parts = self._begun(batch)
+        # The class of the exception depends on the device.
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"out of memory on {self.device} with {self.step} images at a time ({reason}); use "
+                "another --device, a smaller --image-size or --precision bf16"
+            ) from error
         return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
 
     def _begun(self, batch: Batch) -> list[Callable[[], F32]]:
         """Begin the steps of a batch.
 
-        The number of threads that share a step can change its last bits. Where a feature may not
-        depend on it, each step has one thread, and several threads take steps in turn.
+        The number of threads that share a step can change its last bits, so on a processor each
+        step has one thread, and several threads take steps in turn.
         """
         steps = [partial(self._one_step, batch, k) for k in range(0, self.batch, self.step)]
-        if not self.steady or self.device != "cpu":
+        if self.device != "cpu":
             return [step() for step in steps]
         one_each = partial(torch.set_num_threads, 1)
         # Around all steps: each puts the process's settings back as it found them.
@@ -136,21 +128,6 @@ class TorchNetwork(Network):
         if len(images) < self.step:
             images = torch.cat([images, images[-1:].expand(self.step - len(images), -1, -1, -1)])
         return start_inference(self.module, images, self.preprocessing, self.device, self.precision)
-
-    def _halve(self, error: Exception) -> None:
-        if self.step == 1:
-            reason = str(error).partition("\n")[0]
-            raise InputError(
-                f"out of memory on {self.device} with a single image ({reason}); use another "
-                "--device, a smaller --image-size or --precision bf16"
-            ) from error
-        log.warning(
-            "out of memory on %s with %d images per step; going on with %d",
-            self.device,
-            self.step,
-            self.step // 2,
-        )
-        self.step //= 2
 
     def made_of(self) -> dict[str, Any]:
         return {"torch": torch.__version__, "torchvision": version("torchvision")}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, UsageError
-from ...files.columns import NO_LABELS, check_labels
+from ...files.tables import NO_LABELS, check_labels
 from ...progress import log
 from ...values import names
 from .files import default_data_root

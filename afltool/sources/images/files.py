@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import os
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ... import inputs
@@ -31,50 +28,29 @@ def files_below(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-@dataclass(frozen=True)
-class RawFile:
-    """A file's bytes as they lie on the disk, with the path for messages."""
+def published_bytes(path: Path, md5: str) -> bytes:
+    """The bytes of a file, without gzip around them, whose MD5 is the published one.
 
-    path: Path
-    data: bytes
-
-    @classmethod
-    def read(cls, path: Path) -> RawFile:
+    Raises `InputError`: it cannot be read; `CorruptFileError`: other bytes.
+    """
+    try:
+        data = inputs.read_bytes(path, MOST_BYTES)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
+    if data.startswith(b"\x1f\x8b"):
         try:
-            return cls(path, inputs.read_bytes(path, MOST_BYTES))
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    def unpacked(self) -> RawFile:
-        """The same file without gzip around it, if there is any."""
-        if not self.data.startswith(b"\x1f\x8b"):
-            return self
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(self.data)) as packed:
-                data = packed.read(MOST_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
+            data = zlib.decompressobj(wbits=31).decompress(data, MOST_BYTES)
+        except zlib.error as error:
             raise CorruptFileError(
-                f"{self.path} is damaged or incomplete ({error}). Delete it and fetch it again."
+                f"{path} is damaged or incomplete ({error}). Delete it and fetch it again."
             ) from error
-        if len(data) > MOST_BYTES:
-            raise CorruptFileError(
-                f"{self.path}: expected at most {MOST_BYTES:,} bytes without gzip, found more. "
-                "Delete it and fetch it again."
-            )
-        return RawFile(self.path, data)
-
-    def check(self, expected: str) -> None:
-        """Refuse the file unless its MD5 is ``expected``, the published one."""
-        digest = hashlib.md5(self.data, usedforsecurity=False).hexdigest()
-        if digest != expected:
-            raise CorruptFileError(
-                f"{self.path}: expected the published MD5 {expected}, found {digest} "
-                f"({len(self.data):,} bytes). Delete the file and fetch it again."
-            )
+    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if found != md5:
+        raise CorruptFileError(
+            f"{path}: expected the published MD5 {md5}, found {found} "
+            f"({len(data):,} bytes). Delete the file and fetch it again."
+        )
+    return data
 
 
 def md5_of_file(path: Path) -> str:

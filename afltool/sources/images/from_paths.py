@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Sequence
@@ -12,9 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 from ... import inputs
 from ...errors import InputError, InvalidDataError
-from ...files.columns import SUFFIXES, read_columns
-from ...files.outputs import kind_of_file
-from ...files.schema import KINDS
+from ...files.tables import SUFFIXES, read_columns
 from .base import CorruptImageError
 from .folders import DICOM, EXTENSIONS, list_images
 from .pixels import decode, read_bytes
@@ -35,21 +32,15 @@ class NamedImages:
     names: list[bytes] = field(default_factory=list)
     bases: list[tuple[int, bytes]] = field(default_factory=list)
     absent: dict[int, str] = field(default_factory=dict)
-    _sha: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, base: bytes, name: bytes, size: int, changed: int) -> None:
-        """One more image, with its size in bytes and the time of its last change."""
+    def add(self, base: bytes, name: bytes) -> None:
+        """One more image."""
         if not self.bases or self.bases[-1][1] != base:
             self.bases.append((len(self.names), base))
         self.names.append(name)
-        self._sha.update(b"%d\0%s\0%s\0%d\0%d\n" % (len(name), name, base, size, changed))
-
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) of names, sizes and times."""
-        return self._sha.hexdigest()
 
     def load(self, i: int) -> Image:
         """Image i in mode RGB; thread safe. `CorruptImageError` where it cannot be used."""
@@ -114,10 +105,12 @@ def _add(path: Path, named: list[Named], of_tables: tuple[Path | None, str], lis
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file is HDF5 of a kind that afltool writes; images by their name are not opened."""
+    """Whether a file is HDF5, as those of afltool are; images by their name are not opened."""
     if path.suffix.lower() in EXTENSIONS + DICOM or not path.is_file():
         return False
-    return path.suffix.lower() in (".h5", ".hdf5") or kind_of_file(path) in KINDS
+    if path.suffix.lower() in (".h5", ".hdf5"):
+        return True
+    return inputs.is_hdf5(path)
 
 
 def _add_folder(folder: Path, images: NamedImages) -> None:
@@ -129,8 +122,8 @@ def _add_folder(folder: Path, images: NamedImages) -> None:
             f"{folder} holds no images, at any depth: expected files that end in "
             f"{' '.join(EXTENSIONS + DICOM)}"
         )
-    for path, size, changed in files:
-        images.add(b"", path, size, changed)
+    for path, *_ in files:
+        images.add(b"", path)
 
 
 def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
@@ -147,11 +140,8 @@ def _add_table(table: Path, images: NamedImages, data_root: Path | None, column:
 
 def _add_file(base: bytes, name: bytes, images: NamedImages) -> None:
     try:
-        status = os.stat(os.path.join(base, name))
+        if stat.S_ISDIR(os.stat(os.path.join(base, name)).st_mode):
+            images.absent[len(images)] = "it is a folder"
     except OSError as error:
         images.absent[len(images)] = f"there is no such file ({error.strerror or error})"
-        images.add(base, name, -1, 0)
-        return
-    if stat.S_ISDIR(status.st_mode):
-        images.absent[len(images)] = "it is a folder"
-    images.add(base, name, status.st_size, status.st_mtime_ns)
+    images.add(base, name)

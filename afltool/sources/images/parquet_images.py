@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CorruptFileError, InvalidDataError
-from ...files.columns import arrow_texts, opened_parquet
+from ...files.tables import arrow_texts, opened_parquet
 from ...inputs import parsed_json
 from .base import DatasetRequest, ImageDataset, shorten
 from .packed import Row, from_files, packed_files

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
 from ...errors import InputError, InvalidDataError
-from ...files.columns import Columns, read_columns
+from ...files.tables import Columns, read_columns
 from ...inputs import spelled
 from ...progress import log
 from ...values.names import composed

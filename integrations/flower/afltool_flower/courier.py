@@ -41,7 +41,9 @@ def unpacked(content: RecordDict, place: Path) -> set[str]:
         raise ValueError(f"a message has the file {wrong[0]!r}: no file of a session")
     place.mkdir(parents=True, exist_ok=True)
     for name in files.keys() - names_in(place):
-        files[name].numpy().tofile(place / name)
+        draft = place / f".{name}.partial"  # half a file would be there, and never sent again
+        files[name].numpy().tofile(draft)
+        draft.replace(place / name)
     return set(content.config_records["place"]["have"])
 
 

@@ -54,8 +54,13 @@ class Courier:
             if answer.has_error():
                 log(WARNING, "a node did not answer, and is asked again: %s", answer.error.reason)
                 continue
-            self.there[node] = unpacked(answer.content, self.place)
-            if answer.content.config_records["place"]["code"]:
+            try:
+                self.there[node] = unpacked(answer.content, self.place)
+                code = answer.content.config_records["place"]["code"]
+            except Exception as error:  # whatever a node may send, the others go on
+                log(WARNING, "node %d has sent no answer of a session: %r", node, error)
+                continue
+            if code:
                 log(WARNING, "node %d: its log says what is wrong", node)
         return bool(answers)
 

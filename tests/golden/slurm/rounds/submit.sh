@@ -1,69 +1,58 @@
 #!/bin/bash
-# Submits what is missing of this run and not in the queue yet. The solve job calls it for the next
-# round; call it again after a failure: bash /scratch/run/slurm/submit.sh
-source /scratch/run/slurm/common.sh
-set -e
-cd "$RUN/slurm"
-# The jobs that this script submits must not inherit the calling job's own settings.
-unset "${!SLURM_ARRAY@}" "${!SLURM_CPUS@}" "${!SLURM_JOB@}" "${!SLURM_RESTART@}"
-mkdir -p jobs log
-exec 9>jobs/lock
+# Submits what is missing and not in the queue, in whatever state; the job that solves a round calls
+# this for the next one. `afltool slurm` writes this file anew.
+set -uo pipefail
+cd /scratch/run || exit 3
+mkdir -p slurm/log
+exec 9>slurm/lock
 flock 9 || true   # one at a time, where the file system has locks
-for wait in 1 2 5 10 20 20 0; do   # the controller may be starting again
-    if scontrol ping | grep -q UP; then break; fi
-    sleep "$wait"
-done
+# The jobs that are submitted here must not inherit the calling job's own settings.
+unset "${!SLURM_ARRAY@}" "${!SLURM_CPUS@}" "${!SLURM_JOB@}" "${!SLURM_RESTART@}"
+run=(afltool)
+declare -A job
 
-# enqueue NAME AFTER OPTIONS…: submit NAME.sh, unless its job of this round is in the queue; $job is
-# its number. jobs/NAME-ROUND lists the jobs that it has had; a controller that lost its last minutes
-# gives their numbers to other jobs, so the name is asked for, too.
-enqueue() {
-    local name=$1 after=$2 wait
-    shift 2
-    job=$(tail -n 1 "jobs/$name-$round" 2>/dev/null || true)
-    if [ -n "$job" ] && squeue -h -j "$job" -n "$name-$round" -t PD,R,CG,S -o %i 2>/dev/null |
-        grep -q .
-    then return; fi
-    [ -z "$after" ] || set -- "--dependency=afterok:$after" --kill-on-invalid-dep=yes "$@"
-    for wait in 1 5 20 0; do
-        job=$(sbatch --parsable --job-name="$name-$round" "$@" "$name.sh" "$round") && break
-        [ "$wait" -gt 0 ] && sleep "$wait"
+# The jobs of this folder that may still run: number and name. The controller may be starting again.
+queue() {
+    local wait lines
+    for wait in 1 2 5 10 20 20 0; do
+        if lines=$(squeue --me -h -t all -o '%F|%T|%j'); then
+            awk -F'|' '$2 !~ /^(BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT)$/ && $3 ~ /@a1612aa6bd73$/ {print $1, $3}' <<<"$lines"
+            return
+        fi
+        sleep "$wait"
     done
-    [ -n "$job" ] || { echo "$name was not submitted" >&2; exit 3; }
-    job=${job%%;*}
-    echo "$job" >>"jobs/$name-$round"
-    echo "$name: job $job, round $round"
+    echo "squeue does not answer: nothing more is submitted; call this again" >&2
+    return 3
 }
 
-# one NAME AFTER FILE: submit the job that makes FILE, if it is missing. What needs FILE waits for
-# $job, which is AFTER if there is nothing to do.
-one() {
-    job=$2
-    [ -e "$3" ] || enqueue "$1" "$2"
+# number NAME: of its job in the queue.
+number() { awk -v name="$1@a1612aa6bd73" '$2 == name {print $1; exit}' <<<"$queued"; }
+
+# enqueue NAME AFTER WORDS…: submit a job, unless it is in the queue; ${job[NAME]} is its number. An
+# answer that does not come, or is no number, says nothing: the queue is asked before a second try.
+enqueue() {
+    local name=$1 after='' one wait said
+    for one in $2; do after+=${job[$one]:+:${job[$one]}}; done
+    shift 2
+    job[$name]=$(number "$name")
+    [ -z "${job[$name]}" ] || return 0
+    [ -z "$after" ] || set -- --dependency="afterok$after" --kill-on-invalid-dep=yes "$@"
+    for wait in 2 10 20 0; do
+        if said=$(sbatch --parsable --job-name="$name@a1612aa6bd73" "$@"); then
+            job[$name]=$(grep -oE '^[0-9]+(;.*)?$' <<<"$said" | tail -n 1)
+        fi
+        if [ -z "${job[$name]}" ]; then
+            sleep "$wait"
+            queued=$(queue) || exit
+            job[$name]=$(number "$name")
+        fi
+        [ -z "${job[$name]}" ] || break
+    done
+    job[$name]=${job[$name]%%;*}
+    [ -n "${job[$name]}" ] || { echo "$name was not submitted: ${said:-sbatch has failed}" >&2; exit 3; }
+    echo "$name: job ${job[$name]}"
 }
 
-# many NAME AFTER FOLDER TASKS LIMIT ENDING: the same for the tasks I whose FOLDER/I.h5 is missing.
-many() {
-    local i missing=()
-    job=$2
-    for ((i = 0; i < $4; i++)); do [ -e "$3/$i$6" ] || missing+=("$i"); done
-    [ "${#missing[@]}" = 0 ] && return
-    if [ "${#missing[@]}" = "$4" ]; then missing=("0-$(($4 - 1))"); fi
-    enqueue "$1" "$2" --array="$(IFS=,; echo "${missing[*]}")$5"
-}
-
-of_round 1
-train='' test=''
-one 02-partition "$train" "$RUN/02-clients.h5"
-clients=$job
-while [ -e "$solved" ]; do of_round $((round + 1)); done
-if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; then
-    one 06-evaluate "$test" "$RUN/06-metrics.json"
-    exit
-fi
-job=''
-if [ ! -e "$total" ]; then
-    many 04-local-stats "$clients" "$parts/sums-of-2" 2 "" .h5
-    one 04-aggregate "$job" "$total"
-fi
-one 05-solve "$job" "$solved"
+queued=$(queue) || exit
+lines=$("${run[@]}" slurm --next -o .) || exit
+eval "$lines"

@@ -1,0 +1,207 @@
+"""The fields of each kind's header (docs/format.md), as types that msgspec checks JSON against.
+
+Objects may have more fields than these; UNSET stands for one that may be absent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
+
+from ..errors import CorruptFileError
+
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+AtLeastOne = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Size = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+Bits = Annotated[int, Meta(ge=0, le=15)]
+NumberFormat = Literal["int16", "float32"]
+Record = dict[str, Any]
+
+
+def _check_different(name: str, texts: Sequence[str] | UnsetType | None) -> None:
+    if isinstance(texts, list) and len(set(texts)) < len(texts):
+        raise ValueError(f"{name} is not a list of different texts")
+
+
+class Recipe(Struct):
+    stage: str
+    options: Record
+    inputs: Record
+
+
+class Header(Struct, kw_only=True):
+    """What every header has."""
+
+    digest: str
+    recipe: Recipe
+    provenance: Record
+
+
+class AddableSpace(Struct, kw_only=True):
+    """That of statistics and heads, which may be made of other rows than feature files."""
+
+    dim: AtLeastOne | UnsetType = UNSET
+    dtype: NumberFormat | UnsetType = UNSET
+    fraction_bits: Bits | UnsetType | None = UNSET
+    columns: list[str] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        _check_different("columns", self.columns)
+
+
+class Space(AddableSpace, kw_only=True):
+    dim: AtLeastOne
+    dtype: NumberFormat
+    fraction_bits: Bits | None
+
+
+class FeaturesHeader(Header, kw_only=True):
+    space: Space
+    classes: list[str]
+    source: Record
+
+    def __post_init__(self) -> None:
+        _check_different("classes", self.classes)
+
+
+class PartitionHeader(Header, kw_only=True):
+    names: list[str]
+    held_out: list[Whole]
+    classes: list[str]
+    scheme: Record
+    rows_digest: str
+
+    def __post_init__(self) -> None:
+        _check_different("names", self.names)
+        _check_different("classes", self.classes)
+
+
+class BoundHead(Struct, kw_only=True):
+    name: str | UnsetType = UNSET
+    options: Record | UnsetType = UNSET
+    phase: str | UnsetType = UNSET
+    digest: str | UnsetType = UNSET
+
+
+class Noise(Struct):
+    form: str
+    sigma: Record
+
+
+class Context(Struct, kw_only=True):
+    space: AddableSpace
+    classes: list[str]
+    head: BoundHead
+    noise: Noise | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        _check_different("classes", self.classes)
+
+
+class Clients(Struct):
+    names: list[str]
+    rows: list[Whole | None]  # null: not told
+    gamma: list[Size]
+    partition: list[Whole]
+    source: list[Whole]
+    held_out: list[Whole]
+    partitions: list[list[str]]
+    sources: list[str]
+    dealt_to: list[Whole]
+
+
+class ArrayEntry(Struct, forbid_unknown_fields=True):
+    """What a file says of an array, see `values.statistics.ArraySpec`."""
+
+    kind: Literal["count", "int", "real"]
+    per_row: Size | UnsetType = UNSET
+    square: bool | UnsetType = UNSET
+    rows_of: str | UnsetType = UNSET
+    by_class: bool | UnsetType = UNSET
+    cells: list[Whole] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cells, list) and len({*self.cells}) < len(self.cells):
+            raise ValueError("cells names an axis twice")
+
+
+class StatisticsHeader(Header, kw_only=True):
+    phase: str
+    context: Context
+    clients: Clients
+    arrays: dict[str, ArrayEntry] | UnsetType = UNSET  # versions up to 0.3 do not say it
+
+
+class HeadHeader(Header, kw_only=True):
+    name: str
+    options: Record
+    phase: str | None
+    dim: AtLeastOne | None
+    space: AddableSpace | None
+    classes: list[str] | None
+    report: Record
+
+    def __post_init__(self) -> None:
+        _check_different("classes", self.classes)
+
+
+class CheckpointHeader(Header, kw_only=True):
+    rounds: list[Record]
+
+
+class Slice(Struct):
+    name: str
+    node: str
+    dim: AtLeastOne
+    scale: Size
+
+
+class Backbone(Struct):
+    name: str
+    weights: str
+    weights_digest: str
+    node: str
+    nodes: list[str]
+    slices: list[Slice]
+    dim: AtLeastOne
+    preprocessing: Record
+    licence: str
+
+
+class BackboneHeader(Header, kw_only=True):
+    backbone: Backbone
+
+
+BY_KIND = {
+    "features": FeaturesHeader,
+    "partition": PartitionHeader,
+    "statistics": StatisticsHeader,
+    "head": HeadHeader,
+    "checkpoint": CheckpointHeader,
+    "backbone": BackboneHeader,
+}
+
+
+def check(path: Path, kind: str, header: Any) -> None:
+    """Raise `CorruptFileError` naming the first field that is not what the format says."""
+    if wrong := misfit(header, BY_KIND[kind]):
+        raise CorruptFileError(f"{path} is damaged: in its header {wrong}")
+
+
+def misfit(value: Any, kind: Any) -> str:
+    """The first field of a JSON value that is not of a type, in words; '' if all fit.
+
+    >>> misfit([1, "2"], list[int])
+    '[1]: expected `int`, got `str`'
+    """
+    try:
+        convert(value, kind)
+    except ValidationError as error:
+        what, _, place = str(error).partition(" - at `$")
+        place = place.removesuffix("`").removeprefix(".").replace("[...]", "").strip()
+        return f"{place or 'all'}: {what[:1].lower()}{what[1:]}"
+    return ""
