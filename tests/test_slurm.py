@@ -203,10 +203,6 @@ def test_a_task_is_asked_to_stop_well_before_its_limit(time, seconds):
     assert Site(time=time, warn=30).warning() == 30
 
 
-def text_of(config, site, at):
-    return "\n".join(slurm.script_texts(config, site, at).values())
-
-
 def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_path):
     at = tmp_path / "run"
     script = slurm.prepare(run_of(road), Site(), at)
@@ -266,7 +262,8 @@ def missing(at, site=None):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--step", "04-sums"], "has no such step now"), (["--step", "04-total-2"], "no such step"),
+    [(["--step", "04-sums"], "has no such step now; it has "),
+     (["--step", "04-total-2"], "no such step"),
      (["--part", "0/2"], "only with --step"), (["--join", 2], "only with --step"),
      (["--step", "04-total", "--part", "2/2"], "--part is I/N"),
      (["--step", "04-total", "--part", "0/2", "--join", 2], "--part or --join, not both"),

@@ -146,7 +146,7 @@ class Group(typer.core.TyperGroup):
 
     builders: Callable[[], Mapping[str, Builder]]
 
-    @property  # type: ignore[override]
+    @property  # type: ignore[override]  # an attribute of Typer's
     def commands(self) -> dict[str, Any]:
         """Every command by name, built."""
         return {name: self.get_command(None, name) for name in self.list_commands(None)}

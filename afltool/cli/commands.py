@@ -210,7 +210,7 @@ def show_every_option(ctx: typer.Context, wanted: bool) -> None:
     """The callback of --help-all."""
     if wanted:
         for one in ctx.command.params:
-            one.hidden = False  # type: ignore[attr-defined]
+            one.hidden = False  # type: ignore[attr-defined]  # Typer's have it
         say_lines(f"{ctx.get_help()}\n")
         raise typer.Exit
 
@@ -315,7 +315,7 @@ def shell_type(info: Any) -> Any:
     kinds = kinds_of(info)
     if get_origin(kinds[0]) is tuple:
         inner = get_args(kinds[0])[0]
-        return list[inner]  # type: ignore[valid-type]
+        return list[inner]  # type: ignore[valid-type]  # for Typer alone
     parsed = any(isinstance(m, WrapValidator) for m in info.metadata)
     plain = len(kinds) == 1 and kinds[0] in (bool, int, float, Path)
     return kinds[0] if plain and not parsed else str

@@ -1,4 +1,4 @@
-"""The plan of a run: its steps in order. This machine, Slurm, `status` and studies only read it.
+"""The plan of a run: its steps in order. `run`, a job, `status` and studies compute it anew.
 
 Features, clients and the first head come first. Then each round gathers sums and solves the head
 one phase further, until the head has no next phase. Then the head is measured.
@@ -39,7 +39,7 @@ class Step:
         out: its result; None for features that stay in their store.
         head_options: options of a head, beside those of the stage.
         label: what a run calls it; by default the name of the stage.
-        part: the part of it that is made; its number may be a variable of a job script.
+        part: the part of it that is made.
     """
 
     stage: Stage

@@ -164,7 +164,10 @@ class DeepAFLHead(Head):
 
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
         numbers = 24 * sum(spec.size for spec in self.array_specs(None).values())
-        size = lambda one: numbers + self.room(len(one[0][1]))  # noqa: E731
+
+        def size(one: tuple[Block, State | None]) -> int:
+            return numbers + self.room(len(one[0][1]))
+
         done = cores.each(work, given, size, "sums of random features")
         for number, (gathered, state) in enumerate(done):
             after.put(number, state)

@@ -248,16 +248,11 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
 
 def next_lines(root: Path) -> str:
     """The lines of submit.sh for what is missing of a run now."""
-    config, folder = _read(root)
-    with distinct_files():
-        site = kept_site(folder / RunFolder.SITE)
-        return lines_of(missing(config, site, folder), site, folder.root)
-
-
-def _read(root: Path) -> tuple[RunConfig, RunFolder]:
     folder = RunFolder(root.absolute())
     with distinct_files():
-        return RunConfig(**read_config(folder.options)), folder
+        config = RunConfig(**read_config(folder.options))
+        site = kept_site(folder / RunFolder.SITE)
+        return lines_of(missing(config, site, folder), site, folder.root)
 
 
 def steps_known(config: RunConfig, folder: RunFolder) -> Iterator[Step]:
@@ -385,9 +380,12 @@ def carry_out(
         UsageError: the run has no such step now; it may follow a head that is not solved yet.
     """
     folder = RunFolder(root.absolute())
-    step = next((one for one in steps_known(config, folder) if name_of(one) == name), None)
+    known = {name_of(one): one for one in steps_known(config, folder)}
+    step = known.get(name)
     if step is None or step.out is None:
-        raise UsageError(f"--step {name}: the run in {root} has no such step now")
+        raise UsageError(
+            f"--step {name}: the run in {root} has no such step now; it has {', '.join(known)}"
+        )
     if part is None and not join:
         with _ridge_advice(step, config, folder):
             return Alone().carry_out(step)
