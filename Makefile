@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 install = { $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --quiet --python $(1)/bin/python $(2); } \
 	|| $(1)/bin/python -m pip install --quiet $(2)
 
-.PHONY: demo study test test-slow flower lint site dist bench clean
+.PHONY: demo study test test-slow test-nightly flower lint site dist bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py --out demo-output
@@ -29,13 +29,18 @@ test: $(VENV)/.dev
 
 # One after the other within a file; the files that take longest begin, so that none ends alone. Each file is named, since
 # pytest takes those of a folder by their names, also where one of them is named before the folder.
-LONGEST := $(patsubst %,tests/%.py,test_kill test_slurm_real test_extract_scale faults/test_campaign \
-	test_examples test_engines test_site test_plugins test_portable test_tracking test_export_onnx test_tutorials test_study_processes \
+LONGEST := $(patsubst %,tests/%.py,test_kill test_slurm_real test_flower faults/test_campaign \
+	test_engines test_plugins test_portable test_tracking test_export_onnx test_tutorials test_examples test_study_processes \
 	test_cores test_backbones)
 SLOW := $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell find tests -name "test_*.py")))
 
 test-slow: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(SLOW)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'slow and not nightly' -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(SLOW)
+
+# What takes minutes, before a release: every head over Flower, 50 faults of Slurm, a million images, the pictures of the pages.
+test-nightly: $(VENV)/.dev flower
+	OMP_NUM_THREADS=1 AFLTOOL_SLURM_FAULTS=50 \
+		$(BIN)/pytest -q -m "nightly or slow" -n 2 --dist loadfile --durations=25 $(shell grep -lr "mark.nightly" tests) tests/test_slurm_real.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

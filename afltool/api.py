@@ -13,8 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .inputs import distinct_files
-from .options import evaluation, features, statistics
+from .options import evaluation, features, look, statistics
 from .options import partition as partitions
 from .options.base import signature_of
 from .plans.config import RunConfig as RunConfig
@@ -35,10 +34,9 @@ def stage_function(make: Callable[P, OptionsT], returns: type[R]) -> Callable[P,
 
     @wraps(make, assigned=("__doc__",), updated=())
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
-        with distinct_files():
-            stage = getattr(import_module(f".{module}", __package__), name)
-            made: R = stage(make(*args, **kwargs))
-            return made
+        stage = getattr(import_module(f".{module}", __package__), name)
+        made: R = stage(make(*args, **kwargs))
+        return made
 
     function.__name__ = function.__qualname__ = name
     vars(function)["__signature__"] = signature_of(cls).replace(return_annotation=returns)
@@ -62,21 +60,21 @@ counts = stage_function(evaluation.Counts, Path)
 calibrate = stage_function(evaluation.Calibrate, Path)
 predict = stage_function(evaluation.Predict, dict[str, Any])
 export = stage_function(evaluation.Export, Path)
-partition_picture = stage_function(evaluation.PartitionPicture, Path)
-confusion_picture = stage_function(evaluation.ConfusionPicture, Path)
-reliability_picture = stage_function(evaluation.ReliabilityPicture, Path)
-roc_picture = stage_function(evaluation.RocPicture, Path)
-coverage_picture = stage_function(evaluation.CoveragePicture, Path)
-ridge_path_picture = stage_function(evaluation.RidgePathPicture, Path)
-rounds_picture = stage_function(evaluation.RoundsPicture, Path)
+partition_picture = stage_function(look.PartitionPicture, Path)
+confusion_picture = stage_function(look.ConfusionPicture, Path)
+reliability_picture = stage_function(look.ReliabilityPicture, Path)
+roc_picture = stage_function(look.RocPicture, Path)
+coverage_picture = stage_function(look.CoveragePicture, Path)
+ridge_path_picture = stage_function(look.RidgePathPicture, Path)
+diff = stage_function(look.Diff, dict[str, Any])
+rounds_picture = stage_function(look.RoundsPicture, Path)
 
 
 def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
     """Carry out every stage of a run in the folder ``out``; what is done and valid is kept."""
     from .plans.here import run as stage
 
-    with distinct_files():
-        return stage(config, Path(out), overwrite=overwrite)
+    return stage(config, Path(out), overwrite=overwrite)
 
 
 def info(path: str | Path) -> dict[str, Any]:

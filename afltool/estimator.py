@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from .files.hdf5 import recipe
 from .files.heads import load_head, save_head
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding, solved, statistics_of
-from .heads.calibrated.head import CalibratedHead
+from .heads.calibration import CalibratedHead
 from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
@@ -99,6 +100,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             columns in the order of their names, so that columns in another order add up.
         head_: the solved head.
         statistics_: the sums of heads of one round, else None.
+        coef_, intercept_: of heads whose scores are linear in X, as scikit-learn has them.
+        n_iter_: the rounds of heads that take several.
         report_: what solving found: ridge, rank, rounds.
 
     >>> X = [[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.8, 0.1]]
@@ -126,15 +129,14 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
         X, y = self._checked(X, y, reset=True)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self._refuse_one_class()
+        self._take_classes(y)
         self._refuse_lost(X)
-        head, report = self._unsolved(), dict[str, Any]()
+        head, report, rounds = self._unsolved(), dict[str, Any](), 0
         while head.phase() is not None:
-            total = self._gather(head, X, codes)
-            head, report = self._absorbed(head, total, report)
-        self.statistics_: Statistics | None = total if head.options.one_round() else None
-        return self._solved(head, report)
+            total = self._gather(head, X, y)
+            head, report = _one_phase(head, total, report)
+            rounds += 1
+        return self._solved(head, report, total if head.options.one_round() else None, rounds)
 
     @available_if(_of_one_round)  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -143,22 +145,25 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         ``classes``: all labels that will ever come; needed at the first call, and the same in all.
         """
         first = not hasattr(self, "head_")
-        if not first and classes is not None:
-            self._refuse_other_classes(np.unique(classes))
         X, y = self._checked(X, y, reset=first)
+        if first and classes is None:
+            raise ValueError("the first call of partial_fit needs classes=, all labels")
         if first:
-            if classes is None:
-                raise ValueError("the first call of partial_fit needs classes=, all labels")
-            self.classes_ = np.unique(classes)
-            self._refuse_one_class()
-        more = self._gather(self._unsolved(), X, self._codes(y))
-        return self._from(more if first else self._held() + more)
+            self._take_classes(classes)
+        elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
+            raise ValueError(
+                f"the first call of partial_fit had the classes {self.classes_}, this one has "
+                f"{np.unique(classes)}: give the same ones, or none; a new estimator may have "
+                "others"
+            )
+        more = self._gather(self._unsolved(), X, y)
+        return self._solve(more if first else self._sums() + more)
 
     def __add__(self, other: object) -> AnalyticClassifier:
         """The estimator of both estimators' rows."""
         if not isinstance(other, AnalyticClassifier):
             return NotImplemented
-        return self._combined(other, lambda a, b: a + b)
+        return self._combined(other, operator.add)
 
     def __radd__(self, other: object) -> AnalyticClassifier:
         """``sum`` begins with 0."""
@@ -168,10 +173,10 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """The estimator of the rows that are not the other's: these are unlearned."""
         if not isinstance(other, AnalyticClassifier):
             return NotImplemented
-        return self._combined(other, lambda a, b: a - b)
+        return self._combined(other, operator.sub)
 
     def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
-        mine, theirs = self._held(), other._held()
+        mine, theirs = self._sums(), other._sums()
         if not np.array_equal(self.classes_, other.classes_):
             raise MismatchError(
                 f"the estimators have different classes: {self.classes_} and {other.classes_}; "
@@ -181,9 +186,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(both, name, getattr(self, name))
-        return both._from(operation(mine, theirs))
+        return both._solve(operation(mine, theirs))
 
-    def _held(self) -> Statistics:
+    def _sums(self) -> Statistics:
         check_is_fitted(self)
         if self.statistics_ is None:
             raise UsageError(
@@ -192,28 +197,19 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             )
         return self.statistics_
 
-    def _from(self, total: Statistics) -> Self:
-        self.statistics_ = total
-        return self._solved(*self._absorbed(self._unsolved(), total, {}))
+    def _solve(self, total: Statistics) -> Self:
+        return self._solved(*_one_phase(self._unsolved(), total, {}), total)
 
-    def _solved(self, head: Head, report: dict[str, Any]) -> Self:
-        self.head_, self.report_ = head, report
+    def _solved(
+        self, head: Head, report: dict[str, Any], total: Statistics | None, rounds: int = 1
+    ) -> Self:
+        self.head_, self.report_, self._rounds = head, report, rounds
+        self.statistics_: Statistics | None = total
         return self
 
-    def _absorbed(
-        self, head: Head, total: Statistics, before: dict[str, Any]
-    ) -> tuple[Head, dict[str, Any]]:
-        """The head one phase further and its report, of which ``before`` was that until then."""
-        try:
-            after, done = solved(head, total)
-            return after, done.report(before)
-        except AflError as error:
-            raise ValueError(f"the head cannot be solved: {error}") from error
-
     def _unsolved(self) -> Head:
-        return make_head(self.head, self._head_options()).bind(
-            self.n_features_in_, len(self.classes_)
-        )
+        head = make_head(self.head, self._head_options())
+        return head.bind(self.n_features_in_, len(self.classes_))
 
     def _head_options(self) -> dict[str, Any]:
         cls = OPTIONS.get(self.head)
@@ -224,32 +220,34 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 f"{name} is a parameter of the estimator: give {name}={chosen[name]!r} beside "
                 f"options, not options={{{name!r}: …}}"
             )
-        if "ridge" in known:
-            if self.ridge != "auto" or known["ridge"].default is not None:
-                chosen["ridge"] = self.ridge
-        elif self.ridge != "auto":
-            raise UsageError(f"a {self.head!r} head has no ridge; found ridge={self.ridge!r}")
         if "intercept" in known:
             chosen["intercept"] = self.intercept
+        if self.ridge != "auto" and "ridge" not in known:
+            raise UsageError(f"a {self.head!r} head has no ridge; found ridge={self.ridge!r}")
+        if "ridge" in known and (self.ridge != "auto" or known["ridge"].default is not None):
+            chosen["ridge"] = self.ridge
         return chosen
 
-    def _gather(self, head: Head, X: NDArray[Any], codes: NDArray[np.int64]) -> Statistics:
-        return statistics_of(head, self._blocks(X, codes), {}, self._context(head))[0]
+    def _gather(self, head: Head, X: NDArray[Any], y: NDArray[Any]) -> Statistics:
+        return statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
 
     def _context(self, head: Head) -> Context:
-        bits = self._bits()
+        bits, names = self._bits, self._ordered()
         kind = "float32" if bits is None else "int16"
-        names = self._ordered()
         space = imported_space("import", self.n_features_in_, kind, bits, names and names[1])
         return Context(space, tuple(str(name) for name in self.classes_), binding(head))
 
-    def _blocks(self, X: NDArray[Any], codes: NDArray[np.int64]) -> Iterator[Block]:
+    def _blocks(self, X: NDArray[Any], y: NDArray[Any]) -> Iterator[Block]:
+        codes = np.searchsorted(self.classes_, y).astype(np.int64)
+        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
+        if not np.all(known):
+            raise ValueError(f"the label {y[~known][0]!r} is not in the classes {self.classes_}")
         for start in range(0, max(len(X), 1), BLOCK):
             part = slice(start, start + BLOCK)
-            yield self._rows(X[part], start), codes[part].astype(np.int64)
+            yield self._rows(X[part], start), codes[part]
 
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
-        bits, names = self._bits(), self._ordered()
+        bits, names = self._bits, self._ordered()
         if bits is None:
             check_float32(X, first)  # as feature files hold them
             return X if names is None else X[:, names[0]]
@@ -258,7 +256,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _refuse_lost(self, X: NDArray[Any]) -> None:
         """Refuse to round a column that varies to a single value."""
-        if (bits := self._bits()) is not None:
+        if (bits := self._bits) is not None:
             found = Rounding(X.shape[1])
             for start in range(0, len(X), BLOCK):
                 x = X[start : start + BLOCK]
@@ -270,39 +268,25 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else ordered_columns(list(names))
 
+    @property
     def _bits(self) -> int | None:
         """``fraction_bits`` as a whole number in its range; `UsageError` for another one."""
         if self.fraction_bits is None:
             return None
         return NumberFormat(fraction_bits=self.fraction_bits).bits
 
-    # ------------------------------------------------------------ checks
-
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        self._bits()
+        _ = self._bits  # refuses those that no file has
         X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
         check_classification_targets(y)
         return X, y
 
-    def _refuse_one_class(self) -> None:
+    def _take_classes(self, labels: Any) -> None:
+        self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"expected at least two classes, found {len(self.classes_)} class: {self.classes_}"
             )
-
-    def _refuse_other_classes(self, classes: NDArray[Any]) -> None:
-        if not np.array_equal(self.classes_, classes):
-            raise ValueError(
-                f"the first call of partial_fit had the classes {self.classes_}, this one has "
-                f"{classes}: give the same ones, or none; a new estimator may have others"
-            )
-
-    def _codes(self, y: NDArray[Any]) -> NDArray[np.int64]:
-        codes = np.searchsorted(self.classes_, y)
-        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
-        if not np.all(known):
-            raise ValueError(f"the label {y[~known][0]!r} is not in the classes {self.classes_}")
-        return codes
 
     # ------------------------------------------------------------ answers
 
@@ -322,15 +306,47 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
-        places = decided(self._scores(X))
+        places = decided(self._scores(X))  # refuses before fit
         best: NDArray[Any] = self.classes_[places]
         return best
 
     @available_if(_with_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
-        scores = self._scores(X)
+        scores = self._scores(X)  # refuses before fit
         return reported_scores(self.head_, scores)
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Weights of the features, (C, d); of two classes (1, d), the second's minus the first's.
+
+        Of heads whose scores are linear in the features; `AttributeError` for others.
+        """
+        return self._affine()[0]
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """What is added to X @ coef_.T, (C,) or (1,); it is where ``coef_`` is."""
+        return self._affine()[1]
+
+    @property
+    def n_iter_(self) -> int:
+        """How often `fit` went over all rows; `AttributeError` where once is enough."""
+        check_is_fitted(self)
+        if self._rounds == 1:
+            raise AttributeError("n_iter_ is of heads that fit takes several rounds for")
+        return self._rounds
+
+    def _affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        check_is_fitted(self)
+        if (found := self.head_.affine()) is None:
+            raise AttributeError(f"the scores of this {self.head!r} head are not linear in X")
+        W, b = found
+        if (names := self._ordered()) is not None:
+            W = W[np.argsort(names[0])]
+        if len(self.classes_) == 2:
+            W, b = W[:, 1:] - W[:, :1], b[1:] - b[:1]
+        return W.T, b
 
     def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
         """Make probabilities of the scores, by rows that were not fitted; `predict_proba` has them.
@@ -343,7 +359,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         bins = PROBABILITIES if head.log_probabilities else SCORES
         shapes = counting.shapes(len(self.classes_), bins).items()
         counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
-        for rows, codes in self._blocks(X, self._codes(y)):
+        for rows, codes in self._blocks(X, y):
             scores = head.scores(rows)
             counting.count(counts, scores, reported_scores(head, scores), codes, bins)
         edges, names = np.array(bins.edges), [str(name) for name in self.classes_]
@@ -368,7 +384,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 f"a head file cannot hold labels of type {self.classes_.dtype}, such as "
                 f"{self.classes_[0]!r}: fit with y.astype(str)"
             ) from None
-        if self._bits() is None:
+        if self._bits is None:
             space = {k: v for k, v in context.space.items() if k != "dtype"}
             context = replace(context, space=space)
         made_by = recipe(
@@ -391,8 +407,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             )
         plain = _uncalibrated(head)
         options = plain.options.as_dict()
-        own = {name: options.pop(name) for name in ("ridge", "intercept") if name in options}
-        own = {name: value for name, value in own.items() if value is not None}
+        every = ((name, options.pop(name, None)) for name in ("ridge", "intercept"))
+        own = {name: value for name, value in every if value is not None}
         loaded = cls(
             plain.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
         )
@@ -403,8 +419,19 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 if ordered_columns(names)[1] != columns:
                     raise ValueError(f"the columns are {names} and {columns}")
                 loaded.feature_names_in_ = np.array(names, object)
-        loaded.n_features_in_, loaded.statistics_ = int(header["dim"]), None
-        return loaded._solved(head, file.report)
+        loaded.n_features_in_ = int(header["dim"])
+        return loaded._solved(head, file.report, None)
+
+
+def _one_phase(
+    head: Head, total: Statistics, before: dict[str, Any]
+) -> tuple[Head, dict[str, Any]]:
+    """The head one phase further and its report, of which ``before`` was that until then."""
+    try:
+        after, done = solved(head, total)
+        return after, done.report(before)
+    except AflError as error:
+        raise ValueError(f"the head cannot be solved: {error}") from error
 
 
 def _uncalibrated(head: Head) -> Head:

@@ -2,10 +2,6 @@
 
 A pipe would wait for ever, a device such as /dev/zero never ends, and a text of gigabytes fills the
 memory. Files of arrays (HDF5, .npz …) have readers of their own, which read in blocks.
-
-Every file that is opened is noted, because a command must not write what it reads: the writer of
-files (`files.atomic`) refuses an output that was noted, whatever its name. The notes belong to the
-command and are no argument: every reader would have to pass them on, and no result depends on them.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import normalize
@@ -33,34 +28,6 @@ MOST_LINES = 1_000_000  # paths on stdin
 AROUND = " \t\r\n"  # what is no part of a name that has a line of its own
 LONGEST_LINE = 1 << 16  # characters of such a path
 TIMEOUT = 20  # seconds without an answer after which a download counts as failed
-
-
-_noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("device, inode of files", default=None)
-
-
-@contextmanager
-def distinct_files() -> Iterator[None]:
-    """In this block a file that was read is not written, and no file is written twice.
-
-    A block inside another one has a list of its own.
-    """
-    before = _noted.set(set())
-    try:
-        yield
-    finally:
-        _noted.reset(before)
-
-
-def note(status: os.stat_result) -> None:
-    """Remember a file that was read or written."""
-    noted = _noted.get()
-    if noted is not None:
-        noted.add((status.st_dev, status.st_ino))
-
-
-def was_noted(status: os.stat_result) -> bool:
-    """Whether this file was read or written in the innermost block of `distinct_files`."""
-    return (status.st_dev, status.st_ino) in (_noted.get() or ())
 
 
 def given_path(text: str | Path) -> Path:
@@ -103,7 +70,6 @@ def open_regular(path: str | Path) -> IO[bytes]:
     if not stat.S_ISREG(status.st_mode):
         file.close()
         raise InputError(f"{path}: expected a regular file, found {kind_of(status.st_mode)}")
-    note(status)
     return file
 
 
@@ -194,22 +160,17 @@ def parsed_json(
     where: str | Path,
     what: str = "valid JSON",
     constant: Callable[[str], Any] | None = None,
-    whole: bool = False,
 ) -> Any:
     """The value of a JSON text that was found at ``where``; ``what`` it should be.
 
     Python would take the last of two equal keys, and numbers that JSON does not have: ``constant``
-    gets NaN or Infinity, such as `no_number` and `null`. With ``whole`` fractions are refused, too.
+    gets NaN or Infinity, such as `no_number` and `null`.
 
     Raises:
         CorruptFileError: see `read_json`.
     """
-    float_ = no_number if whole else None
-    constant = no_number if whole else constant
     try:
-        return json.loads(
-            text, object_pairs_hook=keys_once, parse_float=float_, parse_constant=constant
-        )
+        return json.loads(text, object_pairs_hook=keys_once, parse_constant=constant)
     # A number of 5,000 digits is a ValueError, a nesting of 100,000 brackets a RecursionError.
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{where} is not {what}: {error}") from None

@@ -35,25 +35,25 @@ def flags(*names: str) -> int:
     return sum({getattr(os, f"O_{name}", 0) for name in every})
 
 
-def lock(descriptor: int, *, wait: bool = False) -> None:
+def lock(descriptor: int) -> None:
     """Lock an open file until it is closed; `BlockingIOError` where another process has.
 
     Nothing happens on a file system that has no locks.
     """
     try:
-        if not _take(descriptor, wait):
+        if not _take(descriptor):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     except OSError as error:
         if error.errno not in WITHOUT:
             raise
 
 
-def _take(descriptor: int, wait: bool) -> bool:
+def _take(descriptor: int) -> bool:
     if fcntl is None:
         from filelock import lock_descriptor
 
-        return lock_descriptor(descriptor, blocking=wait)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return lock_descriptor(descriptor, blocking=False)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return True
 
 

@@ -3,10 +3,6 @@
 Work asks before it starts, and is refused with the numbers: `need` is for solves, `check_backed`
 for files that claim more than they hold, `Room` for what is kept.
 
-`run` makes a `Cache` and passes it on: to stages, and from there to the readers and writers of
-files. A command of its own passes `NO_CACHE`. No result depends on it: a file is known by its place
-on the disk, size and times, so one that somebody has changed meanwhile is read again.
-
 `Carried` is what a head computed from a client's rows in one round, so that the next round starts
 from it; it never leaves the client. It is kept block by block, under a key that says what it was
 made with, so that no head takes the arrays of another head. A round takes block i of the round
@@ -21,13 +17,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from . import machine
 from .errors import CorruptFileError, NumericalError, UsageError
-from .inputs import note
 from .values.parsed import Written
 
 if TYPE_CHECKING:  # help needs memory, and no NumPy
@@ -239,84 +233,6 @@ def _size(arrays: Mapping[str, Array]) -> int:
 Identity = tuple[int, ...]
 
 
-class Sums(Protocol):
-    """Files of sums and their digests, by what is summed; a dict is one."""
-
-    def get(self, content: str, /) -> tuple[Path, str] | None: ...
-
-    def __setitem__(self, content: str, made: tuple[Path, str], /) -> None: ...
-
-
 def identity_of(status: os.stat_result) -> Identity:
     """Device, inode, size and times of a file; it changes whenever the file does."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-class Cache:
-    """Values by file and type, and what heads carry from round to round, within ``budget``.
-
-    ``sums``: what several runs know of each other's sums, by content; None where nobody asks for
-    them. Without a budget it keeps nothing: every file is read, every round starts from the
-    features.
-    """
-
-    def __init__(self, budget: Room | None = None, sums: Sums | None = None) -> None:
-        self.keeps = budget is not None
-        self.room, self.sums = budget or Room(0), sums
-        self._files: dict[Identity, dict[type, tuple[Any, int]]] = {}
-        self._carried: dict[str, tuple[str, Remembered]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.clear()
-        self._carried.clear()
-
-    # ------------------------------------------------------------ files
-
-    def keep(self, path: Path, value: Any, size: int) -> None:
-        """Keep what a file holds, ``size`` bytes, unless there is no room for it."""
-        if not self.keeps:
-            return
-        known = self._files.setdefault(identity_of(os.stat(path)), {})
-        if type(value) not in known and self.room.take(size):
-            known[type(value)] = value, size
-
-    def known(self, path: Path, kind: type[T]) -> T | None:
-        """What was kept of this file; None of another one, or where it has changed."""
-        if not self._files:
-            return None
-        try:
-            status = os.stat(path)
-        except OSError:
-            return None
-        value, _ = self._files.get(identity_of(status), {}).get(kind, (None, 0))
-        if not isinstance(value, kind):
-            return None
-        note(status)
-        return value
-
-    def forget(self, path: Path) -> None:
-        """Give up what was kept of a file."""
-        for _, size in self._files.pop(identity_of(os.stat(path)), {}).values():
-            self.room.give(size)
-
-    # ------------------------------------------------------------ rounds
-
-    def carried(self, task: str, part: str) -> Carried:
-        """What the round before left of a part of a task, such as a client."""
-        before, kept = self._carried.get(part, ("", None))
-        if kept is not None and before == task:
-            return kept
-        if kept is not None:
-            kept.forget()
-        return Remembered(room=self.room) if self.keeps else NOTHING
-
-    def left(self, task: str, part: str, carried: Carried) -> None:
-        """Keep what a round has left, for the next one."""
-        if isinstance(carried, Remembered):
-            self._carried[part] = task, carried
-
-
-NO_CACHE = Cache()

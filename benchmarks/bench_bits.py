@@ -65,7 +65,9 @@ def main() -> None:
     a = parser.parse_args()
     dataset = open_dataset(a.data, a.split, data_root=a.data_root, limit=a.limit)
     preprocessing = paper_preprocessing(a.image_size)
-    pixels = torch.stack([preprocessing.apply(dataset.load(i)) for i in range(len(dataset))])
+    pixels = torch.stack(
+        [torch.from_numpy(preprocessing.pixels(dataset.load(i))) for i in range(len(dataset))]
+    )
     backbone = load_backbone(a.backbone, weights=a.weights, image_size=a.image_size)
     fast = prepare_for_inference(copy.deepcopy(backbone.module))
     print(machine(), f"torch {torch.__version__}, {torch.get_num_threads()} threads")

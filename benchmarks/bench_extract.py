@@ -135,7 +135,7 @@ def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
     asked = Asked.of(given(a, folder, **ENGINES[engine]))
     with cores.using():
         network = load_network(asked.given, asked.preprocessing())
-        dataset, every = asked.dataset(), range(a.images)
+        dataset, every = asked.dataset, range(a.images)
         one, picture = network.decode(dataset, 0), dataset.load(0)
 
         def ahead(work: Callable[[int], object]) -> float:
@@ -144,7 +144,7 @@ def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
             def run() -> None:
                 for _ in batches(
                     lambda i: (work(i), one)[1], every, network.batch, network.workers,
-                    network.empty,
+                    network.preprocessing.crop,
                 ):  # fmt: skip
                     pass
 
@@ -173,7 +173,7 @@ def views(a: argparse.Namespace, folder: Path, engine: str) -> None:
         asked = Asked.of(given(a, folder, **ENGINES[engine], **more))  # type: ignore[arg-type]
         with cores.using():
             network = load_network(asked.given, asked.preprocessing())
-            dataset = asked.dataset()
+            dataset = asked.dataset
             found = rate(
                 lambda n=network, d=dataset: list(
                     n.features(lambda i: n.decode(d, i), range(a.images))

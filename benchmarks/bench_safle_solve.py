@@ -20,7 +20,6 @@ from afltool import cores
 from afltool.heads.safle.system import CountedSystem
 from afltool.math.counts import add_labels, add_pairs, pair_count, quadratic
 from afltool.values.names import Phase
-from afltool.values.parsed import Fixed
 from afltool.values.statistics import Statistics
 
 SIZE, ROWS, CLASSES, RIDGE = 32, 20_000, 10, 100.0
@@ -41,7 +40,7 @@ def child(side: int, threads: int) -> None:
     total = total_of(side // SIZE)
     before, begun, work = peak_mb(), time.perf_counter(), time.process_time()
     with cores.using(threads):
-        W, report = CountedSystem(total).solve(Fixed(RIDGE), 1.0, None)
+        W, report = CountedSystem(total).solve(RIDGE, 1.0, None)
     seconds, work = time.perf_counter() - begun, time.process_time() - work
     # Wᵀ((G + λI)W − H) = 0, summed up: a check that needs no second matrix
     H = total.arrays["labels"].reshape(-1, CLASSES)

@@ -108,8 +108,8 @@ def main(head: str, sites: str, dim: str, classes: str = "100", rows: str = "200
         }  # fmt: skip
         for name, who in (("member", "site-00"), ("server", "server")):
             found |= {
-                f"{name}_up": parties[who].place.up.total(),
-                f"{name}_down": parties[who].place.down.total(),
+                f"{name}_up": parties[who].place.up,
+                f"{name}_down": parties[who].place.down,
                 f"{name}_cpu_seconds": round(seconds[who], 2),
             }
         print(json.dumps(found))

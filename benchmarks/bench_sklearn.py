@@ -10,8 +10,7 @@ seconds are medians.
 
     least squares   the linear head; Ridge(solver="cholesky"), torch.linalg.solve of XᵀX + λI
     ridge by GCV    the linear head with --ridge auto; RidgeCV of 13 ridges
-    logistic        the softmax head, with the bound of its curvature and with --lbfgs, and
-                    LogisticRegression(lbfgs) of the same penalty, each with more rounds or
+    logistic        the softmax head, and LogisticRegression(lbfgs) of the same penalty with more
                     iterations until its objective (mean loss with the penalty) is at most that of
                     the first line
 """
@@ -84,7 +83,6 @@ def logistic(file: Path, threads: int, o: argparse.Namespace) -> None:
     said = f"softmax head, {o.rounds} rounds, a whole run"
     print(f"  {said:42}{seconds:8.2f}   objective {objective:.6f}", flush=True)
     sides = {
-        "softmax head --lbfgs, {:3} rounds": lambda n: softmax(file, threads, o, n, "--lbfgs"),
         "LogisticRegression, {:3} iterations": lambda n: child(
             "logistic", file, "float32", threads, n
         )(),

@@ -2,6 +2,7 @@
 
     python benchmarks/bench_softmax.py speed [ROWS] [CLASSES]
     python benchmarks/bench_softmax.py rounds TRAIN.h5 TEST.h5
+    python benchmarks/bench_softmax.py bytes digits|fashion [PENALTY] [ROUNDS]
     python benchmarks/bench_softmax.py choose TRAIN.h5 RESULTS.jsonl NAME [PENALTY …]
     python benchmarks/bench_softmax.py final TRAIN.h5 TEST.h5 RESULTS.jsonl [MEGABYTES …]
 
@@ -17,6 +18,7 @@ rows, which have chosen nothing.
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import tempfile
@@ -131,7 +133,7 @@ def choose(train: str, results: str, name: str, *penalties: str) -> None:
         begun = time.perf_counter()
         head = started(data, {**TRIED[name], "penalty": penalty, "rounds": MOST})
         rounds = [done for _, done in fitting(head, kept, held, totals)][len(totals) :]
-        losses = [done.facts["validation_loss"] for done in rounds]
+        losses = [done.entry["validation_loss"] for done in rounds]
         entry = {"name": name, "penalty": penalty, "bytes": sent, "losses": losses}
         with Path(results).open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -172,7 +174,7 @@ def weighed(data: Data, owner: Array, options: Options) -> dict[str, float]:
             ]
         found[kind] += float(np.mean(sizes))
         head, done = head.absorb(pooled.gather(head))
-        downloads.append(done.download_bytes)
+        downloads.append(done.entry["download_bytes"])
     found["down"] = downloads[-2]
     return found
 
@@ -219,16 +221,12 @@ def accuracy(head: Head, data: Data) -> float:
 # ---------------------------------------------------------------- rounds to the optimum
 
 
-STEPS: dict[str, dict[str, Any]] = {
-    "momentum": {"rounds": 300},
-    "L-BFGS": {"rounds": 170, "lbfgs": True},
-    "plain": {"rounds": 170, "no_momentum": True},
-}
+STEPS: dict[str, dict[str, Any]] = {"momentum": {"rounds": 300}}  # options of the methods
 SHOWN = (0, 3, 5, 10, 20, 40, 80, 160)
 
 
 def rounds(train: str, test: str, penalty: str = "1e-3") -> None:
-    """Objective and test accuracy after each round, by momentum, by L-BFGS and by plain steps."""
+    """Objective and test accuracy after each round, by each method."""
     data, fresh = Data.read(train), Data.read(test)
     site, totals = Site(data), list[Statistics]()
     print(machine())
@@ -241,7 +239,7 @@ def rounds(train: str, test: str, penalty: str = "1e-3") -> None:
             if number in SHOWN:
                 right.append(f"{number}: {100 * accuracy(head, fresh):.2f}")
         values[name] = objectives(found)
-        norm = found[-1].facts["gradient_norm"]
+        norm = found[-1].entry["gradient_norm"]
         print(f"{name}: gradient norm {norm:.1e} after {len(found) - 1} rounds; top-1", *right)
     optimum = min(map(min, values.values()))
     print(f"least objective {optimum:.6f}")
@@ -252,8 +250,65 @@ def rounds(train: str, test: str, penalty: str = "1e-3") -> None:
 
 
 def objectives(rounds: list[Round]) -> list[float]:
-    return [done.facts["objective"] for done in rounds if "objective" in done.facts]
+    return [done.entry["objective"] for done in rounds if "objective" in done.entry]
 
+
+# ---------------------------------------------------------------- bytes to the converged accuracy
+
+
+def bytes_sent(name: str, penalty: str = "1e-3", most: str = "200") -> None:
+    """Rounds and bytes until the held-out accuracy is within 0.1 points of the converged one."""
+    options = {"penalty": float(penalty), "rounds": int(most)}
+    right, sizes = np.zeros(int(most) + 1), list[int]()
+    sent: dict[str, float] = {}
+    for train, test in SETS[name]():
+        sent = sent or weighed(train, dealt(train)[0], {"penalty": float(penalty)})
+        heads = [head for head, _ in fitting(started(train, options), Site(train))]
+        after = [accuracy(head, test) * len(test.y) for head in heads]
+        right += np.pad(after, (0, len(right) - len(after)), "edge")
+        sizes.append(len(test.y))
+    top1 = 100 * right / sum(sizes)
+    near = top1 >= top1[-1] - 0.1 - 1e-9
+    first, stays = int(near.argmax()), len(near) - int((~near[::-1]).argmax())
+    print(f"{name}, μ {penalty}: converged {top1[-1]:.2f}")
+    for what, number in (("first", first), ("for good", 0 if near.all() else stays)):
+        megabytes = (sent["first"] + number * sent["round"]) / 1e6
+        print(f"  {what} within 0.1 points after {number} rounds, {megabytes:.2f} MB")
+
+
+def pixels(x: Array, y: Array) -> Data:
+    values = FixedPoint(np.rint(512 * x).astype(np.int16), 9)
+    space = {"dim": x.shape[1], "fraction_bits": 9}
+    return Data(values, y.astype(np.int64), space, tuple(map(str, range(10))))
+
+
+def digits() -> Iterator[tuple[Data, Data]]:
+    """scikit-learn's digits, of which each of five folds is held out once."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import StratifiedKFold
+
+    x, y = load_digits(return_X_y=True)
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(x, y):
+        yield pixels(x[train] / 16, y[train]), pixels(x[test] / 16, y[test])
+
+
+def fashion() -> Iterator[tuple[Data, Data]]:
+    """Debian's dataset-fashion-mnist."""
+    folder = Path("/usr/share/datasets/fashion-mnist")
+
+    def read(name: str, start: int) -> Array:
+        return np.frombuffer(gzip.open(folder / f"{name}-ubyte.gz").read()[start:], np.uint8)
+
+    parts = (
+        pixels(
+            read(f"{part}-images-idx3", 16).reshape(-1, 784) / 255, read(f"{part}-labels-idx1", 8)
+        )
+        for part in ("train", "t10k")
+    )
+    yield next(parts), next(parts)
+
+
+SETS = {"digits": digits, "fashion": fashion}
 
 # ---------------------------------------------------------------- seconds of a round
 
@@ -303,6 +358,6 @@ def softmaxes(S: Array, y: Array) -> None:
 
 if __name__ == "__main__":
     commands: dict[str, Callable[..., None]] = {
-        "speed": speed, "rounds": rounds, "choose": choose, "final": final,
+        "speed": speed, "rounds": rounds, "bytes": bytes_sent, "choose": choose, "final": final,
     }  # fmt: skip
     commands[sys.argv[1] if len(sys.argv) > 1 else "speed"](*sys.argv[2:])

@@ -31,20 +31,52 @@ def commands(group: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def page() -> str:
-    """The reference: purpose, arguments and options of every command."""
+    """The reference: purpose, arguments and options of every command.
+
+    An option that several commands have with the same words is described once, at the first.
+    """
     lines = ["# Commands", "", "Made by `python docs/make_commands.py`; do not edit.", ""]
     lines += ["Global options come first: `afltool -q COMMAND …` (`--quiet`), `-v` (`--verbose`),"]
     lines += ["`--version`, `--events FILE`"]
     lines += ["([what happens when](format.md), a line of JSON an event; `-` is stderr)."]
-    lines += ["Every command takes `-h` and `--help-all`.", ""]
+    lines += [
+        "Every command takes `-h` and `--help-all`. An option is described at the first command"
+    ]
+    lines += ["that has it; the others name it.", ""]
+    described: dict[str, str] = {}
     for name, command in commands(typer.main.get_command(app), "afltool"):
         lines += [f"## {name}", "", " ".join((command.help or "").split()), ""]
-        lines += ["| option | meaning | default |", "| --- | --- | --- |"]
-        lines += [row(p) for p in command.params if not of_heads(p) and p.name != "help_all"]
-        if any(map(of_heads, command.params)):
-            lines += ["", "Beside these, the options of the head: see `afltool head` below."]
-        lines += [""]
+        lines += [*options(name, command, described), ""]
     return "\n".join(lines)
+
+
+def options(name: str, command: Any, described: dict[str, str]) -> list[str]:
+    """The table of a command's own options, and lines that name those described before."""
+    own: list[str] = []
+    elsewhere: dict[str, list[str]] = {}
+    for parameter in command.params:
+        if of_heads(parameter) or parameter.name == "help_all":
+            continue
+        line = row(parameter)
+        first = described.setdefault(line, name)
+        if first == name or parameter.required:
+            own.append(line)
+        else:
+            elsewhere.setdefault(first, []).append(line.split(" | ")[0].removeprefix("| "))
+    lines = ["| option | meaning | default |", "| --- | --- | --- |", *own] if own else []
+    if elsewhere:
+        of = [
+            f"{', '.join(names)} ([{first}]({anchor(first)}))" for first, names in elsewhere.items()
+        ]
+        lines += [""] * bool(own) + ["Also " + "; ".join(of) + "."]
+    if any(map(of_heads, command.params)):
+        lines += ["", "The options of the head as well: see `afltool head` below."]
+    return lines
+
+
+def anchor(name: str) -> str:
+    """The address of a command's part of the page."""
+    return "#" + name.replace(" ", "-")
 
 
 def row(parameter: Any) -> str:

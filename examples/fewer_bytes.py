@@ -38,7 +38,7 @@ from afltool.math.blas import pack
 from afltool.math.gram import LARGEST, FixedPoint, encode, real
 from afltool.math.ridge import gram_matrix
 from afltool.values.names import CROSS, GRAM
-from afltool.values.parsed import Auto
+from afltool.values.parsed import AUTO
 from afltool.values.statistics import Statistics
 
 F64 = NDArray[np.float64]
@@ -57,7 +57,7 @@ def fitted(data: Data) -> tuple[float, float, float]:
     best, chosen = head.absorb(kept, held)
     apart = np.flatnonzero(data.held_out[data.client])
     _, held_top1 = measured(best, data.X, data.y, apart)
-    last, _ = with_options(head, ridge=chosen.ridge).absorb(whole)
+    last, _ = with_options(head, ridge=chosen.entry["ridge"]).absorb(whole)
     _, top1 = measured(last, data.test, data.truth, np.arange(len(data.truth)))
     return held_top1, top1, sum(weigh(data, "linear", OPTIONS, 1)["bytes_by_round"]) / 1e6
 
@@ -136,7 +136,7 @@ def low_rank(data: Data, rank: int) -> tuple[float, float, float]:
             sent.append(bytes_of(replace(found, arrays=small)) + 4 * numbers)
     scale = 4.0 ** -int(data.space["fraction_bits"])
     validation, theirs = reduce(add, held), reduce(add, kept)
-    choice = chosen_ridge(Auto(), problem := of(sums[0] * scale, theirs, data), validation)
+    choice = chosen_ridge(AUTO, problem := of(sums[0] * scale, theirs, data), validation)
     held_top1 = right(problem.with_intercept(choice.weights()), data.X, data.y,
                       np.flatnonzero(data.held_out[data.client]))  # fmt: skip
     everybody = of(sums.sum(axis=0) * scale, theirs + validation, data)

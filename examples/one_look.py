@@ -183,7 +183,9 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
     with torch.inference_mode():
         for start in range(0, len(dataset), BATCH):
             numbers = range(start, min(start + BATCH, len(dataset)))
-            pixels = torch.stack([preprocessing.apply(dataset.load(i)) for i in numbers])
+            pixels = torch.stack(
+                [torch.from_numpy(preprocessing.pixels(dataset.load(i))) for i in numbers]
+            )
             caught.clear()
             module(preprocessing.normalise(pixels))
             x = caught[0].flatten(2).transpose(1, 2) @ directions  # (n, positions, SIDE)

@@ -4,7 +4,7 @@
     python packaging/try_builds.py light      only afltool-light; full: only afltool
 
 Prints the sizes of the files and of what is installed, and the seconds. afltool-light is measured
-alone first, by the first block of the site, then with [fast], with which a frozen backbone gives
+alone first, by the first block of the README, then with [fast], with which a frozen backbone gives
 features; both have a limit.
 """
 
@@ -121,22 +121,16 @@ def tried(which: str, dist: Path, folder: Path) -> Iterator[str]:
 
 
 def begun(place: Path, work: Path) -> tuple[Path, float]:
-    """An empty environment, and the first block of the site in a copy of the checkout."""
-    import numpy as np
-
-    for name in (*SOURCE, "packaging"):
+    """An empty environment, and the first block of the README in a copy of the checkout."""
+    for name in (*SOURCE, "packaging", "examples"):
         (work / name).symlink_to(ROOT / name)
-    rng = np.random.default_rng(0)
-    for name, rows in (("train", 1438), ("test", 359)):
-        y = np.arange(rows) % 10
-        np.savez(work / f"{name}.npz", x=rng.normal(size=(rows, 64)) + np.eye(10, 64)[y], y=y)
     venv.create(place, with_pip=True, symlinks=True)
     return place / "bin", shell(first_block(), place / "bin", work)
 
 
 def first_block() -> str:
-    found = re.search(r"^```sh\n(.*?)^```$", (ROOT / "docs" / "index.md").read_text(), re.M | re.S)
-    assert found, "the site begins with no block of commands"
+    found = re.search(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert found, "the README begins with no block of commands"
     return "set -euo pipefail\n" + found[1]
 
 

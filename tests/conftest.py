@@ -36,13 +36,13 @@ from afltool import progress
 from afltool.errors import StoppedError
 from afltool.files.heads import HeadFile, load_solved_head
 from afltool.heads.evaluation import Evaluation
-from afltool.inputs import distinct_files
 from afltool.options.statistics import LocalStatsOptions
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import Study
 from afltool.papers.execution import carry_out
 from afltool.papers.options import StudyOptions
-from afltool.stages._gathered import gather
+from afltool.stages.local_stats import job_of
+from afltool.stages.runner import Files, make
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
 gc.set_threshold(100_000, 10, 10)  # a tenth of the time was the collector's
@@ -187,8 +187,7 @@ def cli():
 
 def carried_out(wanted: Study, out: str | Path, **options: Any) -> Path:
     """A study that is read, or made of one, as `afltool.study` carries out one of a file."""
-    with distinct_files():
-        return carry_out(wanted, StudyFolder(out), StudyOptions(**options))
+    return carry_out(wanted, StudyFolder(out), StudyOptions(**options))
 
 
 def counts_of_heads(heads: Sequence[Path], rows: Path, out: Path, **options: Any) -> Path:
@@ -197,9 +196,10 @@ def counts_of_heads(heads: Sequence[Path], rows: Path, out: Path, **options: Any
     task = Evaluation.of([one.head for one in loaded], None, (), 10)
     if "partition" not in options:
         options = {"client": "all", **options}
-    with distinct_files():
-        o = LocalStatsOptions(**options)
-        return gather(o, rows, HeadFile(task, loaded[0].header), out, overwrite=True)
+    o, found = LocalStatsOptions(**options), HeadFile(task, loaded[0].header)
+    with Files().reading() as files:
+        made = make(job_of(o, rows, found, out, files), files, overwrite=True)
+        return out if o.partition is not None else made[-1].path
 
 
 def forget_stop() -> None:

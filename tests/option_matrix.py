@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ WORDS = {
 ANY = "5 0.5 other"
 
 
+@cache  # a command is built anew each time it is asked for
 def command(*path: str) -> Any:
     """What Typer makes of a command."""
     found = command_of(app)

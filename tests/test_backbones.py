@@ -24,7 +24,7 @@ from afltool.errors import CorruptFileError, InputError, InvalidDataError, Usage
 from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node
-from afltool.sources.backbones import families, lite0, published
+from afltool.sources.backbones import families, published
 from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.backbones.inference import (
     infer,
@@ -33,7 +33,7 @@ from afltool.sources.backbones.inference import (
 )
 from afltool.sources.backbones.models import load_backbone, weights_identity
 from afltool.sources.backbones.nodes import pooled, poolings_of, positions
-from afltool.sources.backbones.preprocessing import paper_preprocessing
+from afltool.sources.backbones.preprocessing import Preprocessing, paper_preprocessing
 from afltool.sources.backbones.weights_files import digest_of_state, read_state
 
 
@@ -44,7 +44,7 @@ def pictures(n: int, width: int = 48, height: int = 48, seed: int = 0) -> list[I
 
 
 def batch_of(preprocessing, images) -> torch.Tensor:
-    return torch.stack([preprocessing.apply(image) for image in images])
+    return torch.stack([torch.from_numpy(preprocessing.pixels(image)) for image in images])
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_paper_preprocessing_is_resize_to_tensor_normalise_bit_for_bit():
         ]
     )
     for image in pictures(3) + pictures(2, 200, 200):
-        pixels = ours.apply(image)
+        pixels = torch.from_numpy(ours.pixels(image))
         assert pixels.dtype == torch.uint8
         assert pixels.shape == (3, 64, 64)
         assert torch.equal(ours.normalise(pixels[None])[0], theirs(image))
@@ -96,10 +96,32 @@ def test_the_weights_preprocessing_is_torchvisions_own(backbone, memory_format):
     ours = preprocessing_for("weights", backbone)
     theirs = models.get_model_weights(backbone).IMAGENET1K_V1.transforms()
     for image in pictures(2, 300, 260) + pictures(2, 40, 70):
-        batch = ours.apply(image)[None].to(memory_format=memory_format)
+        batch = torch.from_numpy(ours.pixels(image))[None].to(memory_format=memory_format)
         values = ours.normalise(batch)
         assert torch.equal(values[0], theirs(image))
         assert values.is_contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_tiny_patch16_224.augreg_in21k", "coat_lite_medium_384.in1k", "squash_and_crop"]
+)
+def test_the_weights_preprocessing_is_timms_own(name, monkeypatch):
+    """Central crops; both sides squashed; and both, where the resized square is larger."""
+    timm = pytest.importorskip("timm")
+    if name == "squash_and_crop":
+        name = "coat_lite_medium_384.in1k"
+        config = timm.models.get_pretrained_cfg(name)
+        monkeypatch.setattr(config, "crop_pct", 0.92)
+        monkeypatch.setattr(timm.models, "get_pretrained_cfg", lambda _: config)
+    ours = preprocessing_for("weights", f"timm:{name}")
+    config = timm.models.get_pretrained_cfg(name).to_dict()
+    how = timm.data.resolve_data_config(pretrained_cfg=config)
+    theirs = timm.data.create_transform(**how, is_training=False)
+    for image in pictures(2, 300, 260) + pictures(2, 40, 70):
+        values = ours.normalise(torch.from_numpy(ours.pixels(image))[None])
+        assert torch.equal(values[0], theirs(image))
+    assert Preprocessing.of(json.loads(json.dumps(ours.describe()))) == ours
+    assert ("squash" in ours.describe()) == name.startswith("coat")
 
 
 def test_every_pixel_value_is_normalised_to_the_same_bits():
@@ -114,7 +136,7 @@ def test_every_pixel_value_is_normalised_to_the_same_bits():
 def test_a_wide_picture_is_cropped_in_the_centre():
     x = np.arange(90, dtype=np.uint8)
     picture = Image.fromarray(np.repeat(np.tile(x, (30, 1))[..., None], 3, axis=2))
-    pixels = paper_preprocessing(30).apply(picture)
+    pixels = torch.from_numpy(paper_preprocessing(30).pixels(picture))
     np.testing.assert_array_equal(pixels[0, 0].numpy(), x[30:60])
 
 
@@ -462,7 +484,7 @@ def test_a_node_behind_what_was_cut_off_is_refused(fake, node):
 
 def test_maps_are_averaged_whichever_way_they_lie():
     def averaged(x, layer=None):
-        axes = positions(x, "the node", layer)
+        axes = positions(x, layer)
         return pooled(x, axes, poolings_of(x, axes, None, "the node"))
 
     x = torch.rand(2, 7, 3, 3)
@@ -648,7 +670,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
     source = families.source_of("efficientnet_lite0")
     state = read_state(source.file())
     network = timm.create_model("tf_efficientnet_lite0")
-    network.load_state_dict(lite0.renamed(state), strict=True)
+    network.load_state_dict(source.renamed(state), strict=True)
     preprocessing = preprocessing_for("weights", "efficientnet_lite0")
     batch = batch_of(
         preprocessing, [Image.fromarray(photo) for photo in samples.load_sample_images().images]
@@ -673,6 +695,10 @@ def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
     for path in (original, tmp_path / "timm.pth"):
         backbone = load_backbone("efficientnet_lite0", weights=str(path), image_size=64)
         assert backbone.weights_digest == default.weights_digest
+    in_another_order = dict(sorted(read_state(original).items()))
+    torch.save(in_another_order, tmp_path / "sorted.pth")
+    with pytest.raises(InvalidDataError, match="in its own order"):
+        load_backbone("efficientnet_lite0", weights=str(tmp_path / "sorted.pth"), image_size=64)
 
 
 @pytest.mark.parametrize("name", ["timm:resnet18", "efficientnet_lite0"])
@@ -700,6 +726,7 @@ def test_timm_models_by_name(monkeypatch):
 
     monkeypatch.setattr("socket.create_connection", offline)
     monkeypatch.setenv("HF_HUB_CACHE", "/nowhere")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else it retries
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -441,8 +441,8 @@ def test_features_of_all_sizes_take_few_iterations_to_the_same_residual(name, gi
     system = cv.Quadratic(
         clients, method.network, range(5), heads, method.factor, method.damping, 1
     )
-    first = system(lambda i: heads[i] - mean)
-    left = system(lambda i: heads[i] - found)
+    first = system(heads - mean)
+    left = system(heads - found)
     assert np.linalg.norm(left) <= 2e-8 * np.linalg.norm(first)
     taken = method.facts["iterations"]
     _, _, plain = cv.conjugate_gradients(system, lambda R: R, first, 1e-8, 5 * taken)

@@ -24,6 +24,7 @@ WRONG = [
     (["--head", "linear", "--layers", 3], 2, "No such option: --layers"),
     (["--head-seed", 3], 2, "leave --head-seed out"),
     (["--head", "deepafl", "--incremental", "--participation", 0.5], 2, "the same clients"),
+    (["--head", "deepafl", "--full-gram", "--participation", 0.5], 2, "changes nothing"),
     (["--participation", 0.5, "--participation-kind", "inconsistent"], 2, "this linear head has"),
     (["--backbone", "resnet99"], 2, "resnet99"),
     (["--node", "layerX"], 2, "layerX"),

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from conftest import command_of, commands, installed
 from helpers_images import write_imagefolder
-from option_matrix import of_heads, options
+from option_matrix import options
 from typer.testing import CliRunner
 
 import afltool
-from afltool.cli.app import app
+from afltool.cli._console import _Lines
+from afltool.cli.app import RENAMED, app
 
 #: Not "email": importlib.metadata, which finds plug-ins, loads it.
 HEAVY = (
@@ -62,7 +63,7 @@ print(json.dumps(sorted({set(HEAVY)!r} & set(sys.modules))))
     assert json.loads(done.stdout) == ["numpy"], "it would notice"
 
 
-def test_every_command_explains_itself(cli):
+def test_every_command_explains_itself_by_at_most_twelve_options(cli):
     shown = cli("-h").stdout
     for path in commands(command_of(app)):
         short, long = cli(*path, "-h"), cli(*path, "--help")
@@ -70,6 +71,7 @@ def test_every_command_explains_itself(cli):
         assert short.stdout == long.stdout
         assert f"Usage: {' '.join(('afltool', *path))}" in short.stdout.replace("root", "afltool")
         assert len(path) != 1 or re.search(rf"^  {path[0]} ", shown, re.M), path
+        assert len(re.findall(r"^  (?:-\w, )?--", short.stdout, re.M)) <= 12, path
 
 
 def test_the_command_is_a_module_too(tmp_path):
@@ -105,32 +107,12 @@ def test_help_of_run_is_what_people_use_and_help_all_is_everything(cli):
         assert f"--{name} " in long.replace("\n", " "), name
 
 
-def test_help_shows_at_most_twelve_options(cli):
-    for path in commands(command_of(app)):
-        short = cli(*path, "-h").stdout
-        assert len(re.findall(r"^  (?:-\w, )?--", short, re.M)) <= 12, path
-
-
 @pytest.mark.parametrize("name", ["solve", "run", "slurm"])
 def test_the_ridge_is_in_the_short_help_of_every_command_that_solves(cli, name):
     short = cli(name, "-h").stdout
-    ridge = " ".join(short.split("  --ridge TEXT")[1].split("--")[0].split())
+    ridge = " ".join(short.split("  --ridge <str>")[1].split("--")[0].split())
     assert "auto for generalised cross-validation" in ridge
     assert "--min-norm" not in short
-
-
-def test_ranges_and_defaults_are_those_of_each_head(cli):
-    """What several heads have is one option of `run`, of one type; its texts are each head's."""
-    types = {}
-    for head, own in of_heads().items():
-        text = cli("head", head, "--help-all").stdout
-        run = cli("run", "--head", head, "--help-all").stdout
-        for name, p in own.items():
-            types.setdefault(name, set()).add(str(p.type_descriptor.annotation))
-            assert re.search(rf"^  --{name} ", text, re.M), (head, name)
-            assert name == "seed" or re.search(rf"^  --{name} ", run, re.M), (head, name)
-    assert {name: found for name, found in types.items() if len(found) > 1} == {}
-    assert {"ridge", "width", "seed", "thresholds"} <= types.keys()
 
 
 def test_help_is_found_wherever_it_stands_but_behind_two_dashes(cli, tmp_path, monkeypatch):
@@ -253,6 +235,20 @@ def test_quiet_says_nothing_but_the_result(road, tmp_path, cli):
     assert (quiet.stdout, quiet.stderr) == (f"{tmp_path / 'b.h5'}\n", "")
 
 
+def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch, capsys):
+    """Of slow work alone: with its rate and the time left, and once more at its end."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    quick, slow = (_Lines("read", 10, "files", 0) for _ in range(2))
+    quick.advance(10)
+    quick.finish()
+    assert capsys.readouterr().err == ""
+    for now[0] in (3.0, 6.0):
+        slow.advance(2)
+    slow.finish()
+    assert capsys.readouterr().err == "read: 4/10 files, 0.7 files/s, 9 s left\n" * 2
+
+
 # ---------------------------------------------------------------- plain output
 
 
@@ -308,6 +304,46 @@ def test_many_files_by_stdin_glob_folder_and_name(road, tmp_path, cli, monkeypat
     assert afltool.info(tmp_path / "piped.h5")["digest"] == expected
 
 
+def test_six_stages_run_in_one_pipeline(road, tmp_path, cli):
+    """What a command prints is an input of the next one, of whatever kind; with equal digests."""
+    at, said = tmp_path, ""
+    for words in (
+        ["import", road.embeddings, "-o", at / "train.h5"],
+        ["partition", "-", "--alpha", 0.5, "--clients", 6, "-o", at / "clients.h5"],
+        ["local-stats", at / "train.h5", "--partition", "-", "--head", road.head0, "-o", at / "s"],
+        ["aggregate", "-", "-o", at / "total.h5"],
+        ["solve", "-", "-o", at / "head.h5"],
+        ["evaluate", "-", road.test, "--json"],
+    ):
+        done = cli(*words, input=said)
+        assert done.exit_code == 0, done.stderr
+        said = done.stdout
+    assert json.loads(said)["top1"] == afltool.evaluate(road.head, road.test)["top1"]
+    ours, theirs = (afltool.info(one / "head.h5")["digest"] for one in (at, road.folder))
+    assert ours == theirs
+    more = ["local-stats", "-", "--client", "a", "--head", road.head0, "-o", at / "one"]
+    assert cli(*more, input=f"{road.train}\n").exit_code == 0
+    assert cli("info", "-", input=f"{road.head}\n").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "code", "said"),
+    [
+        (["solve", "-"], "", 3, "expected a path for total, found none"),
+        (["solve", "-"], "a.h5\nb.h5\n", 3, "expected one path for total, found 2"),
+        (["solve", "-", "--head", "-"], "a.h5\n", 2, "give it once"),
+        (["aggregate", "-", "-"], "a.h5\n", 2, "give it once"),
+        (["solve", "-"], "nowhere.h5\n", 3, "there is no file nowhere.h5"),
+    ],
+)
+def test_a_pipe_gives_one_path_for_one_file(words, lines, code, said, tmp_path, cli):
+    """A command that fails prints no path: the one behind it ends with exit 3."""
+    done = cli(*words, "-o", tmp_path / "o.h5", input=lines)
+    assert done.exit_code == code
+    assert said in " ".join(done.stderr.split())
+    assert not (tmp_path / "o.h5").exists()
+
+
 @pytest.mark.parametrize("given", [["*"], ["nothing-*.h5"], ["-"], ["a**b.h5"]])
 def test_files_that_are_not_there(given, tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -337,6 +373,26 @@ def test_unknown_names_are_usage_errors_that_list_the_known_ones(road, tmp_path,
             assert fragment in " ".join(done.stderr.split()), args
         assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+#: A command that an old option is tried with, where it is not one command's.
+OLD_OF = {
+    "--lr-rounds": "baseline fedavg",
+    "--stack": "baseline fedavg",
+    "--single-round": "head linear",
+}
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_an_old_name_is_refused_with_the_new_one(name, cli):
+    words = name.split()
+    if name.startswith("--"):
+        words = ([] if name == "--summary" else OLD_OF.get(name, "solve").split()) + [name]
+    done = cli(*words, *(["value"] if "--" in name else []))
+    assert (done.exit_code, done.stdout) == (2, "")
+    said = " ".join(done.stderr.split())
+    assert said.endswith(f"Error: {RENAMED[name]}"), said
+    assert "Possible" not in said
 
 
 #: Commands with each file that they read as {…}.

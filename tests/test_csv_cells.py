@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import afltool
-from afltool.papers.crosstab import Crosstab, Entry, as_csv, as_latex, as_markdown
+from afltool.papers.crosstab import Record, as_csv, as_latex, as_markdown, crosstab
 
 CLASSES = ("=1+1", "@SUM(A1)", "-1", "plain")
 
@@ -60,13 +60,10 @@ BAD = "<script>alert(1)</script>|a\nb&c`[x](javascript:1)"
 
 @pytest.fixture
 def table():
-    row, column = ("ours", BAD), ("top1",)
-    entry = Entry(values=[0.5])
-    return Crosstab(
-        title=BAD, corner="top-1", rows=[row], columns=[column], row_names={row: BAD},
-        column_names={column: "=cmd()"}, settings={column: "=cmd()"},
-        entries={(row, column): entry}, stat="mean", notes=[BAD],
-    )  # fmt: skip
+    record = Record({"head": BAD, "data": "=cmd()"}, {"top1": 0.5})
+    made = crosstab([record], ["head"], ["data"], ["top1"], "mean", (), BAD)
+    made.notes.append(BAD)
+    return made
 
 
 def test_markdown_says_a_text_and_does_nothing_else(table):

@@ -107,11 +107,12 @@ def test_the_commands_of_the_results_can_be_given():
 
 def test_every_format_name_is_documented():
     from afltool.files import schema
+    from afltool.files.headers import KINDS
 
     text = (ROOT / "docs" / "format.md").read_text()
     for name in (schema.FORMAT, schema.FORMAT_VERSION, schema.HEADER_SHA256, schema.COMPLETE):
         assert f"`{name}`" in text
-    for kind in schema.KINDS:
+    for kind in KINDS:
         assert f"`{kind}`" in text
 
 
@@ -122,7 +123,7 @@ def test_the_changelog_has_an_unreleased_part():
 def test_the_trees_of_the_format_are_those_that_readers_check():
     """Every member and every header field of every kind is drawn, with its mark."""
     from afltool.files import schema
-    from afltool.files.headers import BY_KIND, Header
+    from afltool.files.headers import KINDS, Header
 
     text = (ROOT / "docs" / "format.md").read_text()
     block = text.split("○ optional", 1)[1].split("```")[1]
@@ -139,15 +140,15 @@ def test_the_trees_of_the_format_are_those_that_readers_check():
     optional = (schema.SPARSE, schema.EFFECTIVE_LABELS)
     common = {field.name for field in msgspec.structs.fields(Header)}
     sometimes = {("head", "arrays"), ("features", "labels")}
-    for kind in schema.KINDS:
+    for kind in KINDS:
         fields = {
             (field.name, "●" if field.required else "○")
-            for field in msgspec.structs.fields(BY_KIND[kind])
+            for field in msgspec.structs.fields(KINDS[kind])
             if field.name not in common
         }
         members = {
             (f"/{name}", "○" if name in optional or (kind, name) in sometimes else "●")
-            for name in (*schema.MEMBERS[kind], schema.HEADER)
+            for name in (*KINDS[kind].MEMBERS, schema.HEADER)
         }
         assert drawn[kind] - {("NAME", "●"), ("NAME", "○")} == fields | members, kind
     assert {(name, "●") for name in common} <= drawn["every kind"]
@@ -192,8 +193,30 @@ def test_every_registry_that_the_docs_name_is_there():
         assert hasattr(import_module("afltool." + path.replace("/", ".")), name), (name, path)
 
 
+def test_the_map_of_the_package_names_modules_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`(afltool/[\w/.]*)`", text)
+    assert len(named) > 30
+    assert not [path for path in named if not (ROOT / path).exists()]
+    packages = {
+        path.name for path in (ROOT / "afltool").iterdir() if (path / "__init__.py").exists()
+    }
+    assert not {name for name in packages if f"`{name}`" not in text}
+
+
+@pytest.mark.parametrize(("folder", "files"), [("benchmarks", "bench_*.py"), ("examples", "*.*")])
+def test_each_benchmark_and_example_is_in_its_table(folder, files):
+    table = (ROOT / folder / "README.md").read_text()
+    named = re.findall(r"^\| `(\S+)` \|", table, re.M)
+    assert named == sorted(
+        path.name for path in (ROOT / folder).glob(files) if path.suffix != ".md"
+    )
+
+
 def test_links_between_pages_lead_somewhere():
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    folders = [ROOT / name for name in ("benchmarks", "examples")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pages += [folder / "README.md" for folder in folders]
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"

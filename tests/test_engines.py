@@ -185,25 +185,22 @@ def test_a_frozen_backbone_makes_the_features_of_its_name_without_pytorch(images
     assert about["weights_digest"] == plain.weights_digest
 
 
-def test_predict_takes_it_without_pytorch_and_has_the_same_scores(images, net, tmp_path):
+def test_predict_takes_it_or_a_kept_graph_without_pytorch_and_has_the_same_scores(
+    images, net, tmp_path
+):
     features = extract(images, tmp_path / "train.h5")
     total = afltool.local_stats(features, "linear", tmp_path / "total.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "head.h5", head_options={"ridge": 1})
     afltool.predict(head, [images / "train"], tmp_path / "named.csv", weights="random")
-    line = ["predict", head, images / "train", "-o", tmp_path / "light.csv", "--backbone", net]
-    codes, done = without(TORCH, line)
-    assert codes == [0], done.stderr
-    assert (tmp_path / "light.csv").read_text() == (tmp_path / "named.csv").read_text()
-
-
-@pytest.mark.slow
-def test_a_kept_graph_is_used_without_pytorch(images, tmp_path):
-    extract(images, tmp_path / "a.h5")  # the graph is in the store from here on
-    data = f"imagefolder:{images}"
-    line = ["extract", "--backbone", "resnet18", "--weights", "random", "--image-size", SIZE]
-    codes, done = without(TORCH, [*line, "--data", data, "-o", tmp_path / "b.h5"])
-    assert codes == [0], done.stderr
-    assert digest(tmp_path / "a.h5") == digest(tmp_path / "b.h5")
+    hows = {
+        "frozen": ["--backbone", net],
+        "kept": ["--weights", "random"],
+    }  # in a file, in the store
+    for name, how in hows.items():
+        out = tmp_path / f"{name}.csv"
+        codes, done = without(TORCH, ["predict", head, images / "train", "-o", out, *how])
+        assert codes == [0], done.stderr
+        assert out.read_text() == (tmp_path / "named.csv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -306,6 +303,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(images, tmp_pat
     assert afltool.info(tmp_path / "b.h5")["provenance"]["engine"] == "torch"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "size"),

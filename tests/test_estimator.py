@@ -89,6 +89,35 @@ def test_adding_is_pooling_and_subtracting_unlearns(digits, bits):
     assert pooled.score(X, y) == both.score(X, y)
 
 
+def test_coefficients_are_scikit_learns_where_scores_are_linear(digits):
+    X, y = digits
+    ours = AnalyticClassifier(ridge=2.0)
+    assert not hasattr(ours, "coef_"), "before fit"
+    theirs = Ridge(alpha=2.0).fit(X, np.eye(10)[y])
+    np.testing.assert_allclose(ours.fit(X, y).coef_, theirs.coef_, atol=1e-9)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-9)
+    frame = pd.DataFrame(X, columns=[f"pixel {(7 * i) % 64}" for i in range(64)])
+    for head, options in (("linear", {}), ("discriminant", {"shrinkage": 0.1})):
+        two = AnalyticClassifier(head, options=options).fit(frame, y > 4)
+        assert two.coef_.shape == (1, 64)
+        assert two.intercept_.shape == (1,)
+        np.testing.assert_allclose(
+            two.decision_function(frame), (X @ two.coef_.T + two.intercept_)[:, 0], atol=1e-9
+        )
+    for head, options in (("random-features", {"width": 8}), ("discriminant", {"rule": "qda"})):
+        curved = AnalyticClassifier(head, options=options).fit(noisy(X[:, 20:36]), y)
+        assert not hasattr(curved, "coef_")
+        assert not hasattr(curved, "intercept_")
+
+
+def test_rounds_are_counted_where_there_are_several(digits):
+    X, y = digits
+    assert not hasattr(AnalyticClassifier("softmax"), "n_iter_")
+    fitted = AnalyticClassifier("softmax", options={"rounds": 2}).fit(X, y)
+    assert fitted.n_iter_ == 3, "the sums for the start, then two gradients"
+    assert not hasattr(fitted.set_params(head="linear", options=None).fit(X, y), "n_iter_")
+
+
 ONE_ROUND = [
     ("linear", {}),
     ("random-features", {"width": 64, "compute": "float64"}),

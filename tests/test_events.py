@@ -56,7 +56,7 @@ def test_a_run_says_its_steps_files_rounds_and_figures(road, tmp_path, cli):
     assert place.read_bytes().startswith(before)
     again = lines(place)[len(found) :]
     assert [one["exit_code"] for one in of(again, "end")] == [2, 2]
-    assert "options.clients is 4 now" in of(again, "error")[0]["text"]
+    assert "clients 20 → 4" in of(again, "error")[0]["text"]
 
 
 def test_a_single_stage_says_the_file_that_it_makes_or_keeps(road, tmp_path, cli):

@@ -92,6 +92,7 @@ def test_the_dummy_experiment_shows_what_the_paper_shows():
     assert without[0] < 1e-8 < 1e-3 < without[2]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_sweep_of_the_digits_and_its_table(tmp_path):
     command = (sys.executable, ROOT / "examples" / "sweep.py", tmp_path, "--seeds", "2")
@@ -122,6 +123,7 @@ def test_the_sweep_of_the_digits_and_its_table(tmp_path):
     assert "| pixels | first | 64 | softmax | 9 | 4 |" in table
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_frontier_of_the_digits_and_that_it_goes_on(tmp_path):
     """Chosen by held-out clients, kept in a cache, drawn; softmax left to its own tests."""
@@ -211,6 +213,7 @@ def test_the_notebook_holds_no_outputs():
     assert sum(cell["cell_type"] == "code" for cell in cells) >= 5
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_features_of_training_mode_on_a_few_images(tmp_path):
     draw = np.random.default_rng(0)
@@ -234,6 +237,7 @@ def test_features_of_training_mode_on_a_few_images(tmp_path):
     assert ends == {f"{p}, drop-last, 2 rounds" for p in ("iid", "dirichlet-pfl 0.01")}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_order_of_bytes_on_few_rows(tmp_path):
     """Bytes of a rival are its float32 weights; AFL sends its triangle and class sums once."""

@@ -6,9 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -27,14 +24,13 @@ from afltool.errors import (
     UsageError,
 )
 from afltool.files.features import open_features
-from afltool.files.hdf5 import up_to_date
 from afltool.options.features import ExtractOptions
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction import remembered as stores
 from afltool.sources.extraction.network import batches
 from afltool.sources.extraction.request import Asked, in_store
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
+from afltool.stages.runner import Target, state
 
 # Folding of batch norms, half of the time of such an extraction, has tests of its own below.
 SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "batch_size": 8,
@@ -122,7 +118,7 @@ def test_shards_put_together_are_the_whole(images, tmp_path):
     shards = [extract(images, tmp_path / "shards" / f"{i}.h5", shard=f"{i}/4") for i in range(4)]
     merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
     assert afltool.info(merged)["digest"] == afltool.info(whole)["digest"]
-    assert up_to_date(merged, afltool.info(whole)["recipe"])
+    assert state(Target(merged, afltool.info(whole)["recipe"]), every_byte=True).word == "done"
     with pytest.raises(MismatchError, match=r"1 of 4 shards are missing: 2/4"):
         afltool.merge([shards[0], shards[1], shards[3]], tmp_path / "m.h5")
     with pytest.raises(MismatchError, match="shard 1/4 is given twice"):
@@ -133,6 +129,28 @@ def test_shards_put_together_are_the_whole(images, tmp_path):
     with pytest.raises(UsageError, match="is not a shard"):
         afltool.merge([whole], tmp_path / "m.h5")
     assert not (tmp_path / "m.h5").exists()
+
+
+def test_shards_without_images_are_empty_files_that_merge(tmp_path):
+    images = write_imagefolder(tmp_path / "images", per_class=1, splits=("train",))
+    whole = extract(images, tmp_path / "whole.h5")
+    for i in range(5):
+        extract(images, tmp_path / "shards" / f"{i}.h5", shard=f"{i}/5")
+    rows = [len(values(tmp_path / "shards" / f"{i}.h5")[1]) for i in range(5)]
+    assert (sum(rows), min(rows)) == (3, 0)
+    merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
+    assert afltool.info(merged)["digest"] == afltool.info(whole)["digest"]
+    with pytest.raises(InvalidDataError, match="at least one byte string"):
+        afltool.partition(tmp_path / "shards" / f"{rows.index(0)}.h5", tmp_path / "p.h5",
+                          scheme="iid", clients=2)  # fmt: skip
+
+
+def test_it_says_what_runs_the_network(images, tmp_path, caplog):
+    with caplog.at_level("INFO", logger="afltool"):
+        extract(images, tmp_path / "a.h5", engine="torch")
+    what = r"resnet18 \(random:0\) of 32 × 32 pixels, mean 0\.5 0\.5 0\.5"
+    line = rf"extract: {what}, on cpu \(.+\), in fp32, by torch [\d.]+\S*"
+    assert any(re.fullmatch(line, one) for one in caplog.messages)
 
 
 @pytest.mark.parametrize("text", ["4/4", "1", "a/b", "-1/3"])
@@ -334,33 +352,8 @@ def test_a_batch_size_of_nothing_is_refused(images, tmp_path):
         extract(images, tmp_path / "a.h5", batch_size=0)
 
 
-# --- what a store remembers -----------------------------------------------------------------------
-
-
-def settle(folder):
-    """Wait until no file in the folder was changed a moment ago."""
-    newest = max(path.stat().st_ctime_ns for path in folder.rglob("*"))
-    time.sleep(max(0.0, (newest + stores.SETTLED_NS - time.time_ns()) / 1e9 + 0.05))
-
-
-def test_the_second_answer_needs_no_pytorch(images, tmp_path):
-    store = tmp_path / "store"
-    settle(images)
-    first = extract(images, None, store=store, preprocess="weights")
-    code = (
-        "import sys, afltool; print(afltool.extract(backbone='resnet18', data=sys.argv[1], "
-        "store=sys.argv[2], weights='random', image_size=32, engine='torch')); "
-        "sys.exit(' '.join({'torch', 'torchvision', 'timm', 'sklearn'} & set(sys.modules)) or None)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, f"imagefolder:{images}", store],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == str(first)
-
-
 @pytest.mark.slow
-def test_a_remembered_answer_is_of_the_same_weights_images_and_options(tmp_path, monkeypatch):
+def test_a_store_answers_for_the_same_weights_images_and_options(tmp_path):
     images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -368,53 +361,20 @@ def test_a_remembered_answer_is_of_the_same_weights_images_and_options(tmp_path,
     weights, store = tmp_path / "w.pth", tmp_path / "store"
     shutil.copy(tmp_path / "0.pth", weights)
     options = {"weights": str(weights), "store": store}
-    settle(tmp_path)
     first = extract(images, None, **options)
-
-    def remembered():
-        return {entry.name: entry.stat().st_ino for entry in (store / "index").iterdir()}
-
-    before = remembered()
     assert extract(images, None, **options) == first
-    assert remembered() == before, "the recipe was made anew"
     for change in ({"views": "flip"}, {"limit": 3}):
         assert extract(images, None, **{**options, **change}) != first
-    assert len(remembered()) == 3
-    distribution = tmp_path / "site" / "timm-0.0.dist-info"
-    distribution.mkdir(parents=True)
-    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: timm\nVersion: 0.0\n")
-    with monkeypatch.context() as patch:
-        patch.syspath_prepend(tmp_path / "site")
-        stores.surroundings.cache_clear()  # as another process sees them
-        assert extract(images, None, **options) == first
-    stores.surroundings.cache_clear()
-    assert len(remembered()) == 4, "with another version of a package the recipe is made anew"
     times = weights.stat()
     weights.write_bytes((tmp_path / "1.pth").read_bytes())
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert weights.stat().st_size == times.st_size, "the premise: size and mtime are the same"
-    assert extract(images, None, **options) != first
-
-
-def test_files_changed_a_moment_ago_are_not_trusted(tmp_path):
-    states = [["x.gz", [1, 2, 3, 4, 10**18]]]
-    for begun, kept in ((10**18 + 10**9, False), (10**18 + 3 * 10**9, True)):
-        stores.remember(tmp_path, "key", {"stage": "s", "options": {}}, states, begun)
-        assert (stores.recall(tmp_path, "key") is not None) == kept
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"{}", b"\xff"])
-def test_a_damaged_entry_costs_time_only(images, tmp_path, damage):
-    settle(images)
-    first = extract(images, None, store=tmp_path)
-    (entry,) = (tmp_path / "index").iterdir()
-    entry.write_bytes(damage)
-    assert extract(images, None, store=tmp_path) == first
-    assert entry.read_bytes() != damage
+    other = extract(images, None, **options)
+    assert other != first
+    assert afltool.info(other)["space"]["weights"] != afltool.info(first)["space"]["weights"]
 
 
 def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp_path):
-    settle(images)
     first = extract(images, None, store=tmp_path)
     digest = afltool.info(first)["digest"]
     first.unlink()
@@ -456,7 +416,7 @@ def test_a_thread_that_fails_is_told_with_its_image():
             raise RuntimeError("the codec's arena is gone")
         return np.zeros((3, 4, 4), np.uint8)
 
-    decoded = batches(decode, range(45), 8, 2, lambda n: np.zeros((n, 3, 4, 4), np.uint8))
+    decoded = batches(decode, range(45), 8, 2, 4)
     assert [next(decoded).indices.stop for _ in range(3)] == [8, 16, 24]
     with pytest.raises(InputError, match=r"failed at image 30 \(RuntimeError: .*run the same"):
         next(decoded)

@@ -20,7 +20,7 @@ from afltool.files.backbones import load_frozen, save_frozen
 from afltool.sources.backbones.preprocessing import Preprocessing
 from afltool.sources.extraction.engines import is_installed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 KILLS = 6
@@ -222,7 +222,7 @@ def started(*args):
     sys.stdout.flush()
     raise KeyboardInterrupt
 
-inference.start_inference = started
+inference.infer = started
 begun = time.process_time()
 try:
     afltool.extract(

@@ -1,7 +1,7 @@
 """A session over Flower: a SuperLink with TLS and node authentication, and three SuperNodes.
 
 Flower has an environment of its own (`make flower`); its programs are in $AFLTOOL_FLOWER, or beside
-this Python in flower/bin. With AFLTOOL_FLOWER_EVERY=1 every head and protection, about 15 minutes.
+this Python in flower/bin. Every head and protection is nightly: about 15 minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ sys.path.append(str(Path(__file__).parent / "federation"))
 from apart import DEEPAFL, NAMES, Apart, rows
 
 PROGRAMS = Path(os.environ.get("AFLTOOL_FLOWER", Path(sys.prefix) / "flower" / "bin"))
-EVERY = "AFLTOOL_FLOWER_EVERY" in os.environ
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (PROGRAMS / "flwr").exists(), reason=f"no Flower in {PROGRAMS}"),
@@ -74,6 +73,7 @@ def wait_until(there, seconds: float, log: Path) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.nightly
 def test_whatever_is_killed_the_head_over_flower_is_that_of_the_files(cli, tmp_path, monkeypatch):
     """Masked statistics of a round of each kind; the last evaluates the head on other rows.
 
@@ -81,7 +81,7 @@ def test_whatever_is_killed_the_head_over_flower_is_that_of_the_files(cli, tmp_p
     key and afltool are where the app looks for them. Then north's SuperNode dies in its turn.
     """
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5")  # 0.1 keeps a core busy
-    apart = made(cli, tmp_path, "deepafl", DEEPAFL | ({} if EVERY else {"layers": 1}), ROWS, True)
+    apart = made(cli, tmp_path, "deepafl", DEEPAFL, ROWS, True)
     with ExitStack() as processes:
         link = Loopback(tmp_path / "loopback", processes, PROGRAMS)
         (link.folder / "trial").symlink_to(apart.at / "server")
@@ -134,8 +134,13 @@ def check_end(apart: Apart, log: Path, exact: bool = True) -> None:
         assert apart.summary(f"{name}/session")["head"] == found["head"]
 
 
-@pytest.mark.skipif(not EVERY, reason="AFLTOOL_FLOWER_EVERY=1")
-@pytest.mark.parametrize("name", AGREED)
+QUICK = "linear, signed"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == QUICK else pytest.mark.nightly) for n in AGREED],
+)
 def test_heads_and_protections_over_flower(cli, tmp_path, name):
     """Each takes minutes, most of which Flower waits."""
     apart = made(cli, tmp_path, *AGREED[name])

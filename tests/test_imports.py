@@ -34,6 +34,10 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(embeddings, "BLOCK_BYTES", 37 * DIM * 4)
 
 
+def frame_of(x, y):
+    return pd.DataFrame({**{f"f{i}": column for i, column in enumerate(x.T)}, "label": y})
+
+
 def lists(x, kind):
     return pa.array(list(x), type=kind)
 
@@ -50,9 +54,13 @@ WRITERS = {
     "fixed.parquet": lambda p, x, y: parquet.write_table(
         pa.table({"x": lists(x, pa.list_(pa.float32(), DIM)), "y": y}), p
     ),
-    "columns.parquet": lambda p, x, y: pd.DataFrame(
-        {**{f"f{i}": column for i, column in enumerate(x.T)}, "label": y}
-    ).to_parquet(p),
+    "columns.parquet": lambda p, x, y: frame_of(x, y).to_parquet(p),
+    "a.feather": lambda p, x, y: frame_of(x, y).to_feather(p),
+    "a.csv": lambda p, x, y: frame_of(x, y).to_csv(p, index=False),
+    "a.tsv": lambda p, x, y: frame_of(x, y).to_csv(p, index=False, sep="\t"),
+    "scikit-learn.npz": lambda p, x, y: np.savez(p, data=x, target=y, x_ray=y),
+    "capital.npz": lambda p, x, y: np.savez(p, X=x, y=y),
+    "words.safetensors": lambda p, x, y: save_file({"features": x, "labels": y}, p),
 }
 
 
@@ -270,7 +278,10 @@ def halves(p):
         ("f.safetensors", halves, InvalidDataError, "x is in bf16"),
         ("g.npz", lambda p: np.savez(p, x=np.array([{}, {}]), y=[0, 1]), CorruptFileError,
          "Object arrays cannot be loaded"),
-        ("h.csv", lambda p: p.write_text("1,2"), UsageError, "embeddings come as"),
+        ("h.txt", lambda p: p.write_text("1,2"), UsageError, "embeddings come as"),
+        ("i.csv", lambda p: p.write_text("a,b\nx,z\n"), InvalidDataError, "expected a column x of"),
+        ("j.csv", lambda p: p.write_text("a,y\n1,2\n1,2,3\n"), CorruptFileError, "Expected 2 col"),
+        ("k.tsv", lambda p: p.write_text("a\ty\n1\tb\n\t\n"), InvalidDataError, "1 of 2 rows have"),
     ],
 )  # fmt: skip
 def test_files_without_usable_embeddings_say_why(tmp_path, name, write, error, message):

@@ -10,7 +10,7 @@ from damage import forge
 
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
-from afltool.files import schema
+from afltool.files import differences, headers
 from afltool.files.statistics import load_statistics
 from afltool.math.blas import unpack
 from afltool.show import brief
@@ -188,7 +188,7 @@ def test_many_names_are_counted(tmp_path, shown):
 
 
 def test_info_and_its_brief_form_know_every_kind_of_file():
-    assert set(inspect._BY_KIND) == set(brief._LINES) == set(schema.KINDS)
+    assert set(inspect._BY_KIND) == set(brief._LINES) == set(headers.KINDS)
 
 
 @pytest.mark.parametrize("more", [[], ["--all"]])
@@ -197,3 +197,58 @@ def test_a_digest_is_whole_however_narrow_the_terminal_is(road, cli, monkeypatch
     for path in road.of_each_kind().values():
         digest = afltool.info(path)["digest"]
         assert digest in cli("info", path, *more).stdout
+
+
+# ---------------------------------------------------------------- in what two files differ
+
+
+def what(*paths):
+    return {one["what"]: one for one in afltool.diff(*paths)["differences"]}
+
+
+def test_no_file_differs_from_itself(road):
+    for path in road.of_each_kind().values():
+        assert what(path, path) == {}
+
+
+def test_arrays_that_differ_are_named_with_the_largest_difference(tmp_path, cli):
+    rows = np.arange(6000.0).reshape(3000, 2)
+    changed = rows.copy()
+    changed[2700, 1] += 3
+    paths = []
+    for name, x in (("a", rows), ("b", changed), ("c", rows[:, :1])):
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 3)
+        made = tmp_path / f"{name}.h5"
+        paths.append(afltool.import_embeddings(tmp_path / f"{name}.npz", made, dtype="float32"))
+    found = what(*paths[:2])["features"]
+    assert (found["entries"], found["differ"]) == (6000, 1)
+    assert (found["largest"], found["at"]) == (3.0, [2700, 1])
+    assert "features: 1 of 6,000 entries differ, by at most 3" in cli("diff", *paths[:2]).stdout
+    assert what(paths[0], paths[2])["features"]["second"] == "[3000, 1] float32"
+
+
+def test_integers_are_subtracted_exactly(tmp_path):
+    big = np.array([2**62 + 1, -(2**62)])
+    found = list(differences._of_arrays("a", big, np.array([2**62, 2**62])))
+    assert (found[0]["differ"], found[0]["largest"], found[0]["at"]) == (2, 2**63, [1])
+
+
+def test_numbers_that_are_not_finite_differ_from_others_alone():
+    a, b = np.array([np.nan, np.nan, 1.0]), np.array([np.nan, 2.0, 1.5])
+    [found] = differences._of_arrays("a", a, b)
+    assert (found["differ"], found["largest"], found["at"]) == (2, None, [1])
+
+
+def test_options_classes_and_clients_that_differ_are_named(road, silo, tmp_path, cli):
+    two = afltool.solve(road.total, tmp_path / "two.h5", head_options={"ridge": 2.0})
+    assert what(road.head, two)["recipe.options.ridge"]["second"] == 2.0
+    parts = [tmp_path / f"{name}.h5" for name in "ab"]
+    for name, path in zip("ab", parts, strict=True):
+        afltool.local_stats(silo[0], "linear", path, client=name, sum=True)
+    found = what(*parts)
+    assert found["clients.a"]["second"] is None is found["clients.b"]["first"]
+    assert "gram" not in " ".join(found), "equal rows"
+    done = cli("diff", road.head, road.total)
+    assert done.exit_code == 4
+    assert "a head file" in done.stderr
+    assert "a statistics file" in done.stderr

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -225,7 +226,7 @@ def test_an_extraction_asked_to_stop_goes_on_later(stages, tmp_path, cli):
     assert "run the same command to go on" in said
     assert [p.name for p in folder.iterdir()] == ["f.h5.partial"]
     again = stage.finish(folder, cli)
-    done = int(again.split("extract: ")[1].split(" of 390 images are done, going on from there")[0])
+    done = int(re.search(r"(\d+) of 390 images are done, going on from there", again)[1])
     assert 0 < done < 390
     assert stage.digest(folder) == stage.undisturbed(folder, cli)
 

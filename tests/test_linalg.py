@@ -132,6 +132,22 @@ def test_the_integers_do_not_depend_on_threads_or_library(threads, library):
         assert np.array_equal(gram(FixedPoint(X, 9)), reference[1])
 
 
+@pytest.mark.parametrize("d", [1, 6, 7, 8, 23])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_triangle_in_tiles_is_the_whole_product(d, order, monkeypatch):
+    """Tiles of 7 rows: one, a full one, one row more, several; added to what is there."""
+    monkeypatch.setattr(triangle, "TILE", 7)
+    X = np.random.default_rng(d).integers(-(2**15), 2**15, size=(300, d)).astype(np.int16)
+    whole, expected = np.ones(triangle.length(d), np.int64), triangle.pack(integer_gram(X))
+    triangle.add_gram(np.asarray(X, np.float64, order=order), whole)
+    assert [int(v) - 1 for v in whole] == list(expected)
+    wide = np.asarray(np.repeat(X, 2, axis=1), np.float64, order=order)[:, ::2]  # no BLAS layout
+    assert [int(v) for v in real_gram(wide)] == list(expected)
+    rough = real_gram(np.asarray(X, np.float32, order=order))
+    assert np.allclose(rough, expected.astype(float), rtol=1e-5, atol=1e5)
+    assert [int(v) for v in gram(FixedPoint(X, 9))] == list(expected)
+
+
 @pytest.fixture
 def few_exact(monkeypatch):
     """``few_exact(n)``: products of more than n rows count as inexact; really 2^23 rows are."""

@@ -18,9 +18,10 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS
-from afltool.memory import Cache, Room
+from afltool.memory import Room
 from afltool.options.statistics import LocalStats
-from afltool.stages.local_stats import local_stats
+from afltool.stages.local_stats import job as local_stats
+from afltool.stages.runner import Files, carry_out
 from afltool.values.statistics import Context
 
 OPTIONS_OF = {
@@ -351,23 +352,23 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
     """A digest of features covers no class names, so recipes name the classes beside it."""
     make = MADE_OF_ROWS[stage]
     assert make(twins[0], tmp_path) == make(twins[0], tmp_path)
-    with pytest.raises(UsageError, match=r"made differently: .*classes has 3 entries now"):
+    with pytest.raises(UsageError, match=r"made differently: .*classes 2 → 3 entries"):
         make(twins[1], tmp_path)
 
 
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     """Neither sums nor a partition: one process works on both files."""
     parts = []
-    with Cache(Room(1 << 30), sums={}) as cache:
-        for rows in twins:
-            dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
-            total = tmp_path / f"t-{rows.stem}.h5"
-            how = LocalStats(rows, "linear", total, partition=dealt, sum=True)
-            parts.append(local_stats(how, cache=cache))
-        how = LocalStats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
-        with pytest.raises(MismatchError, match="classes differ"):
-            local_stats(how, cache=cache)
-    assert len(cache.sums) == 2
+    files = Files(Room(1 << 30), sums={})
+    for rows in twins:
+        dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
+        total = tmp_path / f"t-{rows.stem}.h5"
+        how = LocalStats(rows, "linear", total, partition=dealt, sum=True)
+        parts.append(carry_out(local_stats, how, files)[-1].path)
+    how = LocalStats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
+    with pytest.raises(MismatchError, match="classes differ"):
+        carry_out(local_stats, how, files)
+    assert len(files.sums) == 2
     assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
 
 
@@ -383,7 +384,7 @@ def test_files_from_before_classes_were_in_recipes_are_compared_by_their_own(
             del older["recipe"]["inputs"][key]
         forge(path, path, {"recipe": older["recipe"]})
     assert make(twins[0], tmp_path) == made
-    with pytest.raises(UsageError, match="classes has 3 entries now"):
+    with pytest.raises(UsageError, match="classes 2 → 3 entries"):
         make(twins[1], tmp_path)
 
 
@@ -397,5 +398,5 @@ def test_numbers_of_another_unit_are_not_up_to_date(tmp_path):
     two = afltool.import_embeddings(tmp_path / "half.npz", tmp_path / "10.h5", fraction_bits=10)
     assert afltool.info(one)["digest"] == afltool.info(two)["digest"]
     afltool.convert(one, tmp_path / "c.h5", dtype="float32")
-    with pytest.raises(UsageError, match="fraction_bits is 10 now, 9 in the file"):
+    with pytest.raises(UsageError, match="fraction_bits 9 → 10"):
         afltool.convert(two, tmp_path / "c.h5", dtype="float32")

@@ -298,7 +298,7 @@ def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path
     assert json.loads(json.dumps(space_of(network, options))) == space
 
     def decode(index):
-        return network.preprocessing.apply(Image.open(images / names[index].decode()))
+        return network.preprocessing.pixels(Image.open(images / names[index].decode()))
 
     rows = [rows for _, rows in network.features(decode, range(len(names)))]
     np.testing.assert_array_equal(np.rint(np.concatenate(rows) * 512), values(path))

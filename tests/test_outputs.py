@@ -20,9 +20,8 @@ import afltool
 from afltool.cli.app import app
 from afltool.errors import UsageError
 from afltool.files.features import open_features
-from afltool.files.outputs import check_output, partial_path
-from afltool.files.tables import read_columns, write_confusion, write_records
-from afltool.inputs import distinct_files
+from afltool.files.outputs import partial_path
+from afltool.files.tables import write_confusion, write_records
 from afltool.options.base import (
     Holds,
     Options,
@@ -223,22 +222,6 @@ def test_an_input_is_known_by_any_of_its_names(copies, cli):
                          errors=str(table), overwrite=True)  # fmt: skip
     with pytest.raises(UsageError, match=r"--out .* \(FEATURES\)"):
         afltool.convert(copies / "test.h5", copies / "link" / "test.h5", overwrite=True)
-
-
-def test_a_table_that_is_read_is_noted(copies):
-    """The second line behind the declarations: the writer refuses what was read in this command."""
-    for name in ("t.csv", "t.json", "t.parquet"):
-        table = copies / name
-        frame = pandas.DataFrame({"row": ["a"], "site": ["b"]})
-        table.write_text('[{"row": "a", "site": "b"}]')
-        if name == "t.csv":
-            frame.to_csv(table, index=False)
-        elif name == "t.parquet":
-            frame.to_parquet(table)
-        with distinct_files():
-            assert read_columns(table, ("site",)) == {"site": ["b"]}
-            with pytest.raises(UsageError, match="reads"):
-                check_output(table)
 
 
 NAMES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from conftest import embeddings
@@ -11,10 +11,13 @@ from conftest import embeddings
 import afltool
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
+from afltool.options.base import fields_of
 from afltool.plans.config import RunConfig
+from afltool.plans.here import run
 from afltool.plans.layout import RunFolder
 from afltool.plans.made import Alone, Made
-from afltool.plans.plan import LINK, Step, features, next_steps, partition
+from afltool.plans.plan import LINK, Step, features, next_steps
+from afltool.plans.slurm.jobs import Cut
 from afltool.stages.stage import STAGES
 
 
@@ -69,14 +72,14 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
     stage, held = STAGES["local-stats"], tmp_path / "held.h5" if held_out else None
     options = stage.options(sum=True, held_out=held)
     whole = Step(stage, options, inputs, tmp_path / "whole.h5")
-    parts = whole.parts(5, tmp_path / "parts")
+    parts = Cut(whole, whole.stage.parts, tmp_path / "parts", 5)
     for step in (*map(parts.step, range(5)), whole):
         step.make()
     there = [read_header(path) for path in whole.results()]
     assert len(there) == 1 + bool(held_out)
     again = [replace(step, out=tmp_path / f"{k}.h5") for k, step in enumerate(parts.joined())]
     for one, step in zip(there, again, strict=True):
-        other = read_header(step.make(overwrite=True))
+        other = read_header(step.make(overwrite=True).path)
         assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"]), (
             "so the one is up to date where the other is wanted"
         )
@@ -85,7 +88,7 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
 def test_parts_of_features_are_joined_to_the_whole(tmp_path):
     config = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
     whole = features(replace(config.extract, image_size=32), "test", tmp_path / "whole.h5")
-    parts = whole.parts(2, tmp_path / "parts")
+    parts = Cut(whole, whole.stage.parts, tmp_path / "parts", 2)
     for number in range(2):
         step = parts.step(number)
         assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
@@ -93,34 +96,32 @@ def test_parts_of_features_are_joined_to_the_whole(tmp_path):
     [joined] = parts.joined()
     assert joined.line()[:2] == ["merge", str(tmp_path / "parts")]
     joined = replace(joined, out=tmp_path / "joined.h5")
-    one, other = (read_header(step.make()) for step in (whole, joined))
+    one, other = (read_header(step.make().path) for step in (whole, joined))
     assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"])
-
-
-def test_steps_are_equal_by_what_they_make_and_not_by_where_it_goes(tmp_path):
-    config = RunConfig(data="digits", backbone="resnet18", clients=4)
-    train, again = (features(config.extract, "train", tmp_path / name) for name in "ab")
-    test = features(config.extract, "test", tmp_path / "a")
-    assert train.key() == again.key() != test.key()
-    dealt, anew = (partition(config.partition, one, one.out) for one in (train, again))
-    other = partition(replace(config.partition, seed=1), train, tmp_path / "c")
-    assert dealt.key() == anew.key() != other.key()
-    assert partition(config.partition, test, tmp_path / "c").key() != dealt.key()
 
 
 def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
     stage, made = STAGES["partition"], Made(tmp_path / "steps")
     options = stage.options(clients=5, scheme="iid")
     steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
-    first, second = map(made.carry_out, steps)
+    first, second = (made.carry_out(step).path for step in steps)
     assert first.samefile(second)
     other = Step(stage, replace(options, seed=3), {"features": road.train}, tmp_path / "3.h5")
-    assert read_header(made.carry_out(other))["digest"] != read_header(first)["digest"]
+    assert read_header(made.carry_out(other).path)["digest"] != read_header(first)["digest"]
 
 
 def test_inputs_of_a_stage_are_parameters_or_options():
     for stage in STAGES.values():
-        own = {f.name for f in fields(stage.options)}
-        assert set(stage.positional) | (own & set(stage.reads)) == set(stage.reads)
-        assert set(stage.named) <= set(stage.positional)
+        own, every = (fields_of(one).keys() for one in (stage.options, stage.call))
+        assert own <= every
+        assert set(stage.plain) <= every - own
         assert callable(getattr(stage.module, stage.name.replace("-", "_")))
+        assert stage.name == "evaluate" or callable(stage.module.job)
+
+
+def test_what_runs_share_is_no_second_name_of_their_own_sums(rows, tmp_path):
+    """A total with the names of its own clients serves no other run, and would keep its bytes."""
+    config = RunConfig(**rows, **CONFIGS["linear"])
+    run(config, tmp_path / "run", made=Made(tmp_path / "steps"))
+    kinds = sorted(one.name.rpartition("-")[0] for one in (tmp_path / "steps").iterdir())
+    assert kinds == ["evaluate", "head", "partition", "solve", "sums", "sums"]

@@ -20,7 +20,7 @@ from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
-from afltool.options.evaluation import SizeOptions
+from afltool.options.look import SizeOptions
 from afltool.papers.description import read
 from afltool.show.classes import Panel, plot_confusion, plot_partition, plot_partitions
 from afltool.show.curves import plot_compared, plot_ridge_path, plot_rounds

@@ -183,8 +183,8 @@ def test_a_run_takes_it_and_its_version_is_in_recipes(toy, road, tmp_path):
         ["slurm", *head_line(road, other)[1:]],
     )
     assert [one.code for one in done] == [0, 2, 2, 0]
-    assert "shrink is 0.2 now, 0.1 in the file" in done[1].err
-    assert "prior is True now" in done[2].err
+    assert "shrink 0.1 → 0.2" in done[1].err
+    assert "prior False → True" in done[2].err
     for facts in toy.info(*(out / f"{name}.h5" for name in ("03-head0", "04-total", "05-head"))):
         assert facts["recipe"]["inputs"]["afltool.heads"] == "toy-heads 1.0"
         assert facts["provenance"]["plugins"] == {"toy-heads": "1.0"}
@@ -380,49 +380,45 @@ def test_what_a_plug_in_reads_or_writes_wrongly_is_refused(
     assert not [*tmp_path.glob("no.*")]
 
 
+def wrong_ones(code, changes):
+    """The code of a plug-in for each law that does not hold then: its changes, (right, wrong)."""
+    for law, pairs in changes.items():
+        made = code
+        for right, wrong in pairs:
+            assert made.count(right) == 1, (law, right)
+            made = made.replace(right, wrong)
+        yield law, made
+
+
 def test_the_checks_of_a_head_notice_what_is_wrong(site):
-    good = example("A head")
-    learns = "replace(self, means=means, "
-    wrong = {
-        "its options have names of their own": good.replace("shrink", "clients"),
-        "its name in files is that of the plug-in": good.replace(
-            'name = "nearest-mean"', 'name = "linear"'
-        ),
-        "sums of clients add up": good.replace(
-            "add_up({", "add_up({'n': np.ones(1) * (len(y) > 0), "
-        ),
-        "the order of the rows does not matter": good.replace(
-            "gram_and_cross(X, y, classes)[1]}", "gram_and_cross(X[:1], y[:1], classes)[1]}"
-        ),
-        "the same sums give the same digest": good.replace(
-            "sums = total", "sums = np.random.rand() + total"
-        ),
-        "the sums of no rows add nothing": good.replace(
-            "add_up({", "add_up({'n': np.ones(1) * (not len(y)), "
-        ),
-        "the digest says that the head has learned": good.replace(
-            learns, "replace(self, means=self.means, "
-        ).replace("offsets: F64 | None = state()", "offsets: F64 | None = None"),
-        "what it learns changes no head before it": good.replace(
-            "return replace(", "object.__setattr__(self, 'means', means)\n        return replace("
-        ),
-        "it is solved after at most 3 rounds": good.replace(
-            'Phase("means") if self.means is None else None', 'Phase("means")'
-        ).replace(learns, "replace(self, means=means if self.means is None else self.means + 1, "),
-        "a file gives the same head": good.replace(
-            "offsets: F64 | None = state()", "offsets: F64 | None = None"
-        ),
-        "scores are finite numbers": good.replace(
-            "+ self.offsets\n\n\ndef graph", "+ self.offsets + np.inf\n\n\ndef graph"
-        ),
-        "without an error, which was ZeroDivisionError": good.replace("o, counts =", "1 / 0 or"),
-    }
-    for i, (law, code) in enumerate(wrong.items()):
-        assert code != good, law
+    add, learns = "add_up({", "replace(self, means=means, "
+    offsets, scores = "offsets: F64 | None = state()", "+ self.offsets\n\n\ndef graph"
+    is_left, phase = (offsets, "offsets: F64 | None = None"), 'Phase("means") if self.means is None'
+    again = "replace(self, means=means if self.means is None else self.means + 1, "
+    changes = {
+        "its options have names of their own": [("    shrink:", "    clients:")],
+        "its name in files is that of the plug-in": [('name = "nearest-mean"', 'name = "linear"')],
+        "sums of clients add up": [(add, "add_up({'n': np.ones(1) * (len(y) > 0), ")],
+        "the order of the rows does not matter": [("cross(X, y, c", "cross(X[:1], y[:1], c")],
+        "the same sums give the same digest": [("sums = total", "sums = np.random.rand() + total")],
+        "the sums of no rows add nothing": [(add, "add_up({'n': np.ones(1) * (not len(y)), ")],
+        "the digest says that the head has learned": [
+            (learns, "replace(self, means=self.means, "), is_left,
+        ],
+        "what it learns changes no head before it": [
+            ("return replace(", "object.__setattr__(self, 'means', means); return replace("),
+        ],
+        "it is solved after at most 3 rounds": [(f"{phase} else None", 'Phase("means")'),
+                                                (learns, again)],
+        "a file gives the same head": [is_left],
+        "scores are finite numbers": [(scores, scores.replace("\n", " + np.inf\n", 1))],
+        "without an error, which was ZeroDivisionError": [("o, counts =", "1 / 0 or")],
+    }  # fmt: skip
+    for i, (_, code) in enumerate(wrong_ones(example("A head"), changes)):
         code = code.replace("nearest-mean", f"wrong{i}")
         site.add(f"wrong{i}", {f"w{i}": code}, [("afltool.heads", f"wrong{i} = w{i}")])
-    laws = site.checks(*(["check_head", f"wrong{i}", {}, 3] for i in range(len(wrong))))
-    for law, found in zip(wrong, laws, strict=True):
+    laws = site.checks(*(["check_head", f"wrong{i}", {}, 3] for i in range(len(changes))))
+    for law, found in zip(changes, laws, strict=True):
         assert law in found
     assert "it is installed: 'nothing' is not in" in site.checks(["check_head", "nothing"])[0]
 
@@ -445,31 +441,26 @@ def test_the_schemes_of_afltool_pass_the_checks():
 
 
 def test_the_checks_of_schemes_and_baselines_notice_what_is_wrong(site):
-    deal, merge = example("A scheme"), example("A baseline")
-    late = merge.replace("from pydantic import", "import torch\nfrom pydantic import", 1)
-    wrong = {
-        "15 rows without one": deal.replace("), names", "), names[:3]"),
-        "assigned alike": deal.replace("np.arange(len", "np.random.permutation(len"),
-        "which was NameError": deal.replace("import numpy as np", ""),
-        "not depend on --threads": late.replace("kept.mean(dim=0)", "torch.rand(kept.shape[1:])"),
-        "its name in files": merge.replace('name = "trimmed-mean"', 'name = "fedavg"'),
+    of = {
+        "scheme": ("A scheme", "afltool.schemes", "", {
+            "15 rows without one": [("), names", "), names[:3]")],
+            "assigned alike": [("np.arange(len", "np.random.permutation(len")],
+            "which was NameError": [("import numpy as np", "")],
+        }),
+        "baseline": ("A baseline", "afltool.rivals", ":TrimmedMean", {
+            "not depend on --threads": [
+                ("from pydantic import", "import torch\nfrom pydantic import"),
+                ("kept.mean(dim=0)", "torch.rand(kept.shape[1:])"),
+            ],
+            "its name in files": [('name = "trimmed-mean"', 'name = "fedavg"')],
+        }),
     }  # fmt: skip
-    group = {"scheme": "afltool.schemes", "baseline": "afltool.rivals"}
-    calls = []
-    for i, (law, code) in enumerate(wrong.items()):
-        assert code not in (deal, late, merge), law
-        kind = "baseline" if "TrimmedMean" in code else "scheme"
-        place = f"w{i}" + ":TrimmedMean" * (kind == "baseline")
-        code = code.replace("trimmed-mean", f"wrong{i}")
-        site.add(f"wrong{i}", {f"w{i}": code}, [(group[kind], f"wrong{i} = {place}")])
-        calls.append([f"check_{kind}", f"wrong{i}"])
-    for law, found in zip(wrong, site.checks(*calls), strict=True):
-        assert law in found
-
-
-def test_the_old_command_names_the_checks(cli):
-    done = cli("check-plugin", "nearest-mean")
-    assert (done.exit_code, "afltool.testing" in done.stderr) == (2, True)
+    for kind, (section, group, place, changes) in of.items():
+        for i, (_, code) in enumerate(wrong_ones(example(section), changes)):
+            name, code = f"{kind}{i}", code.replace("trimmed-mean", f"{kind}{i}")
+            site.add(name, {f"w{name}": code}, [(group, f"{name} = w{name}{place}")])
+        found = site.checks(*([f"check_{kind}", f"{kind}{i}"] for i in range(len(changes))))
+        assert all(law in one for law, one in zip(changes, found, strict=True)), found
 
 
 # ------------------------------------------------------------ what is loaded, and what cannot be

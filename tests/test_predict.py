@@ -24,7 +24,11 @@ from afltool.errors import (
 from afltool.files.features import open_features
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
-from afltool.sources.extraction import scoring
+from afltool.sources.extraction.network import Batch
+from afltool.sources.extraction.scoring import image_source
+from afltool.sources.images.base import CorruptImageError
+from afltool.sources.images.from_paths import NamedImages
+from afltool.sources.images.heard import Heard
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 HOW = {"weights": "random", "batch_size": 8}
@@ -400,15 +404,35 @@ def test_a_stopped_or_killed_command_leaves_no_table_and_makes_it_from_the_start
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([out.name, whole.name])
 
 
+class Rows:
+    """In place of a network: features that are known; image 1 cannot be read."""
+
+    rows = np.array([[1, 2], [100, 0], [np.nan, 1]], np.float32)
+
+    def decode(self, pictures, index):
+        raise AssertionError("nothing is decoded")
+
+    def features(self, decode, indices, skip):
+        bad = {1: CorruptImageError("b", "no image")} if 1 in indices else {}
+        yield Batch(indices, np.zeros((len(indices), 3, 1, 1), np.uint8), bad), self.rows
+
+
 def test_values_that_the_format_cannot_hold_have_no_class():
-    rows = [np.array(r, np.float32) for r in ([1, 2], [100, 0], [np.nan, 1])]
-    block = scoring._block(["a", "b", "c", "d"], {1: "no image"}, rows, 9, skip=True)
+    def blocks(names, skip=True, network=None):
+        images = NamedImages(names, names)
+        space, fake = {"fraction_bits": 9}, network or Rows()
+        return list(image_source(images, fake, space, skip, Heard()).blocks())
+
+    (block,) = blocks([b"a", b"b", b"c", b"d"])
     assert len(block.X) == 1
     assert set(block.why) == {1, 2, 3}
+    assert (block.why[1], block.names) == ("no image", ["a", "b", "c", "d"])
     assert "beyond the range" in block.why[2]
     with pytest.raises(InvalidDataError, match="image c: feature 0 is 100"):
-        scoring._block(["a", "b", "c", "d"], {1: "no image"}, rows, 9, skip=False)
-    none = scoring._block(["a"], {0: "no image"}, [], 9, skip=True)
+        blocks([b"a", b"b", b"c", b"d"], skip=False)
+    nan = Rows()
+    nan.rows = Rows.rows[2:]
+    (none,) = blocks([b"a"], network=nan)
     assert none.X is None
 
 

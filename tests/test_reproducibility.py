@@ -29,7 +29,9 @@ def resnet18():
 def pixels():
     preprocessing = paper_preprocessing(SIZE)
     pictures = patterns(np.arange(N) % 4, 4, 40, seed=0)
-    return torch.stack([preprocessing.apply(Image.fromarray(p)) for p in pictures])
+    return torch.stack(
+        [torch.from_numpy(preprocessing.pixels(Image.fromarray(p))) for p in pictures]
+    )
 
 
 def features(module, pixels, batch=8, device="cpu", precision="fp32"):
@@ -139,7 +141,7 @@ def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
 @needs_gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path):
-    """Runs where there is CUDA: pinned batches, copies in the background."""
+    """Runs where there is CUDA: two threads give it steps in turn."""
     import afltool
 
     options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}

@@ -132,6 +132,12 @@ def test_the_bits_that_are_advised_hold_all_rows_and_lose_nothing(tmp_path, cli)
     assert "fewer than" not in said(advised)
 
 
+def test_nothing_is_said_of_numbers_that_are_stored_as_they_are(tmp_path, cli):
+    done = import_(cli, tmp_path, np.arange(60.0).reshape(20, 3) % 17)
+    assert done.exit_code == 0
+    assert "rounding" not in said(done)
+
+
 def test_the_estimator_refuses_bits_that_make_a_column_constant(X):
     pytest.importorskip("sklearn")
     y = np.arange(len(X)) % 2

@@ -20,9 +20,9 @@ from afltool.cli.app import app
 from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.heads.deepafl.layers import Layers
-from afltool.memory import NO_CACHE
 from afltool.options.evaluation import EvaluateOptions
 from afltool.stages.evaluate import evaluate_run
+from afltool.stages.runner import Files
 
 LAYERS, WIDTH = 2, 9
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]
@@ -378,9 +378,10 @@ def test_a_head_is_evaluated_if_it_holds_a_round_that_is_not_known(data, each_ro
     found = {}
 
     def work():
-        found.update(evaluate_run(EvaluateOptions(each_round=True), files, NO_CACHE))
+        with Files().reading() as opened:
+            found.update(evaluate_run(EvaluateOptions(each_round=True), files, opened))
 
-    assert calls(work)["_Pass.score"] == 2
+    assert calls(work)["score"] == 2
     after = [one["phase"] for one in found["rounds"] if "top1" in one]
     assert after == [f"weights-{t}" for t in range(6)]
 

@@ -205,7 +205,7 @@ def test_a_damaged_file_is_not_taken_for_done(features, tmp_path):
 
 def test_other_options_in_the_same_folder_are_refused(features, tmp_path):
     run = afltool.run(config(features), tmp_path / "run")
-    with pytest.raises(OutputExistsError, match=r"alpha is 5\.0 now, 0\.1 in the file"):
+    with pytest.raises(OutputExistsError, match=r"alpha 0\.1 → 5\.0"):
         afltool.run(config(features, alpha=5.0), run)
 
 
@@ -282,8 +282,12 @@ def without_a_ridge(features, tmp_path, cli):
     assert cli(*words, "--ridge", 0, "-o", out).exit_code == 0
     lines = (out / "run.toml").read_text().splitlines()
     (out / "run.toml").write_text("\n".join(x for x in lines if not x.startswith("ridge")) + "\n")
-    for name in ("05-head.h5", "head-final.h5", "06-metrics.json", "summary.json"):
+    for name in ("03-head0.h5", "04-total.h5", "05-head.h5", "head-final.h5", "06-metrics.json",
+                 "summary.json"):  # fmt: skip
         (out / name).unlink()
+    head = afltool.head("linear", out / "03-head0.h5", head_options={"ridge": 0})
+    rows = out / "01-features-train.h5"
+    afltool.local_stats(rows, head, out / "04-total.h5", partition=out / "02-clients.h5", sum=True)
     return out
 
 
@@ -314,6 +318,7 @@ def test_a_run_of_the_papers_images_goes_on_only_where_they_are_named(tmp_path, 
     done = cli(*words)
     assert done.exit_code == 2
     assert "give --preprocess paper to go on with it" in " ".join(done.stderr.split())
+    assert inodes(out) == before
     assert cli(*words, "--preprocess", "paper").exit_code == 0
     assert inodes(out) == before
 
@@ -334,6 +339,23 @@ def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
         done = cli("run", *of_few(few), "--ridge", 1, *more, "-o", out)
         assert done.exit_code == 2, more
         assert "made differently" in done.stderr
+
+
+@pytest.mark.parametrize("head", ["linear", "safle"])
+def test_runs_that_differ_in_what_solve_is_told_have_one_first_head_and_total(
+    head, features, tmp_path
+):
+    own = {"safle": {"experts": 2, "buckets": 4}}.get(head, {})
+    runs = [
+        afltool.run(config(features, head=head, ridge=ridge, **own), tmp_path / f"{ridge}")
+        for ridge in (1.0, 2.0)
+    ]
+    found = [json.loads((run / "summary.json").read_text()) for run in runs]
+    assert [one["options"]["ridge"] for one in found] == [1.0, 2.0]
+    for name in ("first_head", "total"):
+        assert found[0]["digests"][name] == found[1]["digests"][name]
+    assert found[0]["digests"]["head"] != found[1]["digests"]["head"]
+    assert afltool.info(runs[1] / "05-head.h5")["options"]["ridge"] == 2.0
 
 
 def test_another_option_of_evaluate_makes_nothing_else_again(features, tmp_path):

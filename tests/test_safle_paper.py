@@ -46,7 +46,7 @@ def test_a_preset_is_its_values_and_given_ones_come_first():
     assert preset == told
     assert preset.as_dict() == told.as_dict()
     changed = OPTIONS["safle"](preset="paper", thresholds="federated", group_size=6, experts=9)
-    assert (str(changed.cuts), changed.size, changed.experts) == ("federated", 64, 9)
+    assert (changed.thresholds, changed.size, changed.experts) == ("federated", 64, 9)
     assert not changed.every_digit
     with pytest.raises(UsageError, match=r"--every-digit decides the number of codes; found .* 9"):
         OPTIONS["safle"](every_digit=True, experts=9)
@@ -140,7 +140,7 @@ group-size = 4
 ''')
     root = carried_out(read(tmp_path / "dense.toml"), tmp_path / "S")
     made = table(root)
-    shown = [[made.entries[r, c].values[0] for c in made.columns] for r in made.rows]
+    shown = [[made.entry(r, c).values[0] for c in made.columns] for r in made.rows]
     assert shown[0][0] > shown[1][0] > 0  # small tables are dense
     found = sorted(root.rglob("summary.json"))
     assert len(found) == len(shown) == 2

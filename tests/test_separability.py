@@ -205,7 +205,7 @@ width = 8
 each-round = true
 ''')
     made = table(carried_out(read(tmp_path / "apart.toml"), tmp_path / "S"))
-    assert [made.column_names[c] for c in made.columns] == ["CSR", "DM"]
-    entries = [made.entries[row, column] for row in made.rows for column in made.columns]
+    assert [made.heading(c) for c in made.columns] == ["CSR", "DM"]
+    entries = [made.entry(row, column) for row in made.rows for column in made.columns]
     assert len(entries) == 6
     assert all(len(entry.values) == 1 for entry in entries)

@@ -98,7 +98,7 @@ def expected(head, X, V, y, classes):
         return layered(head, V, Y)
     phi = features(head, X, V)
     if head.phase().kind == "gradient":
-        W = head.rounds.point
+        W = head.point
         return {"gradient": phi.T @ (softmax(phi @ W, axis=1) - Y)}
     if head.phase() == "codes":
         rest = {"gram": V.T @ V, "cross": V.T @ Y} if head.name == "safle" else {}

@@ -141,7 +141,7 @@ def test_the_steps_are_the_methods_of_the_head():
     assert one.context.head == binding(head)
     after, record = solved(head, one)
     assert after.digest() == head.absorb(one)[0].digest()
-    assert (record.phase, record.rows) == ("gram", 90)
+    assert (record.entry["phase"], record.entry["rows"]) == ("gram", 90)
 
 
 def test_a_total_is_the_sum_of_its_parts_less_what_leaves():

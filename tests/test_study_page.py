@@ -219,7 +219,7 @@ def test_the_lines_of_a_picture_are_the_cells(done):
     made = table(done, published="none")
     row = made.rows[1]
     for at, column in enumerate(made.columns):
-        values = made.entries[row, column].values
+        values = made.entry(row, column).values
         assert series["fedavg"].y[at] == pytest.approx(sum(values) / 2)
 
 

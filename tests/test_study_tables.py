@@ -31,8 +31,6 @@ from afltool.papers.crosstab import (
     crosstab,
     names,
     published,
-    shown_entry,
-    statistic,
 )
 from afltool.papers.description import find, read, shipped_names
 from afltool.papers.options import names_of, numbers_of
@@ -86,12 +84,11 @@ def test_the_numbers_are_those_of_the_cells(done, road):
         for cell in find(str(done)).cells
         if cell.method is None and cell.label != "AFL" and cell.setting["alpha"] == 0.1
     ]
-    row = next(r for r, name in made.row_names.items() if name == "Deep | 100%, layers = 1")
-    column = next(c for c, name in made.column_names.items() if name == "alpha = 0.1")
-    assert made.entries[row, column].values == wanted
+    row, column = ("ours", "Deep | 100%, layers = 1"), ("top1", "alpha = 0.1")
+    assert made.entry(row, column).values == wanted
     shown = f"{100 * fmean(wanted):.2f} ± {100 * stdev(wanted):.2f}"
     assert made.text(row, column) == shown
-    names = [made.row_names[r] for r in made.rows]
+    names = [name for _, name in made.rows]
     assert names == ["AFL", *(f"Deep | 100%, layers = {t}" for t in (0, 1))]
 
 
@@ -118,6 +115,11 @@ def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
     assert "by their digests: linear; discriminant. Their deviation" in notes[0]
 
 
+def entry(*values, hole=""):
+    records = [Record({}, {"top1": value}) for value in values]
+    return Entry("top1", [*records, *([Record({}, {}, hole)] if hole else [])])
+
+
 @pytest.mark.parametrize(
     ("stat", "middle", "spread"),
     [
@@ -126,10 +128,10 @@ def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
     ],
 )  # fmt: skip
 def test_statistics_over_seeds(stat, middle, spread):
-    found = statistic(Entry([0.4, 0.5, 0.6]), stat)
+    found = entry(0.4, 0.5, 0.6).statistic(stat)
     assert found[0] == pytest.approx(middle)
     assert found[1] == (None if spread is None else pytest.approx(spread))
-    assert statistic(Entry([0.4]), "mean±sd") == (0.4, None), "one value has no deviation"
+    assert entry(0.4).statistic("mean±sd") == (0.4, None), "one value has no deviation"
 
 
 def test_deleting_a_cell_and_running_again_gives_the_same_table(copied):
@@ -159,8 +161,8 @@ def test_holes_are_marked(copied):
     folder.cell(first.key).mkdir()
     (folder.cell(first.key) / why).write_text("18.21 GB are free\n")
     assert any("(18.21 GB are free)" in n and "19.6" not in n for n in table(copied).notes)
-    assert shown_entry(Entry(holes=["failed"]), "top1", "mean") == "failed"
-    assert shown_entry(Entry(holes=["missing"]), "top1", "mean") == "–"
+    assert entry(hole="failed").text("mean") == "failed"
+    assert entry(hole="missing").text("mean") == "–"
 
 
 def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
@@ -181,7 +183,7 @@ def test_a_cell_never_averages_unequal_settings(done):
     with pytest.raises(UsageError, match=r"would average over alpha \(0\.1, 1\)"):
         table(done, columns="clients")
     made = table(done, columns="clients", where=("alpha=1",))
-    assert [made.column_names[c] for c in made.columns] == ["clients = 6"]
+    assert [made.heading(c) for c in made.columns] == ["clients = 6"]
     with pytest.raises(UsageError, match=r"no cell has the option 'colour'"):
         table(done, rows="colour")
     with pytest.raises(UsageError, match=r"no cell fits"):
@@ -190,13 +192,13 @@ def test_a_cell_never_averages_unequal_settings(done):
 
 def test_a_label_is_a_name_of_rows_and_of_cells(done):
     made = table(done, rows="label", where=("label=AFL",))
-    assert [made.row_names[r] for r in made.rows] == ["AFL"]
+    assert [name for _, name in made.rows] == ["AFL"]
     assert table(done, rows="baseline,layers").rows == table(done).rows
 
 
 def test_rounds_are_counted_up_to_the_layer(done):
     made = table(done, value="exchanges", stat="mean")
-    by_row = {made.row_names[r]: made.entries[r, made.columns[0]].values[0] for r in made.rows}
+    by_row = {row[1]: made.entry(row, made.columns[0]).values[0] for row in made.rows}
     assert by_row == {"AFL": 1, "Deep | 100%, layers = 0": 1, "Deep | 100%, layers = 1": 3}
 
 
@@ -229,7 +231,7 @@ def test_several_figures_stand_side_by_side(done):
     assert column[0] == "upload_bytes"
     cell = next(c for c in find(str(done)).cells if c.label != "AFL")
     sent = finished(StudyFolder(done), cell)["upload_bytes"]
-    assert made.entries[deepest, column].values == [sent] * 3
+    assert made.entry(deepest, column).values == [sent] * 3
 
 
 def test_accuracy_on_training_rows_has_a_table(done, road):
@@ -237,7 +239,7 @@ def test_accuracy_on_training_rows_has_a_table(done, road):
     cell = next(c for c in find(str(done)).cells if c.label != "AFL")
     head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
     wanted = afltool.evaluate(head, road.train)["top1"]
-    assert made.entries[made.rows[-1], made.columns[0]].values[0] == wanted
+    assert made.entry(made.rows[-1], made.columns[0]).values[0] == wanted
 
 
 # ------------------------------------------------------------ formats
@@ -381,7 +383,7 @@ def test_published_rows_are_marked_and_come_last():
     ours = [Record({"head": "AFL", "alpha": 0.1, "data": "cifar10"}, {"top1": 0.7})]
     made = crosstab([*ours, *beside("afl-1", ours, ["alpha"])], ["head"], ["alpha"], ["top1"],
                     "mean±sd", ["seed"])  # fmt: skip
-    assert [made.row_names[r] for r in made.rows][:2] == ["AFL", "FedAvg (published)"]
+    assert [name for _, name in made.rows][:2] == ["AFL", "FedAvg (published)"]
     assert made.text(made.rows[1], made.columns[0]) == "64.02 ± 0.18"
     assert len(made.columns) == 1
     of_files = [Record({"head": "AFL", "alpha": 0.1}, {"top1": 0.7})]
@@ -394,7 +396,7 @@ def test_published_rows_have_options_that_given_features_do_not_tell(done):
     with pytest.raises(UsageError, match="no cell has the option 'backbone'"):
         table(done, **asked)
     made = table(done, **asked, published="safle-3:cifar10")
-    names = [made.row_names[r] for r in made.rows]
+    names = [name for _, name in made.rows]
     assert {"AFL", "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= set(names)
 
 
@@ -402,7 +404,7 @@ def test_results_of_another_method_stand_beside(done, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("alpha,seed,top1\n0.1,0,0.5\n0.1,1,0.7\n1,0,0.25\n")
     made = table(done, also=(f"Mine={path}",))
-    assert made.row_names[made.rows[-1]] == "Mine"
+    assert made.rows[-1] == ("also", "Mine")
     assert [made.text(made.rows[-1], c) for c in made.columns] == ["60.00 ± 14.14", "25.00"]
     path.write_text("alpha,top1\n0.1,50\n")
     with pytest.raises(InvalidDataError, match=r"line 2: top1 is a fraction.*divide percentages"):
@@ -416,8 +418,7 @@ def test_results_of_another_method_stand_beside(done, tmp_path):
 
 
 def values(made, name, column):
-    row = next(r for r, told in made.row_names.items() if told == name)
-    return made.entries[row, column].values
+    return made.entry(("ours", name), column).values
 
 
 def test_p_values_are_those_of_scipy(done, road):
@@ -493,7 +494,9 @@ def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
     of_layers = [one for one in found if one.axes.get("layers") in (None, 5)]
     made = crosstab(of_layers, ["head"], ["alpha", "layers"], ["top1"], "mean", [])
     for head, values in apart.items():
-        rows = [row for row in made.rows if row[1] == head]
+        rows = [
+            row for row in made.rows if row[1].split(",")[0].removesuffix(" (published)") == head
+        ]
         assert len(rows) == 2
         of_rows = (e.values for (row, _), e in made.entries.items() if row in rows)
         assert sorted(v for one in of_rows for v in one) == pytest.approx(

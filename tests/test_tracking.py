@@ -122,7 +122,8 @@ def test_a_study_that_carries_nothing_out_is_not_tracked(road, tmp_path, cli, ot
     done = cli("study", *named, other, "--track", f"mlflow:{tmp_path / 'runs'}")
     assert done.exit_code == 2
     assert not (tmp_path / "S").exists()
-    assert f"--track is not used with {other}: leave one of them out" in done.stderr
+    assert "is not used with" in done.stderr
+    assert {"--track", other} <= {*done.stderr.replace(":", "").split()}
 
 
 @mlflow

@@ -98,3 +98,31 @@ def test_a_browser_shows_it(trial, page, tmp_path):
         shown = browse(place, tmp_path / "profile", "--dump-dom", f"--window-size={width},900")
         found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
         assert (found["wrong"], found["images"], found["wide"]) == ([], [True], True)
+
+
+@pytest.mark.parametrize("of", ["run", "baseline"])
+def test_a_run_has_a_page_of_its_figures_options_and_digests(of, done_study, tmp_path, cli):
+    """The cells of a study are folders of runs and of baselines."""
+    (cell,) = done_study.glob({"run": "cells/linear-*", "baseline": "cells/fedavg-*"}[of])
+    out = tmp_path / "page.html"
+    assert cli("report", cell, "-o", out).exit_code == 0
+    summary, told = json.loads((cell / "summary.json").read_text()), out.read_text()
+    for word in (
+        f"top-1 {summary['top1']:.2%} of 200 test rows", summary["digests"]["total" if of == "run"
+        else "head"], f"afltool status {cell}", "clients" if of == "run" else "batch-size",
+    ):  # fmt: skip
+        assert word in html.unescape(told), word
+    assert told.count("data:image/svg+xml") == 1, "a confusion matrix, or two rounds"
+    assert cli("report", cell, "-o", tmp_path / "two.html", "--rows", "head").exit_code == 2
+    (cell / "summary.json").write_text("{}")
+    assert cli("report", cell, "-o", tmp_path / "two.html").exit_code == 3
+    assert not (tmp_path / "two.html").exists()
+
+
+@pytest.fixture(scope="module")
+def done_study(road, tmp_path_factory):
+    at = tmp_path_factory.mktemp("small")
+    given = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
+    methods = '[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\nrounds = 2\n'
+    (at / "s.toml").write_text(given + methods)
+    return afltool.study(at / "s.toml", at / "S")

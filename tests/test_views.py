@@ -169,7 +169,7 @@ def test_a_feature_space_says_its_views(images, tmp_path, views):
     assert json.loads(json.dumps(space_of(network, options))) == space
 
     def decode(index):
-        return network.preprocessing.apply(Image.open(images / names[index].decode()))
+        return network.preprocessing.pixels(Image.open(images / names[index].decode()))
 
     found = [rows for _, rows in network.features(decode, range(len(names)))]
     np.testing.assert_array_equal(np.rint(np.concatenate(found) * 512), rows)

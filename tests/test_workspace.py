@@ -21,13 +21,14 @@ from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files
 from afltool.files.features import open_features
 from afltool.files.row_cache import CarriedFolder
-from afltool.memory import Cache, Remembered, Room, parse_size
+from afltool.memory import Remembered, Room, parse_size
 from afltool.options.evaluation import Evaluate
 from afltool.options.statistics import LocalStats
 from afltool.plans.config import RunConfig
 from afltool.show.tables import print_summary
-from afltool.stages.evaluate import evaluate
-from afltool.stages.local_stats import local_stats
+from afltool.stages.evaluate import figures_of
+from afltool.stages.local_stats import job as local_stats
+from afltool.stages.runner import Files, carry_out
 
 HEADS = {
     "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
@@ -107,14 +108,15 @@ def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
     train, test = split["train_features"], split["test_features"]
     dealt = afltool.partition(train, tmp_path / "p.h5", scheme="iid", clients=5)
     for name, again in (("linear", False), ("softmax", True)):
-        with Cache(Room(10**8)) as cache:
-            head = afltool.head(name, tmp_path / f"{name}-0.h5")
-            total = tmp_path / f"{name}.h5"
-            local_stats(LocalStats(train, head, total, partition=dealt, sum=True), cache=cache)
-            solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
-            evaluate(Evaluate(solved, test, each_round=again), cache=cache)
-            kept = [cache.known(path, feature_files.Features) for path in (train, test)]
-            assert [one is not None for one in kept] == [again, again]
+        files = Files(Room(10**8))
+        head = afltool.head(name, tmp_path / f"{name}-0.h5")
+        total = tmp_path / f"{name}.h5"
+        carry_out(local_stats, LocalStats(train, head, total, partition=dealt, sum=True), files)
+        solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
+        with files.reading():
+            figures_of(Evaluate(solved, test, each_round=again), files)
+            kept = [files.features(path).data for path in (train, test)]
+        assert [isinstance(one, np.ndarray) for one in kept] == [again, again]
 
 
 def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
@@ -148,6 +150,15 @@ def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(split, tm
     assert again > 5 * size, "the premise: without memory the rows are read in every round"
     files = [calls(lambda n=n: run(split, tmp_path / f"{n}", layers=n)) for n in (1, 3)]
     assert files[0]["read_file"] == files[1]["read_file"], "of earlier rounds nothing is read"
+
+
+def test_a_run_that_goes_on_reads_each_of_its_files_once(split, tmp_path):
+    """What was compared with its digest, to see that it is done, is what the next step takes."""
+    out = run(split, tmp_path / "run")
+    made = len(list(out.glob("0[3-5]-*.h5")))
+    (out / "06-metrics.json").unlink()
+    before = 3  # the partition, twice, and the first head, to see whether they serve
+    assert calls(lambda: run(split, out))["read_file"] <= made + before
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no such call")
@@ -196,22 +207,22 @@ def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path):
         a_pass()
 
 
-def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
+def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
-    with Cache(Room(10**8)) as cache:
-        with open_features(path, cache=cache) as rows:
-            kept = np.concatenate([block for _, block in rows.stored_blocks()])
-        with open_features(path, cache=cache) as rows:
-            assert isinstance(rows.data, np.ndarray)
-            assert np.array_equal(rows.data, kept)
-            with pytest.raises(ValueError, match="read-only"):
-                rows.data[0, 0] = 1
-        path.write_bytes(split["test_features"].read_bytes())
-        with open_features(path, cache=cache) as rows:
-            assert len(rows) == 400
     with open_features(path) as rows:
-        assert not isinstance(rows.data, np.ndarray), "nothing is kept outside of a run"
+        kept = np.concatenate([block for _, block in rows.stored_blocks()])
+    files = Files(Room(10**8))
+    for _ in range(2):
+        with files.reading():
+            data = files.features(path, again=True).data
+        assert np.array_equal(data, kept)
+        with pytest.raises(ValueError, match="read-only"):
+            data[0, 0] = 1
+        path.write_bytes(split["test_features"].read_bytes())  # a run goes on with what it has read
+    with Files().reading() as none:
+        assert not isinstance(none.features(path, again=True).data, np.ndarray), "not in a command"
+        assert len(none.features(path)) == 400
 
 
 # ---------------------------------------------------------------- memory and the folder

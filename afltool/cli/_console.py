@@ -19,7 +19,6 @@ import typer
 
 from .. import progress
 from ..errors import AflError
-from ..inputs import distinct_files
 from ..machine import STOPS, leave, repeat_lost_interrupts
 from ..plugins import FULL, TORCH, twice
 from ..values.text import shown, shown_json, shown_lines
@@ -149,8 +148,7 @@ def command() -> Iterator[None]:
             repeat_lost_interrupts()
         progress.stop_point()  # a signal may have come while modules were loaded
         postpone("numpy.f2py", "numpy.testing")
-        with distinct_files():
-            yield
+        yield
     except AflError as error:
         _stop(f"{error}", error.exit_code)
     except KeyboardInterrupt:
@@ -229,7 +227,7 @@ class _Lines:
 
 
 class _Bar:
-    """On a terminal: rich's bar with rate and time left."""
+    """On a terminal: rich's bar with the time left."""
 
     def __init__(self, title: str, total: int, unit: str, done: int) -> None:
         from rich import progress as of_rich
@@ -240,19 +238,16 @@ class _Bar:
             of_rich.TextColumn("{task.description}"),
             of_rich.BarColumn(),
             of_rich.MofNCompleteColumn(),
-            of_rich.TextColumn("{task.fields[rate]}"),
+            of_rich.TextColumn(unit),
             of_rich.TimeRemainingColumn(),
             console=on_stderr(),
             transient=True,
         )
         self.bar.start()
-        self.number = self.bar.add_task(shown(title), total=total, completed=done, rate="")
-        self.unit, self.begun, self.count = unit, time.monotonic(), 0
+        self.number = self.bar.add_task(shown(title), total=total, completed=done)
 
     def advance(self, n: int = 1) -> None:
-        self.count += n
-        rate = self.count / max(time.monotonic() - self.begun, 1e-9)
-        self.bar.update(self.number, advance=n, rate=f"{rate:.1f} {self.unit}/s")
+        self.bar.update(self.number, advance=n)
 
     def finish(self) -> None:
         self.bar.stop()

@@ -17,9 +17,8 @@ from pathlib import Path
 from .. import __version__, machine, progress
 from ..errors import AflError, OutputExistsError
 from ..files.hdf5 import read_header
+from ..files.headers import KINDS
 from ..files.outputs import check_output, make_folder, why_not_written, writer_errors
-from ..files.schema import KINDS
-from ..inputs import distinct_files
 from ..values.text import json_text
 from ._console import tell
 
@@ -98,6 +97,6 @@ def _opened(place: Path) -> int:
 def _digest(one: progress.Event) -> dict[str, str]:
     """The digest in the file of an event, where it has one."""
     if one.get("kind") in KINDS:
-        with distinct_files(), suppress(AflError, OSError):  # looking at an output is not reading
+        with suppress(AflError, OSError):
             return {"digest": read_header(one["path"], one["kind"])["digest"]}
     return {}

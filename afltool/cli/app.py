@@ -38,28 +38,35 @@ ROWS, SUMS, USES, RUNS, FILES = "Features", "Statistics", "Solved heads", "Runs"
 OTHERS = "Plug-ins"
 #: The commands of the main part, in the order of the help.
 OWN: dict[str, Command] = {
-    "extract": Command("run images through a network", ROWS, "features:ExtractNodes", "extract"),
-    "backbone": Command("write a frozen network as one file", ROWS, "features:Backbone"),
-    "import": Command("make features of embeddings or a table", ROWS, "features:Import"),
-    "scale": Command("sum up features, so that all sites scale alike", ROWS, "features:Scale"),
-    "convert": Command("write features in another number format", ROWS, "features:Convert"),
-    "split": Command("cut features for training and testing", ROWS, "features:Split"),
-    "merge": Command("put the shards of one extraction together", ROWS, "features:Merge"),
-    "partition": Command("assign rows to clients", SUMS, "partition:PartitionOrLook", "partition"),
-    "head": Command("write a head: what a federation agrees on", SUMS, make="heads:head_group"),
-    "local-stats": Command("compute the statistics of clients", SUMS, "statistics:LocalStats"),
-    "aggregate": Command("add statistics up", SUMS, "statistics:Aggregate"),
-    "solve": Command("solve the head of a total", SUMS, "statistics:Solve"),
-    "evaluate": Command("measure a head", USES, "evaluation:EvaluateOrCount", "evaluate"),
-    "calibrate": Command("make probabilities of scores", USES, "evaluation:Calibrate"),
-    "predict": Command("predict rows or images", USES, "evaluation:Predict", "predict"),
-    "export": Command("write a head as .onnx or .pt2", USES, "evaluation:Export"),
-    "run": Command("carry out every stage on this machine", RUNS, make="runs:run_command"),
-    "slurm": Command("write and submit the jobs of a run", RUNS, make="runs:slurm_command"),
-    "status": Command("what of a run or study is done", RUNS, make="runs:status_command"),
-    "info": Command("what is in a file", FILES, make="look:info_command"),
-    "verify": Command("compare every checksum and digest", FILES, make="look:verify_command"),
-    "plot": Command("draw pictures", FILES, make="look:plot_group"),
+    "extract": Command("run images through a network", ROWS, "options.features:ExtractNodes"),
+    "backbone": Command("write a frozen network as one file", ROWS, "options.features:Backbone"),
+    "import": Command("make features of embeddings or a table", ROWS, "options.features:Import"),
+    "scale": Command(
+        "sum up features, so that all sites scale alike", ROWS, "options.features:Scale"
+    ),
+    "convert": Command("write features in another number format", ROWS, "options.features:Convert"),
+    "split": Command("cut features for training and testing", ROWS, "options.features:Split"),
+    "merge": Command("put the shards of one extraction together", ROWS, "options.features:Merge"),
+    "partition": Command("assign rows to clients", SUMS, "options.partition:PartitionOrLook"),
+    "head": Command(
+        "write a head: what a federation agrees on", SUMS, make="cli.groups:head_group"
+    ),
+    "local-stats": Command(
+        "compute the statistics of clients", SUMS, "options.statistics:LocalStats"
+    ),
+    "aggregate": Command("add statistics up", SUMS, "options.statistics:Aggregate"),
+    "solve": Command("solve the head of a total", SUMS, "options.statistics:Solve"),
+    "evaluate": Command("measure a head", USES, "options.evaluation:EvaluateOrCount"),
+    "calibrate": Command("make probabilities of scores", USES, "options.evaluation:Calibrate"),
+    "predict": Command("predict rows or images", USES, "options.evaluation:Predict"),
+    "export": Command("write a head as .onnx or .pt2", USES, "options.evaluation:Export"),
+    "run": Command("carry out every stage on this machine", RUNS, make="cli.runs:run_command"),
+    "slurm": Command("write and submit the jobs of a run", RUNS, make="cli.runs:slurm_command"),
+    "status": Command("what of a run or study is done", RUNS, "options.look:StatusOf"),
+    "info": Command("what is in a file", FILES, "options.look:Info"),
+    "diff": Command("in what two files differ", FILES, "options.look:Diff"),
+    "verify": Command("compare every checksum and digest", FILES, "options.look:Verify"),
+    "plot": Command("draw pictures", FILES, make="cli.groups:plot_group"),
 }
 _SESSION = "gone: a session does it, see afltool session new, serve and join"
 _SCALED = "gone: solve makes the scaling of a total of what scale wrote"
@@ -90,6 +97,8 @@ RENAMED: dict[str, str] = {
     "--formulas": "gone: CSV has texts as they are; a spreadsheet imports columns as text",
     "--plain": "gone: extract --engine torch is the nearest",
     "--single-round": "gone: head random-features solves in one round",
+    "--lbfgs": "gone: the softmax head goes on by momentum",
+    "--no-momentum": "gone: the softmax head goes on by momentum",
     "--summary": "gone: --events - has exit code and seconds",
 }
 
@@ -112,7 +121,8 @@ def added(word: str = "") -> dict[str, Command]:
 def _of_part(name: str, part: Any) -> dict[str, Command]:
     with left_out(name):
         if isinstance(part, typer.Typer):
-            return {name: Command(_about(part), OTHERS, make=partial(of_app, name, part))}
+            about = of_app(name, part).get_short_help_str(limit=100)
+            return {name: Command(about, OTHERS, make=partial(of_app, name, part))}
         if isinstance(part, Command):
             return {name: part}
         found = dict(getattr(part, "commands", dict)())
@@ -122,53 +132,43 @@ def _of_part(name: str, part: Any) -> dict[str, Command]:
     return {}
 
 
-def _about(app: typer.Typer) -> str:
-    """The first line of a Typer app's help, or of the only command that it has."""
-    commands = app.registered_commands if not app.registered_groups else []
-    alone = getattr(commands[0].callback, "__doc__", "") if len(commands) == 1 else ""
-    return (app.info.help if isinstance(app.info.help, str) else alone or "").partition("\n")[0]
-
-
-def of_app(name: str, app: typer.Typer, words: Sequence[str] = ()) -> Any:
+def of_app(name: str, app: typer.Typer, _: Sequence[str] = ()) -> Any:
     """The group, or the one command, of a Typer app."""
     if app.registered_groups or len(app.registered_commands) != 1:
-        return group_of(name, app, words)
+        return get_group_from_info(TyperInfo(app, name=name), suggest_commands=True, **PLAIN)
     return get_command_from_info(app.registered_commands[0], **PLAIN)
 
 
-def group_of(name: str, app: typer.Typer, _: Sequence[str] = ()) -> Any:
-    """The group of a Typer app."""
-    return get_group_from_info(TyperInfo(app, name=name), suggest_commands=True, **PLAIN)
-
-
 class Group(typer.core.TyperGroup):
-    """Commands that are built when they are asked for, with the words behind their names."""
+    """Commands that are built when they are asked for, with the words behind their names.
 
-    builders: Callable[[], Mapping[str, Builder]]
+    ``builders(word)`` has them by name; where it has ``word`` itself, it loads no other part.
+    """
+
+    builders: Callable[[str], Mapping[str, Builder]]
 
     @property  # type: ignore[override]  # an attribute of Typer's
     def commands(self) -> dict[str, Any]:
         """Every command by name, built."""
-        return {name: self.get_command(None, name) for name in self.list_commands(None)}
+        return {name: build([]) for name, build in self.builders("").items()}
 
     @commands.setter
     def commands(self, known: Any) -> None:
         """What Typer knows of: nothing."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.builders()]
+        return [*self.builders("")]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         ctx.meta["words"] = args[1:]
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        words = [] if ctx is None else ctx.meta.get("words", [])
-        build = self.builders().get(name)
-        return None if build is None else build(words)
+        build = self.builders(name).get(name)
+        return None if build is None else build([] if ctx is None else ctx.meta.get("words", []))
 
 
-def group(name: str, about: str, builders: Callable[[], Mapping[str, Builder]]) -> Group:
+def group(name: str, about: str, builders: Callable[[str], Mapping[str, Builder]]) -> Group:
     """A command with commands of its own."""
     made = Group(
         name=name,
@@ -181,16 +181,15 @@ def group(name: str, about: str, builders: Callable[[], Mapping[str, Builder]]) 
     return made
 
 
+def _builders(word: str) -> dict[str, Builder]:
+    every = OWN if word in OWN else {**OWN, **added(word), **OWN}
+    return {name: partial(one.build, name) for name, one in every.items() if " " not in name}
+
+
 class Commands(Group):
     """All commands. Typer's messages about a wrong command line are escaped like all others."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in {**OWN, **added()} if " " not in name]
-
-    def get_command(self, ctx: Any, name: str) -> Any:
-        words = [] if ctx is None else ctx.meta.get("words", [])
-        found = OWN.get(name) or added(name).get(name)
-        return None if found is None else found.build(name, words)
+    builders = staticmethod(_builders)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Names with a line each, by panels; none is built for it."""
@@ -252,8 +251,8 @@ def _version(wanted: bool) -> None:
 _HELP = (
     "Analytic federated learning over files: frozen features, one round, no gradients.\n\n"
     "Stages: extract → partition → local-stats → aggregate → solve → evaluate. run carries all of "
-    "them out on one machine. Every stage reads files and writes one. stdout has only the "
-    "result.\n\n"
+    "them out on one machine. Every stage reads files and writes one. stdout has only the result; "
+    "an input that is - is the path that the command before has printed.\n\n"
     "Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong "
     "together, 5 numerical failure or "
     "failed cells of a study, 75 interrupted but resumable, 130 Ctrl-C."

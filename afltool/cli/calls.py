@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from ..errors import UsageError
-from ..options.common import STDOUT
+from ..errors import InputError, UsageError
+from ..options.common import STDOUT, Threads
 from ..options.evaluation import Counts, Evaluate, EvaluateOrCount, Predict
 from ..options.features import ExtractNodes
+from ..options.look import Diff, Found, Info, StatusOf, Verify
 from ..options.partition import Partition, PartitionOrLook
-from ._console import print_json, say
+from ..plugins import asked
+from ._console import print_json, say, tell
 from .commands import show
 
+LONGEST = 200  # characters of a value that a line of `diff` has
 
-def extract(o: ExtractNodes, as_json: bool) -> None:
+Print = Callable[[dict[str, Any]], None]
+
+
+def extract(o: ExtractNodes) -> None:
     """Extract features, or print what --node can name."""
     if not o.list_nodes:
         from ..stages.extract import extract as stage
 
-        show(stage(o), as_json)
+        show(stage(o), o.as_json)
         return
     from ..show.tables import print_nodes
     from ..sources.extraction.request import Asked
 
     rows = Asked.of(o).nodes()
-    print_json(rows) if as_json else print_nodes(rows)
+    print_json(rows) if o.as_json else print_nodes(rows)
 
 
-def partition(o: PartitionOrLook, as_json: bool) -> None:
+def partition(o: PartitionOrLook) -> None:
     """Make a partition, or look at one that is there."""
     from ..files.hdf5 import read_header
     from ..show.tables import print_facts
@@ -43,13 +51,13 @@ def partition(o: PartitionOrLook, as_json: bool) -> None:
         if o.export is not None:
             stage.export(path, o.export, overwrite=o.overwrite)
     if not describe:
-        show(path, as_json)
+        show(path, o.as_json)
         return
     facts = stage.describe(path)
-    print_json(facts) if as_json else print_facts(facts)
+    print_json(facts) if o.as_json else print_facts(facts)
 
 
-def evaluate(o: EvaluateOrCount, as_json: bool) -> None:
+def evaluate(o: EvaluateOrCount) -> None:
     """Print the figures of a head, and write them where they are wanted; or write counts."""
     from ..files.atomic import together
     from ..files.tables import check_table, write_confusion, write_json, write_records
@@ -57,13 +65,12 @@ def evaluate(o: EvaluateOrCount, as_json: bool) -> None:
     from ..stages.evaluate import evaluate as stage
 
     if o.counts:
-        from ..stages.counts import counts
+        from ..stages.local_stats import counts
 
-        show(counts(o.to(Counts)), as_json)
+        show(counts(o.to(Counts)), o.as_json)
         return
     if o.rounds is not None:
         check_table(o.rounds)
-    streamed = _check_outputs(o, as_json)
     each_round = o.each_round or o.rounds is not None
     with together():
         report = stage(o.to(Evaluate, each_round=each_round))
@@ -73,30 +80,92 @@ def evaluate(o: EvaluateOrCount, as_json: bool) -> None:
             write_json(report, o.out, o.overwrite)
         if o.confusion is not None:
             write_confusion(report, o.confusion, o.overwrite)
-    if as_json:
+    if o.as_json:
         print_json(report)
-    elif not streamed:
+    elif STDOUT not in (o.out, o.confusion, o.rounds):
         print_metrics(report)
 
 
-def _check_outputs(o: EvaluateOrCount, as_json: bool) -> bool:
-    """Refuse outputs that cannot be written, before the work; returns whether one is stdout."""
-    from ..files.outputs import check_output
-
-    given = [path for path in (o.out, o.confusion, o.rounds) if path is not None]
-    streams = given.count(STDOUT)
-    if streams + as_json > 1:
-        raise UsageError("one thing goes to stdout: --json, or one output that is -")
-    for path in given:
-        if path != STDOUT:
-            check_output(path)
-    return streams > 0
-
-
-def predict(o: Predict, as_json: bool) -> None:
+def predict(o: Predict) -> None:
     """Predict; the table itself is on stdout, unless it goes into a file."""
     from ..stages.predict import predict as stage
 
-    answers = stage(replace(o, as_json=as_json))
+    answers = stage(o)
     if o.out != STDOUT:
-        print_json(answers) if as_json else say(o.out)
+        print_json(answers) if o.as_json else say(o.out)
+
+
+def info(o: Info) -> None:
+    """Print what is in a file."""
+    from ..show.brief import print_brief
+    from ..show.tables import print_facts
+    from ..stages.inspect import info as look
+
+    _show_found(look(o.file), o, o.file, print_facts if o.all else print_brief)
+
+
+def status(o: StatusOf) -> None:
+    """Print the state of a run or a study."""
+    from ..plans.slurm.states import status as look
+    from ..show.tables import print_status
+
+    facts, print_it = asked("status_of", o.folder) or (look(o.folder), print_status)
+    _show_found(facts, o, o.folder, print_it)
+
+
+def _show_found(facts: dict[str, Any], o: Found, source: Path, print_it: Print) -> None:
+    """One field for a script (a text without quotes), JSON, or a table."""
+    from ..stages.inspect import field
+
+    if o.field is None:
+        print_json(facts) if o.as_json else print_it(facts)
+        return
+    value = field(facts, o.field, source)
+    say(value) if isinstance(value, str) else print_json(value, indent=None)
+
+
+def verify(o: Verify) -> None:
+    """Print of each file whether it is intact."""
+    from ..files.listing import expand
+    from ..stages.inspect import check_all
+
+    results = check_all(expand(o.files), o.keep_going, o.to(Threads))
+    if o.as_json:
+        print_json(results)
+    for one in results:
+        if one["intact"] and not o.as_json:
+            say(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
+        elif not one["intact"]:
+            tell(f"error: {one['error']}")
+    if damaged := sum(not one["intact"] for one in results):
+        raise InputError(f"{damaged} of {len(results)} files cannot be used")
+
+
+def diff(o: Diff) -> None:
+    """Print what differs in two files, a line a field or an array."""
+    from ..stages.inspect import diff as stage
+
+    found = stage(o)
+    if o.as_json:
+        print_json(found)
+        return
+    for one in found["differences"]:
+        say(f"{one['what']}: {_apart(one)}")
+    if not found["differences"]:
+        say("no difference, but perhaps in who made them, and when")
+
+
+def _apart(one: dict[str, Any]) -> str:
+    """What is said of a difference."""
+    if "differ" not in one:
+        return f"{_short(one['first'])} in the first file, {_short(one['second'])} in the second"
+    text = f"{one['differ']:,} of {one['entries']:,} entries differ"
+    if not one["at"]:
+        return text
+    most = "no finite number" if one["largest"] is None else f"at most {one['largest']:.6g}"
+    return f"{text}, by {most} (at {one['at']})"
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

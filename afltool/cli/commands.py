@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,10 +22,15 @@ from typer.core import TyperCommand
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..heads import HEADS, OPTIONS, options_class
 from ..heads.options import OF_MODULES, HeadOptions
+from ..inputs import lines_of
 from ..options.base import (
+    LINES,
+    STREAM,
+    OptionsT,
+    Reads,
     choices_of,
     fields_of,
     flag,
@@ -32,8 +38,9 @@ from ..options.base import (
     holds_options,
     kinds_of,
     positional,
+    role_of,
 )
-from ..options.common import FROZEN
+from ..options.common import FROZEN, Printed
 from ..plugins import located
 from ._console import command as errors_as_exit
 from ._console import is_quiet, print_json, say, say_lines
@@ -52,51 +59,78 @@ class Command:
     Attributes:
         about: one line, for the list of all commands.
         panel: its heading there.
-        options: the class whose fields are its parameters; a text, MODULE:NAME, is of
-            `afltool.options`.
-        call: what takes such an object and whether --json was given, and prints; a text names a
-            function of `cli.calls`. Otherwise ``stage``, or the class's own `Options.STAGE`, takes
-            the object, and what it returns, a path or several, is shown.
-        make: instead of these, what makes Typer's command of the words behind its name; a text,
-            MODULE:NAME, is of `afltool.cli`.
+        options: the class whose fields are its parameters; a text, MODULE:NAME, is below `afltool`.
+            The class's `Options.PRINTS` takes such an object and prints. Otherwise ``stage``, or
+            its `Options.STAGE`, takes it, and what that returns, a path or several, is shown.
+        make: instead of these, what makes Typer's command of the words behind its name; a text is
+            as above.
     """
 
     about: str
     panel: str
     options: str | type[Any] = ""
-    call: str | Call | None = None
     stage: Call | None = None
     make: str | Call | None = None
 
     def build(self, name: str, words: Sequence[str]) -> Any:
         """Typer's command; ``words`` behind its name say which head's options it takes."""
         if self.make is not None:
-            return _of("cli.", self.make)(words)
-        cls = _of("options.", self.options)
-        given = parameters(cls, skip={"as_json"})
-        names = [p.name for p in (*given, JSON)]
+            return _of(self.make)(words)
+        cls = _of(self.options)
+        given = parameters(cls) + ([] if cls.PRINTS else parameters(Printed))
+        names = [p.name for p in given]
         of_head = head_parameters(name, words, names) if "head_options" in fields_of(cls) else []
         of_head = [p.replace(name=IN_HEAD + p.name) for p in of_head]  # FEATURES, --features
 
-        def call(as_json: bool, **values: Any) -> None:
-            o = cls(**apart(values, of_head, "head_options"))
-            if self.call is not None:
-                _of("cli.calls:", self.call)(o, as_json)
+        def call(**values: Any) -> None:
+            as_json = False if cls.PRINTS else bool(values.pop("as_json"))
+            o = cls(**apart(piped(inputs_of(cls), values), of_head, "head_options"))
+            if cls.PRINTS:
+                _of(cls.PRINTS)(o)
                 return
-            made = (self.stage or _of("", cls.STAGE))(o)
+            made = (self.stage or _of(cls.STAGE))(o)
             if cls.TELLS and not as_json:
-                _of("", cls.TELLS)(made)
+                _of(cls.TELLS)(made)
             show(made, as_json)
 
         shown = {IN_HEAD + name for name in HeadOptions.COMMON} | {*names}
         return typer_command(
-            name, cls.__doc__, call, [*given, *of_head, JSON], cls.COMMON or frozenset(shown)
+            name, cls.__doc__, call, [*given, *of_head], cls.COMMON or frozenset(shown)
         )
 
 
-def _of(place: str, what: Any) -> Any:
+def _of(what: Any) -> Any:
     """What a text stands for, MODULE:NAME below `afltool`; what is no text is itself."""
-    return located(f"...{place}{what}", __name__) if isinstance(what, str) else what
+    return located(f"...{what}", __name__) if isinstance(what, str) else what
+
+
+def inputs_of(cls: Any) -> list[str]:
+    """The fields that name input files; of one of `LINES` the stage reads stdin."""
+    roles = {name: role_of(info) for name, info in fields_of(cls).items()}
+    return [name for name, role in roles.items() if isinstance(role, Reads) and role.kind != LINES]
+
+
+def piped(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values; '-' in one of these is what the command before has printed, a path a line.
+
+    Raises `UsageError` where two inputs are '-', `InputError` where no path comes, or several come
+    for a single file.
+    """
+    given = {name: values[name] for name in names if values.get(name) is not None}
+    several = {name: one if isinstance(one, list) else [one] for name, one in given.items()}
+    if not (asked := [name for name, paths in several.items() for p in paths if str(p) == STREAM]):
+        return {**values}
+    if len(asked) > 1:
+        raise UsageError("- is what the command before has printed: give it once")
+    [name], found = asked, list(lines_of(sys.stdin))
+    if not found:
+        raise InputError(f"stdin: expected a path for {name}, found none: see what was said before")
+    if isinstance(given[name], list):
+        at = [str(path) for path in given[name]].index(STREAM)
+        return {**values, name: [*given[name][:at], *map(Path, found), *given[name][at + 1 :]]}
+    if len(found) > 1:
+        raise InputError(f"stdin: expected one path for {name}, found {len(found)}")
+    return {**values, name: type(given[name])(found[0])}
 
 
 def apart(
@@ -106,6 +140,13 @@ def apart(
     found = {k: v for k, v in values.items() if v is not None and v != []}
     inner = {p.name.removeprefix(IN_HEAD): found.pop(p.name) for p in some if p.name in found}
     return {**found, name: inner} if some or inner else found
+
+
+def divided(cls: type[OptionsT], values: Mapping[str, Any]) -> tuple[OptionsT, dict[str, Any]]:
+    """The options of a class that were given, as an object, and the others by name."""
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if v is not None}
+    own = {name: given.pop(name) for name in fields_of(cls) if name in given}
+    return cls(**own), {k: v for k, v in given.items() if v != ()}
 
 
 def head_parameters(
@@ -164,15 +205,21 @@ def typer_command(
 
     ``common``: what ``-h`` shows of the options that a command has in its own class.
     """
-    hidden = [p for p in given if common and not _is_common(p, common)]
 
     def command(help_all: bool, **values: Any) -> None:
         with errors_as_exit():
             call(**values)
 
-    every = sorted([*given, _HELP_ALL], key=lambda p: p.default is not p.empty)
-    for p in hidden:
-        get_args(p.annotation)[1].hidden = True
+    shows = typer.Option(
+        "--help-all", is_eager=True, callback=show_every_option, help="show every option"
+    )
+    every_option = inspect.Parameter(
+        "help_all", KEYWORD, default=False, annotation=Annotated[bool, shows]
+    )
+    every = sorted([*given, every_option], key=lambda p: p.default is not p.empty)
+    for p in given if common else ():
+        if not isinstance(described := get_args(p.annotation)[1], typer.models.ArgumentInfo):
+            described.hidden = p.name not in common
     made: Any = command  # to mypy a function has no such attribute; Typer reads it
     made.__signature__ = inspect.Signature(every)
     made.__annotations__ = {p.name: p.annotation for p in every}
@@ -182,10 +229,6 @@ def typer_command(
     return found
 
 
-def _is_common(p: inspect.Parameter, common: frozenset[str]) -> bool:
-    return p.name in common or isinstance(get_args(p.annotation)[1], typer.models.ArgumentInfo)
-
-
 class _Command(TyperCommand):
     """Its help shows options by their headings, and says how many it does not show."""
 
@@ -193,17 +236,14 @@ class _Command(TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {}
         for p in self.get_params(ctx):
             if (record := p.get_help_record(ctx)) is not None:
-                of = "Arguments" if p.param_type_name == "argument" else _heading(p)
+                of = "Arguments" if p.param_type_name == "argument" else "Options"
+                of = getattr(p, "rich_help_panel", None) or of
                 sections.setdefault(of, []).append(record)
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
         if more := sum(bool(getattr(p, "hidden", False)) for p in self.params):
             formatter.write(f"\n{more} more options: {ctx.command_path} --help-all\n")
-
-
-def _heading(p: Any) -> str:
-    return getattr(p, "rich_help_panel", None) or "Options"
 
 
 def show_every_option(ctx: typer.Context, wanted: bool) -> None:
@@ -243,10 +283,12 @@ def parameters(
             described: Any = typer.Argument(help=info.description, metavar=metavar)
         else:
             described = typer.Option(
-                *_flags(name), help=text, rich_help_panel=panel,
-                autocompletion=_completion(info), metavar=_metavar(hint),
+                flag(name), *["-o"] * (name == "out"), help=text, rich_help_panel=panel,
+                autocompletion=_completion(info),
             )  # fmt: skip
-        found.append(_parameter(name, hint if needed else hint | None, described, needed))
+        default = inspect.Parameter.empty if needed else None
+        shown: Any = Annotated[hint if needed else hint | None, described]
+        found.append(inspect.Parameter(name, KEYWORD, default=default, annotation=shown))
     return found
 
 
@@ -256,58 +298,6 @@ def _leaf_first(cls: Any) -> list[str]:
     return [
         name for name in dict.fromkeys(n for names in own for n in names) if name in fields_of(cls)
     ]
-
-
-def _flags(name: str) -> tuple[str, ...]:
-    return ("--out", "-o") if name == "out" else (flag(name),)
-
-
-def _parameter(name: str, hint: Any, described: Any, needed: bool) -> inspect.Parameter:
-    default = inspect.Parameter.empty if needed else None
-    return inspect.Parameter(name, KEYWORD, default=default, annotation=Annotated[hint, described])
-
-
-def _metavar(hint: Any) -> str | None:
-    """What stands for a value: None of a flag."""
-    kind = next(iter(get_args(hint)), hint)
-    return {bool: None, int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
-
-
-def switch(name: str, text: str, *flags: str) -> inspect.Parameter:
-    """A flag of a command itself."""
-    described = typer.Option(*(flags or (flag(name),)), help=text)
-    return inspect.Parameter(name, KEYWORD, default=False, annotation=Annotated[bool, described])
-
-
-def option(name: str, hint: Any, text: str, *flags: str, panel: str | None = None) -> Any:
-    """An option of a command itself; None where it is not given."""
-    described = typer.Option(
-        *(flags or _flags(name)), help=text, rich_help_panel=panel, metavar=_metavar(hint)
-    )
-    return _parameter(name, hint | None, described, False)
-
-
-def argument(name: str, hint: Any, text: str, needed: bool = True) -> inspect.Parameter:
-    """An argument of a command itself."""
-    described = typer.Argument(help=text, metavar=name.upper())
-    return _parameter(name, hint if needed else hint | None, described, needed)
-
-
-JSON = switch("as_json", "print JSON instead of a path or a table", "--json")
-OVERWRITE = switch("overwrite", "replace an existing output")
-FIELD = option("name", str, "print only this field, such as digest or report.ridge", "--field")
-TRACK = option("track", str, "also log it to MLflow: mlflow:URI, such as mlflow:sqlite:///runs.db")
-_HELP_ALL = inspect.Parameter(
-    "help_all",
-    KEYWORD,
-    default=False,
-    annotation=Annotated[
-        bool,
-        typer.Option(
-            "--help-all", is_eager=True, callback=show_every_option, help="show every option"
-        ),
-    ],
-)
 
 
 def shell_type(info: Any) -> Any:
@@ -378,22 +368,3 @@ def show_folder(
     if not is_quiet():
         print_summary(facts)
     say(folder)
-
-
-def show_found(
-    facts: dict[str, Any],
-    name: str | None,
-    as_json: bool,
-    source: Path,
-    print_it: Callable[[dict[str, Any]], None],
-) -> None:
-    """What a command found: one field for a script (a text without quotes), JSON, or a table."""
-    if name is not None and as_json:
-        raise UsageError("--json is not used with --field: leave one of them out")
-    if name is None:
-        print_json(facts) if as_json else print_it(facts)
-        return
-    from ..stages.inspect import field
-
-    value = field(facts, name, source)
-    say(value) if isinstance(value, str) else print_json(value, indent=None)

@@ -1,30 +1,24 @@
-"""The commands `run`, `slurm` and `status`."""
+"""The commands `run` and `slurm`, whose options are those of every stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ..errors import UsageError
-from ..options.common import files_in, refuse_files
-from ..plugins import asked
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from ..options.base import Options, Reads, Writes, fields_of
+from ..options.common import Output, Printed, Tracked, files_in, refuse_files
 from ._console import print_json, say, say_lines, tell
 from .commands import (
-    FIELD,
-    JSON,
-    OVERWRITE,
-    TRACK,
-    apart,
-    argument,
+    divided,
     head_parameters,
     of_heads,
-    option,
     parameters,
     show_folder,
-    show_found,
-    switch,
     tracking,
     typer_command,
 )
@@ -45,27 +39,72 @@ COMMON = frozenset(
     {"out", "data", "backbone", "train_features", "test_features", "alpha", "clients", "head"}
     | {"ridge", "overwrite"}
 )
-OWN = {
-    "out",
-    "overwrite",
-    "json",
-    "track",
-    "submit",
-    "site",
-    "step",
-    "part",
-    "join",
-}  # options of the commands
-CONFIG = argument("config", Path, "TOML with options of a run; options given here win", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured(Printed):
+    """Of every command that takes the options of a run, in a file and on the command line."""
+
+    _config = "TOML with options of a run; options given here win"
+    config: Annotated[Path | None, Reads()] = Field(
+        default=None, kw_only=False, description=_config
+    )
+
+
+@dataclass(frozen=True)
+class RunHow(Configured, Output, Tracked):
+    """Carry out every stage on this machine; keep finished and valid files."""
+
+    out: Annotated[Path, Writes()] = Field(kw_only=True, description="run folder")
+    _step = "only make this file, such as 04-total, of what is there"
+    step: str | None = Field(default=None, kw_only=True, description=_step)
+    _part = "with --step: part I/N of it, I from 0"
+    part: str | None = Field(default=None, kw_only=True, description=_part)
+    _join = "with --step: put so many parts of it together"
+    join: int | None = Field(default=None, ge=1, kw_only=True, description=_join)
+
+    def check(self) -> None:
+        self.needs("part", "step")
+        self.needs("join", "step")
+        self.excludes("part", "join")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsHow(Options):
+    """How job scripts are written and started."""
+
+    _dry_run = "print the scripts and the jobs, and write nothing"
+    dry_run: bool = Field(default=False, description=_dry_run)
+    submit: bool = Field(default=False, description="also submit the jobs")
+    _next = "print what submit.sh asks for: its lines for what is missing now"
+    next_: bool = Field(default=False, description=_next)
+    _site = "TOML of the site's defaults ($AFLTOOL_SITE)"
+    site: Annotated[Path | None, Reads()] = Field(default=None, description=_site)
+
+    def check(self) -> None:
+        super().check()
+        self.excludes("dry_run", "submit")
+        if self.submit:
+            from ..plans.slurm.jobs import check_submitting
+
+            check_submitting()
+
+
+@dataclass(frozen=True)
+class SlurmHow(Configured, JobsHow):
+    """Write the job scripts of a run into RUN/slurm; --submit also starts them."""
+
+    _out = "run folder, which every node can read and write"
+    out: Annotated[Path, Writes()] = Field(kw_only=True, description=_out)
 
 
 def of_run(
-    words: Sequence[str], here: bool = True, taken: Iterable[str] | None = None
+    words: Sequence[str], taken: Iterable[str], here: bool = True, heads: bool = False
 ) -> list[Parameter]:
     """Every option of a run, and those of the head that the words name.
 
-    ``taken``: options beside; then those of any head that the words name. ``here``: also those of
-    this machine, which jobs on a cluster do not have.
+    ``taken``: options beside. ``here``: also those of this machine, which jobs on a cluster do not
+    have. ``heads``: those of any head that the words name.
     """
     from ..plans.config import DEFAULTS, HERE, OMITTED, PARTS
 
@@ -79,17 +118,9 @@ def of_run(
         )
     ]  # fmt: skip
     known = {p.name for p in found}
-    of_head = (
-        head_parameters("run", words, known | OWN)
-        if taken is None
-        else of_heads(words, known | {*taken})
-    )
+    every = known | {*taken}
+    of_head = of_heads(words, every) if heads else head_parameters("run", words, every)
     return [*found, *(p for p in of_head if p.name not in known | {"seed"})]
-
-
-def out_option(text: str) -> Parameter:
-    found: Parameter = option("out", Path, text)
-    return found.replace(default=Parameter.empty)
 
 
 def configured(
@@ -120,50 +151,31 @@ def refuse_read(
 
 
 def run_command(words: Sequence[str]) -> Any:
-    def call(
-        config: Path | None, out: Path, step: str | None, part: str | None, join: int | None,
-        track: str | None, overwrite: bool, as_json: bool, **values: Any,
-    ) -> None:  # fmt: skip
+    def call(**values: Any) -> None:
         from ..plans.here import run
         from ..plans.layout import RunFolder
         from ..show.tables import print_summary
 
-        given = given_of(values)
-        if step is not None or part is not None or join:
-            _one_step(configured(config, given, out), out, step, part, join)
+        o, given = divided(RunHow, values)
+        config = configured(o.config, given, o.out)
+        if o.step is not None:
+            _one_step(config, o, o.step)
             return
-        with tracking(track):
-            folder = run(configured(config, given, out), out, overwrite=overwrite)
-        show_folder(folder, RunFolder.SUMMARY, as_json, print_summary)
+        with tracking(o.track):
+            folder = run(config, o.out, overwrite=o.overwrite)
+        show_folder(folder, RunFolder.SUMMARY, o.as_json, print_summary)
 
-    about = "Carry out every stage on this machine; keep finished and valid files."
-    own = [CONFIG, out_option("run folder"), *STEP, TRACK, OVERWRITE, JSON]
-    return typer_command("run", about, call, [*own, *of_run(words)], COMMON)
-
-
-STEP = (
-    option("step", str, "only make this file, such as 04-total, of what is there"),
-    option("part", str, "with --step: part I/N of it, I from 0"),
-    option("join", int, "with --step: put so many parts of it together"),
-)
+    every = [*parameters(RunHow), *of_run(words, fields_of(RunHow))]
+    return typer_command("run", RunHow.__doc__, call, every, COMMON)
 
 
-def _one_step(config: Any, out: Path, step: str | None, part: str | None, join: int | None) -> None:
+def _one_step(config: Any, o: RunHow, step: str) -> None:
     """What a job of a cluster does."""
     from ..options.grammars import parse_part
     from ..plans.slurm.jobs import carry_out
 
-    if step is None:
-        raise UsageError("--part and --join are used only with --step: give that one, too")
-    if part is not None and join:
-        raise UsageError("give --part or --join, not both")
-    which = None if part is None else parse_part(part, "--part")
-    say(carry_out(config, out, step, which, join or 0))
-
-
-def given_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given; several of one option are a tuple."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in apart(values, (), "").items()}
+    which = None if o.part is None else parse_part(o.part, "--part")
+    say(carry_out(config, o.out, step, which, o.join or 0))
 
 
 def slurm_command(words: Sequence[str]) -> Any:
@@ -171,47 +183,24 @@ def slurm_command(words: Sequence[str]) -> Any:
 
     of_site = parameters(Site, "Slurm", skip={"setup", "stages"})
 
-    def call(
-        config: Path | None, out: Path, dry_run: bool, submit: bool, next_: bool,
-        site: Path | None, as_json: bool, **values: Any,
-    ) -> None:  # fmt: skip
+    def call(**values: Any) -> None:
         from ..plans.slurm import jobs as engine
         from ..plans.slurm.site import make_site
 
-        if next_:
-            say_lines(engine.next_lines(out))
+        o, given = divided(SlurmHow, values)
+        if o.next_:
+            say_lines(engine.next_lines(o.out))
             return
-        given = given_of(values)
         own = {p.name: given.pop(p.name) for p in of_site if p.name in given}
-        check_submit(dry_run, submit)
-        run, where = configured(config, given, out, site, own), make_site(own, site)
-        if dry_run:
-            show_scripts(engine.script_texts(run, where, out), as_json)
+        run, where = configured(o.config, given, o.out, o.site, own), make_site(own, o.site)
+        if o.dry_run:
+            show_scripts(engine.script_texts(run, where, o.out), o.as_json)
         else:
-            submitted(engine.prepare(run, where, out), out, submit, as_json)
+            submitted(engine.prepare(run, where, o.out), o.out, o.submit, o.as_json)
 
-    about = "Write the job scripts of a run into RUN/slurm; --submit also starts them."
-    own = [CONFIG, out_option("run folder, which every node can read and write"), *SLURM, JSON]
+    every = [*parameters(SlurmHow), *of_site, *of_run(words, fields_of(SlurmHow), here=False)]
     common = (COMMON | {"dry_run", "submit", "site"}) - {"train_features", "test_features"}
-    return typer_command("slurm", about, call, [*own, *of_site, *of_run(words, False)], common)
-
-
-SLURM = (
-    switch("dry_run", "print the scripts and the jobs, and write nothing"),
-    switch("submit", "also submit the jobs"),
-    switch("next_", "print what submit.sh asks for: its lines for what is missing now", "--next"),
-    option("site", Path, "TOML of the site's defaults ($AFLTOOL_SITE)"),
-)
-
-
-def check_submit(dry_run: bool, submit: bool) -> None:
-    """Refuse both, and jobs where they cannot be started."""
-    from ..plans.slurm.jobs import check_submitting
-
-    if dry_run and submit:
-        raise UsageError("give --dry-run or --submit, not both")
-    if submit:
-        check_submitting()
+    return typer_command("slurm", SlurmHow.__doc__, call, every, common)
 
 
 def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
@@ -231,16 +220,3 @@ def show_scripts(texts: dict[str, str], as_json: bool) -> None:
     """Scripts by name, one after the other."""
     whole = "\n".join(f"##### {name}\n{text}" for name, text in texts.items())
     print_json(texts) if as_json else say_lines(whole)
-
-
-def status_command(_: Sequence[str]) -> Any:
-    def call(folder: Path, name: str | None, as_json: bool) -> None:
-        from ..plans.slurm.states import status as look
-        from ..show.tables import print_status
-
-        facts, print_it = asked("status_of", folder) or (look(folder), print_status)
-        show_found(facts, name, as_json, folder, print_it)
-
-    about = "Show what of a run or study is done, running, failed or stale, and how to continue it."
-    first = argument("folder", Path, "the folder of a run or a study")
-    return typer_command("status", about, call, [first, FIELD, JSON])

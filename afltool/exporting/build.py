@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+FREE = {0: "n"}
 #: The entry of a file's metadata that holds all of it as JSON.
 KEY = "afltool"
 
@@ -28,24 +28,18 @@ class Model:
     """What a file is made of.
 
     Attributes:
-        make: its PyTorch module, from one batch to the outputs.
+        module: from one batch to the outputs.
         input: its name, ``features`` or ``images``.
-        shape: of a batch, for the tracers; ``free`` are the axes that may have any length.
+        shape: of a batch, for the tracers; `FREE` axes may have any length.
         outputs: their names in order.
         metadata: JSON values that say what the model is.
     """
 
-    make: Callable[[], nn.Module] = field(repr=False)
+    module: nn.Module = field(repr=False)
     input: str
     shape: tuple[int, ...]
-    free: Mapping[int, str]
     outputs: tuple[str, ...]
     metadata: dict[str, Any]
-
-    @cached_property
-    def module(self) -> nn.Module:
-        need_torch(f"export of a {self.metadata['head']['name']} head")
-        return self.make().eval()
 
     @property
     def example(self) -> torch.Tensor:
@@ -79,27 +73,15 @@ SCORES = (
 
 def of_features(head: Head, header: Mapping[str, Any]) -> Model:
     """The classifier alone: float32 features (n, d) in."""
+    need_torch(f"export of a {head.name} head")
+    from ..heads.graphs import Classifier, graph_of
+
     bits = header["space"]["fraction_bits"]
     dim, _ = head._bound()
     given = {"name": "features", "type": "float32", "shape": ["n", dim]}
-
-    def make() -> nn.Module:
-        from ..heads.graphs import Classifier, graph_of
-
-        return Classifier(graph_of(head, bits), bits, head.log_probabilities)
-
-    return Model(
-        make,
-        "features",
-        (2, dim),
-        {0: "n"},
-        outputs_of(head),
-        metadata_of(head, header, given),
-    )
-
-
-def outputs_of(head: Head) -> tuple[str, ...]:
-    return ("scores", "predicted", *(["probabilities"] if head.log_probabilities else []))
+    module = Classifier(graph_of(head, bits), bits, head.log_probabilities).eval()
+    metadata = metadata_of(head, header, given)
+    return Model(module, "features", (2, dim), tuple(metadata["outputs"]), metadata)
 
 
 def metadata_of(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:

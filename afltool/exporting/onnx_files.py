@@ -6,7 +6,7 @@ from ..errors import UsageError
 from ..sources.backbones.freezing import exported
 from ..values.arrays import Array
 from ..values.text import json_text
-from .build import KEY, Model
+from .build import FREE, KEY, Model
 
 MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph
 
@@ -18,7 +18,7 @@ def pack(model: Model) -> bytes:
             f"the model has {model.bytes() / 1e9:.1f} GB of numbers and one .onnx file holds at "
             "most 2: export it as .pt2"
         )
-    proto = exported(model.module, model.example, model.free, model.input, model.outputs)
+    proto = exported(model.module, model.example, FREE, model.input, model.outputs)
     for key, value in ((KEY, model.text()), ("classes", json_text(model.metadata["classes"]))):
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..heads.base import Head
 from ..options.features import NetworkOptions
-from ..sources.backbones.graph import Features, as_extracted
-from ..sources.backbones.inference import infer
+from ..sources.backbones.graph import Features, OverViews, as_extracted
+from ..sources.extraction.network import Network
 from ..sources.extraction.scoring import network_of
-from ..sources.extraction.torch_network import TorchNetwork
-from ..values.arrays import Array
+from ..sources.extraction.torch_engine import TorchEngine
+from ..values.arrays import U8, Array
 from . import Format
 from .build import Model, metadata_of, of_features
 from .trial import COARSE, Trial, compare, differs
@@ -37,31 +37,34 @@ class Pipeline(nn.Module):
         return features, *self.head(features)
 
 
-def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) -> Model:
+def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Model:
     """The whole road but for resizing: uint8 squares (n, s, s, 3) in."""
     alone = of_features(head, header)
-    module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
-    way = network.preprocessing
+    assert isinstance(network.engine, TorchEngine)
+    module = copy.deepcopy(network.engine.module).to(memory_format=torch.contiguous_format)
+    way, views = network.preprocessing, network.views
+    if len(views) > 1:
+        module = OverViews(module, views, views.inner(way.crop))
     front, crop = Features(way, module), way.crop
+    sides = "both sides" if way.squash else "the shorter side"
     given = {
         "name": "images",
         "type": "uint8",
         "shape": ["n", crop, crop, 3],
         "order": "RGB, as decoded; grey pictures three times; no rotation by EXIF; by Pillow, as "
-        "the preprocessing of the space says, the shorter side to resize, then the central crop",
+        f"the preprocessing of the space says, {sides} to resize, then the central crop",
     }
     return replace(
         alone,
-        make=lambda: Pipeline(front, alone.module),
+        module=Pipeline(front, alone.module).eval(),
         input="images",
         shape=(2, crop, crop, 3),
-        free={0: "n"},
         outputs=("features", *alone.outputs),
         metadata=metadata_of(head, header, given),
     )
 
 
-def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> TorchNetwork:
+def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> Network:
     """The network that makes the head's features, on the CPU; its whole space is compared.
 
     Raises `UsageError`: the features were imported, or made in an arithmetic that a graph has not;
@@ -79,9 +82,7 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
             "export without --with-backbone, or extract in fp32"
         )
     options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine="torch")
-    network = network_of(path, header, options)
-    assert isinstance(network, TorchNetwork)
-    return network
+    return network_of(path, header, options)
 
 
 def sample_pictures(crop: int) -> list[Array]:
@@ -102,7 +103,7 @@ def on_pictures(
     packer: Format,
     data: bytes,
     model: Model,
-    network: TorchNetwork,
+    network: Network,
     head: Head,
     bits: int | None,
     out: Path,
@@ -111,18 +112,18 @@ def on_pictures(
     trials = []
     for pictures in sample_pictures(network.preprocessing.crop):
         squares = as_extracted(network.preprocessing, pictures)
-        answers = packer.run(data, model, squares.permute(0, 2, 3, 1).contiguous().numpy())
+        answers = packer.run(data, model, np.ascontiguousarray(squares.transpose(0, 2, 3, 1)))
         compare_features(network, squares, answers["features"], str(out))
         trials.append(compare(head, bits, answers["features"], answers, str(out)))
     return Trial.of(trials)
 
 
-def compare_features(network: TorchNetwork, squares: Tensor, features: Array, what: str) -> None:
+def compare_features(network: Network, squares: U8, features: Array, what: str) -> None:
     """A file's features of squares (n, 3, s, s) against extraction's of the same squares.
 
     Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
     """
-    wanted = infer(network.module, squares, network.preprocessing)
+    wanted = network.rows(squares)
     sizes = np.abs(wanted).max(axis=1, keepdims=True)
     largest = float((np.abs(features - wanted) / np.maximum(sizes, 1e-30)).max())
     if not largest <= COARSE:

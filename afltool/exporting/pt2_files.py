@@ -5,17 +5,15 @@ from __future__ import annotations
 import io
 import warnings
 
-from ..plugins import need_torch
 from ..values.arrays import Array
-from .build import KEY, Model
+from .build import FREE, KEY, Model
 
 
 def pack(model: Model) -> bytes:
     """A traced program with its weights; the metadata is its extra file."""
-    need_torch("a .pt2 file")
     import torch
 
-    free = dict.fromkeys(model.free, torch.export.Dim.DYNAMIC)
+    free = dict.fromkeys(FREE, torch.export.Dim.DYNAMIC)
     place = io.BytesIO()
     with warnings.catch_warnings(action="ignore"):
         program = torch.export.export(model.module, (model.example,), dynamic_shapes=(free,))

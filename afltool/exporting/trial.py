@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import torch
 
 from ..errors import InvalidDataError, NumericalError
 from ..heads.base import NOBODY, Head
+from ..heads.graphs import arithmetic, graph_of
 from ..math.gram import LARGEST, FixedPoint, Rows, encode
 from ..values.arrays import F32, F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
 #: are float32, whose sums depend on their order in the last bits, and of all others.
 COARSE, FINE = 1e-3, 1e-6
+#: Of features that the head rounds to b fraction bits, and a file does not: so many times 2^−b of
+#: the row's largest score, or of 1 where that is less.
+ROUNDED = 16.0
 ROWS = 200  # of the sample that come from the generator
 COLUMNS = 64  # of a head's arrays, at the most, that are rows of the sample
 
@@ -68,14 +73,15 @@ def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], w
     if not np.array_equal(refused, predicted == NOBODY):
         theirs = (predicted == NOBODY).sum()
         raise differs(what, f"refuses {theirs} rows of {len(x)}, afltool {refused.sum()}")
-    good, tolerance = ~refused, tolerance_of(head)
+    good, (tolerance, least) = ~refused, tolerance_of(head, bits)
     scores, wanted, predicted = scores[good], wanted[good], predicted[good]
     finite = np.isfinite(wanted)
     if not np.array_equal(finite, np.isfinite(scores)):
         raise differs(what, "has finite scores where afltool has none, or the reverse")
     sizes = np.abs(np.where(finite, wanted, 0.0)).max(axis=1, keepdims=True)
     away = np.abs(np.where(finite, scores, 0.0) - np.where(finite, wanted, 0.0))
-    relative = away / np.maximum(sizes, np.finfo(float).tiny)
+    sizes = np.maximum(sizes, least)
+    relative = away / sizes
     largest = float(relative.max(initial=0.0))
     if largest > tolerance:
         raise differs(what, f"differs by up to {largest:.3g} of a row's largest score")
@@ -102,9 +108,12 @@ def own_scores(head: Head, bits: int | None, x: Array) -> F64:
     return out
 
 
-def tolerance_of(head: Head) -> float:
-    """By the type of the head's products, see `COARSE`."""
-    return COARSE if getattr(head.options, "compute", "") == "float32" else FINE
+def tolerance_of(head: Head, bits: int | None) -> tuple[float, float]:
+    """The tolerance, by the type of the head's products, and the least score it is a part of."""
+    kind, rounded = arithmetic(graph_of(head, bits))
+    if rounded is not None:
+        return ROUNDED * 2.0**-rounded, 1.0
+    return COARSE if kind == torch.float32 else FINE, float(np.finfo(float).tiny)
 
 
 def differs(what: str, how: str) -> NumericalError:

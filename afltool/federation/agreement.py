@@ -235,9 +235,7 @@ class Agreement:
         if digits != self.code.replace(" ", ""):
             raise MismatchError("--approve is the code of another session: do not go on")
         if not self.masked and allowed != self.protection:
-            raise UsageError(
-                f"the server can read what leaves this site: --allow {self.protection} says yes"
-            )
+            raise UsageError(f"the server reads this site's sums: --allow {self.protection}")
 
     # ------------------------------------------------------------ its file
 
@@ -246,13 +244,10 @@ class Agreement:
         """From session.json; refused unless the file says exactly what is meant, in one way."""
         try:
             made = cls(**json.loads(data))
-            same = made.text == data
-        except (TypeError, LookupError, ValueError, AttributeError, RecursionError) as error:
-            raise CorruptFileError(f"the session file is damaged: {shown(error)}") from None
-        except AflError as error:
-            raise CorruptFileError(f"the session file is refused: {shown(error)}") from None
-        if not same:
-            raise CorruptFileError("the session file is not as afltool writes it")
+            if made.text != data:
+                raise ValueError("it is not as afltool writes it")
+        except (AflError, TypeError, LookupError, ValueError, AttributeError, RecursionError) as e:
+            raise CorruptFileError(f"the session file is damaged or refused: {shown(e)}") from None
         return made
 
     @property

@@ -200,7 +200,7 @@ def commands() -> dict[str, Command]:
 
 def _group(name: str, about: str, verbs: Mapping[str, Any], _: Any) -> Any:
     builders = {verb: partial(_command, verb, *how) for verb, how in verbs.items()}
-    return group(name, f"{about.capitalize()}.", lambda: builders)
+    return group(name, f"{about.capitalize()}.", lambda _: builders)
 
 
 def _command(verb: str, cls: Any, function: str, _: Any) -> Any:

@@ -7,7 +7,6 @@ import os
 import re
 import time
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
@@ -15,13 +14,12 @@ from typing import Any
 
 from ..cli._console import say_lines, tell
 from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
-from ..files.atomic import private_folder, write_bytes, write_text
+from ..files.atomic import private_folder, write_bytes, write_once, write_text
 from ..files.counts import read_counts
-from ..files.hdf5 import read_header
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
-from ..inputs import distinct_files, read_json
+from ..inputs import read_json
 from ..options.features import Import
 from ..progress import log, stop_point
 from ..stages._counted import evaluations
@@ -71,13 +69,12 @@ def new(o: NewSession) -> Agreement:
     people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
     with TemporaryDirectory() as at:
-        form = scale, o.fraction_bits
-        rows = rows_of(features(o.data, Path(at) / "rows.h5", o, *form, classes=o.classes))
+        path = features(o.data, Path(at) / "rows.h5", o, scale, o.fraction_bits, classes=o.classes)
+        rows = rows_of(path)
     units = {} if scale is None else {"dtype": "int16", "fraction_bits": o.fraction_bits}
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
-    counted, noise = None, None
-    if o.evaluate:
-        counted = Counted(o.bins or usual_bins(first.log_probabilities), o.groups, o.min_cell)
+    bins = o.bins or usual_bins(first.log_probabilities)
+    noise = None
     if o.dp_epsilon is not None and o.dp_delta is not None and o.clip is not None:
         noise = Budget(o.dp_epsilon, o.dp_delta, o.clip, o.colluding)
     agreed = Agreement(
@@ -92,7 +89,7 @@ def new(o: NewSession) -> Agreement:
         max_rows=o.max_rows,
         noise=noise,
         scale=scale,
-        evaluation=counted,
+        evaluation=Counted(bins, o.groups, o.min_cell) if o.evaluate else None,
     )
     lines(agreed)  # refuses noise that cannot be, and the like
     return _written(agreed, o.out)
@@ -126,8 +123,7 @@ def _written(agreed: Agreement, out: Path) -> Agreement:
 
 def read_session(folder: Path) -> Agreement:
     """The session of a party's own folder."""
-    path = folder / SESSION if folder.is_dir() else folder
-    if not path.is_file():
+    if not (path := folder / SESSION).is_file():
         raise InputError(f"{folder} holds no session. Make one: afltool session new")
     return Agreement.parse(path.read_bytes())
 
@@ -149,22 +145,19 @@ def state() -> Path:
     return Path(os.environ.get("AFLTOOL_STATE") or Path(home) / "afltool")
 
 
-def _met() -> dict[str, str]:
-    """Names of parties by their keys."""
-    path = state() / "people.json"
-    met = read_json(path, "whom this site has met") if path.exists() else {}
-    if not isinstance(met, dict) or not all(isinstance(name, str) for name in met.values()):
-        raise InputError(f"{path} is damaged. Remove it: then everybody is new to this site")
-    return met
+def met() -> dict[str, str]:
+    """Names of parties by their keys, each a file that stays as it is."""
+    files = (state() / "people").glob("[0-9a-f]*")
+    return {path.name: path.read_text(errors="replace") for path in files}
 
 
 def what_is_agreed(o: Join) -> str:
     """What would be approved, in words, but not the code; and who is new, or has another key."""
-    me, agreed, met = keys.load(o.key, _passphrase(o)), fetch_session(Place(o.url)), _met()
+    me, agreed, known = keys.load(o.key, _passphrase(o)), fetch_session(Place(o.url)), met()
     text = f"{in_words(agreed)}\n"
     for name, person in agreed.people.items():
-        if person != me.party and met.get(person.key) != name:
-            other = "has ANOTHER KEY than before" if name in met.values() else "is new here"
+        if person != me.party and known.get(person.key) != name:
+            other = "has ANOTHER KEY than before" if name in known.values() else "is new here"
             text += f"{'new':>12}  {name} {other}\n"
     return text
 
@@ -185,8 +178,7 @@ def join(o: Join) -> Path | None:
     if o.approve is None and not (o.out / SESSION).exists():
         say_lines(what_is_agreed(o))
         raise UsageError(
-            "Nothing was sent. Ask for the code by telephone, from a person whose voice you know. "
-            "If you agree to all of this, rerun with --approve CODE"
+            "Nothing was sent. If you agree, ask for the code by telephone: --approve CODE"
         )
     return run(member(o), o)
 
@@ -203,10 +195,8 @@ def member(o: Join) -> Member:
         agreed.check_approved(o.approve or "", o.allow)
     rows = _rows(o, agreed)
     made = Member(place, o.out, agreed, me, rows, Ledger(state() / "ledger", o.again))
-    people = {**_met(), **{p.key: name for name, p in agreed.people.items()}}
-    private_folder(state())
-    with distinct_files():  # it was read, too
-        write_bytes(json_text(people).encode(), state() / "people.json", overwrite=True)
+    for name, person in agreed.people.items():
+        write_once(state() / "people" / person.key, name.encode())
     if not own.exists():
         _written(agreed, o.out)
     return made
@@ -221,9 +211,7 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
         log.warning("session: this site counts no test rows: pass --test FILE if it has some")
     groups = counted.groups if counted and o.test else ()
     if bool(groups) != bool(o.by):
-        raise UsageError(
-            f"--by TABLE:COLUMN is for the groups of test rows; agreed: {[*groups] or 'none'}"
-        )
+        raise UsageError(f"--by TABLE:COLUMN is for groups; agreed: {[*groups] or 'none'}")
     private_folder(o.out)  # before a table's rows come into it
     form = o, agreed.scale, agreed.space["fraction_bits"]
     how: dict[str, Any] = {"backbone": agreed.space.get("backbone"), "classes": agreed.classes}
@@ -238,24 +226,13 @@ def _place(o: Party) -> Place:
     here = Path(os.path.expanduser(re.sub("^(file|local):(//)?", "", o.url)))  # as fsspec reads it
     if o.out.resolve().is_relative_to(here.resolve()):
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
-    return known_costs(Place(o.url), o.out)
-
-
-def known_costs(place: Place, folder: Path) -> Place:
-    """A place that counts on from where an earlier process of this folder has stopped."""
-    if (path := folder / COSTS).exists():
+    place = Place(o.url)
+    if (path := o.out / COSTS).exists():  # of an earlier process
         try:
-            every = zip((place.up, place.down), read_json(path, "costs"), strict=True)
-            for counted, known in every:
-                counted.update({int(number): int(size) for number, size in known.items()})
-        except (AttributeError, TypeError, ValueError):
+            place.up, place.down = map(int, read_json(path, "costs"))
+        except (TypeError, ValueError, OverflowError):
             raise CorruptFileError(f"{path} is damaged: remove it, and costs count anew") from None
     return place
-
-
-def note_costs(party: Replica) -> None:
-    with distinct_files():  # it is written again and again
-        write_json((party.place.up, party.place.down), party.folder / COSTS, overwrite=True)
 
 
 def run(party: Server | Member, o: Party) -> Path | None:
@@ -272,17 +249,16 @@ def run(party: Server | Member, o: Party) -> Path | None:
             if o.once or not reached:
                 raise
             waits = f"the place ({error})"
-        note_costs(party)
+        write_json((party.place.up, party.place.down), party.folder / COSTS, overwrite=True)
         if not waits:
             return finish(party)
         if waits != said:
             log.info("session: waiting for %s", said := waits)
         if o.once:
             return None
-        end = time.monotonic() + o.poll
-        while (left := end - time.monotonic()) > 0:
+        for _ in range(math.ceil(o.poll / SLICE)):
             stop_point()
-            time.sleep(min(SLICE, left))
+            time.sleep(min(SLICE, o.poll))
 
 
 def finish(party: Replica) -> Path:
@@ -296,39 +272,24 @@ def finish(party: Replica) -> Path:
         save_head(folder / SCALING, scale, made_by, replace(context, space=raw))
         context = replace(context, space={**context.space, "scaling": scale.digest()})
     path = save_head(folder / SOLVED, party.head(number), made_by, context)
-    summarize(party)
-    return path
-
-
-def summarize(party: Replica) -> Path:
-    """Write summary.json into the folder of a party whose session is over."""
-    end, agreed, folder = party.known(), party.agreed, party.folder
-    headers = [read_header(folder / f"total-{r}.h5", "statistics") for r in range(1, end)]
-    at = [(folder / f"head-{r}.h5").stat().st_mtime for r in range(1, end + 1)]
-    phases = ["roll-call", *(one["phase"] for one in headers), "end"]
-    seconds = [0.0, *(max(then - now, 0.0) for now, then in pairwise(at)), 0.0]
-    up, down = party.place.up, party.place.down
-    rounds = [
-        {"round": r, "phase": phase, "bytes_up": up[r], "bytes_down": down[r], "seconds": took}
-        for r, (phase, took) in enumerate(zip(phases, seconds, strict=True))
-    ]
-    counts = read_counts(folder / f"total-{end - 1}.h5") if agreed.evaluation else None
-    signed = [name for name, same in party.certificate().items() if same]
-    if (path := folder / FINISHED).exists():  # the server has no key any more, but a list
-        signed = [party.me.name, *read_json(path, "who has signed")]
+    totals = [party.total(r) for r in range(1, number)]
+    begun, over = ((folder / f"head-{r}.h5").stat().st_mtime for r in (1, number))
+    counts = read_counts(folder / f"total-{number - 1}.h5") if agreed.evaluation else None
     found = {
         "session": agreed.digest,
         "party": party.me.name,
-        "members": headers[-1]["clients"]["names"],
-        "signed": sorted(signed),
-        "head": party.head(end).digest(),
-        "totals": [one["digest"] for one in headers],
-        "rounds": rounds,
-        **{k: sum(one[k] for one in rounds) for k in ("bytes_up", "bytes_down", "seconds")},
+        "members": sorted(one.name for one in totals[-1].clients),
+        "signed": read_json(folder / FINISHED, "who has signed"),
+        "head": party.head(number).digest(),
+        "totals": [one.digest() for one in totals],
+        "bytes_up": party.place.up,
+        "bytes_down": party.place.down,
+        "seconds": max(over - begun, 0.0),
         "evaluation": counts and evaluations(counts)[0],
         "versions": versions(),
     }
-    return write_json(found, folder / SUMMARY, overwrite=True)
+    write_json(found, folder / SUMMARY, overwrite=True)
+    return path
 
 
 # ---------------------------------------------------------------- members who leave
@@ -354,9 +315,8 @@ def follow(o: Leave) -> Agreement:
     signed = {_consent(path) for path in o.consent}
     if missing := sorted(leavers - {c.name for c in signed if c.session == old.digest}):
         raise UsageError(
-            f"{', '.join(missing)} must sign that they leave, since both sums together tell theirs "
-            "exactly: afltool session leave SESSION --key NAME -o NAME.consent, then --consent "
-            "NAME.consent here"
+            f"{', '.join(missing)} must sign that they leave, since both sums tell theirs: afltool "
+            "session leave SESSION --key NAME -o NAME.consent, then --consent NAME.consent"
         )
     stay = tuple(p for p in old.members if p.name not in leavers)
     made = replace(
@@ -385,7 +345,7 @@ def status(o: Status) -> dict[str, Any] | None:
     agreed = fetch_session(place := Place(o.url))
     found = waiting(place, agreed)
     if o.json:
-        return {**found, "agreed": lines(agreed)}
+        return found
     say_lines(f"{in_words(agreed)}\n{found['text']}\n")
     return None
 

@@ -7,12 +7,12 @@ are in the first round of rows alone; they bound what later rounds of them may b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import msgpack
 
 from ..errors import InvalidDataError, MismatchError, NumericalError
 from ..heads import base, conditions, make_head, make_options
@@ -23,7 +23,6 @@ from ..values.arrays import F64, I64, Array
 from ..values.names import GRAM
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
 from .agreement import Agreement
-from .keys import canonical
 from .masking import Words
 
 CLOSE = 1e-9  # of the largest number of a column, where no system of equations is known
@@ -79,8 +78,8 @@ def check_point(own: Statistics, rows: int, classes: int) -> None:
     most = SLACK * rows * np.log(max(classes, 2))
     if loss is not None and float(loss[0]) * 2.0**-LOSS_BITS > most:
         raise MismatchError(
-            f"the loss of this site's rows at the point of {own.phase!r} is beyond {most:.4g}, "
-            "which no honest head has: a member or the server has chosen the point; stop"
+            f"the loss of this site's rows in {own.phase!r} is beyond {most:.4g}, which no honest "
+            "head has: somebody has chosen the point; stop"
         )
 
 
@@ -101,9 +100,7 @@ class Layout:
         first |= not task.of_sums  # test rows are others
         specs = task.array_specs(agreed.space["fraction_bits"])
         if reals := [name for name, one in specs.items() if not one.exact]:
-            raise InvalidDataError(
-                f"a session sums integers, and {reals[0]!r} is real: --compute fixed"
-            )
+            raise InvalidDataError(f"sessions sum integers, {reals[0]!r} is real: --compute fixed")
         rows = len(agreed.members) * agreed.max_rows
         if rows * max(one.per_row for one in specs.values()) > INT64:
             raise NumericalError(f"sums of {rows} rows might not fit into int64: lower --max-rows")
@@ -119,10 +116,9 @@ class Layout:
         return str(self.task.phase())
 
     def flat(self, s: Statistics) -> Words:
-        """The numbers of one site; its rows are within what was agreed."""
-        x = self.joined(s)
-        self.check(x, s.rows)
-        return x
+        """The numbers of one site; its rows are as many as was agreed."""
+        self.check_rows(s.class_counts, 1)
+        return self.joined(s)
 
     def joined(self, s: Statistics) -> Words:
         named = {**s.arrays, COUNTS: s.class_counts}
@@ -132,46 +128,36 @@ class Layout:
         flat = [named[name].reshape(-1).astype(np.int64) for name, _ in self.arrays]
         return np.concatenate(flat).view(np.uint64)
 
-    def _parts(self, x: Words) -> dict[str, Array]:
-        at, parts = 0, dict[str, Array]()
-        for name, one in self.arrays:
-            parts[name] = x.view(np.int64)[at : (at := at + one.size)].reshape(one.shape)
-        return parts
-
-    def check(self, x: Words, rows: int, sites: int = 1) -> None:
-        """Refuse what so many rows of so many sites cannot have; with noise nothing is refused."""
+    def check_rows(self, counts: I64, sites: int) -> None:
+        """Refuse other numbers of rows than so many sites may have; with noise none is refused."""
         o, least = self.agreed, self.agreed.min_rows if self.task.of_sums else 0
-        if o.noise:
+        if o.noise or not self.first:
             return
-        if self.first and not sites * least <= rows <= sites * o.max_rows:
-            where = f"{sites} sites" if sites > 1 else "a site"
-            raise InvalidDataError(
-                f"{rows} rows at {where}; agreed: {least} to {o.max_rows} at each"
-            )
-        for (name, one), part in zip(self.arrays, self._parts(x).values(), strict=True):
-            low, high = (int(f(initial=0)) for f in (part.min, part.max))
-            most = rows * one.per_row
-            if low < (0 if one.kind == "count" else -most) or high > most:
-                raise NumericalError(f"{rows} rows cannot have {name!r} from {low} to {high}")
+        within = counts.min() >= 0 and counts.max() <= sites * o.max_rows  # or the sum overflows
+        if not within or not sites * least <= counts.sum() <= sites * o.max_rows:
+            rows, where = counts.astype(object).sum(), f"{sites} sites" if sites > 1 else "a site"
+            agreed = f"{least} to {o.max_rows} at each"
+            raise InvalidDataError(f"{rows} rows at {where}; agreed: {agreed}")
 
-    def check_site(self, x: Words, name: str) -> None:
-        """Refuse numbers that no site can have."""
-        if self.first:
-            self.statistics(x, [name], None)
-        else:
-            self.check(x, self.agreed.max_rows)
+    def check_site(self, x: Words, name: str, counts: I64 | None) -> None:
+        """Refuse numbers that no site can have; ``counts``: those of all sites, after round 1."""
+        free = tuple((k, replace(one, cells=())) for k, one in self.arrays)  # fewer rows than those
+        (self if counts is None else replace(self, arrays=free)).statistics(x, [name], counts)
 
     def statistics(self, x: Words, names: Collection[str], counts: I64 | None) -> Statistics:
         """A sum over members, refused if no rows can have it; ``counts``: of the first round."""
-        arrays, phase = self._parts(x), self.task.phase()
-        counts = arrays.pop(COUNTS, counts)
+        at, parts, specs = 0, dict[str, Array](), dict(self.arrays)
+        for name, one in self.arrays:
+            parts[name] = x.view(np.int64)[at : (at := at + one.size)].reshape(one.shape)
+        if specs.pop(COUNTS, None):
+            counts = parts.pop(COUNTS)
+        phase = self.task.phase()
         assert counts is not None
         assert phase is not None
-        self.check(x, int(counts.sum(dtype=np.int64)), len(names))
+        self.check_rows(counts, len(names))
         clients = {ClientId(name): Client(None) for name in sorted(names)}
         context = context_of(self.agreed, self.task)
-        specs = self.task.array_specs(self.agreed.space["fraction_bits"])
-        total = Statistics(phase, arrays, counts, context, clients, specs)
+        total = Statistics(phase, parts, counts, context, clients, specs)
         if not self.agreed.noise:
             conditions.check(total)
         return total
@@ -181,38 +167,33 @@ class Layout:
 
 
 def packed(before: Head, after: Head) -> bytes:
-    """The arrays that a solve has made or changed, behind a line with their names."""
+    """The arrays that a solve has made or changed, by name."""
     known, arrays = before.arrays(), after.arrays()
     names = [n for n in sorted(arrays) if n not in known or not np.array_equal(arrays[n], known[n])]
-    return canonical(names) + b"\n" + b"".join(arrays[name].tobytes() for name in names)
+    return msgpack.encode({name: arrays[name].tobytes() for name in names})
 
 
 def largest_head(after: Head) -> int:
     """The most bytes that `packed` may have."""
-    return sum(len(name) + 8 + a.nbytes for name, a in after.arrays().items()) + 8
+    return 8 + sum(8 + len(name) + 8 + a.nbytes for name, a in after.arrays().items())
 
 
 def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
     """The head with the server's last bits, after comparing it with this site's own solve."""
-    arrays, theirs = dict(mine.arrays()), dict(before.arrays())
-    line, _, rest = data.partition(b"\n")
+    arrays, theirs = mine.arrays(), dict(before.arrays())
     try:
-        for name in json.loads(line):
-            a = arrays[name]
-            theirs[name] = np.frombuffer(rest[: a.nbytes], a.dtype).reshape(a.shape)
-            rest = rest[a.nbytes :]
-        if rest or not arrays.keys() <= theirs.keys():
-            raise ValueError
-    except (ValueError, TypeError, LookupError, RecursionError):
+        for name, raw in msgpack.decode(data, type=dict[str, bytes]).items():
+            theirs[name] = np.frombuffer(raw, arrays[name].dtype).reshape(arrays[name].shape)
+        theirs = {name: theirs[name] for name in arrays}
+    except (ValueError, LookupError, RecursionError):
         raise MismatchError("the server's head is no solution of the sums: other arrays") from None
     for name, a in arrays.items():
         if not is_same(name, a, theirs[name], before, total):
             raise MismatchError(
-                f"the server's head is not the solution of the sums: its {name} differs from what "
-                "this site has solved by more than unlike machines may; tell the others, and do "
-                "not go on with this server"
+                f"the server's head is not the solution of the sums: its {name} differs by more "
+                "than unlike machines may; tell the others, and leave this server"
             )
-    return mine.restore(mine.phase(), {name: theirs[name] for name in arrays})
+    return mine.restore(mine.phase(), theirs)
 
 
 # ---------------------------------------------------------------- another machine's solve

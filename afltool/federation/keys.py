@@ -42,6 +42,7 @@ from ..inputs import read_text
 from ..values.names import DEVICES
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
+Private = X25519PrivateKey
 PUBLIC = "the key 'ssh-ed25519 … NAME'"
 DOMAIN = b"afltool federation 1\n"  # no other program signs texts with this beginning
 KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head", "done")
@@ -92,12 +93,12 @@ class Keys:
 
     party: Party
     signing: Ed25519PrivateKey
-    agreeing: X25519PrivateKey
+    agreeing: Private
 
     @classmethod
     def of(cls, name: str, signing: Ed25519PrivateKey) -> Keys:
         seed = SigningKey(signing.private_bytes_raw())
-        agreeing = X25519PrivateKey.from_private_bytes(bytes(seed.to_curve25519_private_key()))
+        agreeing = Private.from_private_bytes(bytes(seed.to_curve25519_private_key()))
         return cls(Party(name, signing.public_key().public_bytes_raw().hex()), signing, agreeing)
 
     @property
@@ -150,7 +151,7 @@ def load_public(path: Path) -> Party:
 # ---------------------------------------------------------------- secrets
 
 
-def exchange(mine: X25519PrivateKey, theirs: bytes) -> bytes:
+def exchange(mine: Private, theirs: bytes) -> bytes:
     """X25519; refused for keys of small order, with which every secret would be 0."""
     try:
         return mine.exchange(X25519PublicKey.from_public_bytes(theirs))
@@ -164,7 +165,7 @@ def derive(secret: bytes, *purpose: object) -> bytes:
     return HKDF(SHA256(), 32, None, info).derive(secret)
 
 
-def cipher_between(mine: X25519PrivateKey, theirs: bytes, *purpose: object) -> AESGCM:
+def cipher_between(mine: Private, theirs: bytes, *purpose: object) -> AESGCM:
     """The cipher between a key that is made for one message and forgotten, and its reader's."""
     return AESGCM(derive(exchange(mine, theirs), "box", *purpose))
 
@@ -202,7 +203,7 @@ class Box:
         about, own = (self.session, kind, number, self.me.name), b""
         nonce, cipher = secrets.token_bytes(12), AESGCM(derive(self.group, *about))
         if to:
-            once = X25519PrivateKey.generate()
+            once = Private.generate()
             own = once.public_key().public_bytes_raw()
             cipher = cipher_between(once, to, *about, own.hex())
         body = own + nonce + cipher.encrypt(nonce, payload, None)
@@ -210,12 +211,7 @@ class Box:
         return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
 
     def open(
-        self,
-        kind: str,
-        number: int,
-        sender: Party,
-        data: bytes,
-        mine: X25519PrivateKey | None = None,
+        self, kind: str, number: int, sender: Party, data: bytes, mine: Private | None = None
     ) -> Envelope:
         """The payload; `CorruptFileError` of all that is not this message and whole. ``mine``: the
         key of its only reader."""

@@ -28,15 +28,15 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, MismatchError
 from ..files.atomic import write_once
-from ..files.locks import one_at_a_time
+from ..files.locks import alone
 from ..inputs import read_json
 from .agreement import Agreement
 from .keys import canonical
 from .rows import Raw
 
 Hashes = NDArray[np.uint64]
+Names = Iterable[str]
 UNSIGNED = np.dtype("<u8")
-MOVED = "single rows may be known, since the scale or the groups may be others"
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ class Ledger:
         digest = hashlib.sha256(b"".join(sorted(labeled))).digest()
         return np.sort(np.frombuffer(b"".join(found), UNSIGNED)), digest
 
-    def check(
-        self, agreed: Agreement, inside: Iterable[str], rows: Hashes, labels: bytes = b""
-    ) -> None:
+    def check(self, agreed: Agreement, inside: Names, rows: Hashes, labels: bytes = b"") -> None:
         """Refuse sums that with earlier ones would tell more than their members allow.
 
         That may be sums of few members, or of rows that have changed. ``labels``: the second result
@@ -74,6 +72,8 @@ class Ledger:
         known = [_known(path) for path in sorted(self.folder.glob("*/*/people-*"))]
         follows = {session: before["follows"] for session, before, _ in known}
         goes_on = agreed.follows not in follows  # or whose consents would count there, too?
+        # A scale follows from the rows of all sites, and other groups may differ in a few rows.
+        moves = agreed.scale is not None or (agreed.evaluation and agreed.evaluation.groups)
         for session, before, summed in known:
             left = {c.key for c in agreed.consents if session in _line(c.session, follows)}
             apart = (now.keys() ^ before["people"].keys()) - left
@@ -84,8 +84,8 @@ class Ledger:
             goes_on |= bool(session == agreed.follows and alike)
             if session == agreed.digest or not overlap:
                 continue
-            if before.get("classes") == list(agreed.classes) and before["labels"] != labels.hex():
-                changed = changed or len(rows)
+            if before.get("classes") == list(agreed.classes):
+                changed |= before["labels"] != labels.hex()
             names = ", ".join(sorted({**before["people"], **now}[key] for key in apart))
             what = (
                 f"{overlap} of the {len(rows)} rows of this site are, or may be, in the sums of "
@@ -96,32 +96,24 @@ class Ledger:
                     f"{what}the sum of {names} is known nearly alone: each must sign that it "
                     "leaves, and the session must follow that one (session leave)"
                 )
-            if (apart or changed or _may_move(agreed)) and not self.again:
-                told = f"the sum of {names} is known" if apart else MOVED
-                if changed and not apart:
-                    told = f"the sum of the rows that have changed (at most {changed}) is known"
-                raise MismatchError(f"{what}{told}: --again says that you accept it")
+            if (apart or changed or moves) and not self.again:
+                told = f"the sum of {names}" if apart else "rows that have changed, or are moved,"
+                raise MismatchError(f"{what}{told} may be known: --again says that you accept it")
         if not goes_on:
             raise MismatchError(
-                f"this session says that it follows {agreed.follows[:12]}, of other rows of this "
-                "site: who leaves it would have left that one, too; ask the server for a new one"
+                f"this session says that it follows {agreed.follows[:12]}, of other rows: who "
+                "leaves it would have left that one, too; ask the server for a new one"
             )
 
     def claim(
-        self,
-        agreed: Agreement,
-        number: int,
-        inside: Iterable[str],
-        rows: Hashes,
-        labels: bytes = b"",
+        self, agreed: Agreement, number: int, inside: Names, rows: Hashes, labels: bytes = b""
     ) -> None:
         """Write down, before a sum can be opened, that these rows are in it; see `check`."""
         people = {agreed.people[name].key: name for name in sorted(inside)}
-        content = {"people": people, "colluding": agreed.colluding, "format": _format(agreed),
-                   "follows": agreed.follows, "classes": agreed.classes,
-                   "labels": labels.hex()}  # fmt: skip
+        terms = {k: getattr(agreed, k) for k in ("colluding", "follows", "classes")}
+        content = {"people": people, "format": _format(agreed), "labels": labels.hex(), **terms}
         where = f"{agreed.digest}/{hashlib.sha256(rows.tobytes()).hexdigest()[:32]}"
-        with one_at_a_time(self.folder):
+        with alone(self.folder / "claim", wait=True):
             self.check(agreed, people.values(), rows, labels)
             write_once(self.folder / where / "rows", rows.tobytes())
             write_once(self.folder / where / f"people-{number}", canonical(content))
@@ -131,8 +123,8 @@ class Ledger:
         known = write_once(self.folder / agreed.digest / name, digest.encode())
         if known != digest.encode():
             raise MismatchError(
-                f"another {name} has left this site before: its folder was restored from a backup; "
-                "this session is over for this site"
+                f"another {name} has left this site: its folder was restored from a backup; this "
+                "session is over for this site"
             )
 
     def spend(self, agreed: Agreement, rho: float) -> None:
@@ -164,22 +156,13 @@ def _format(agreed: Agreement) -> list[int | None]:
 
 def _compared(
     agreed: Agreement, rows: Hashes, of: list[int | None], summed: Hashes
-) -> tuple[int, int]:
-    """How many rows are, or may be, among those that were summed, and how many in one of both
-    alone; ``of``: the format of those that were summed."""
+) -> tuple[int, bool]:
+    """How many rows are, or may be, among those that were summed, and whether others differ;
+    ``of``: the format of those that were summed."""
     (dim, bits), here = of, _format(agreed)
     if dim == here[0] and bits != here[1]:
-        return len(rows), len(rows)
-    every, times = np.unique(np.concatenate([rows, summed]), return_inverse=True)
-    now, then = (np.bincount(k, minlength=len(every)) for k in np.split(times, [len(rows)]))
-    return int(((now > 0) & (then > 0)).sum()), int(np.abs(now - then).sum())
-
-
-def _may_move(agreed: Agreement) -> bool:
-    """Whether sums of the same rows may be others: a scale follows from the rows of all sites, and
-    of other groups of test rows the difference may be a few."""
-    counted = agreed.evaluation
-    return agreed.scale is not None or bool(counted is not None and counted.groups)
+        return len(rows), True
+    return int(np.isin(rows, summed).sum()), not np.array_equal(rows, summed)
 
 
 def _line(session: str, follows: Mapping[str, str]) -> Iterator[str]:

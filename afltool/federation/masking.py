@@ -16,18 +16,16 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import GCM
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from .. import cores
 from ..errors import AflError, CorruptFileError
 from .agreement import Agreement
 from .keys import Keys, cipher_between, derive, exchange
 
 Words = NDArray[np.uint64]
 PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
-SHARE, CHUNK, SEGMENT = 33, 1 << 15, 1 << 17
-ZEROS = memoryview(bytes(8 * CHUNK))
+SHARE = 33  # bytes of a number below PRIME
 OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
 
 
@@ -125,8 +123,7 @@ class Offer:
         known = {PAIRS: public_of(secret), OWN: _hash(self.about, "", secret)}[kind]
         if known != {PAIRS: self.public, OWN: self.data[32:64]}[kind]:
             raise CorruptFileError(
-                f"{self.giver!r} broke the rules in round {self.number}: its shares do not make "
-                "what it has offered, so nobody can open the sum"
+                f"{self.giver!r} broke the rules in round {self.number}: its shares open nothing"
             )
         return secret, wrong
 
@@ -149,8 +146,10 @@ def _hash(about: str, kind: str, share: bytes) -> bytes:
 
 # ---------------------------------------------------------------- masks
 
+Offers = Mapping[str, Offer]
 
-def mask(x: Words, me: str, drawn: bytes, offers: Mapping[str, Offer], salt: str) -> None:
+
+def mask(x: Words, me: str, drawn: bytes, offers: Offers, salt: str) -> None:
     """Add the masks of ``me`` in place; ``offers``: of all members of the round."""
     streams = [(derive(drawn[32:], salt, OWN, me), False)]
     streams += _pairs(drawn[:32], me, offers, salt, offers)
@@ -158,11 +157,7 @@ def mask(x: Words, me: str, drawn: bytes, offers: Mapping[str, Offer], salt: str
 
 
 def unmask(
-    total: Words,
-    offers: Mapping[str, Offer],
-    stayed: Collection[str],
-    found: Mapping[str, bytes],
-    salt: str,
+    total: Words, offers: Offers, stayed: Collection[str], found: Mapping[str, bytes], salt: str
 ) -> None:
     """Take away what does not cancel in the sum over those who stayed, in place."""
     streams = []
@@ -175,7 +170,7 @@ def unmask(
 
 
 def _pairs(
-    secret: bytes, me: str, offers: Mapping[str, Offer], salt: str, others: Collection[str]
+    secret: bytes, me: str, offers: Offers, salt: str, others: Collection[str]
 ) -> list[tuple[bytes, bool]]:
     """The streams that ``me`` adds; those that others add for it are of the other sign."""
     mine = X25519PrivateKey.from_private_bytes(secret)
@@ -187,18 +182,8 @@ def _pairs(
 
 
 def add_streams(streams: Sequence[tuple[bytes, bool]], x: Words) -> None:
-    """Add key streams to a vector, or (True) subtract them: AES-256 in counter mode, as GCM."""
-
-    def add(segment: int) -> None:
-        view = memoryview(bytearray(8 * CHUNK))
-        ciphers = [Cipher(AES(key), GCM(segment.to_bytes(12))).encryptor() for key, _ in streams]
-        for at in range(segment * SEGMENT, min((segment + 1) * SEGMENT, len(x)), CHUNK):
-            piece = x[at : min(at + CHUNK, (segment + 1) * SEGMENT)]
-            size = 8 * len(piece)
-            for cipher, (_, minus) in zip(ciphers, streams, strict=True):
-                cipher.update_into(ZEROS[:size], view[:size])
-                words = np.frombuffer(view[:size], "<u8")
-                (np.subtract if minus else np.add)(piece, words, out=piece)
-
-    for _ in cores.each(add, range(-(-len(x) // SEGMENT))):
-        pass
+    """Add key streams to a vector, or (True) subtract them: AES-256 in counter mode."""
+    zeros = bytes(x.nbytes)
+    for key, minus in streams:  # each key has this stream alone
+        stream = Cipher(AES(key), CTR(bytes(16))).encryptor().update(zeros)
+        (np.subtract if minus else np.add)(x, np.frombuffer(stream, "<u8"), out=x)

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from msgspec import to_builtins
 from numpy.typing import NDArray
 
@@ -66,9 +64,7 @@ class Noise:
 
         sigma = scaled(smallest(lambda m: delta(total(scaled(m)), budget.epsilon) <= budget.delta))
         if max(sigma.values()) > LARGEST:
-            raise UsageError(
-                "the noise is too large for integers: fewer --fraction-bits, or a smaller --clip"
-            )
+            raise UsageError("noise beyond integers: fewer --fraction-bits, or a smaller --clip")
         return cls(sigma, radius, total(sigma))
 
     def facts(self, agreed: Agreement) -> dict[str, Any]:
@@ -114,13 +110,11 @@ def epsilon_of(agreed: Agreement, budget: Budget) -> float:
 def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
     """Rows scaled to a norm of at most ``radius``, rounded towards 0; shorter rows stay."""
     wide = values.astype(np.int64)
-    factor = np.ones(len(values))
-    while True:
-        rows = np.trunc(wide * factor[:, None]).astype(np.int64)
-        squares = (rows * rows).sum(axis=1)
-        if not (long := squares > radius**2).any():
-            return rows.astype(np.int16)
-        factor[long] *= radius / np.sqrt(squares[long]) * (1 - 2.0**-50)
+    squares = (wide * wide).sum(axis=1)
+    longer = squares > radius**2
+    factor = radius / np.sqrt(squares[longer]) * (1 - 2.0**-50)
+    wide[longer] = np.trunc(wide[longer] * factor[:, None]).astype(np.int64)
+    return wide.astype(np.int16)
 
 
 def discrete_gaussian(n: int, sigma: float) -> I64:
@@ -135,11 +129,10 @@ def discrete_gaussian(n: int, sigma: float) -> I64:
 
 
 def _drawn(n: int, sigma: float) -> I64:
-    stream = Cipher(ChaCha20(secrets.token_bytes(32), bytes(16)), mode=None).encryptor()
     parts, left, scale = [np.empty(0, np.int64)], n, math.floor(sigma) + 1
 
     def uniforms(k: int) -> F64:
-        words = np.frombuffer(stream.update(bytes(8 * k)), "<u8")
+        words = np.frombuffer(secrets.token_bytes(8 * k), "<u8")
         draws: F64 = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
         return draws
 

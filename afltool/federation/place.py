@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -47,7 +46,7 @@ class Place:
         self._url = url
         self._fs: tuple[Any, str] | None = None
         self._slow = False
-        self.up, self.down = Counter[int](), Counter[int]()  # bytes of each round
+        self.up = self.down = 0  # bytes
         if not ADDRESS.fullmatch(url):
             raise no_address(self.url)
 
@@ -70,7 +69,7 @@ class Place:
             return data if len(data) == size else b""
 
         found = self._reach(most, read)
-        self.down[round_of(name)] += len(found or b"")
+        self.down += len(found or b"")
         return found
 
     def write(self, name: str, data: bytes) -> None:
@@ -93,7 +92,7 @@ class Place:
                 raise
 
         self._reach(len(data), write)
-        self.up[round_of(name)] += len(data)
+        self.up += len(data)
 
     def _reach(self, size: int, work: Callable[[Any, str], T]) -> T:
         """What ``work`` makes of the file system and the path in it, in a thread that may hang."""
@@ -124,14 +123,6 @@ class Place:
             raise UnreachableError(
                 f"{self.url} cannot be reached: {text}. Check the address and the login"
             ) from None
-
-
-def round_of(name: str) -> int:
-    """The round that a message belongs to; 0 is the roll-call."""
-    number, kind, *_ = *name.split("-"), ""
-    if not number.isdecimal() or kind == "key":
-        return 0
-    return int(number) - (kind == "head")
 
 
 def no_address(shown: str, why: str = "") -> UsageError:

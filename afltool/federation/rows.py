@@ -108,10 +108,9 @@ class SiteRows:
         """The rows as heads take them: scaled, or clipped to a norm if there is noise."""
         bits, dim, first = agreed.space["fraction_bits"], agreed.space["dim"], 0
         for X, y in self.test() if test else self.train():
-            _check_block(X, dim, scale is not None)
             if scale is not None:
                 X = encode(scale.scaled(np.asarray(X, np.float64), "refuse", first), bits, first)
-            values = np.asarray(X, np.int16)
+            values = X.astype(np.int16, casting="safe", copy=False)
             yield FixedPoint(values if radius is None else clip_rows(values, radius), bits), y
             first += len(y)
         if not first:
@@ -126,7 +125,6 @@ class SiteRows:
         dim, steps = agreed.space["dim"], 2.0 ** agreed.space["fraction_bits"]
         moves, low, high = np.zeros((2, dim)), np.full(dim, np.inf), np.full(dim, -np.inf)
         for X, _ in self.train():
-            _check_block(X, dim, scaled=True)
             if len(X):
                 z = scale.scaled(np.asarray(X, np.float64), "refuse") * steps
                 q = np.rint(z)
@@ -135,9 +133,9 @@ class SiteRows:
         for column in np.flatnonzero((high > low) & (moves[1] > moves[0] / 2))[:1]:
             spread = scale.arrays()["spread"][column]
             raise MismatchError(
-                f"feature {column} of this site is rounded away by the scale of all sites, whose "
-                f"deviation is {spread:.4g}: few rows would stand alone in its sums. Rows of "
-                "another site are far from these: agree on a smaller --max-value, or leave it out"
+                f"feature {column} of this site is rounded away by the scale of all sites, "
+                f"{spread:.4g}: few rows would stand alone in its sums. Agree on a smaller "
+                "--max-value, or leave it out"
             )
 
     def check_cells(self, agreed: Agreement) -> None:
@@ -149,18 +147,12 @@ class SiteRows:
         for _, y in self.test():
             check_labels(y, cells.size)
             np.add.at(cells.reshape(-1), y, 1)
-        counts = {f"class {c!r}": n for c, n in zip(classes, cells.sum(0).tolist(), strict=True)}
-        counts |= {
-            f"group {g!r}": n for g, n in zip(groups, cells.sum(1).tolist(), strict=True) if g
-        }
-        if few := [f"{n} test rows of the {k}" for k, n in counts.items() if 0 < n < o.min_cell]:
-            raise InvalidDataError(f"{few[0]} at a site; agreed: {o.min_cell}, or none")
-
-
-def _check_block(X: Array, dim: int, scaled: bool) -> None:
-    if X.ndim != 2 or X.shape[1] != dim or not (scaled or X.dtype == np.int16):
-        kind = "numbers" if scaled else "int16"
-        raise MismatchError(f"rows of a site are {X.shape}, {X.dtype}; agreed: {dim} of {kind}")
+        named = ("class", classes, cells.sum(0)), ("group", o.groups, cells.sum(1))
+        for kind, names, counts in named:
+            for name, n in zip(names, counts.tolist(), strict=False):  # there may be no groups
+                if 0 < n < o.min_cell:
+                    text = f"{n} test rows of the {kind} {name!r} at a site"
+                    raise InvalidDataError(f"{text}; agreed: {o.min_cell}, or none")
 
 
 def _check_file(agreed: Agreement, path: Path) -> str:

@@ -49,7 +49,7 @@ from .place import Place
 from .rows import Scaling, SiteRows
 
 SESSION = "session.json"  # the only file in the place that is no message
-FINISHED = "finished"  # who has signed the end; then the server deletes the key of the session
+FINISHED = "finished"  # who has signed the same end; then the server deletes the session's key
 MOST = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # bytes of payloads of no fixed size
 
 
@@ -72,9 +72,7 @@ class Replica(ABC):
     ``sent`` and ``taken`` are files that never change.
     """
 
-    mended: ClassVar[tuple[str, ...]] = (
-        "sent",
-    )  # folders whose messages are sent again, see `mend`
+    mended: ClassVar[tuple[str, ...]] = ("sent",)  # folders whose messages are sent again
 
     place: Place
     folder: Path
@@ -85,9 +83,7 @@ class Replica(ABC):
         self.box, self._said = Box(self.agreed.digest, self.me), set[str]()
         self.private = {"key": self.me.agreeing}  # what opens the kinds that are for one reader
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
-        self._gathered = dict[int, Statistics]()
-        if self.me.party not in self.agreed.people.values():
-            raise MismatchError(f"the key of {self.me.name!r} is not that of the session")
+        self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()
 
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
@@ -134,9 +130,8 @@ class Replica(ABC):
                 if path.exists():  # another process of this site has just made it
                     return self.post(kind, number, make, to)
                 raise MismatchError(
-                    f"{self.place.url} has {path.name}, signed by you, and {self.folder} does not "
-                    "know it: it was restored from a backup, or another copy of your key takes "
-                    "part; this session is over for this site"
+                    f"{self.place.url} has {path.name}, signed by you, and {self.folder} not: it "
+                    "was restored from a backup, or another copy of your key takes part; stop"
                 )
             write_once(path, data)
         self.send(path)
@@ -166,14 +161,13 @@ class Replica(ABC):
         ``digest``: which one counts; else the first one. ``size``: of its payload, if another than
         that of its kind.
         """
-        path = self.path_of(kind, number, sender)
+        path, person = self.path_of(kind, number, sender), self.agreed.people[sender]
         size = self.payload_size(kind, number) if size is None else size
         kept = path.exists()
         data = path.read_bytes() if kept else self.place.read(path.name, size + OVERHEAD)
         if data is None:
             return None
         try:
-            person = self.agreed.people[sender]
             found = self.box.open(kind, number, person, data, self.private.get(kind))
             if kind not in MOST and len(found.payload) != size:
                 raise CorruptFileError("another length")
@@ -190,12 +184,13 @@ class Replica(ABC):
             write_once(path, data)
         return found
 
-    def need(self, kind: str, number: int, sender: str, digest: str = "") -> Envelope:
+    def need(
+        self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None
+    ) -> Envelope:
         """`take`, of what nothing goes on without."""
-        found = self.take(kind, number, sender, digest)
-        if found is None:
-            raise Waiting(f"the {kind} of {sender} in round {number}")
-        return found
+        if found := self.take(kind, number, sender, digest, size):
+            return found
+        raise Waiting(f"the {kind} of {sender} in round {number}")
 
     def payload_size(self, kind: str, number: int) -> int:
         """Bytes of a payload, which its reader knows beforehand; of some kinds the most."""
@@ -217,7 +212,9 @@ class Replica(ABC):
         if kind in ("hello", "sums") and self.agreed.masked:
             self.offer_in(number, sender, payload)
         elif kind == "sums":
-            self.layout(number).check_site(np.frombuffer(payload, "<u8"), sender)
+            layout = self.layout(number)
+            counts = None if layout.first else self.total(1).class_counts
+            layout.check_site(np.frombuffer(payload, "<u8"), sender, counts)
 
     def offer_in(self, number: int, sender: str, payload: bytes) -> Offer:
         """The offer for the next round, with which a hello and sums end."""
@@ -230,35 +227,34 @@ class Replica(ABC):
         if number < 0:
             return dict.fromkeys(self.agreed.places, "")
         if number not in self._closes:
-            self._closes[number] = self._names(number, self.closed(number - 1))
+            before = self.closed(number - 1)
+            payload = self.need("close", number, self.agreed.server.name).payload
+            try:
+                close = decode(payload, type=Close)
+                names, good = close.members, payload == canonical(to_builtins(close))
+                good &= names.keys() <= before.keys()
+                good &= close.before == self.close_digest(number - 1)
+            except (ValueError, RecursionError):
+                good = False
+            if not good:
+                raise MismatchError(f"the server has broken the rules: its close of round {number}")
+            self.check_gone(number, sorted(before.keys() - names.keys()))
+            if len(names) < self.agreed.threshold:
+                raise MismatchError(f"the server has closed round {number} below the threshold")
+            self._closes[number] = names
         return self._closes[number]
 
-    def close_of(self, number: int) -> Envelope:
-        return self.need("close", number, self.agreed.server.name)
-
     def close_digest(self, number: int) -> str:
-        return "" if number < 0 else self.close_of(number).digest
+        return "" if number < 0 else self.need("close", number, self.agreed.server.name).digest
 
-    def _names(self, number: int, before: Mapping[str, str]) -> dict[str, str]:
-        payload = self.close_of(number).payload
-        try:
-            close = decode(payload, type=Close)
-            names, good = close.members, payload == canonical(to_builtins(close))
-            good &= names.keys() <= before.keys() and close.before == self.close_digest(number - 1)
-        except (ValueError, RecursionError):
-            good = False
-        if not good:
-            raise MismatchError(f"the server has broken the rules: its close of round {number}")
-        if gone := sorted(before.keys() - names.keys() if self.overlaps(number) else ()):
+    def check_gone(self, number: int, gone: list[str]) -> None:
+        """End the session where a difference of two sums would tell of those who dropped out."""
+        if gone and self.overlaps(number):
             self.forget()
             raise IncompleteError(
                 f"the session has ended in round {number}: {', '.join(gone)} dropped out, and sums "
-                "of the same rows with and without a member would tell of it. What earlier rounds "
-                "have summed is known to all members"
+                "of the same rows without a member would tell of it; earlier rounds are known"
             )
-        if len(names) < self.agreed.threshold:
-            raise MismatchError(f"the server has closed round {number} below the threshold")
-        return names
 
     def forget(self) -> None:
         """Delete the secrets of all rounds: no sum of mine is opened any more."""
@@ -334,11 +330,9 @@ class Replica(ABC):
             try:
                 made = layout.statistics(x, inside, counts)
             except AflError as error:
-                who = f"masks hide which of {', '.join(inside)} has sent something else"
-                if not self.agreed.masked:
-                    who = f"{self.agreed.server.name}, the server, says it"
-                text = f"the sum of round {number} makes no sense: {error}; {who}"
-                raise type(error)(text) from None
+                lied = f"masks hide which of {', '.join(inside)} has sent something else"
+                text = f"the sum of round {number} makes no sense: {error}"
+                raise type(error)(f"{text}; {lied}" if self.agreed.masked else text) from None
             if noise := self.noise(number):
                 made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
             save_statistics(path, made, self.recipe_of(number))
@@ -373,18 +367,15 @@ class Replica(ABC):
             shares = {name: data[SHARE * i :][:SHARE] for name, data in answers.items()}
             secret, wrong = offer.opened(kind, shares)
             if wrong:
-                self.say(
-                    f"shares of {giver} from {', '.join(wrong)} in round {number} are not those "
-                    "that it offered: one of these did not tell the truth"
-                )
+                self.say(f"shares of {giver} from {', '.join(wrong)} in round {number} are wrong")
             if secret is not None:
                 found[giver] = secret
             elif late:
                 raise Waiting(f"the shares of {', '.join(late)} in round {number}")
             else:
                 raise MismatchError(
-                    f"the sum of round {number} cannot be opened: of the shares of {giver!r} "
-                    f"those of {', '.join(wrong)} are wrong; {giver!r} or these broke the rules"
+                    f"nobody can open the sum of round {number}: the shares of {giver!r} from "
+                    f"{', '.join(wrong)} are wrong; it or these broke the rules"
                 )
         total = self.added(number)
         masking.unmask(total, offers, inside, found, self.salt(number))
@@ -407,9 +398,22 @@ class Replica(ABC):
         found = self.take("done", number, name)
         return None if found is None else found.payload == self.result(number)
 
-    def certificate(self) -> dict[str, bool | None]:
-        """Who has signed the end that this party knows; see `done`."""
-        return {name: self.done(self.known(), name) for name in sorted(self.agreed.people)}
+    def end(self, number: int) -> None:
+        """Sign the end, and keep who has signed the same once those have who are waited for."""
+        self.post("done", number, lambda: self.result(number))
+        server = self.agreed.server.name
+        signed = {name: self.done(number, name) for name in {*self.closed(number - 1), server}}
+        if signed[server] is False:
+            raise MismatchError(f"{server!r}, the server, has signed another end of the session")
+        if wrong := sorted(name for name, same in signed.items() if same is False):
+            self.say(f"{', '.join(wrong)} signed another end of the session")
+        if late := self.awaited(sorted(name for name, same in signed.items() if same is None)):
+            raise Waiting(f"{', '.join(late)} to sign the end")
+        write_once(self.folder / FINISHED, canonical(sorted(n for n in signed if signed[n])))
+
+    @abstractmethod
+    def awaited(self, late: list[str]) -> list[str]:
+        """Whose signature under the end this party waits for."""
 
 
 @dataclass(eq=False)
@@ -427,14 +431,14 @@ class Member(Replica):
             self.sum_up(number)
             self.next_head(number)
             number += 1
+        self.forget()
         self.end(number)
 
     def begin(self) -> None:
         """Take the key of the session."""
-        server = self.agreed.server.name
-        found = self.take("key", self.agreed.places[self.me.name], server)
+        found = self.take("key", self.agreed.places[self.me.name], self.agreed.server.name)
         if found is None:
-            raise Waiting(f"{server}, the server, to begin")
+            raise Waiting(f"{self.agreed.server.name}, the server, to begin")
         self.box.group, self.server_key = found.payload[:32], found.payload[32:]
 
     def inside(self, number: int) -> Mapping[str, str]:
@@ -443,8 +447,8 @@ class Member(Replica):
         if self.me.name not in inside:
             self.forget()
             raise IncompleteError(
-                f"the session goes on without {self.me.name!r}: what it has sent came late, or "
-                "was not whole, and a member that has left does not come back"
+                f"the session goes on without {self.me.name!r}: what it has sent came late, or was "
+                "not whole; begin a new session"
             )
         return inside
 
@@ -491,9 +495,7 @@ class Member(Replica):
         parts = (blocks() for blocks in (self.rows.train, self.rows.test))
         found, digest = self.ledger.hashes(self.agreed, (b for part in parts for b in part))
         if write_once(self.folder / "rows", digest) != digest:
-            raise MismatchError(
-                f"{self.folder} was begun with other rows: a site sums the same rows in all rounds"
-            )
+            raise MismatchError(f"{self.folder} was begun with other rows: give the same ones")
         return found, digest
 
     def send(self, path: Path) -> None:
@@ -547,13 +549,10 @@ class Member(Replica):
             return  # of all members nobody is missing, and no s_u is opened
         seen = bytes.fromhex(self.close_digest(number))
         self.post("seen", number, lambda: seen)
-        found = {name: self.take("seen", number, name) for name in inside}
-        same = [name for name, one in found.items() if one and one.payload == seen]
-        if others := [name for name, one in found.items() if one and one.payload != seen]:
-            self.say(
-                f"{', '.join(others)} say that they were told of another round {number}: they "
-                "or the server do not tell the truth"
-            )
+        found = {n: one.payload for n in inside if (one := self.take("seen", number, n))}
+        same = [name for name, payload in found.items() if payload == seen]
+        if others := sorted(found.keys() - {*same}):
+            self.say(f"{', '.join(others)} or the server lie about who is in round {number}")
         if len(same) < self.agreed.threshold:
             late = [name for name in inside if name not in same]
             raise Waiting(f"{', '.join(late)} to have seen who is in round {number}")
@@ -577,8 +576,8 @@ class Member(Replica):
             layout.statistics(x - layout.joined(own), others, counts)
         except AflError as error:
             raise MismatchError(
-                f"the server's total of round {number} is not that of this site's sums and "
-                f"others': of the rest {error}; tell the others, and do not go on with this server"
+                f"the server's total of round {number} does not hold this site's sums: of the rest "
+                f"{error}; tell the others, and leave this server"
             ) from None
         return x.copy()
 
@@ -586,29 +585,18 @@ class Member(Replica):
         """Solve, compare with what the server has solved, and take its bits."""
         if (self.folder / f"head-{number + 1}.h5").exists():
             return
-        total, before, server = self.total(number), self.head(number), self.agreed.server.name
-        after = before
+        total, before = self.total(number), self.head(number)
+        if number not in self._solved:  # once, while it waits
+            self._solved = {number: self.solve(number, total)}
+        after = self._solved[number]
         if self.task(number) is before:  # not a scale, nor an evaluation
-            name = self.path_of("head", number + 1, server).name
-            there, found = self.place.size(name), None
-            if there:  # so that it is solved once
-                after = self.solve(number, total)
-                found = self.take("head", number + 1, server, size=compute.largest_head(after))
-            if found is None:
-                raise Waiting(f"the head of {server} in round {number + 1}")
+            server, size = self.agreed.server.name, compute.largest_head(after)
+            found = self.need("head", number + 1, server, size=size)
             after = compute.adopted(before, after, total, found.payload)
         self.keep_head(number + 1, after)
 
-    def end(self, number: int) -> None:
-        """Sign who was in the rounds, their totals and the head; the server has signed the same."""
-        self.forget()
-        self.post("done", number, lambda: self.result(number))
-        server = self.agreed.server.name
-        same = self.done(number, server)
-        if same is None:
-            raise Waiting(f"{server}, the server, to sign the end")
-        if not same:
-            raise MismatchError(f"{server!r}, the server, has signed another end of the session")
+    def awaited(self, late: list[str]) -> list[str]:
+        return [name for name in late if name == self.agreed.server.name]
 
 
 class Server(Replica):
@@ -681,14 +669,5 @@ class Server(Replica):
         sent = [p.stat().st_mtime for p in (self.folder / "sent").iterdir()]
         return self.deadline is not None and time.time() - max(sent) >= self.deadline
 
-    def end(self, number: int) -> None:
-        """Sign the end, and wait until all who were in the last round have."""
-        self.post("done", number, lambda: self.result(number))
-        signed = {name: self.done(number, name) for name in self.closed(number - 1)}
-        if wrong := [name for name, same in signed.items() if same is False]:
-            self.say(f"{', '.join(wrong)} signed another end of the session")
-        if late := [name for name, same in signed.items() if same is None]:
-            if not self.is_over():
-                raise Waiting(f"{', '.join(late)} to sign the end")
-            self.say(f"{', '.join(late)} have not signed the end")
-        write_once(self.folder / FINISHED, canonical([n for n in signed if signed[n]]))
+    def awaited(self, late: list[str]) -> list[str]:
+        return [] if self.is_over() else late

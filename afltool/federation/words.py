@@ -24,17 +24,16 @@ def lines(agreed: Agreement) -> dict[str, str]:
     """What a site approves: every term is in them. Refuses another first head than agreed on."""
     o, first, server = agreed, first_head(agreed), agreed.server
     rounds, rows = [*map(str, first.phases())], f"{o.min_rows} to {o.max_rows} a site"
+    protection = "signed: the server reads the sums of each site"
+    noise, follows = "none: sums that are opened are exact", "no other session"
     if o.scale is not None:
-        sums = f"sums and sums of squares of features within ±2^{o.scale}"
-        rounds.insert(0, f"scale ({sums})")
+        reach = f"features within ±2^{o.scale}"
+        rounds.insert(0, f"scale (sums and sums of squares of {reach})")
     if e := o.evaluation:
         groups = ", ".join(map(repr, e.groups)) or "none"
-        rounds.append(
-            f"evaluation of the final head (counts of test rows in bins {e.bins}, groups: "
-            f"{groups}; of each class and group a site has {e.min_cell} test rows or none)"
-        )
-    protection = "signed: the server reads the sums of each site"
-    noise = "none: sums that are opened are exact"
+        counts = f"counts of test rows in bins {e.bins}, groups: {groups}"
+        least = f"of each class and group a site has {e.min_cell} test rows or none"
+        rounds.append(f"evaluation of the final head ({counts}; {least})")
     if o.masked:
         protection = (
             f"masked: nobody opens a sum of fewer than {o.threshold} sites, nor do the server "
@@ -47,7 +46,6 @@ def lines(agreed: Agreement) -> dict[str, str]:
             f"{n.epsilon:g}), rows of norm {n.clip:g} at most, {n.colluding} members may "
             "work with the server"
         )
-    follows = "no other session"
     if o.follows:
         follows = f"{o.follows[:16]}: with both sums those of a site that is new here are known"
     left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
@@ -82,11 +80,11 @@ def status(place: Place, agreed: Agreement) -> dict[str, Any]:
     rounds = len(first_head(agreed).phases())
     rounds += (agreed.scale is not None) + (agreed.evaluation is not None)
     number, kind, late = _late(place, agreed, rounds)
-    at, what = f"round {number} of {rounds}", SAID.get(kind, kind)
-    text = f"{f'{at} at most' if number else 'roll-call'}: waiting for the {what} of "
-    text = f"{text}{', '.join(late)}" if kind else f"{at}: solved"
-    found = {"session": agreed.digest, "round": number, "rounds": rounds, "text": text}
-    return {**found, "state": "running" if kind else "solved", "waiting_for": late, "what": what}
+    at = f"round {number} of {rounds} at most" if number else "roll-call"
+    text = f"{at}: waiting for the {SAID.get(kind, kind)} of {', '.join(late)}"
+    if not kind:
+        text = f"round {number} of {rounds}: solved"
+    return {"session": agreed.digest, "round": number, "waiting_for": late, "text": text}
 
 
 def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:

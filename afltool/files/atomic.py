@@ -18,7 +18,6 @@ from pathlib import Path
 
 from .. import machine
 from ..errors import InputError, OutputExistsError
-from ..inputs import note
 from ..progress import event
 from .outputs import STDOUT, check_output, partial_path, writer_errors
 
@@ -73,13 +72,10 @@ def replacing(
             if durable:
                 os.fsync(lock)
             check_output(path)  # again: another program may have written a file there
-            status = os.fstat(lock)
             if machine.WINDOWS:  # where an open file cannot be renamed
                 os.close(lock)
                 lock = os.open(os.devnull, os.O_RDONLY)
             os.replace(partial, path)
-            if durable:
-                note(status)
         _sync_folder(path.parent)
         if durable:
             event("file", path=path, kind=kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Sized
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +15,11 @@ from .headers import Record, Size, Whole, misfit
 Share = Size | None  # null: the rows do not determine it
 Shares = Annotated[list[Share], Meta(min_length=1)]
 OF_ONE_CLASS = ("sensitivity", "specificity")
-BINS = ("weight", "confidence", "accuracy")
-CURVE = ("false_positive", "true_positive")
+
+
+def _check_alike(*lists: Sized) -> None:
+    if len({*map(len, lists)}) > 1:
+        raise ValueError("lists of different lengths")
 
 
 class Named(Struct):
@@ -34,6 +37,9 @@ class Cells(Struct):
     predicted: list[Whole]
     rows: list[Whole]
 
+    def __post_init__(self) -> None:
+        _check_alike(self.true, self.predicted, self.rows)
+
 
 class Confusion(Struct):
     head: Named
@@ -41,17 +47,27 @@ class Confusion(Struct):
     per_class: Record
     confusion: list[list[Whole]] | Cells
 
+    def __post_init__(self) -> None:
+        if isinstance(self.confusion, list):
+            _check_alike(self.per_class, self.confusion, *self.confusion)
+
 
 class Bins(Struct):
     weight: Shares
     confidence: Shares
     accuracy: Shares
 
+    def __post_init__(self) -> None:
+        _check_alike(self.weight, self.confidence, self.accuracy)
+
 
 class Curve(Struct):
     false_positive: list[Share]
     true_positive: list[Share]
     auc: Share
+
+    def __post_init__(self) -> None:
+        _check_alike(self.false_positive, self.true_positive)
 
 
 class Figure(Struct):
@@ -116,11 +132,3 @@ def figure_text(one: Any) -> str:
         beyond = one["error"] + abs(one["value"] - float(text))  # `text` is rounded
         return f"{text} ± {ceil(beyond * 1e4 - 1e-6) / 1e4:.4f} at most"
     return f"{text} ({one['low']:.4f} to {one['high']:.4f})" if one.get("low") is not None else text
-
-
-def check_lengths(path: str | Path, name: str, lists: Iterable[Sized]) -> None:
-    """Refuse with `CorruptFileError` an entry whose lists have different lengths."""
-    if len(set(map(len, lists))) > 1:
-        raise CorruptFileError(
-            f"{path} is not what afltool evaluate … -o writes: lists of different lengths in {name}"
-        )

@@ -23,6 +23,7 @@ from .arrays import (
     checked_dataset,
     damage_as_error,
     get_attribute,
+    open_to_read,
     own_objects_only,
     put_array,
     put_attribute,
@@ -87,8 +88,11 @@ class FeatureWriter:
         self._file.flush()
 
     def finish(self, labels: Labels | None, row_ids: NDArray[Any], header: Header) -> str:
-        """Write labels, if there are any, row ids and the header; returns the digest."""
-        if not self.rows:
+        """Write labels, if there are any, row ids and the header; returns the digest.
+
+        A shard may be without rows.
+        """
+        if not self.rows and not header["source"].get("shard"):
             raise InvalidDataError(f"{self.path}: there are no rows to write")
         assert len(row_ids) == self.rows
         if labels is not None:
@@ -136,7 +140,7 @@ def _resumable(path: Path, resume_key: str) -> bool:
     if path.stat().st_size == 0:
         return False
     try:
-        with damage_as_error(path), h5py.File(path, "r", locking=False) as file:
+        with damage_as_error(path), open_to_read(path) as file:
             own_objects_only(path, file)
             begun = get_attribute(file, schema.RESUME_KEY)
             if begun == resume_key:

@@ -15,9 +15,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import progress
 from ..errors import CorruptFileError, MismatchError, UsageError
 from ..math.gram import FixedPoint, Rows
-from ..memory import NO_CACHE, Cache, Identity, identity_of
+from ..memory import Identity, identity_of
 from ..partitions import rows_digest
 from ..values.arrays import Digest
 from ..values.text import difference
@@ -59,8 +60,7 @@ def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
 class Features:
     """A finished feature file, open for reading; made by `open_features`.
 
-    ``data``: the rows, in the file, or in memory once they were read and checked with a ``cache``
-    to keep them in.
+    ``data``: the rows, in the file, or in memory, see `in_memory`.
     """
 
     path: Path
@@ -69,7 +69,6 @@ class Features:
     row_ids: NDArray[np.bytes_]
     data: h5py.Dataset | NDArray[Any]
     identity: Identity = ()
-    cache: Cache = NO_CACHE
 
     @property
     def labels(self) -> Labels:
@@ -171,27 +170,29 @@ class Features:
         The first pass of a process over a file compares its digest at the end and raises
         `CorruptFileError` if it is another: what was computed from the blocks counts only when the
         end is reached. Later passes take the bytes as they are, until the file changes.
-        `cache` keeps the rows.
         """
         if isinstance(self.data, np.ndarray):
             step = self.block_rows()
             yield from ((at, self.data[at : at + step]) for at in range(0, len(self), step))
             return
-        room, whole = self.cache.room, None
-        size = len(self) * self.dim * self.data.dtype.itemsize
-        if room.take(size):
-            whole = np.empty(self.data.shape, self.data.dtype)
-        try:
-            parts = self._parts(whole)
-            yield from parts if self.identity in _verified else self._checked(parts)
-        finally:
-            if whole is not None:
-                room.give(size)
-        if whole is not None:
-            whole.setflags(write=False)
-            self.cache.keep(self.path, replace(self, data=whole), size)
+        parts = self._parts()
+        yield from parts if self.identity in _verified else self._checked(parts)
 
-    def _parts(self, whole: NDArray[Any] | None) -> Iterator[tuple[int, NDArray[Any]]]:
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all rows take, as they are stored."""
+        return len(self) * self.dim * int(self.data.dtype.itemsize)
+
+    def in_memory(self) -> Features:
+        """The same with all rows in memory, read once and checked; nobody can write into them."""
+        whole = np.empty(self.data.shape, self.data.dtype)
+        parts = self._parts(whole)
+        for _ in parts if self.identity in _verified else self._checked(parts):
+            progress.stop_point()
+        whole.setflags(write=False)
+        return replace(self, data=whole)
+
+    def _parts(self, whole: NDArray[Any] | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
         """Blocks from the file, and into ``whole`` where there is one."""
         for start in range(0, len(self), self.block_rows()):
             stop = min(start + self.block_rows(), len(self))
@@ -236,21 +237,12 @@ def check_alike(train: Path, test: Path) -> None:
 
 
 @contextmanager
-def open_features(
-    path: Path, labelled: bool = True, cache: Cache = NO_CACHE, again: bool = True
-) -> Iterator[Features]:
+def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
     """Open a finished feature file; labels and row ids are read, features as they are asked for.
 
     A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
-    that needs none. ``cache``: rows that it has are not read; those read now are kept there, if
-    they will be needed ``again``.
+    that needs none.
     """
-    kept = cache.known(path, Features)
-    if kept is not None:
-        if labelled:
-            _ = kept.labels
-        yield kept
-        return
     with reading(path, "features") as (file, header):
         with damage_as_error(path):
             data = checked_dataset(path, file, schema.FEATURES)
@@ -269,8 +261,7 @@ def open_features(
             )
         _check_labels(path, labels, len(header["classes"]))
         at = identity_of(os.fstat(file.id.get_vfd_handle()))
-        keeping = cache if again else NO_CACHE
-        features = Features(path, header, labels, row_ids, data, at, keeping)
+        features = Features(path, header, labels, row_ids, data, at)
         if labelled:
             _ = features.labels
         yield features

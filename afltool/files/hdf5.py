@@ -1,17 +1,12 @@
-"""Files of every kind: a header, checked against its checksum and its schema, and named arrays.
-
-Recipes say what made a file; by them an existing file is known to be up to date.
-"""
+"""Files of every kind: a header, checked against its checksum and its schema, and named arrays."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -20,7 +15,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .. import inputs
 from ..errors import (
     AflError,
     CorruptFileError,
@@ -31,10 +25,8 @@ from ..errors import (
     UsageError,
 )
 from ..inputs import HDF5, no_number, null, open_regular, parsed_json
-from ..memory import NO_CACHE, Cache, check_backed
-from ..progress import event
+from ..memory import check_backed
 from ..values.arrays import Array, canonical_json
-from ..values.text import difference
 from . import hdf5, schema
 from .arrays import (
     damage_as_error,
@@ -50,11 +42,9 @@ from .arrays import (
     undisturbed,
     writing,
 )
-from .headers import check
-from .outputs import check_output
+from .headers import KINDS, check
 
 Header = dict[str, Any]
-REPORTING = ("head", "checkpoint")  # kinds whose headers report figures, once with NaN
 LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
 
 
@@ -157,7 +147,7 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     text = get_attribute(file, schema.FORMAT)
     if text is None and path.name.endswith(schema.PARTIAL):
         raise CorruptFileError(f"{path} is not finished: run the command that was writing it again")
-    if text not in (*schema.KINDS, schema.MASKED):
+    if text not in (*KINDS, schema.MASKED):
         raise CorruptFileError(f"{path} is not an afltool file: its kind is {text!r}")
     version = get_attribute(file, schema.FORMAT_VERSION)
     if version != schema.VERSION:
@@ -188,7 +178,7 @@ def _parsed(path: Path, data: bytes, kind: str) -> Any:
             f"{path} is damaged: its header has {parts} lists and objects, more than "
             f"{schema.HEADER_PARTS}"
         )
-    constant = null if kind in REPORTING else no_number
+    constant = null if kind in KINDS and KINDS[kind].REPORTS else no_number
     return parsed_json(data, f"{path} is damaged: its header", constant=constant)
 
 
@@ -211,7 +201,7 @@ def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, d
     `check_unchanged`."""
     with reading(path, kind) as (file, header), damage_as_error(path):
         check_unchanged(path, header, seen)
-        if strange := sorted(set(file) - {schema.HEADER, *schema.MEMBERS[kind]}):
+        if strange := sorted(set(file) - {schema.HEADER, *KINDS[kind].MEMBERS}):
             raise CorruptFileError(f"{path} is damaged: no {kind} file holds /{strange[0]}")
         additive = describe_additive(path, file)
         # Each number takes 8 bytes in memory, whatever its type in the file.
@@ -232,71 +222,15 @@ def check_digest(path: Path, header: Mapping[str, Any], digest: str) -> None:
         )
 
 
-def read_header(path: Path, kind: str | None = None, cache: Cache = NO_CACHE) -> Header:
-    """The header alone, with the file's ``kind`` in it; with a cache it is checked once."""
-    known = cache.known(path, _Header)
-    if known is not None and kind in (None, known.kind):
-        copy: Header = json.loads(known.text)
-        return copy
+def read_header(path: Path, kind: str | None = None) -> Header:
+    """The header alone, with the file's ``kind`` in it."""
     with reading(path, kind) as (_, header):
-        if cache.keeps:
-            keep_header(path, header["kind"], canonical_json(header), cache)
         return header
-
-
-def keep_header(path: Path, kind: str, text: str, cache: Cache) -> None:
-    """Keep a header that was checked or written, as JSON with its kind."""
-    cache.keep(path, _Header(kind, text), len(text))
-
-
-@dataclass(frozen=True)
-class _Header:
-    """A header that was checked, as JSON: whoever asks for it may change what he gets."""
-
-    kind: str
-    text: str
-
-
-# Who reads a file of each kind as a whole; loaded when one is checked, with SciPy some of them.
-READERS = {
-    "features": ("features", "verify_features"),
-    "partition": ("partitions", "load_partition"),
-    "statistics": ("statistics", "load_statistics"),
-    "head": ("heads", "load_head"),
-    "checkpoint": ("checkpoints", "load_checkpoint"),
-    "backbone": ("backbones", "load_frozen"),
-}
-
-
-RULE = "ridge_rule"  # what chose a ridge, in the recipe of a solved head
 
 
 def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a file: equal recipes make equal files. Inputs are given by digest."""
     return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
-
-
-def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
-    """Whether ``path`` exists, is intact and was made by an equal recipe.
-
-    What was only to be tolerated does not matter where nothing had to be.
-
-    Raises `OutputExistsError` for any other existing file, unless ``overwrite``.
-    """
-    if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
-        check_output(path)
-        return False
-    header = usable(path)
-    made_by = _filled(header, wanted)
-    if not (header.get("source") or {}).get("skipped"):
-        made_by, wanted = strict(made_by), strict(wanted)
-    if canonical_json(made_by) == canonical_json(wanted):
-        event("file_kept", path=path, kind=header["kind"])
-        return True
-    raise OutputExistsError(
-        f"{path} exists and was made differently: {_what_differs(made_by, wanted)}; "
-        "choose another -o, or use --overwrite"
-    )
 
 
 def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,28 +240,11 @@ def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
     return {**made_by, "options": {**options, **tolerant}}
 
 
-def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of a file; what older versions left out of it is read from its other fields.
-
-    They did not name the space and the classes of the features among the inputs. The header has
-    those of the file itself, which are the same; of a converted file it has the number format that
-    was converted. Nor did they name the clients that a head remembers: those are taken for equal.
-    The rule that chose a ridge was the first version of it.
-    """
-    made_by = header["recipe"]
-    own = header.get("context", header)
-    before = header["source"]["converted_from"] if made_by["stage"] == "convert" else {}
-    space = {k: before.get(k, v) for k, v in (own.get("space") or {}).items()}
-    clients = wanted["inputs"].get("clients")
-    known = {"space": space, "classes": own.get("classes"), "clients": clients}
-    absent = {k: v for k, v in known.items() if k in wanted["inputs"] and v is not None}
-    rule = str(wanted["options"].get(RULE, ""))
-    first = {RULE: rule} if rule.endswith(" 1") else {}
-    return {
-        **made_by,
-        "options": {**first, **made_by["options"]},
-        "inputs": {**absent, **made_by["inputs"]},
-    }
+def unusable(path: Path, why: object) -> OutputExistsError:
+    """What is said of an output that is damaged, or none of ours."""
+    return OutputExistsError(
+        f"{path} exists and is not usable ({why}); remove it or use --overwrite"
+    )
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -336,7 +253,7 @@ def verify(path: Path) -> dict[str, Any]:
     Raises `CorruptFileError` when anything does not hold.
     """
     header = hdf5.read_header(path)
-    module, reader = READERS[header["kind"]]
+    module, reader = KINDS[header["kind"]].READ_BY
     getattr(import_module(f".{module}", __package__), reader)(path)
     hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))
     return header
@@ -355,22 +272,3 @@ def room(path: Path) -> int:
         rows = size > BLOCK and read_header(path)["kind"] == "features"
         return BLOCK if rows else size
     return 0
-
-
-def usable(path: Path) -> Mapping[str, Any]:
-    """The header of an output that exists, after every byte of it was checked.
-
-    Raises `OutputExistsError` for a file that is damaged or none of ours.
-    """
-    try:
-        with inputs.distinct_files():  # looking at an output is not reading it
-            return verify(path)
-    except (AflError, OSError) as error:
-        raise OutputExistsError(
-            f"{path} exists and is not usable ({error}); remove it or use --overwrite"
-        ) from None
-
-
-def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    then, now = (json.loads(canonical_json(one)) for one in (theirs, ours))
-    return difference(then, now, "in the file", "now")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 
 from ..errors import CorruptFileError
+from . import schema
 
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -34,7 +35,15 @@ class Recipe(Struct):
 
 
 class Header(Struct, kw_only=True):
-    """What every header has."""
+    """What every header has. A class for each kind of file says the rest of it.
+
+    ``MEMBERS``: what lies beside the header; ``READ_BY``: module and function of `afltool.files`
+    that read such a file as a whole; ``REPORTS``: the header has figures, once NaN for null.
+    """
+
+    MEMBERS: ClassVar[tuple[str, ...]]
+    READ_BY: ClassVar[tuple[str, str]]
+    REPORTS: ClassVar[bool] = False
 
     digest: str
     recipe: Recipe
@@ -60,6 +69,9 @@ class Space(AddableSpace, kw_only=True):
 
 
 class FeaturesHeader(Header, kw_only=True):
+    MEMBERS = (schema.FEATURES, schema.LABELS, schema.ROW_IDS)
+    READ_BY = ("features", "verify_features")
+
     space: Space
     classes: list[str]
     source: Record
@@ -69,6 +81,9 @@ class FeaturesHeader(Header, kw_only=True):
 
 
 class PartitionHeader(Header, kw_only=True):
+    MEMBERS = (schema.ROW_IDS, schema.LABELS, schema.EFFECTIVE_LABELS, schema.CLIENT)
+    READ_BY = ("partitions", "load_partition")
+
     names: list[str]
     held_out: list[Whole]
     classes: list[str]
@@ -130,6 +145,9 @@ class ArrayEntry(Struct, forbid_unknown_fields=True):
 
 
 class StatisticsHeader(Header, kw_only=True):
+    MEMBERS = (schema.ARRAYS, schema.SPARSE, schema.CLASS_COUNTS)
+    READ_BY = ("statistics", "load_statistics")
+
     phase: str
     context: Context
     clients: Clients
@@ -137,6 +155,10 @@ class StatisticsHeader(Header, kw_only=True):
 
 
 class HeadHeader(Header, kw_only=True):
+    MEMBERS = (schema.ARRAYS, schema.SPARSE)
+    READ_BY = ("heads", "load_head")
+    REPORTS = True
+
     name: str
     options: Record
     phase: str | None
@@ -150,6 +172,10 @@ class HeadHeader(Header, kw_only=True):
 
 
 class CheckpointHeader(Header, kw_only=True):
+    MEMBERS = (schema.ARRAYS,)
+    READ_BY = ("checkpoints", "load_checkpoint")
+    REPORTS = True
+
     rounds: list[Record]
 
 
@@ -173,10 +199,13 @@ class Backbone(Struct):
 
 
 class BackboneHeader(Header, kw_only=True):
+    MEMBERS = (schema.GRAPH, schema.PROBE)
+    READ_BY = ("backbones", "load_frozen")
+
     backbone: Backbone
 
 
-BY_KIND = {
+KINDS: dict[str, type[Header]] = {
     "features": FeaturesHeader,
     "partition": PartitionHeader,
     "statistics": StatisticsHeader,
@@ -188,7 +217,7 @@ BY_KIND = {
 
 def check(path: Path, kind: str, header: Any) -> None:
     """Raise `CorruptFileError` naming the first field that is not what the format says."""
-    if wrong := misfit(header, BY_KIND[kind]):
+    if wrong := misfit(header, KINDS[kind]):
         raise CorruptFileError(f"{path} is damaged: in its header {wrong}")
 
 

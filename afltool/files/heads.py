@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ from ..errors import (
 from ..heads import OPTIONS, head_class, make_head, make_options, options_class
 from ..heads.base import LAST, Head, Source
 from ..heads.options import HeadOptions
-from ..memory import NO_CACHE, Cache
 from ..options.base import flag
 from ..progress import log
 from ..values.arrays import Array, Once, canonical_json, freeze
@@ -47,6 +45,10 @@ class HeadFile(NamedTuple):
         return f"{self.head.name!r}"
 
     @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.head.arrays().values())
+
+    @property
     def report(self) -> dict[str, Any]:
         """Figures of the head, such as its rank, and as ``phases`` its rounds."""
         return dict(self.header["report"])
@@ -66,18 +68,44 @@ def save_head(
     head: Head,
     made_by: Mapping[str, Any],
     context: Context | None,
-    cache: Cache = NO_CACHE,
     report: Mapping[str, Any] = NOTHING_FOUND,
     **more: Any,
 ) -> Path:
     """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    ``cache`` keeps it as its file holds it, for the rounds to come. ``report``: figures of the head
-    and, as ``phases``, its rounds; see `Round.report`.
+    ``report``: figures of the head and, as ``phases``, its rounds; see `Round.report`.
     """
-    kept = _kept(head, context) if cache.keeps else None
+    _write(path, head, made_by, context, report, more)
+    return path
+
+
+def write_head(
+    path: Path,
+    made_by: Mapping[str, Any],
+    head: Head,
+    context: Context | None,
+    report: Mapping[str, Any] = NOTHING_FOUND,
+    **more: Any,
+) -> HeadFile | None:
+    """`save_head`; returns what a reader of the file has, None where that would refuse it.
+
+    Of the arrays of earlier rounds, which nobody can write into, the checksums are known.
+    """
+    kept = _kept(head, context)
+    header = _write(path, kept or head, made_by, context, report, more)
+    return None if kept is None else HeadFile(kept, json.loads(canonical_json(header)))
+
+
+def _write(
+    path: Path,
+    head: Head,
+    made_by: Mapping[str, Any],
+    context: Context | None,
+    report: Mapping[str, Any],
+    more: Mapping[str, Any],
+) -> hdf5.Header:
     header = {
-        "digest": (kept or head).digest(),
+        "digest": head.digest(),
         "recipe": dict(made_by),
         "provenance": provenance(**more),
         "name": head.name,
@@ -88,12 +116,9 @@ def save_head(
         "classes": list(context.classes) if context else None,
         "report": dict(report),
     }
-    named = (kept or head).arrays()  # of earlier rounds the checksums of what is kept are known
-    hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
-    if kept is not None:
-        written = _Written(kept, canonical_json({"kind": "head", **header}))
-        cache.keep(path, written, sum(a.nbytes for a in named.values()))
-    return path
+    named = {f"{schema.ARRAYS}/{k}": a for k, a in head.arrays().items()}
+    hdf5.write_file(path, "head", header, named)
+    return {"kind": "head", **header}
 
 
 def _kept(head: Head, context: Context | None) -> Head | None:
@@ -103,18 +128,6 @@ def _kept(head: Head, context: Context | None) -> Head | None:
         return None
     begun = type(head).begin(head.options)
     return _restored(begun, head.phase(), head.dim, context.classes if context else (), named)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A head as its file holds it, and its header as JSON."""
-
-    head: Head
-    header: str
-
-    def read(self) -> HeadFile:
-        """With a header of its own, which may be changed."""
-        return HeadFile(self.head, json.loads(self.header))
 
 
 def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
@@ -142,13 +155,8 @@ def _restored(
     return head
 
 
-def load_head(path: Path, cache: Cache = NO_CACHE) -> HeadFile:
+def load_head(path: Path) -> HeadFile:
     """Read a head and its header; its digest is checked."""
-    written = cache.known(path, _Written)
-    return _read(path) if written is None else written.read()
-
-
-def _read(path: Path) -> HeadFile:
     header, arrays = hdf5.read_file(path, "head")
     with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
@@ -176,9 +184,9 @@ def _read(path: Path) -> HeadFile:
     return HeadFile(head, header)
 
 
-def load_solved_head(path: Path, cache: Cache = NO_CACHE) -> HeadFile:
+def load_solved_head(path: Path) -> HeadFile:
     """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
-    loaded = load_head(path, cache)
+    loaded = load_head(path)
     if loaded.head.phase() is not None:
         raise not_solved(loaded.head, path)
     return loaded
@@ -244,15 +252,22 @@ def rows_of(path: Path) -> Context:
 
 
 def new_head(
-    name: str, options: Mapping[str, Any] | None = None, cache: Cache = NO_CACHE
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    opening: Callable[[Path], Features] | None = None,
 ) -> tuple[Head, Mapping[str, Any] | None]:
     """A head before its first phase; files that its options name are read into it.
 
-    Also the feature space that it is bound to by such a file, if any.
+    Also the feature space that it is bound to by such a file, if any. ``opening``: who has them
+    open already.
     """
     chosen, space = make_options(name, options), None
     tell_idle(chosen, options or {})
     with ExitStack() as files:
+
+        def opened(path: Path) -> Features:
+            return files.enter_context(open_features(path, labelled=False))
+
         sources = {}
         for option in chosen.files():
             path = Path(str(getattr(chosen, option)))
@@ -260,7 +275,7 @@ def new_head(
                 raise InputError(
                     f"there is no file {path}: `afltool head {name} -h` has what --{option} takes"
                 )
-            sources[option], space = _source(path, files, cache)
+            sources[option], space = _source(path, opening or opened)
         return head_class(name).begin(chosen, sources), space
 
 
@@ -271,18 +286,22 @@ def tell_idle(options: HeadOptions, given: Mapping[str, Any]) -> None:
             log.info("%s is used only with %s, and there is none here", flag(option), what)
 
 
-def _source(path: Path, files: ExitStack, cache: Cache) -> tuple[Source, Mapping[str, Any] | None]:
-    """What a file that an option names holds, and its feature space; ``files`` closes it."""
+def _source(
+    path: Path, opening: Callable[[Path], Features]
+) -> tuple[Source, Mapping[str, Any] | None]:
+    """What a file that an option names holds, and its feature space."""
     if hdf5.read_header(path)["kind"] == "head":
         loaded, header = load_head(path)
         return Source("head", header["digest"], (), loaded.arrays()), header["space"]
-    rows = files.enter_context(open_features(path, labelled=False, cache=cache))
+    rows = opening(path)
     source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
     return source, rows.header["space"]
 
 
 def head_from(
-    spec: str | Path | HeadFile, options: Mapping[str, Any] | None = None, cache: Cache = NO_CACHE
+    spec: str | Path | HeadFile,
+    options: Mapping[str, Any] | None = None,
+    load: Callable[[Path], HeadFile] = load_head,
 ) -> tuple[Head, dict[str, Any] | None]:
     """A head and its header from a file, or one from a name with its options (None)."""
     if isinstance(spec, HeadFile):
@@ -301,4 +320,4 @@ def head_from(
             f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
             "cannot be given beside it"
         )
-    return load_head(path, cache)
+    return load(path)

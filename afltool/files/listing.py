@@ -1,27 +1,23 @@
-"""Finds the files that a command line names: files, folders, patterns, standard input."""
+"""Finds the files that a command line names: files, folders, patterns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from .. import inputs
 from ..errors import InputError, UsageError
 from . import schema
 
 
-def expand(paths: Sequence[str | Path], stdin: IO[str] | None = None) -> list[Path]:
-    """Files from files, folders (their *.h5), quoted globs and '-' (a path a line on stdin).
+def expand(paths: Sequence[str | Path]) -> list[Path]:
+    """Files from files, folders (their *.h5) and quoted globs.
 
     Raises `InputError` when an unfinished file matches: without it a sum would lack a client.
     """
     files: list[Path] = []
     for item in paths:
-        if str(item) == "-":
-            files += [] if stdin is None else expand(list(inputs.lines_of(stdin)))
-        else:
-            files += _expand_one(inputs.given_path(item), set())
+        files += _expand_one(inputs.given_path(item), set())
     return files
 
 

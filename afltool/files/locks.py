@@ -22,6 +22,7 @@ from .atomic import write_text
 from .outputs import writer_errors
 
 LONGEST = 1000  # bytes of a mark
+WAIT = 60  # seconds for work that takes a moment
 LOCK = ".lock"  # ending of a file that says nothing and is locked
 
 
@@ -34,15 +35,16 @@ class Before:
 
 
 @contextmanager
-def alone(place: Path, who: str = "another process") -> Iterator[None]:
+def alone(place: Path, who: str = "another process", wait: bool = False) -> Iterator[None]:
     """In this block no other process, on any machine, is in such a block with this file.
 
-    A file system without locks gets a file that names the process; see `filelock`.
+    ``wait`` for the turn of this process, up to `WAIT`. A file system without locks gets a file
+    that names the process; see `filelock`.
 
     Raises:
         BusyError: another process is; ``who`` is how the message calls it.
     """
-    lock = FileLock(place.with_name(place.name + LOCK), timeout=0)
+    lock = FileLock(place.with_name(place.name + LOCK), timeout=WAIT if wait else 0)
     with writer_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -76,20 +78,6 @@ def marked(mark: Path) -> Iterator[Before]:
         finally:
             with suppress(OSError):
                 mark.unlink()
-
-
-@contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """In this block no other process is in such a block with this folder; waits for its turn."""
-    if machine.WINDOWS:  # where a folder cannot be opened
-        yield
-        return
-    descriptor = os.open(folder, machine.flags("RDONLY"))
-    try:
-        machine.lock(descriptor, wait=True)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _read(mark: Path) -> Before:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from ..errors import BusyError, InputError, OutputExistsError, UsageError
-from ..inputs import kind_of, was_noted
+from ..inputs import kind_of
 from ..values.names import KEY, PUBLIC
 from . import schema
 
@@ -25,8 +26,8 @@ def partial_path(path: Path) -> Path:
 def check_output(path: Path) -> None:
     """Refuse a path that no output may have, also with --overwrite.
 
-    These are: what is not the name of a file; a link, folder, device, pipe or socket; a file that
-    this command has read or written; a file with the name of a key.
+    These are: what is not the name of a file; a link, folder, device, pipe or socket; a file with
+    the name of a key.
     """
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
@@ -42,10 +43,6 @@ def check_output(path: Path) -> None:
         except FileNotFoundError:
             return
         _check_regular(path, status.st_mode)
-    if was_noted(status):
-        raise UsageError(
-            f"{path} is a file that this command reads, or its other output: choose another -o"
-        )
     if path.suffix in (KEY, PUBLIC):
         raise OutputExistsError(
             f"{path} exists and has the name of a key: no command replaces it; choose another "
@@ -117,3 +114,28 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {path}: {error.strerror}") from None
+
+
+def refuse_inside(
+    folder: Path,
+    names: Collection[str],
+    given: Iterable[tuple[str, Path, bool]],
+    at_home: Mapping[str, str] | None = None,
+) -> None:
+    """Refuse an input that lies in an output folder under a name that the command writes there.
+
+    ``names`` are patterns; ``given``: an option, its file, whether it is written; ``at_home``: the
+    name under which the file of an option may lie there, because it is left as it is.
+
+    Raises:
+        UsageError: with the option and the file.
+    """
+    root = os.path.realpath(folder)
+    for name, path, written in given if os.path.isdir(root) else ():
+        inside = os.path.relpath(os.path.realpath(path), root)
+        known = written or (at_home or {}).get(name) == inside
+        if not known and any(fnmatch(inside, one) for one in names):
+            raise UsageError(
+                f"{name} {path} is a file that this command writes into {folder}: it would be "
+                f"lost; choose another -o, or give a copy of it"
+            )

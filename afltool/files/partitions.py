@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..memory import NO_CACHE, Cache
 from ..partitions import Assignment, Partition
 from ..progress import log
 from ..values.arrays import Digest, canonical_json
@@ -129,15 +128,15 @@ class ClientRows:
     groups: str = ""
 
     @classmethod
-    def by(cls, rows: Features, path: Path, cache: Cache = NO_CACHE) -> ClientRows:
+    def by(cls, rows: Features, path: Path) -> ClientRows:
         """A partition file applied to the rows, whatever their order."""
-        known = cache.known(path, _Dealt)
-        if known is None or known.features != rows.meaning:
-            p = partition_of(rows, path)
-            known = _Dealt(rows.meaning, p.moved(rows.by_id), p.digest(), p.rows_digest())
-            size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
-            cache.keep(path, known, size)
-        return cls(rows, known.dealt, known.partition, known.rows_digest)
+        p = partition_of(rows, path)
+        return cls(rows, p.moved(rows.by_id), p.digest(), p.rows_digest())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes beside the rows."""
+        return self.dealt.client.nbytes + self.dealt.effective_labels.nbytes
 
     @classmethod
     def of_silo(cls, rows: Features, client: str | None) -> ClientRows:
@@ -259,16 +258,6 @@ class ClientRows:
             low, high = np.searchsorted(rows, (start, start + len(block)))
             values[low:high] = block[rows[low:high] - start]
         return values, rows
-
-
-@dataclass(frozen=True)
-class _Dealt:
-    """A partition as it was applied to a feature file, by that file's meaning."""
-
-    features: Mapping[str, Any]
-    dealt: Assignment
-    partition: str
-    rows_digest: str
 
 
 def tell_disk(out: Path, files: int, specs: Iterable[ArraySpec], header: Mapping[str, Any]) -> None:

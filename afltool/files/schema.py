@@ -39,17 +39,7 @@ CLIENT = "client"
 CLASS_COUNTS = "class_counts"
 GRAPH, PROBE = "graph", "probe"  # of a frozen backbone: ONNX, and features of known pictures
 
-KINDS = ("features", "partition", "statistics", "head", "checkpoint", "backbone")
 MASKED = "masked"  # a member's sums in a session of 0.3 or older: nothing reads them any more
-# What lies in a file of each kind beside the header.
-MEMBERS = {
-    "features": {FEATURES, LABELS, ROW_IDS},
-    "partition": {ROW_IDS, LABELS, EFFECTIVE_LABELS, CLIENT},
-    "statistics": {ARRAYS, SPARSE, CLASS_COUNTS},
-    "head": {ARRAYS, SPARSE},
-    "checkpoint": {ARRAYS},
-    "backbone": {GRAPH, PROBE},
-}
 # Where the header of a file, or the JSON of an evaluation, has the digests of what it was made of.
 EVALUATION = "evaluation"
 ROWS = "rows_digest"  # of rows and labels alone

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InvalidDataError, naming
-from ..memory import NO_CACHE, Cache
 from ..values.arrays import Array, canonical_json, narrowest
 from ..values.names import Phase
 from ..values.statistics import MOST_ROWS, ArraySpec, Client, ClientId, Context, Statistics
@@ -20,31 +19,50 @@ from .arrays import damage_as_error
 from .schema import versions
 
 
+class StatisticsFile(NamedTuple):
+    """Statistics and the header of their file."""
+
+    statistics: Statistics
+    header: hdf5.Header
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.statistics.arrays.values())
+
+    def as_read(self) -> StatisticsFile:
+        """The same as a reader of the file has it; nobody can write into its arrays."""
+        header, s = json.loads(canonical_json(self.header)), self.statistics
+        named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
+        known = _of_file(header, named, s.class_counts)
+        return StatisticsFile(known.unchanging(header["digest"]), header)
+
+
 def save_statistics(
+    path: Path, s: Statistics, made_by: Mapping[str, Any], head_file: str | None = None
+) -> Path:
+    """Write the statistics of one client or of many; see `write_statistics`."""
+    write_statistics(path, made_by, s, head_file)
+    return path
+
+
+def write_statistics(
     path: Path,
-    s: Statistics,
     made_by: Mapping[str, Any],
+    s: Statistics,
     head_file: str | None = None,
     seconds: float | None = None,
     weighed: Sequence[int] = (),
-    cache: Cache = NO_CACHE,
-) -> Path:
-    """Write the statistics of one client or of many; integers in their narrowest type.
+) -> StatisticsFile:
+    """Write statistics, integers in their narrowest type; returns what is in the file.
 
     ``head_file``: the name of the head file that they were gathered for, a hint for `solve`;
     ``seconds``: what gathering them took; ``weighed``: bytes of files that some of its clients
-    would have; ``cache`` keeps them in memory, too.
+    would have.
     """
     header, arrays = _contents(s, made_by, head_file, seconds)
     header["provenance"] |= {"client_files": list(weighed)} if weighed else {}
     hdf5.write_file(path, "statistics", header, arrays)
-    if cache.keeps:
-        named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
-        text = canonical_json({"kind": "statistics", **header})
-        written = _of_file(json.loads(text), named, s.class_counts).unchanging(header["digest"])
-        cache.keep(path, written, sum(a.nbytes for a in named.values()))
-        hdf5.keep_header(path, "statistics", text, cache)
-    return path
+    return StatisticsFile(s, {"kind": "statistics", **header})
 
 
 def weigh_statistics(
@@ -75,25 +93,26 @@ def _contents(
     return header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
 
 
-def load_statistics(path: Path, seen: str | None = None, cache: Cache = NO_CACHE) -> Statistics:
+def load_statistics(path: Path, seen: str | None = None) -> Statistics:
     """Read a statistics file: its digest is checked, and whether any rows can have such sums.
 
     ``seen``: what its header was when it was checked, see `hdf5.check_unchanged`.
     """
-    s = cache.known(path, Statistics)
-    if s is None:
-        s = _read(path, seen)
-    elif seen is not None:
-        hdf5.check_unchanged(path, hdf5.read_header(path), seen)
+    return read_statistics(path, seen).statistics
+
+
+def read_statistics(path: Path, seen: str | None = None) -> StatisticsFile:
+    """`load_statistics`, with the header."""
     from ..heads import conditions  # of every head; who only writes needs none
 
-    _check_counts(path, s)
+    found = _read(path, seen)
+    _check_counts(path, found.statistics)
     with naming(path):
-        conditions.check(s)
-    return s
+        conditions.check(found.statistics)
+    return found
 
 
-def _read(path: Path, seen: str | None) -> Statistics:
+def _read(path: Path, seen: str | None) -> StatisticsFile:
     header, arrays = hdf5.read_file(path, "statistics", seen)
     with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
@@ -101,7 +120,7 @@ def _read(path: Path, seen: str | None) -> Statistics:
         wide = {name: _wide(a) for name, a in named.items()}
         s = _of_file(header, wide, arrays[schema.CLASS_COUNTS])
     hdf5.check_digest(path, header, s.digest())
-    return s
+    return StatisticsFile(s, header)
 
 
 def _of_file(
@@ -132,6 +151,13 @@ def _check_counts(path: Path, s: Statistics) -> None:
             f"{path} is damaged: its classes have {s.rows} rows, its {len(s.clients)} clients "
             f"{listed}; make it or fetch it again"
         )
+
+
+def described(path: Path, header: Mapping[str, Any]) -> Statistics:
+    """What the header of a statistics file says of its sums: all but the arrays."""
+    with damage_as_error(path):
+        none, phase = np.zeros(0, dtype=np.int64), Phase(header["phase"])
+        return Statistics(phase, {}, none, context=context_of(header), clients=clients_of(header))
 
 
 def context_of(header: Mapping[str, Any]) -> Context:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from math import isfinite, isnan
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -264,10 +264,8 @@ def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
     """The one column of a table, other than ``name``, that holds every row id."""
     header, _ = _read(table, ())
     found = {}
-    for other in header:
-        if other == name or header.count(other) > 1:
-            continue
-        with suppress(InvalidDataError):  # a column of lists holds no row ids
+    for other in (one for one in dict.fromkeys(header) if one != name):
+        with suppress(InvalidDataError):  # a column of lists, or two of one name
             column = read_columns(table, (other,))[other]
             if len(_rows_of_ids(column, ids)) == len(ids):
                 found[other] = column
@@ -340,39 +338,18 @@ def check_table(path: Path, jsonl: bool = False) -> None:
 
 
 def write_records(
-    records: Sequence[dict[str, Any]],
+    records: Sequence[Mapping[str, Any]] | Mapping[str, Any],
     path: Path,
     overwrite: bool = False,
     columns: list[str] | None = None,
 ) -> Path:
-    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these."""
-    check_table(path)
-    if path.suffix == ".parquet":
-        import pandas as pd
+    """Records, or columns by name, as .csv (also on stdout, '-'), .parquet or .json.
 
-        frame = pd.DataFrame(list(records), columns=columns)
-        return write_bytes(frame.to_parquet(index=False), path, overwrite)
-    names = columns or list(dict.fromkeys(name for one in records for name in one))
-    cells = zip(*(_column([one.get(name) for one in records]) for name in names), strict=True)
-    return write_text(csv_lines([names, *cells]), path, overwrite)
-
-
-def _column(values: Sequence[Any]) -> list[Any]:
-    """Cells of CSV as pandas writes them, which takes a third of a second to load.
-
-    What is absent, or no number, is empty; integers beside it, or beside reals, are reals.
+    All columns, or these.
     """
-    given = [None if isinstance(one, float) and isnan(one) else one for one in values]
-    kinds = {type(one) for one in given}
-    real = kinds != {int} and kinds <= {int, float, type(None)}
-    return [float(one) if real and one is not None else one for one in given]
-
-
-def write_columns(columns: Mapping[str, Any], path: Path, overwrite: bool) -> Path:
-    """Columns of equal lengths as CSV, parquet or JSON."""
     import pandas as pd
 
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(records, columns=columns)
     if path.suffix == ".parquet":
         _pyarrow("writing")
         return write_bytes(frame.to_parquet(index=False), path, overwrite)

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..options.base import Options, fields_of, made_for
+from ..options.base import Absent, Options, fields_of, made_for
 from ..options.common import OWN_HEADS, files_in, files_of, refuse_files
 from ..plugins import Registry
 from .options import OF_MODULES, HeadOptions
@@ -38,7 +38,7 @@ def _checked(module: str, version: Any) -> str:
 
 HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
 #: Heads that no federation can begin with: something else has trained them.
-TRAINED = {"network": ".network", "calibrated": ".calibrated"}
+TRAINED = {"network": ".network", "calibrated": ".calibration"}
 #: What sites gather for as for a head, and nobody solves.
 MEASURED = {"evaluation": ".evaluation"}
 #: The round before all heads: how features are scaled; its file scores nothing.
@@ -121,7 +121,8 @@ def refuse_shared_with(name: str, head_options: Mapping[str, Any], options: Opti
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:
     """The options of the head called ``name``, checked; those not given keep their defaults."""
     cls, given = options_class(name), dict(options or {})
-    for option, left in cls.GONE.items():
+    for option, gone in cls.GONE.items():
+        left = gone.value if isinstance(gone, Absent) else gone
         if (found := given.pop(option, left)) != left:
             raise UsageError(
                 f"the head {name!r} has {option!r} no longer; found {found!r}, which afltool 0.3 "

@@ -1,24 +1,17 @@
-"""The interface of every head: fourteen methods. The stages never ask which head it is.
-
-    phase() -> Phase | None    what to gather next; None = solved
-    phases() -> (Phase, …)     this one and all that may follow, in order
-    gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
-    absorb(total) -> (Head, Round)    server side: a new head, one phase further, and the record
-    scores(X) -> (n, C)        `round_scores`, `round_features`: after each round; `affine`: W and b
-    room(rows) -> bytes        what a thread takes for so many rows
-    bind, array_specs          what fits together
-    arrays, restore, digest    the state, as files hold it
+"""The interface of every head, which stages, runs and sessions use without asking which it is.
 
 A head is a frozen value: options, the numbers of features and classes, and state. Before any data
-are seen it has only its options; `bind` gives it the numbers, `absorb` makes the next head.
+are seen it has only its options; `bind` gives it the numbers, `gather` sums a client's rows,
+`absorb` makes the next head of a total, one phase further, until `phase` is None and `scores`
+predict. docs/extending.md has what a head implements.
 """
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -26,12 +19,13 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import cores
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math.blas import length
 from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, real
 from ..memory import NOTHING, Carried
 from ..options.base import set_of
-from ..values.arrays import Array, Digest, array_kind
+from ..values.arrays import I64, Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
 from .options import HeadOptions
@@ -56,53 +50,39 @@ class Found:
     sent: Sequence[Array] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Round:
     """A round of a head.
 
-    ``upload_bytes`` is an upper bound for one client: the size of the total's arrays, whose numbers
-    are larger. ``download_bytes``: the size of what each client gets. ``solve_seconds``: time of
-    the server's solve, where somebody has taken it. ``facts``: further figures of this round.
-    ``head``: figures of the head after it.
+    ``entry``: what the head's file says of it: phase, rows, clients; ``upload_bytes``, an upper
+    bound for one client: the size of the total's arrays, whose numbers are larger;
+    ``download_bytes``, the size of what each client gets; the ridge, the training error and further
+    figures of the round, where there are any. ``head``: figures of the head after it.
     """
 
-    phase: Phase
-    rows: int
-    clients: int
-    upload_bytes: int = 0
-    download_bytes: int = 0
-    solve_seconds: float | None = None
-    ridge: float | None = None
-    training_mse: float | None = None
-    facts: Facts = field(default_factory=dict)
-    head: Facts = field(default_factory=dict)
+    entry: Facts
+    head: Facts
 
     @classmethod
     def of(cls, total: Statistics, solved: Found, upload: int, download: int) -> Round:
         """The round that solved ``total``."""
-        facts = dict(solved.round)
-        own = {name: facts.pop(name, solved.head.get(name)) for name in ("ridge", "training_mse")}
-        return cls(
-            phase=total.phase, rows=total.rows, clients=len(total.clients), **own, facts=facts,
-            upload_bytes=upload, download_bytes=download, head=solved.head,
-        )  # fmt: skip
+        own, facts = {"upload_bytes": upload, "download_bytes": download}, dict(solved.round)
+        own |= {name: facts.pop(name, solved.head.get(name)) for name in ("ridge", "training_mse")}
+        own = {name: value for name, value in own.items() if value is not None}
+        who = {"phase": total.phase, "rows": total.rows, "clients": len(total.clients)}
+        return cls({**who, **own, **facts}, solved.head)
 
-    def taking(self, seconds: float) -> Round:
-        """The same with the time of the solve."""
-        return replace(self, solve_seconds=round(seconds, 4))
+    def report(self, before: Facts, seconds: float | None = None) -> dict[str, Any]:
+        """What the head's file says after this round; ``before``: what it said until then.
 
-    def entry(self) -> dict[str, Any]:
-        """The round as a head's file has it."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        rest = {name: own.pop(name) for name in ("facts", "head")}
-        return {**{k: v for k, v in own.items() if v is not None}, **rest["facts"]}
-
-    def report(self, before: Facts) -> dict[str, Any]:
-        """What the head's file says after this round; ``before``: what it said until then."""
-        return {**self.head, "phases": [*before.get("phases", []), self.entry()]}
+        ``seconds``: time of the server's solve, where somebody has taken it.
+        """
+        took = {} if seconds is None else {"solve_seconds": round(seconds, 4)}
+        return {**self.head, "phases": [*before.get("phases", []), {**self.entry, **took}]}
 
 
 Block = tuple[Rows, NDArray[np.int64]]
+State = dict[str, Array]  # of the rows of a block, from which the next round may start
 Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
 
@@ -120,9 +100,12 @@ class Source:
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
 
-def state(kind: type[np.generic] = np.float64) -> Any:
-    """A field of a head that holds a learned array of this type, None until it is known."""
-    return field(default=None, kw_only=True, metadata={"state": kind})
+def state(kind: type[np.generic] = np.float64, name: str = "") -> Any:
+    """A field of a head that holds a learned array of this type, None until it is known.
+
+    ``name``: what files call it, if not as the field.
+    """
+    return field(default=None, kw_only=True, metadata={"state": kind, "name": name})
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +181,30 @@ class Head(ABC):
 
         The labels are in range; `add_up` adds the arrays of single blocks.
         """
+
+    def _each(
+        self,
+        work: Callable[[Rows, I64, Any], tuple[Mapping[str, Array], State]],
+        blocks: Iterable[Block],
+        size: int,
+        what: str,
+        known: tuple[Carried, str] = (NOTHING, ""),
+        after: Carried = NOTHING,
+    ) -> Iterator[Mapping[str, Array]]:
+        """The sums of each block, by all threads, in the order of the blocks.
+
+        ``work``: rows, labels and what the round before has left of them, or None → sums, and what
+        is left for the next round. ``known``: what holds that, and its key; ``after`` takes it.
+        ``size``: bytes that a thread takes for the sums, for ``what``.
+        """
+        before, key = known
+        given = ((*one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
+        done = cores.each(
+            lambda one: work(*one), given, lambda one: size + self.room(len(one[1])), what
+        )
+        for number, (sums, left) in enumerate(done):
+            after.put(number, left)
+            yield sums
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Round]:
         """The head one phase further, from the sum over clients, and what is recorded of the round.
@@ -326,16 +333,22 @@ class Head(ABC):
 
     def arrays(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name; nothing else is kept."""
-        named = ((f.name, getattr(self, f.name)) for f in fields(self) if "state" in f.metadata)
-        return {name: array for name, array in named if array is not None}
+        named = {name: getattr(self, f.name) for name, f in self._state().items()}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @classmethod
+    def _state(cls) -> dict[str, Field[Any]]:
+        """The fields that hold learned arrays, by the names of these."""
+        own = (f for f in fields(cls) if "state" in f.metadata)
+        return {f.metadata["name"] or f.name: f for f in own}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """This head with the state of a file (the inverse of `arrays`).
 
         Raises `InvalidDataError` when the arrays are not those of the phase.
         """
-        kinds = {f.name: f.metadata["state"] for f in fields(self) if "state" in f.metadata}
-        known = {name: np.asarray(a, kinds[name]) for name, a in arrays.items() if name in kinds}
+        own = ((f, arrays[name]) for name, f in self._state().items() if name in arrays)
+        known = {f.name: np.asarray(a, f.metadata["state"]) for f, a in own}
         return self._with(**known)._checked(phase)
 
     def _with(self, **values: Any) -> Self:

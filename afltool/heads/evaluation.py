@@ -46,8 +46,6 @@ class EvaluationOptions(HeadOptions):
     ``probabilities`` (whether its scores become such), ``bins``.
     """
 
-    shows_rows: ClassVar[bool] = False
-
     heads: str = Field(
         default="[]", description="JSON: name, options, digest and bins of each solved head"
     )

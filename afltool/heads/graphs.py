@@ -6,7 +6,8 @@ has those of small heads; of others it is ``graph`` in their module, or in ``gra
 folder. The rows are in the space's number format already: `Classifier` rounds them.
 
 PyTorch and ONNX have these operations alike. Their results equal `Head.scores` up to the order of
-sums. Comparisons and roundings use the same numbers, so no row changes its bucket.
+sums, and no row changes its bucket. Random features in fixed point are real here: `exporting.trial`
+says what rounding them may move.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.blas import unpack
+from ..math.calibration import NEAR
 from ..math.gram import LARGEST
 from ..values.arrays import F64
 from . import KNOWN
 from .base import NOBODY, Head
+from .calibration import CalibratedHead
 from .discriminant import DiscriminantHead, log_shares
 from .network import NetworkHead
 from .options import FIXED, RandomFeaturesOptions
-from .projections import FINER, FLAT, LEAK, SHRINK, Projection, Tabled, projection, table
-from .random_features import RandomFeaturesHead, fixed_lift
+from .projections import FLAT, LEAK, SHRINK, Projection, projection
+from .random_features import RandomFeaturesHead
 
 Graph = Callable[[Any, int | None], nn.Module]
 
@@ -98,67 +101,46 @@ class Affine(nn.Module):
         return out if self.b is None else out + self.b
 
 
+def arithmetic(graph: nn.Module) -> tuple[torch.dtype, int | None]:
+    """The type of the products, and to how many bits the head rounds random features, if it does.
+
+    The least precise of both: float32, and the fewest bits.
+    """
+    buffers = [b.dtype for m in graph.modules() if isinstance(m, Affine) for b in m.buffers()]
+    bits = (m.bits for m in graph.modules() if isinstance(m, Drawn))
+    kind = torch.float32 if torch.float32 in buffers else torch.float64
+    return kind, min((b for b in bits if b is not None), default=None)
+
+
 class Drawn(nn.Module):
-    """x ↦ σ(xA + a), with a projection that a seed has drawn; float32 as it is, or as float64."""
+    """x ↦ σ(xA + a), with a projection that a seed has drawn; float32 as it is, or as float64.
+
+    ``bits``: fraction bits of the head's features, if they are in fixed point: a row that its table
+    of σ has no place for becomes NaN.
+    """
 
     A: Tensor
     a: Tensor | None
 
-    def __init__(self, drawn: Projection, activation: str) -> None:
+    def __init__(self, drawn: Projection, activation: str, bits: int | None = None) -> None:
         super().__init__()
         self.register_buffer("A", tensor(drawn.A))
         self.register_buffer("a", None if drawn.a is None else tensor(drawn.a))
-        self.activation = activation
+        self.activation, self.bits = activation, bits
 
     def forward(self, x: Tensor) -> Tensor:
         out = x @ self.A.to(x.dtype)
-        return activated(self.activation, out if self.a is None else out + self.a.to(x.dtype))
+        out = out if self.a is None else out + self.a.to(x.dtype)
+        return activated(
+            self.activation, out if self.activation in FLAT else within(out, self.bits)
+        )
 
 
-class Looked(nn.Module):
-    """Rows of whole numbers ↦ (features of whole numbers, which rows are within the table).
-
-    As `tabled.Tabled`, with float64 that holds the integers exactly.
-    """
-
-    A: Tensor
-    a: Tensor
-    table: Tensor
-
-    def __init__(self, tabled: Tabled) -> None:
-        super().__init__()
-        self.register_buffer("A", tensor(tabled.A))
-        self.register_buffer("a", tensor(tabled.a))
-        self.register_buffer("table", tensor(tabled.table.astype(np.float64)))
-        self.scale, self.flat = tabled.scale, tabled.activation in FLAT
-
-    def forward(self, whole: Tensor) -> tuple[Tensor, Tensor]:
-        return look_up(self.table, torch.round((whole @ self.A + self.a) * self.scale), self.flat)
-
-
-class Tabulated(nn.Module):
-    """σ of whole numbers of ``bits`` fraction bits, without a projection; see `Looked`."""
-
-    table: Tensor
-
-    def __init__(self, activation: str, bits: int) -> None:
-        super().__init__()
-        self.register_buffer("table", tensor(table(activation, bits).astype(np.float64)))
-        self.flat = activation in FLAT
-
-    def forward(self, whole: Tensor) -> tuple[Tensor, Tensor]:
-        return look_up(self.table, whole * 2.0**FINER, self.flat)
-
-
-def look_up(table: Tensor, place: Tensor, flat: bool) -> tuple[Tensor, Tensor]:
-    """The table's values at whole places, and which rows (n, 1) have all places within it.
-
-    ``flat``: beyond the table the values go on as they are at its ends.
-    """
-    reach = table.shape[0] // 2
-    inside = place.clamp(-reach, reach)
-    good = torch.ones_like(place) > 0 if flat else place == inside
-    return table[(inside + reach).long()], good.all(dim=1, keepdim=True)
+def within(x: Tensor, bits: int | None) -> Tensor:
+    """The numbers that int16 of so many fraction bits holds, NaN for others; all for None."""
+    if bits is None:
+        return x
+    return torch.where(x.abs() <= 2.0 ** (15 - bits), x, torch.full((), np.nan, dtype=x.dtype))
 
 
 def activated(name: str, x: Tensor) -> Tensor:
@@ -194,12 +176,13 @@ def network(head: NetworkHead, bits: int | None) -> nn.Module:
 
 
 class LiftedRows(nn.Module):
-    """x ↦ [σ(xA + a), x if asked], in the compute type."""
+    """x ↦ [σ(xA + a), x if asked], in the compute type; float64 of fixed-point features."""
 
-    def __init__(self, options: RandomFeaturesOptions, dim: int) -> None:
+    def __init__(self, options: RandomFeaturesOptions, dim: int, bits: int | None) -> None:
         super().__init__()
         o = options
-        self.drawn = Drawn(projection(o.projection, o.seed, 0, dim, o.width), o.activation)
+        drawn = projection(o.projection, o.seed, 0, dim, o.width)
+        self.drawn = Drawn(drawn, o.activation, bits)
         self.dtype = torch.float32 if o.compute == "float32" else torch.float64
         self.with_linear = o.with_linear
 
@@ -208,39 +191,13 @@ class LiftedRows(nn.Module):
         return torch.cat([self.drawn(x), x], dim=1) if self.with_linear else self.drawn(x)
 
 
-class FixedLifted(nn.Module):
-    """The same in fixed point: exact products of integers, and σ from its table.
-
-    A row with a value outside the table, which afltool refuses, becomes NaN.
-    """
-
-    def __init__(self, options: RandomFeaturesOptions, dim: int, bits: int) -> None:
-        super().__init__()
-        self.looked = Looked(fixed_lift(options, dim, bits))
-        self.bits, self.with_linear = bits, options.with_linear
-
-    def forward(self, x: Tensor) -> Tensor:
-        whole, good = self.looked(x * 2.0**self.bits)
-        lifted = torch.where(good, whole * 2.0**-self.bits, torch.full((), np.nan).double())
-        return torch.cat([lifted, x], dim=1) if self.with_linear else lifted
-
-
-def lifted(options: RandomFeaturesOptions, dim: int, bits: int | None, fixed: bool) -> nn.Module:
-    """The features of either kind; `UsageError` for fixed-point features of float32 rows."""
-    if not fixed:
-        return LiftedRows(options, dim)
-    if bits is None:
-        raise UsageError("--compute fixed needs int16 features; those of this head are float32")
-    return FixedLifted(options, dim, bits)
-
-
 def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
     """Φ, then ΦW in the type of Φ, with the intercept where there is one."""
     o, (dim, _) = head.options, head._bound()
-    fixed = o.compute == FIXED
     W = head.arrays()["weights"].astype("f4" if o.compute == "float32" else "f8")
     affine = Affine(W[:-1], W[-1]) if o.intercept else Affine(W)
-    return nn.Sequential(lifted(o, dim, bits, fixed), affine, _Double())
+    rows = LiftedRows(o, dim, bits if o.compute == FIXED else None)
+    return nn.Sequential(rows, affine, _Double())
 
 
 class _Double(nn.Module):
@@ -320,8 +277,71 @@ def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
     return module if counts.all() else Present(module, counts > 0)
 
 
+def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
+    """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
+    known, ratios = head.arrays(), head.inner.log_probabilities
+    if head.slope is not None:
+        last: nn.Module = _Lines(known["slope"], known["offset"], ratios)
+    else:
+        last = _Knots(known["knots"], known["levels"], ratios)
+    logits = [_Logits()] if ratios else []
+    return nn.Sequential(graph_of(head.inner, bits), *logits, last)
+
+
+def _logit(p: Tensor) -> Tensor:
+    inside = p.clamp(NEAR, 1 - NEAR)
+    return torch.log(inside) - torch.log(1 - inside)
+
+
+class _Logits(nn.Module):
+    def forward(self, scores: Tensor) -> Tensor:
+        p = torch.softmax(scores, dim=1).clamp(NEAR, 1 - NEAR)
+        return torch.log(p) - torch.log1p(-p)
+
+
+class _Lines(nn.Module):
+    """v ↦ z = a v + b, or log σ(z) = min(z, 0) − log(1 + exp(−|z|))."""
+
+    slope: Tensor
+    offset: Tensor
+
+    def __init__(self, slope: F64, offset: F64, ratios: bool) -> None:
+        super().__init__()
+        self.ratios = ratios
+        self.register_buffer("slope", tensor(slope))
+        self.register_buffer("offset", tensor(offset))
+
+    def forward(self, values: Tensor) -> Tensor:
+        z = values * self.slope + self.offset
+        return z.clamp(max=0.0) - torch.log(1 + torch.exp(-z.abs())) if self.ratios else z
+
+
+class _Knots(nn.Module):
+    """v ↦ log, or logit, of the broken line: each piece rises as far as v goes."""
+
+    left: Tensor
+    width: Tensor
+    rate: Tensor
+    first: Tensor
+
+    def __init__(self, knots: F64, levels: F64, ratios: bool) -> None:
+        super().__init__()
+        self.ratios = ratios
+        width, rise = np.diff(knots), np.diff(levels)
+        rate = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
+        for name, array in {"left": knots[:, :-1], "width": width, "rate": rate}.items():
+            self.register_buffer(name, tensor(array))
+        self.register_buffer("first", tensor(levels[:, 0]))
+
+    def forward(self, values: Tensor) -> Tensor:
+        into = torch.minimum((values[:, :, None] - self.left).clamp(min=0.0), self.width)
+        p = self.first + (into * self.rate).sum(dim=2)
+        return torch.log(p) if self.ratios else _logit(p)
+
+
 GRAPHS: dict[str, Graph] = {
     "network": network,
+    "calibrated": calibrated,
     "random-features": random_features,
     "discriminant": discriminant,
 }

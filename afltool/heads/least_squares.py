@@ -16,7 +16,7 @@ from ..math.ridge import Moments
 from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
 from ..values.arrays import F64, Array
 from ..values.names import CROSS, GRAM
-from ..values.parsed import Fixed, Ridge, parse_ridge
+from ..values.parsed import Ridge, parse_ridge
 from ..values.statistics import Statistics
 from .options import LeastSquaresOptions
 
@@ -137,7 +137,7 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    squares = 2 if isinstance(parse_ridge(options.ridge), Fixed) and validation is None else 5
+    squares = 2 if isinstance(parse_ridge(options.ridge), float) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
     problem = Problem.of(total, options.intercept, options.standardise, drawn)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
@@ -162,8 +162,8 @@ def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None =
     values = tried(ridge)
     if values is not None:
         problem.check_moments(min(values))
-    if isinstance(ridge, Fixed) and validation is None:
-        return Choice(ridge.value)
+    if isinstance(ridge, float) and validation is None:
+        return Choice(ridge)
     if values is None and not problem.G.any():
         value = "0" if problem.means is None else "the same number"
         raise NumericalError(

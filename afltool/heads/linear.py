@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import memory
 from ..errors import UsageError
+from ..math.blas import gram_bytes, length
 from ..math.gram import Products, Rows, row_product
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64
@@ -43,7 +44,7 @@ class LinearHead(Head):
         """gram (one triangle) and cross, with the constant feature if asked for; all blocks use
         one buffer."""
         dim, classes = self._bound()
-        memory.need(16 * dim * dim, f"the gram of {dim} features")  # a square and two triangles
+        memory.need(gram_bytes(dim) + 8 * length(dim), f"the gram of {dim} features")
         G, H = Products.over(blocks, classes, self.options.intercept)
         return {GRAM: G, CROSS: H}, NOTHING
 

@@ -35,17 +35,12 @@ RIDGE_GRAMMAR = (
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions(Options):
-    """What every head takes.
-
-    ``lends``: the options that decide the head's features; heads fitted on these features take them
-    over. ``shows_rows``: sums of few rows show the space of the rows.
-    """
+    """What every head takes."""
 
     COMMON: ClassVar = frozenset({"ridge"})
     AT_SOLVE: ClassVar[frozenset[str]] = frozenset()
-    lends: ClassVar[tuple[str, ...]] = ()
-    shows_rows: ClassVar[bool] = True
-    #: Options of earlier versions by the values that are left of them, as files still say them.
+    #: Options of earlier versions by the values that are left of them, as files still say them;
+    #: files say no `Absent` one.
     GONE: ClassVar[Mapping[str, Any]] = {}
 
     def as_dict(self) -> dict[str, Any]:
@@ -55,7 +50,7 @@ class HeadOptions(Options):
             value = getattr(self, name)
             if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
                 said[name] = value
-        return {**said, **self.GONE}
+        return {**said, **{k: v for k, v in self.GONE.items() if not isinstance(v, Absent)}}
 
     @classmethod
     def changeable(cls) -> frozenset[str]:
@@ -159,10 +154,6 @@ class LinearOptions(LeastSquaresOptions):
 class RandomFeaturesOptions(LeastSquaresOptions):
     """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
 
-    lends: ClassVar[tuple[str, ...]] = (
-        "width", "activation", "with_linear", "seed", "projection", "compute",
-    )  # fmt: skip
-
     width: int = Field(default=8192, ge=1, description="number of random features")
     activation: Activation = Field(default="tanh", description="activation σ")
     with_linear: bool = Field(
@@ -177,11 +168,11 @@ class RandomFeaturesOptions(LeastSquaresOptions):
     compute: Compute = Field(default="float64", description=PRODUCTS)
 
     def check_room(self, dim: int) -> None:
-        """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""
+        """Refuse a gram that does not fit: 8 bytes a pair, of two triangles."""
         from .. import memory
 
         side = self.width + self.with_linear * dim + self.intercept
-        memory.need(16 * side * side, f"the gram of {side} features", "use a smaller --width")
+        memory.need(8 * side * side, f"the gram of {side} features", "use a smaller --width")
 
 
 #: Rule → the options that it takes beside ``rule``.

@@ -14,15 +14,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores
 from ..errors import UsageError
 from ..math import gram
+from ..math.blas import gram_bytes
 from ..math.gram import FixedPoint, Rows, real, rows_as
 from ..memory import NOTHING, Carried, Kept
-from ..values.arrays import F64, Array
+from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import LAST, Block, Found, Gathered, Head, add_up, products, state
+from .base import LAST, Block, Found, Gathered, Head, State, add_up, products, state
 from .least_squares import fit
 from .options import FIXED, RandomFeaturesOptions
 from .projections import Tabled, in_fixed_point, projection, projections
@@ -90,19 +90,15 @@ class RandomFeaturesHead(Head):
             G, H = gram.Products.over(blocks, classes, intercept, self._features)
             return {GRAM: G, CROSS: H}, NOTHING
         side = self.array_specs(None)[CROSS].shape[0]
-        what = f"products of {side} random features"  # a square and a triangle for each thread
-        parts = cores.each(
-            self._products, blocks, lambda b: 12 * side * side + self.room(len(b[1])), what
-        )
-        return add_up(parts), NOTHING
+        what = f"products of {side} random features"
+        return add_up(self._each(self._products, blocks, gram_bytes(side), what)), NOTHING
 
     def _columns(self, dim: int) -> int:
         return dim + self.options.width
 
-    def _products(self, block: Block) -> dict[str, Array]:
-        X, y = block
+    def _products(self, X: Rows, y: I64, known: None) -> tuple[dict[str, Array], State]:
         phi = self.lift(X)
-        return {GRAM: gram.real_gram(phi), CROSS: gram.real_cross(phi, y, self._bound()[1])}
+        return {GRAM: gram.real_gram(phi), CROSS: gram.real_cross(phi, y, self._bound()[1])}, {}
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """Those of `gather`; this draws no random numbers."""

@@ -1,19 +1,15 @@
-"""Triangles of matrices, and products and Cholesky factors by SciPy's BLAS.
+"""Symmetric matrices as one triangle, their products XᵀX, and Cholesky factors.
 
-Other threads of Python work meanwhile. SciPy's own wrappers hold the interpreter's lock: while one
-thread is in ``scipy.linalg.blas.dsyrk`` the others stand still. These call the same functions, to
-which SciPy leads Cython programs, so the bits are the same. Matrices are C-ordered (n, d), parts of
-such ones, or transposes of them; others are copied. All are float64, or all float32.
+They are stored, sent and added as the lower triangle row by row: entry (i, j) with j ≤ i lies at
+i(i+1)/2 + j. As LAPACK's packed storage this is 'U' packed by columns.
 
-Symmetric matrices are stored, sent and added as one triangle, the lower one row by row: entry
-(i, j) with j ≤ i lies at i(i+1)/2 + j. As LAPACK's packed storage this is 'U' packed by columns.
+Products are NumPy's, during which other threads of Python work. SciPy's wrappers of BLAS hold the
+interpreter's lock: while one thread is in ``scipy.linalg.blas.dsyrk`` the others stand still.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -24,89 +20,36 @@ from .. import cores
 from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
 
-Argument = ctypes.c_void_p | ctypes.c_char_p | Any
 BLOCK = 1024  # columns that are factored together, and rows that one thread works on
+TILE = 1024  # rows of a triangle XᵀX that are multiplied together
 MIRRORED = 256  # columns that are mirrored together: they stay in the cache
-_python = ctypes.pythonapi
-_python.PyCapsule_GetName.restype = ctypes.c_char_p
-_python.PyCapsule_GetName.argtypes = [ctypes.py_object]
-_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-def gram(X: Array, upper: Array) -> None:
-    """upper += XᵀX: X (n, d); of ``upper`` (d, d), Fortran-ordered, only the upper triangle."""
-    if not X.size:
-        return
-    values, order, step = _laid_out(X)
-    n, d = X.shape
-    one, at = _number(X, 1.0), (values.ctypes.data, _int(step))
-    sizes, to = (_int(d), _int(n)), (upper.ctypes.data, _int(d))
-    _function("syrk", X)(b"U", order, *sizes, one, *at, one, *to)
+def add_gram(X: Array, triangle: Array) -> None:
+    """triangle += XᵀX: X (n, d) float64 or float32, whose type the product has.
+
+    Where ``triangle`` (d(d+1)/2,) is of integers, the product has to be of such numbers. n·d²
+    operations; beside the result there are `TILE` rows of the product in memory. NumPy computes
+    half of the products that are symmetric.
+    """
+    for a in range(0, X.shape[1], TILE):
+        _add_tile(X, a, triangle)
 
 
-def product_into(target: Array, A: Array, B: Array, factor: float = 1.0, keep: float = 0.0) -> None:
-    """target ← keep · target + factor · A B: A (n, k), B (k, m), target (n, m), in place."""
-    n, m = target.shape
-    if not target.size:
-        return
-    if not A.size:
-        target[...] = keep * target if keep else 0.0
-        return
-    # BLAS counts columns first, so C-ordered matrices are transposes to it: Bᵀ Aᵀ = (A B)ᵀ.
-    (b, order_b, step_b), (a, order_a, step_a) = _laid_out(B), _laid_out(A)
-    _function("gemm", target)(
-        order_b, order_a, _int(m), _int(n), _int(A.shape[1]),
-        _number(target, factor), b.ctypes.data, _int(step_b), a.ctypes.data, _int(step_a),
-        _number(target, keep), target.ctypes.data, _int(target.strides[0] // target.itemsize),
-    )  # fmt: skip
+def _add_tile(X: Array, a: int, triangle: Array) -> None:
+    """Rows a … a + `TILE` − 1: those of a symmetric product on the diagonal, and left of it."""
+    columns = X[:, a : a + TILE]
+    product = np.empty((columns.shape[1], a + columns.shape[1]), X.dtype)
+    np.matmul(columns.T, X[:, :a], out=product[:, :a])
+    np.matmul(columns.T, columns, out=product[:, a:])
+    for i, row in enumerate(product, start=a):
+        part = triangle[length(i) : length(i + 1)]
+        part += row[: i + 1].astype(part.dtype, copy=False)
 
 
-def divide(B: Array, L: Array) -> None:
-    """B ← B L⁻ᵀ in place: B (n, d), L (d, d) of which the lower triangle is read."""
-    n, d = B.shape
-    if not B.size:
-        return
-    L, order, step = _laid_out(L)
-    how = (b"U", b"T") if order == b"N" else (b"L", b"N")
-    steps, one = (_int(step), _int(B.strides[0] // B.itemsize)), _number(B, 1.0)
-    at = (L.ctypes.data, steps[0], B.ctypes.data, steps[1])
-    _function("trsm", B)(b"L", *how, b"N", _int(d), _int(n), one, *at)
-
-
-def _laid_out(M: Array) -> tuple[Array, bytes, int]:
-    """A matrix, whether BLAS has to turn its transpose, and the step between rows or columns."""
-    size, (n, d) = M.itemsize, M.shape
-    if M.strides[1] == size and M.strides[0] >= size * d:
-        return M, b"N", M.strides[0] // size
-    if M.strides[0] == size and M.strides[1] >= size * n:
-        return M, b"T", M.strides[1] // size
-    return np.array(M, order="C"), b"N", d
-
-
-def _int(number: int) -> Any:
-    return ctypes.byref(ctypes.c_int(max(number, 1)))
-
-
-def _number(like: Array, number: float) -> Any:
-    kind = ctypes.c_float if like.dtype == np.float32 else ctypes.c_double
-    return ctypes.byref(kind(number))
-
-
-def _function(name: str, like: Array) -> Callable[..., None]:
-    return _called("sd"[like.dtype == np.float64] + name)
-
-
-@cache
-def _called(name: str) -> Callable[..., None]:
-    from scipy.linalg import cython_blas
-
-    functions: dict[str, Any] = vars(cython_blas)["__pyx_capi__"]
-    capsule = functions[name]
-    named = _python.PyCapsule_GetName(capsule)
-    arguments = named.count(b",") + 1
-    kinds = [ctypes.c_void_p] * arguments
-    return ctypes.CFUNCTYPE(None, *kinds)(_python.PyCapsule_GetPointer(capsule, named))
+def gram_bytes(side: int) -> int:
+    """Memory of a triangle and of what `add_gram` takes beside it, a tile."""
+    return 8 * (length(side) + min(TILE, side) * side)
 
 
 def cholesky_in_place(A: F64, floor: float | None = None) -> None:
@@ -140,26 +83,14 @@ def _factor_corner(A: F64, floor: float) -> None:
 def _fill(A: F64, a: int, b: int, row: int) -> None:
     """The tile of L in columns a … b−1 and some rows."""
     _subtract(A, a, b, row)
-    divide(A[row : row + BLOCK, a:b], A[a:b, a:b])
+    tile, corner = A[row : row + BLOCK, a:b], A[a:b, a:b]
+    tile[:] = scipy.linalg.solve_triangular(corner, tile.T, lower=True, check_finite=False).T
 
 
 def _subtract(A: F64, a: int, b: int, row: int) -> None:
     """What the columns before a give to columns a … b−1 of some rows."""
     rows = slice(row, row + BLOCK)
-    product_into(A[rows, a:b], A[rows, :a], A[a:b, :a].T, factor=-1.0, keep=1.0)
-
-
-def inverse_square(L: F64) -> float:
-    """‖L⁻¹‖²_F of a lower triangle L (D, D), by rows of L⁻ᵀ that each one thread makes; D³/3."""
-    side = len(L)
-
-    def part(a: int) -> float:
-        B = np.eye(min(BLOCK // 4, side - a), side - a)
-        divide(B, L[a:, a:])
-        return float(np.vdot(B, B))
-
-    starts = range(0, side, BLOCK // 4)
-    return sum(cores.each(part, starts, lambda _: 2 * BLOCK * side, "rows of an inverse"))
+    A[rows, a:b] -= A[rows, :a] @ A[a:b, :a].T
 
 
 class Cholesky:

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
 from .counts import counted
-from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real
+from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real, refuse_entries
 
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
@@ -178,7 +177,9 @@ def histogram(X: Rows) -> I64:
         return _counts(rows, len(edges), lambda part: table[part])
     edges, values = grid(None), real(X)
     check_finite(values)
-    _check_range(values, float(edges[-1]))
+    most = float(edges[-1])
+    why = f", beyond the ±{most:g} in which thresholds are sought: scale the features"
+    refuse_entries(values, np.abs(values) > most, 0, why)
     return _counts(values, len(edges), lambda part: np.searchsorted(edges, part))
 
 
@@ -189,16 +190,6 @@ def _counts(rows: Array, count: int, bins: Callable[[Array], Array]) -> I64:
     for start in range(0, len(rows), PIECE):  # the bins of a few rows stay in the cache
         places[start : start + PIECE] = bins(rows[start : start + PIECE]) + offsets
     return counted(places.ravel(), dim * count).reshape(dim, count).astype(np.int64)
-
-
-def _check_range(values: NDArray[np.floating], largest: float) -> None:
-    bad = np.argwhere(np.abs(values) > largest)
-    if len(bad):
-        row, column = bad[0]
-        raise InvalidDataError(
-            f"row {row}, feature {column} is {values[row, column]:.6g}, beyond the ±{largest:g} "
-            "in which thresholds are sought: scale the features"
-        )
 
 
 def quantiles(counts: I64, shares: F64, edges: F64) -> F64:

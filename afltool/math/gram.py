@@ -2,8 +2,7 @@
 
 Fixed point: x̂ = round(x · 2^f) as int16, f fractional bits. Every float64 intermediate of a product
 of such integers is exact as long as no sum exceeds 2^53, so a blocked matrix product gives the same
-integers for every library, thread count and blocking; block results are added as int64. Products
-run in float64 through BLAS ``dsyrk`` (half the work of a full product).
+integers for every library, thread count and blocking; block results are added as int64.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .. import cores
 from ..errors import InvalidDataError, NumericalError
 from ..values.arrays import F32, F64, I64, Array
 from . import blas
-from .blas import length, pack
+from .blas import length
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
 REALS = (
@@ -86,15 +85,14 @@ def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np
     scaled = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
     largest = np.abs(scaled).max(initial=0.0)
     if largest > LARGEST:
-        row, column = np.argwhere(np.abs(scaled) == largest)[0]
-        fit = largest_bits(float(np.abs(x[row, column])))
-        raise InvalidDataError(
-            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range "
-            f"±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction bits"
-            f"{'; no number of fraction bits holds it' if fit is None else ''}",
-            advice=REALS if fit is None else FRACTION_BITS.format(fit),
-            feature=int(column),
-        )
+        most = np.abs(scaled) == largest
+        fit = largest_bits(float(np.abs(x[most]).max()))
+        refuse_entries(
+            x, most, first_row,
+            f", beyond the range ±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction "
+            f"bits{'; no number of fraction bits holds it' if fit is None else ''}",
+            REALS if fit is None else FRACTION_BITS.format(fit),
+        )  # fmt: skip
     values: NDArray[np.int16] = scaled.astype(np.int16)
     return values
 
@@ -107,17 +105,27 @@ def largest_bits(largest: float) -> int | None:
     return None
 
 
-def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
-    """Raise `InvalidDataError` naming the first NaN or infinite entry of x (n, d)."""
-    good = np.isfinite(x)
-    if not good.all():
-        row, column = np.argwhere(~good)[0]
+def refuse_entries(
+    x: Array, bad: NDArray[np.bool_], first_row: int, why: str, advice: str = ""
+) -> None:
+    """Raise `InvalidDataError` naming the first entry of x (n, d) that is ``bad``, if one is."""
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
         raise InvalidDataError(
-            f"row {first_row + row}, feature {column} is {x[row, column]}: features must be "
-            f"finite; {int((~good).sum())} of {x.size} values here are not; check the images and "
-            "the model that made them",
+            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}{why}",
+            advice=advice,
             feature=int(column),
         )
+
+
+def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
+    """Raise `InvalidDataError` naming the first NaN or infinite entry of x (n, d)."""
+    bad = ~np.isfinite(x)
+    refuse_entries(
+        x, bad, first_row,
+        f": features must be finite; {int(bad.sum())} of {x.size} values here are not; check the "
+        "images and the model that made them",
+    )  # fmt: skip
 
 
 def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
@@ -127,14 +135,10 @@ def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
     """
     check_finite(x, first_row)
     with np.errstate(over="ignore"):
-        beyond = np.argwhere(np.isinf(x.astype(np.float32, copy=False)))
-    if len(beyond):
-        row, column = beyond[0]
-        raise InvalidDataError(
-            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range of "
-            f"float32, ±{np.finfo(np.float32).max:.6g}: scale the features",
-            feature=int(column),
-        )
+        beyond = np.isinf(x.astype(np.float32, copy=False))
+    most = np.finfo(np.float32).max
+    why = f", beyond the range of float32, ±{most:.6g}: scale the features"
+    refuse_entries(x, beyond, first_row, why)
 
 
 def exact_rows(largest: int) -> int:
@@ -164,9 +168,9 @@ LARGEST_ENTRY = 2**15  # of |x̂|: int16, and the constant feature 2^bits
 class Products:
     """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
 
-    A new buffer for each block would double the cost of the conversion, by page faults. BLAS
-    adds each block to the triangle in place. For fixed-point rows every sum is exact, because the
-    triangle is added to int64 before a sum could exceed 2^53.
+    A new buffer for each block would double the cost of the conversion, by page faults. For
+    fixed-point rows every sum is exact: no block has so many rows that a product could exceed
+    2^53, and the triangle is of int64.
     """
 
     def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
@@ -174,9 +178,7 @@ class Products:
         self._constant = [1.0 if bits is None else 2.0**bits] if intercept else []
         width = d + intercept
         self._buffer = np.empty((0, width))
-        self._upper = np.zeros((width, width), order="F")
-        self._moved = np.zeros(0 if bits is None else length(width), dtype=np.int64)
-        self._room = exact_rows(LARGEST_ENTRY)  # rows until the triangle has to move
+        self._triangle: Array = np.zeros(length(width), np.float64 if bits is None else np.int64)
         # Sums of n int16 numbers stay below n · 2^15: float64 holds them exactly up to 2^38 rows.
         self._sums = np.zeros((classes, width))
 
@@ -212,8 +214,8 @@ class Products:
                 part.add(lift(piece[0]), piece[1])
                 return None if exact else part.taken()
 
-        cut = pieces(chain([first], stream), max(PIECE, BUFFER_BYTES // (8 * side)))
-        size = 12 * side * side + BUFFER_BYTES
+        cut = pieces(chain([first], stream), _together(side))
+        size = blas.gram_bytes(side) + BUFFER_BYTES
         parts = cores.each(work, cut, lambda _: size, f"sums of {side} features")
         if exact:  # else the sums of pieces are added in order, since the bits depend on it
             for _ in parts:
@@ -228,8 +230,8 @@ class Products:
         self.rows += len(y)
         if self.bits is not None:
             check_int64(self.rows, LARGEST_ENTRY)
-        step = min(self._largest_step(), exact_rows(LARGEST_ENTRY))
-        for part, labels in pieces([(X, y)], step):
+        step = _together(self._buffer.shape[1])
+        for part, labels in pieces([(X, y)], min(step, exact_rows(LARGEST_ENTRY))):
             self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
@@ -243,16 +245,8 @@ class Products:
         self.rows = 0
         cross = self._sums.T.astype(np.float64 if self.bits is None else np.int64, order="C")
         self._sums[:] = 0.0
-        if self.bits is None:
-            triangle = pack(self._upper.T)
-            self._upper[:] = 0.0
-            return triangle, cross
-        self._move()
-        triangle, self._moved = self._moved, np.zeros_like(self._moved)
+        triangle, self._triangle = self._triangle, np.zeros_like(self._triangle)
         return triangle, cross
-
-    def _largest_step(self) -> int:
-        return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))
 
     def _add(self, values: Array, y: I64) -> None:
         n, d = values.shape
@@ -264,15 +258,12 @@ class Products:
             part = slice(start, start + PIECE)
             np.copyto(real[part, :d], values[part])
             self._sums += _class_sums(real[part], y[part], self.classes)
-        if self._room < n and self.bits is not None:
-            self._move()
-        self._room -= n
-        blas.gram(real, self._upper)
+        blas.add_gram(real, self._triangle)
 
-    def _move(self) -> None:
-        self._moved += pack(self._upper.T).astype(np.int64)
-        self._upper[:] = 0.0
-        self._room = exact_rows(LARGEST_ENTRY)
+
+def _together(width: int) -> int:
+    """Rows that are multiplied together: those of a buffer."""
+    return max(PIECE, BUFFER_BYTES // (8 * width))
 
 
 def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
@@ -286,11 +277,9 @@ def real_gram(X: Array) -> F64:
     For features that are real numbers. A float32 product rounds within its block of rows; add the
     blocks in float64. Twice as fast as `gram_and_cross`.
     """
-    if not len(X):
-        return np.zeros(length(X.shape[1]))
-    upper = np.zeros((X.shape[1], X.shape[1]), X.dtype, order="F")
-    blas.gram(X, upper)
-    return np.asarray(pack(upper.T), dtype=np.float64)
+    triangle = np.zeros(length(X.shape[1]))
+    blas.add_gram(X, triangle)
+    return triangle
 
 
 def real_cross(X: Array, y: I64, classes: int) -> F64:
@@ -301,14 +290,13 @@ def real_cross(X: Array, y: I64, classes: int) -> F64:
 
 def product(A: Array, B: Array) -> Array:
     """A B in C order, float32 or float64."""
-    out = np.empty((len(A), B.shape[1]), A.dtype)
-    blas.product_into(out, A, B)
+    out: Array = np.matmul(A, B)
     return out
 
 
 def row_product(X: Rows, W: F64) -> F64:
     """X W (n, C), float64, of rows X (n, d) in units of one, a few at a time: they stay in the
-    cache, and the memory for them is used again. NumPy's product, so that SciPy is not loaded."""
+    cache, and the memory for them is used again."""
     values, unit = (X.values, 2.0**-X.bits) if isinstance(X, FixedPoint) else (X, 1.0)
     out = np.empty((len(X), W.shape[1]))
     buffer = np.empty((min(PIECE, len(X)), len(W)))
@@ -320,8 +308,11 @@ def row_product(X: Rows, W: F64) -> F64:
 
 
 def add_product(target: Array, A: Array, B: Array) -> None:
-    """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type."""
-    blas.product_into(target, A, B.T, keep=1.0)
+    """target += A Bᵀ in place: target (n, d), A (n, r), B (d, r), one type; a few rows at a time,
+    so that their product stays in the cache."""
+    for start in range(0, len(A), PIECE):
+        part = slice(start, start + PIECE)
+        target[part] += A[part] @ B.T
 
 
 def check_labels(y: I64, classes: int) -> None:

@@ -22,7 +22,7 @@ import scipy
 
 from ..errors import NumericalError
 from ..values.arrays import F64
-from ..values.parsed import Fixed, Path, Ridge
+from ..values.parsed import Path, Ridge
 from .blas import Cholesky
 from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
 
@@ -73,7 +73,7 @@ def tried(ridge: Ridge) -> list[float] | None:
     """The values that a ridge asks to try; None where the search decides."""
     if isinstance(ridge, Path):
         return [float(r) for r in np.geomspace(ridge.low, ridge.high, ridge.count)]
-    return [ridge.value] if isinstance(ridge, Fixed) else None
+    return [ridge] if isinstance(ridge, float) else None
 
 
 def choose(
@@ -84,63 +84,56 @@ def choose(
     ``held`` gives the squared error a row of weights (D, C) on held-out rows. If it is given, the
     best ridge has the least such error.
     """
-    trial = _Trial(system, held)
-    if ridges is None:
-        system.search(trial)
-    else:
-        for ridge in ridges:
-            trial(ridge)
-    trial.check_found()
-    path = sorted(trial.path, key=lambda point: float(point["ridge"]))
-    how = "generalised cross-validation" if held is None else "held-out clients"
-    return Choice(trial.ridge, how if len(path) > 1 else "given", trial.fit, path)
+    path: list[Point] = []
+    refused: list[tuple[float, NumericalError]] = []
+    best: tuple[float, float, Fit] | None = None  # one fit alone, since weights can be large
 
-
-class _Trial:
-    """The ridges tried so far, with the fit of the best one only, since weights can be large."""
-
-    def __init__(self, system: System, held: Callable[[F64], float] | None) -> None:
-        self._system, self._held = system, held
-        self.ridge, self._least = 0.0, float("inf")
-        self.fit: Fit | None = None
-        self.path: list[Point] = []
-        self._refused: list[tuple[float, NumericalError]] = []
-
-    def check_found(self) -> None:
-        """Raise `NumericalError` where the system can be solved for none of the ridges."""
-        if self.fit is not None:
-            return
-        if len(self._refused) == 1:
-            raise self._refused[0][1]
-        tried = sorted(ridge for ridge, _ in self._refused)
-        raise NumericalError(
-            f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
-            f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
-            "features (are they one number, up to rounding?)",
-            advice=", or give a larger --ridge",
-        )
-
-    def __call__(self, ridge: float) -> bool:
+    def better(ridge: float) -> bool:
+        nonlocal best
         try:
-            fit, rows = self._system.fit(ridge), self._system.rows
+            fit = system.fit(ridge)
         except NumericalError as error:
-            self._refused.append((float(ridge), error))
+            refused.append((float(ridge), error))
             return False
         point: Point = {
             "ridge": float(ridge),
-            "gcv": gcv(fit, rows, self._system.outside),
-            "training_mse": max(fit.squared_error, 0.0) / rows,
+            "gcv": gcv(fit, system.rows, system.outside),
+            "training_mse": max(fit.squared_error, 0.0) / system.rows,
             "degrees_of_freedom": fit.degrees_of_freedom,
         }
         measured = point["gcv"]
-        if self._held is not None:
-            measured = point["validation_mse"] = self._held(fit.weights())
-        self.path.append(point)
+        if held is not None:
+            measured = point["validation_mse"] = held(fit.weights())
+        path.append(point)
         value = float("inf") if measured is None else measured
-        better = self.fit is None or value < self._least
-        if better or (value == self._least and ridge > self.ridge):
-            self.ridge, self.fit, self._least = float(ridge), fit, value
-        return better
+        wins = best is None or value < best[0]
+        if wins or (best is not None and value == best[0] and ridge > best[1]):
+            best = value, float(ridge), fit
+        return wins
+
+    if ridges is None:
+        system.search(better)
+    else:
+        for ridge in ridges:
+            better(ridge)
+    if best is None:
+        raise _none_of(refused)
+    path.sort(key=lambda point: float(point["ridge"]))
+    how = "generalised cross-validation" if held is None else "held-out clients"
+    return Choice(best[1], how if len(path) > 1 else "given", best[2], path)
+
+
+def _none_of(refused: Sequence[tuple[float, NumericalError]]) -> NumericalError:
+    """The error where the system can be solved for none of the ridges."""
+    if len(refused) == 1:
+        return refused[0][1]
+    tried = sorted(ridge for ridge, _ in refused)
+    return NumericalError(
+        f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
+        f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
+        "features (are they one number, up to rounding?)",
+        advice=", or give a larger --ridge",
+    )
 
 
 def gcv(fit: Fit, rows: int, outside: float = 0.0) -> float | None:

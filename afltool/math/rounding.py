@@ -68,6 +68,11 @@ class Rounding:
         thin: NDArray[np.bool_] = self.varies & (self._left.count < self._given.count)
         return thin
 
+    @property
+    def exact(self) -> bool:
+        """Whether every number is stored as it was given."""
+        return not self._error.any()
+
     def said(self, columns: Sequence[str] | None = None) -> str:
         """The feature that loses most, what is left of it, and how many keep few values."""
         share = np.divide(

@@ -14,7 +14,6 @@ import scipy
 
 from ..errors import NumericalError
 from ..values.arrays import F64, Array
-from .gram import product
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -31,7 +30,7 @@ class LowRank:
 
     def times(self, W: F64) -> F64:
         """Ω W (d_F, C)."""
-        return product(self.Z, W if self.U is None else product(self.U.T, W))
+        return self.Z @ (W if self.U is None else self.U.T @ W)
 
     def astype(self, dtype: Any) -> tuple[Array, Array | None]:
         """Z and U as rows of a compute type take them."""
@@ -50,13 +49,13 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
     """
     U, s, Qt = scipy.linalg.svd(W, full_matrices=False)
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
-    B = product(Upsilon, Qt.T) * s
+    B = Upsilon @ Qt.T * s
     if gamma > 0:
         Z = _shifted(Pi, s**2, gamma, B)
     else:
         lam, V = scipy.linalg.eigh(Pi, driver="evd")
-        Z = product(V, _divided(product(V.T, B), _positive(lam), s**2, 0.0))
-    return LowRank(Z, U) if len(s) < len(W) else LowRank(product(Z, U.T))
+        Z = V @ _divided(V.T @ B, _positive(lam), s**2, 0.0)
+    return LowRank(Z, U) if len(s) < len(W) else LowRank(Z @ U.T)
 
 
 def reconstructing(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
+from .gram import refuse_entries
 
 REACH = 47  # bits of |q|
 LIMIT = 2**REACH
@@ -25,15 +25,11 @@ def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
     Raises `InvalidDataError` for infinity and |q| ≥ 2^47, with row, feature and value.
     """
     q: F64 = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
-    beyond = np.argwhere(np.abs(q) >= LIMIT)
-    if len(beyond):
-        row, column = beyond[0]
-        raise InvalidDataError(
-            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range "
-            f"±{LIMIT / 2.0**bits:.6g} of sums in units of 2^-{bits}: correct the value, or let "
-            "all sites take fewer unit bits",
-            feature=int(column),
-        )
+    why = (
+        f", beyond the range ±{LIMIT / 2.0**bits:.6g} of sums in units of 2^-{bits}: correct the "
+        "value, or let all sites take fewer unit bits"
+    )
+    refuse_entries(x, np.abs(q) >= LIMIT, first_row, why)
     return q
 
 

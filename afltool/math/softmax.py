@@ -29,7 +29,8 @@ LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
 KEPT_SIDE = 4096  # of a factor that is kept as LAPACK wants it, 128 MB
 FEW_CLASSES = 32  # up to which the largest score of a row is found faster in a transposed copy
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
-FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as fast
+FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as fast,
+SMALL = 10**6  # of at most so many multiplications
 
 
 class Design(Protocol):
@@ -84,14 +85,15 @@ class Dense:
         out = self._buffers("scores", len(self.values), V.shape[1])
         for at in range(0, len(out), FEW):
             few = slice(at, at + FEW)
-            blas.product_into(out[few], self.values[few], V[:-1])
+            np.matmul(self.values[few], V[:-1], out=out[few])
         out += self._one * V[-1]
         return out
 
     def backward(self, R: F64, total: F64) -> None:
-        for at in range(0, len(R), FEW):
-            few = slice(at, at + FEW)
-            blas.product_into(total[:-1], self.values[few].T, R[few], keep=1.0)
+        step = FEW if FEW * total.size <= SMALL else max(len(R), 1)  # else the sums cost too much
+        for at in range(0, len(R), step):
+            few = slice(at, at + step)
+            total[:-1] += self.values[few].T @ R[few]
         total[-1] += self._one * (np.ones(len(R)) @ R)
 
 
@@ -118,12 +120,12 @@ class Coded:
     def forward(self, V: F64) -> F64:
         out: F64 = self._hot @ V[self._raw :]
         if self._raw:
-            blas.product_into(out, self.values, V[: self._raw], keep=1.0)
+            out += self.values @ V[: self._raw]
         return out
 
     def backward(self, R: F64, total: F64) -> None:
         if self._raw:
-            blas.product_into(total[: self._raw], self.values.T, R, keep=1.0)
+            total[: self._raw] += self.values.T @ R
         total[self._raw :] += self._hot.T @ R
 
 

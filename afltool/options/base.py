@@ -38,6 +38,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Generic,
     Literal,
     TypeVar,
     Union,
@@ -61,39 +62,35 @@ from ..errors import UsageError
 from ..progress import log
 
 OptionsT = TypeVar("OptionsT", bound="Options")
+HeldT = TypeVar("HeldT")
+GivenT = TypeVar("GivenT")
 
+
+LINES = "lines"  # the kind of inputs of which '-' is a list that the stage reads by itself
 
 # ---------------------------------------------------------------- what an annotation says
 
-if (
-    TYPE_CHECKING
-):  # a field holds what `__get__` says; who makes an object gives what `__set__` says
+if TYPE_CHECKING:
 
-    class File:
-        """A path; a text stands for one."""
+    class Given(Generic[HeldT, GivenT]):
+        """A field of one type; who makes an object may also give another one."""
 
-        def __get__(self, of: object, cls: Any) -> Path: ...
-        def __set__(self, of: object, value: Path | str) -> None: ...
+        def __get__(self, of: object, cls: Any) -> HeldT: ...
+        def __set__(self, of: object, value: GivenT) -> None: ...
 
-    class Files:
-        """Paths; one path, or a list of them, stands for them."""
-
-        def __get__(self, of: object, cls: Any) -> tuple[Path, ...]: ...
-        def __set__(self, of: object, value: Sequence[Path | str] | Path) -> None: ...
-
-    class Name:
-        """A text, or the path of a file."""
-
-        def __get__(self, of: object, cls: Any) -> str: ...
-        def __set__(self, of: object, value: Path | str) -> None: ...
-
+    File = Given[Path, Path | str]
+    Files = Given[tuple[Path, ...], Sequence[Path | str] | Path]
+    Name = Given[str, Path | str]
 else:
     File, Files, Name = Path, tuple[Path, ...], str
 
 
 @plain(frozen=True)
 class Reads:
-    """A path, or several, of input files; ``kind``: of these files."""
+    """A path, or several, of input files; ``kind``: of these files.
+
+    '-' stands for the path that the command before has printed; of `LINES` the stage reads it.
+    """
 
     kind: str = ""
 
@@ -172,8 +169,7 @@ def text_form(value: Any) -> Any:
     """What files and scripts hold of a parsed value: a number, its text, or a tuple of them."""
     if isinstance(value, tuple):
         return tuple(map(text_form, value))
-    form = getattr(value, "text_form", None)
-    return value if isinstance(value, (str, int, float)) else form() if form else str(value)
+    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 # ---------------------------------------------------------------- the base of all classes
@@ -188,8 +184,9 @@ class Options:
     """Base of all classes of options: each value has the type and range that its field declares.
 
     ``STAGE``: MODULE:FUNCTION below `afltool` that takes an object of a command's class;
-    ``TELLS``: one that says more of what it returns, on stderr.
-    ``COMMON``: what ``-h`` shows, empty for all; ``SAID``: what scripts always say.
+    ``TELLS``: one that says more of what it returns, on stderr. ``PRINTS``: one that the command
+    calls instead, and that prints.
+    ``COMMON``: what ``-h`` shows, empty for all.
 
     A recipe has every option but those of three sets: ``EXECUTION_ONLY``, on which no byte of a
     result depends; ``SELECTS``, which files are made and of whose rows, as each file's own recipe
@@ -201,8 +198,8 @@ class Options:
 
     STAGE: ClassVar[str] = ""
     TELLS: ClassVar[str] = ""
+    PRINTS: ClassVar[str] = ""
     COMMON: ClassVar[frozenset[str]] = frozenset()
-    SAID: ClassVar[frozenset[str]] = frozenset()
     EXECUTION_ONLY: ClassVar[frozenset[str]] = frozenset()
     SELECTS: ClassVar[frozenset[str]] = frozenset()
     REFUSES: ClassVar[frozenset[str]] = frozenset()
@@ -235,19 +232,12 @@ class Options:
         every = ((name, getattr(self, name)) for name in fields_of(type(self)))
         return {k: v for k, v in every if v != default_of(type(self), k)}
 
-    def said(self) -> dict[str, Any]:
-        """What a script says: the options that are not their defaults, and those of ``SAID``."""
-        named = {*self.changed(), *set_of(type(self), "SAID")}
-        every = ((name, getattr(self, name)) for name in fields_of(type(self)) if name in named)
-        return {name: value for name, value in every if value is not None}
-
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
         if name in self.changed() and not self.changed().keys() & set(others):
-            some = "one of them" if others[1:] else "that one"
             raise UsageError(
-                f"{flag(name)} is used only with {_listed([*map(flag, others)])}: give {some}, "
-                f"too, or leave {flag(name)} out"
+                f"{flag(name)} is used only with {_listed([*map(flag, others)])}: give that, too, "
+                f"or leave {flag(name)} out"
             )
 
     def excludes(self, name: str, *others: str) -> None:
@@ -258,14 +248,11 @@ class Options:
                     f"{flag(name)} is not used with {flag(other)}: leave one of them out"
                 )
 
-    def only_where(self, names: Collection[str], other: str, *values: Any) -> None:
-        """Refuse options that are given where another one has none of these values."""
-        found = getattr(self, other)
-        if found not in values and (given := sorted(self.changed().keys() & set(names))):
-            words = " or ".join(map(str, values))
+    def only_where(self, name: str, other: str, value: Any) -> None:
+        """Refuse an option that is given where another one has not this value."""
+        if name in self.changed() and (found := getattr(self, other)) != value:
             raise UsageError(
-                f"{flag(given[0])} is used only with {flag(other)} {words}; found {found}: leave "
-                "it out"
+                f"{flag(name)} is used only with {flag(other)} {value}; found {found}: leave it out"
             )
 
     def tell_idle(self, *names: str, beside: str) -> None:
@@ -310,10 +297,10 @@ def _tell(text: str) -> None:
 def flag(name: str) -> str:
     """The name of an option on the command line.
 
-    >>> flag("batch_size")
-    '--batch-size'
+    >>> flag("batch_size"), flag("as_json"), flag("list_")
+    ('--batch-size', '--json', '--list')
     """
-    return "--" + name.replace("_", "-")
+    return "--" + name.removeprefix("as_").strip("_").replace("_", "-")
 
 
 def fields_of(cls: type[Any]) -> dict[str, Any]:
@@ -382,11 +369,12 @@ def default_of(cls: type[Any], name: str) -> Any:
 
 # ---------------------------------------------------------------- types, ranges, messages
 
-_WORDS = {
+_WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
     str: "a text",
+    Literal: "a text",
     Path: "a path",
     dict: "names with values",
 }
@@ -428,26 +416,20 @@ def _said(cls: type[Any], error: ValidationError, values: Mapping[str, Any]) -> 
     info, found = fields_of(cls)[name], values.get(name)
     if first["type"] == "missing":
         return UsageError(f"{flag(name)} is needed: {info.description}")
-    inside = found if not isinstance(found, tuple) else first["input"]
-    if (words := choices_of(info)) and isinstance(found, str):
-        return UsageError(f"{flag(name)} is {_listed(list(words))}; found {found!r}")
-    numbers = {int, float} & {*kinds_of(info), *_of_tuples(info)}
-    if numbers and isinstance(inside, (int, float)) and "_type" not in first["type"]:
+    inside = first["input"] if isinstance(found, tuple) else found
+    if "than" in first["type"] or "finite" in first["type"]:
         return UsageError(f"{flag(name)} is {range_of(info) or 'a finite number'}; found {inside}")
-    return UsageError(f"{flag(name)} takes {expected(info)}; found {found!r}")
+    allowed = f"takes {' or '.join(map(_word, kinds_of(info)))}"
+    if (words := choices_of(info)) and isinstance(found, str):
+        allowed = f"is {_listed(list(words))}"
+    return UsageError(f"{flag(name)} {allowed}; found {found!r}")
 
 
-def _of_tuples(info: Any) -> list[Any]:
-    return [get_args(one)[0] for one in kinds_of(info) if get_origin(one) is tuple]
-
-
-def expected(info: Any) -> str:
-    """The types of a field in words."""
-    words = [_WORDS[one] for one in kinds_of(info) if one in _WORDS]
-    words += [f"a list ({_WORDS[one]} each)" for one in _of_tuples(info)]
-    if get_origin(kinds_of(info)[0]) is Literal:
-        words = [_WORDS[str]]
-    return " or ".join(words or [_WORDS[dict]])
+def _word(kind: Any) -> str:
+    """A type in words."""
+    if get_origin(kind) is tuple:
+        return f"a list ({_word(get_args(kind)[0])} each)"
+    return _WORDS[get_origin(kind) or kind]
 
 
 def choices_of(info: Any) -> Collection[str]:
@@ -474,12 +456,9 @@ def range_of(info: Any) -> str:
 
 def _number(value: float) -> str:
     """The number, with powers of two where they are shorter."""
-    if isinstance(value, int) and value >= 10**5 and set(str(value)[1:]) == {"0"}:
-        return f"10^{len(str(value)) - 1}"
-    if isinstance(value, int) and value >= 2**20:
-        for offset, text in ((0, ""), (1, " − 1")):
-            if (value + offset).bit_count() == 1:
-                return f"2^{(value + offset).bit_length() - 1}{text}"
+    for offset, text in ((0, ""), (1, " − 1")):
+        if isinstance(value, int) and value >= 2**20 and (value + offset).bit_count() == 1:
+            return f"2^{(value + offset).bit_length() - 1}{text}"
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
@@ -493,22 +472,15 @@ def help_of(info: Any, default: str | None = None) -> str:
     A description may say what happens without the option: 'seed (default: 0)'. ``default``: what is
     said of it instead, where a command has another one.
     """
-    about, _, unset = (info.description or "").removesuffix(")").partition(" (default: ")
-    about = about if unset else info.description or ""
+    about, said, unset = info.description.removesuffix(")").partition(" (default: ")
+    value = None if info.is_required() else info.get_default(call_default_factory=True)
+    if not (said or value is None or value is False or value in ((), {}, "")):
+        unset = f"{value:g}" if isinstance(value, float) else str(value)
     new = (word for word in info.examples or () if word not in about)
     allowed = ", ".join(choices_of(info)) or range_of(info) or ", ".join(new)
-    unset = f"default: {unset}" if unset else _default(info)
+    unset = f"default: {unset}" if unset else ""
     beside = "; ".join(filter(None, [allowed, unset if default is None else default]))
-    return f"{about} ({beside})" if beside else about
-
-
-def _default(info: Any) -> str:
-    if info.is_required():
-        return ""
-    value = info.get_default(call_default_factory=True)
-    if value is None or value is False or value in ((), {}, ""):
-        return ""
-    return f"default: {value:g}" if isinstance(value, float) else f"default: {value}"
+    return f"{about if said else info.description}{f' ({beside})' if beside else ''}"
 
 
 # ---------------------------------------------------------------- files that options name

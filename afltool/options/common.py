@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from fnmatch import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from itertools import combinations
 from pathlib import Path
@@ -73,6 +72,22 @@ class Output(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Printed(Options):
+    """Of every command that has a result."""
+
+    _as_json = "print JSON instead of a path or a table"
+    as_json: bool = Field(default=False, description=_as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracked(Options):
+    """Of every command that trains or runs."""
+
+    _track = "also log it to MLflow: mlflow:URI, such as mlflow:sqlite:///runs.db"
+    track: str | None = Field(default=None, description=_track)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpaceOptions(Options):
     """Which features a federation has."""
 
@@ -114,9 +129,9 @@ def refuse_files(every: Iterable[Named]) -> None:
         if written:
             writes.append((name, path))
         else:
-            read[_identity(path)] = name
+            read[identity(path)] = name
     for name, path in writes:
-        if (identity := _identity(path)) and (other := read.get(identity)):
+        if (known := identity(path)) and (other := read.get(known)):
             raise UsageError(
                 f"{name} {path} is a file that this command reads ({other}): it would be "
                 f"lost; give another path for {name}"
@@ -128,32 +143,7 @@ def refuse_files(every: Iterable[Named]) -> None:
             )
 
 
-def refuse_inside(
-    folder: Path,
-    names: Collection[str],
-    given: Iterable[Named],
-    at_home: Mapping[str, str] | None = None,
-) -> None:
-    """Refuse an input that lies in an output folder under a name that the command writes there.
-
-    ``names`` are patterns. ``at_home``: the name under which the file of an option may lie there,
-    because it is left as it is.
-
-    Raises:
-        UsageError: with the option and the file.
-    """
-    root = os.path.realpath(folder)
-    for name, path, written in given if os.path.isdir(root) else ():
-        inside = os.path.relpath(os.path.realpath(path), root)
-        known = written or (at_home or {}).get(name) == inside
-        if not known and any(fnmatch(inside, one) for one in names):
-            raise UsageError(
-                f"{name} {path} is a file that this command writes into {folder}: it would be "
-                f"lost; choose another -o, or give a copy of it"
-            )
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a regular file; None where there is none."""
     try:
         status = path.stat()

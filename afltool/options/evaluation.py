@@ -1,22 +1,25 @@
-"""Options of what a solved head is used for: evaluate, calibrate, predict, export, pictures."""
+"""Options of what a solved head is used for: evaluate, calibrate, predict, export, pictures.
+
+And of `diff`, which compares any two files.
+"""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..values.parsed import parse_bins
-from .base import File, Files, Options, Reads, Writes, fields_of, flag, grammar
-from .common import SEED, STDOUT, Column, Output, Threads
+from .base import LINES, File, Files, Reads, Writes, fields_of, flag, grammar
+from .common import SEED, STDOUT, Column, Output, Printed, Threads
 from .features import NetworkOptions, WeightsOptions
 from .statistics import LocalStatsOptions
 
 Calibration = Literal["platt", "temperature", "isotonic"]
-CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +89,29 @@ class Calibrate(Output):
     method: Calibration = Field(default="platt", kw_only=True, description=_method)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions(Threads, NetworkOptions):
-    """What is predicted; of images, where the weights of the head's backbone come from."""
+@dataclass(frozen=True)
+class Predict(Threads, NetworkOptions, Output):
+    """Predict the classes of rows: of a feature file, of images, or of tables of images."""
 
+    PRINTS: ClassVar = "cli.calls:predict"
+    STAGE: ClassVar = "stages.predict:predict"
     EXECUTION_ONLY: ClassVar = frozenset({"on_error"})
     #: What is used with images alone, and with tables of them.
     OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone", "on_error"})
     OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
+    COMMON: ClassVar = frozenset(
+        {"out", "scores", "top", "coverage", "min_confidence", "backbone", "device", "on_error"}
+        | {"overwrite", "weights"}
+    )
 
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    _inputs = "a feature file, images, folders, tables of images, or - for stdin"
+    inputs: Annotated[Files, Reads(LINES)] = Field(description=_inputs)
+    _out = "a .csv, .jsonl or .parquet file (default: CSV on stdout)"
+    out: Annotated[File, Writes()] = Field(default=STDOUT, description=_out)
+    _: KW_ONLY
+    _as_json = "JSON Lines instead of CSV on stdout"
+    as_json: bool = Field(default=False, description=_as_json)
     _backbone = "frozen backbone NAME.afl of the head's features; it runs without PyTorch"
     backbone: Annotated[Path | None, Reads()] = Field(default=None, description=_backbone)
     scores: bool = Field(default=False, description="add a column with the score of each class")
@@ -116,35 +133,17 @@ class PredictOptions(Threads, NetworkOptions):
     def check(self) -> None:
         super().check()
         self.needs("per_class", "coverage")
-
-
-@dataclass(frozen=True)
-class Predict(PredictOptions, Output):
-    """Predict the classes of rows: of a feature file, of images, or of tables of images."""
-
-    STAGE: ClassVar = "stages.predict:predict"
-    COMMON: ClassVar = frozenset(
-        {"out", "scores", "top", "coverage", "min_confidence", "backbone", "device", "on_error"}
-        | {"overwrite", "as_json", "weights"}
-    )
-
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    _inputs = "a feature file, images, folders, tables of images, or - for stdin"
-    inputs: Annotated[Files, Reads()] = Field(description=_inputs)
-    _out = "a .csv, .jsonl or .parquet file (default: CSV on stdout)"
-    out: Annotated[File, Writes()] = Field(default=STDOUT, description=_out)
-    _as_json = "JSON Lines instead of CSV on stdout"
-    as_json: bool = Field(default=False, kw_only=True, description=_as_json)
-
-    def check(self) -> None:
-        super().check()
         self.needs("overwrite", "out")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions(WeightsOptions):
-    """What goes into the file, and what is said beside it."""
+@dataclass(frozen=True)
+class Export(WeightsOptions, Output):
+    """Write a solved head as one file that runs without afltool, and a model card."""
 
+    STAGE: ClassVar = "stages.export:export"
+    head: Annotated[File, Reads("head")] = Field(description="a solved head")
+    out: Annotated[File, Writes()] = Field(description="a .onnx or .pt2 file")
+    _: KW_ONLY
     _with_backbone = "include the network: the file then takes squares of bytes"
     with_backbone: bool = Field(default=False, description=_with_backbone)
     _card = "also write a model card, Markdown, to this file"
@@ -157,15 +156,6 @@ class ExportOptions(WeightsOptions):
         for name in fields_of(WeightsOptions):
             self.needs(name, "with_backbone")
         self.needs("metrics", "card")
-
-
-@dataclass(frozen=True)
-class Export(ExportOptions, Output):
-    """Write a solved head as one file that runs without afltool, and a model card."""
-
-    STAGE: ClassVar = "stages.export:export"
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    out: Annotated[File, Writes()] = Field(description="a .onnx or .pt2 file")
 
 
 LEAST = 10  # rows of a group, unless said otherwise
@@ -187,16 +177,17 @@ class CountOptions(LocalStatsOptions):
 class Counts(CountOptions, Output):
     """Count what a head predicts of the rows of sites, which aggregate adds up."""
 
-    STAGE: ClassVar = "stages.counts:counts"
+    STAGE: ClassVar = "stages.local_stats:counts"
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
     features: Annotated[File, Reads("features")] = Field(description="features with labels")
     out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOrCount(Evaluate, CountOptions):
+class EvaluateOrCount(Evaluate, CountOptions, Printed):
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
 
+    PRINTS: ClassVar = "cli.calls:evaluate"
     #: What only counts have.
     OF_COUNTS: ClassVar = frozenset(
         fields_of(CountOptions).keys() - fields_of(EvaluateOptions).keys()
@@ -213,6 +204,9 @@ class EvaluateOrCount(Evaluate, CountOptions):
 
     def check(self) -> None:
         super().check()
+        streams = [self.out, self.confusion, self.rounds].count(STDOUT) + self.as_json
+        if streams > 1:
+            raise UsageError("one thing goes to stdout: --json, or one output that is -")
         if not self.counts:
             for name in self.OF_COUNTS:
                 self.needs(name, "counts")
@@ -229,105 +223,3 @@ class EvaluateOrCount(Evaluate, CountOptions):
                     f"{flag(name)} is not used with --counts: the total of the counts has the "
                     "figures"
                 )
-
-
-MM = 25.4  # millimetres of an inch
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizeOptions(Options):
-    """The size of a picture: options of every `plot`."""
-
-    _width_mm = "width of the picture; a column of a paper has 85 (default: as it needs)"
-    width_mm: float | None = Field(default=None, ge=40, le=400, description=_width_mm)
-    _dpi = "pixels per inch of a .png file (default: 150)"
-    dpi: int | None = Field(default=None, ge=30, le=1200, description=_dpi)
-
-    def inches(self, otherwise: float) -> float:
-        """The width in inches; ``otherwise``: millimetres where none is given."""
-        return (otherwise if self.width_mm is None else self.width_mm) / MM
-
-
-AS_NEEDED = SizeOptions()
-
-
-Evaluation = Annotated[File, Reads()]
-Drawn = Annotated[File, Writes("picture")]
-FIGURES = "what evaluate wrote with -o (JSON, with the --metrics), or a total of counts"
-OUT = "a .png, .svg or .pdf file"
-
-
-@dataclass(frozen=True)
-class PartitionPicture(SizeOptions, Output):
-    """Draw a partition: rows by client and class, client sizes, their cumulative share."""
-
-    STAGE: ClassVar = "stages.plot:partition_picture"
-    _files = "a partition file; several are drawn side by side"
-    files: Annotated[Files, Reads("partition")] = Field(description=_files)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationPicture(SizeOptions, Output):
-    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
-
-    number: int = Field(default=0, ge=0, description="of a total of counts: which head, from 0 on")
-
-
-@dataclass(frozen=True)
-class ConfusionPicture(EvaluationPicture):
-    """Draw the confusion matrix of an evaluation."""
-
-    STAGE: ClassVar = "stages.plot:confusion_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class ReliabilityPicture(EvaluationPicture):
-    """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
-
-    STAGE: ClassVar = "stages.plot:reliability_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RocPicture(EvaluationPicture):
-    """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
-
-    STAGE: ClassVar = "stages.plot:roc_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-    _positive = "class whose curve is drawn; may be repeated (default: evaluate's, else every one)"
-    positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
-
-
-@dataclass(frozen=True)
-class CoveragePicture(SizeOptions, Output):
-    """Draw the accuracy of the rows that are answered, by their share: the least sure are not."""
-
-    STAGE: ClassVar = "stages.plot:coverage_picture"
-    _file = "a total of counts: afltool evaluate --counts"
-    file: Evaluation = Field(description=_file)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RidgePathPicture(SizeOptions, Output):
-    """Draw the error estimates along a ridge path, and the ridge that was chosen."""
-
-    STAGE: ClassVar = "stages.plot:ridge_path_picture"
-    _file = "a head solved with --ridge auto or a path"
-    file: Annotated[File, Reads("head")] = Field(description=_file)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RoundsPicture(SizeOptions, Output):
-    """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
-
-    STAGE: ClassVar = "stages.plot:rounds_picture"
-    _files = "a run folder, JSON of evaluate --each-round, or a head file; several are compared"
-    files: Annotated[Files, Reads()] = Field(description=_files)
-    out: Drawn = Field(description=OUT)

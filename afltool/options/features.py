@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
 from .base import File, Files, Holds, Options, Reads, Writes, fields_of, grammar
-from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Threads
+from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Printed, Threads
 from .datasets import DATASETS
 from .grammars import (
     PENULTIMATE,
@@ -50,7 +51,7 @@ class NumberFormat(Options):
 
     def check(self) -> None:
         super().check()
-        self.only_where({"fraction_bits"}, "dtype", "int16")
+        self.only_where("fraction_bits", "dtype", "int16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +73,8 @@ class Convert(Threads, RoundedFormat, Output):
     out: Annotated[File, Writes("features")] = Field(description="feature file")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitOptions(Options):
-    """How rows are divided."""
-
-    _test = "share of the rows of each class for testing"
-    test: float = Field(default=0.2, gt=0, lt=1, description=_test)
-    _group = "TABLE:COLUMN: rows of one value, such as one patient, stay together"
-    group: Column = Field(default=None, description=_group)
-    seed: int = Field(default=0, ge=0, le=SEED, description="seed of the draw")
-
-
 @dataclass(frozen=True)
-class Split(SplitOptions, Output):
+class Split(Output):
     """Cut a feature file into NAME-train.h5 and NAME-test.h5, by rows or by groups of rows.
 
     Only row ids, labels and groups are used, so files of other backbones are cut alike.
@@ -94,6 +84,12 @@ class Split(SplitOptions, Output):
     features: Annotated[File, Reads("features")] = Field(description="a feature file NAME.h5")
     _out = "folder for the results (default: that of the file)"
     out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
+    _: KW_ONLY
+    _test = "share of the rows of each class for testing"
+    test: float = Field(default=0.2, gt=0, lt=1, description=_test)
+    _group = "TABLE:COLUMN: rows of one value, such as one patient, stay together"
+    group: Column = Field(default=None, description=_group)
+    seed: int = Field(default=0, ge=0, le=SEED, description="seed of the draw")
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,7 @@ class EmbeddingsOptions(Options):
 
     _x = "array, or column of lists, that holds the features (default: x)"
     x: str | None = Field(default=None, description=_x)
-    _y = "array or column that holds the labels (default: y; in .parquet also label)"
+    _y = "array or column that holds the labels (default: y; in tables also label)"
     y: str | None = Field(default=None, description=_y)
     _row_ids = f"array or column of the ids of the rows (default: {', '.join(ROW_IDS)}, else row/N)"
     row_ids: str | None = Field(default=None, description=_row_ids)
@@ -128,10 +124,24 @@ class EmbeddingsOptions(Options):
     backbone: str = Field(default="import", description=_backbone)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportOptions(Threads, EmbeddingsOptions, ClassNames, RoundedFormat):
-    """Options of `import`."""
+@dataclass(frozen=True)
+class Import(Threads, EmbeddingsOptions, ClassNames, RoundedFormat, Output):
+    """Make a feature file of embeddings that another program made.
 
+    Its network must have been in evaluation mode: batch normalisation in training mode mixes rows,
+    and heads then depend on who owns which rows.
+    """
+
+    STAGE: ClassVar = "stages.imports:import_embeddings"
+    COMMON: ClassVar = frozenset(
+        {"out", "x", "y", "row_ids", "classes", "labels", "scale", "missing", "dtype"}
+        | {"fraction_bits"}
+    )
+
+    _embeddings = "a table, .npz or .safetensors with x and y, or .npy with --labels"
+    embeddings: Annotated[File, Reads()] = Field(description=_embeddings)
+    out: Annotated[File, Writes("features")] = Field(description="feature file")
+    _: KW_ONLY
     _labels = "labels of a file without y: .npy, or text with one per line"
     labels: Annotated[Path | None, Reads()] = Field(default=None, description=_labels)
     _scale = "scale features as this head file says, which solve made of the sums of scale"
@@ -148,25 +158,6 @@ class ImportOptions(Threads, EmbeddingsOptions, ClassNames, RoundedFormat):
             self.excludes(name, "unlabelled")
 
 
-@dataclass(frozen=True)
-class Import(ImportOptions, Output):
-    """Make a feature file of embeddings that another program made.
-
-    Its network must have been in evaluation mode: batch normalisation in training mode mixes rows,
-    and heads then depend on who owns which rows.
-    """
-
-    STAGE: ClassVar = "stages.imports:import_embeddings"
-    COMMON: ClassVar = frozenset(
-        {"out", "x", "y", "row_ids", "classes", "labels", "scale", "missing", "dtype"}
-        | {"fraction_bits"}
-    )
-
-    _embeddings = ".npz, .parquet or .safetensors with x and y, or .npy with --labels"
-    embeddings: Annotated[File, Reads()] = Field(description=_embeddings)
-    out: Annotated[File, Writes("features")] = Field(description="feature file")
-
-
 @dataclass(frozen=True, kw_only=True)
 class WeightsOptions(Options):
     """Where the weights of a backbone come from."""
@@ -179,7 +170,7 @@ class WeightsOptions(Options):
 
     def check(self) -> None:
         super().check()
-        self.only_where({"seed"}, "weights", "random")
+        self.only_where("seed", "weights", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +230,6 @@ class NetworkOptions(WeightsOptions):
 class ExtractOptions(Threads, NetworkOptions, NumberFormat, ClassNames, SeenOptions):
     """What features are of."""
 
-    SAID: ClassVar = frozenset({"split"})
     EXECUTION_ONLY: ClassVar = frozenset({"data_root", "store"})
 
     _threads = "threads that run the network (default: as many as cores may be used)"
@@ -305,9 +295,10 @@ class Extract(ExtractOptions, Output):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractNodes(Extract):
+class ExtractNodes(Extract, Printed):
     """Run images through a frozen backbone and keep the features, so they are made only once."""
 
+    PRINTS: ClassVar = "cli.calls:extract"
     #: Options on which the nodes of a network depend.
     OF_NETWORKS: ClassVar = frozenset(
         {"backbone", "data", "image_size", "preprocess", "views", "weights", "node", "list_nodes"}
@@ -339,6 +330,7 @@ class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
     """
 
     STAGE: ClassVar = "stages.scale:scale"
+    COMMON: ClassVar = frozenset({"out", "client", "min_rows", "x", "y", "row_ids", "backbone"})
     REFUSES: ClassVar = frozenset({"min_rows"})
 
     _rows = "a feature file, or embeddings as import takes them"

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from ..errors import UsageError
 from ..plugins import Registry
 from .base import Choices, File, Options, Reads, Writes, fields_of, flag
-from .common import SEED, Output
+from .common import SEED, Output, Printed
 
 #: Scheme → the options that it needs, and those that it may have.
 SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
@@ -35,8 +35,6 @@ _OWN = sorted({name for needs, may in SCHEMES.data.values() for name in needs | 
 @dataclass(frozen=True, kw_only=True)
 class PartitionOptions(Options):
     """How the rows of a feature file are dealt to clients."""
-
-    SAID: ClassVar = frozenset({"scheme", "alpha", "clients", "seed"})
 
     _scheme = "how rows are dealt to clients"
     scheme: Annotated[str, Choices(SCHEMES)] = Field(default="dirichlet", description=_scheme)
@@ -76,13 +74,14 @@ class Partition(PartitionOptions, Output):
 
 
 @dataclass(frozen=True)
-class PartitionOrLook(PartitionOptions, Output):
+class PartitionOrLook(PartitionOptions, Output, Printed):
     """Assign the rows of a feature file to clients; each row gets one client.
 
     Only row ids and labels are used, so every machine makes the same partition. Give a partition
     file instead of features to --describe or --export it.
     """
 
+    PRINTS: ClassVar = "cli.calls:partition"
     COMMON: ClassVar = frozenset(
         {"out", "scheme", "alpha", "clients", "seed", "held_out", "table", "describe", "export"}
         | {"overwrite"}

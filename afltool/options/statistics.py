@@ -97,7 +97,7 @@ class AggregateOptions(Threads):
 
     def check(self) -> None:
         super().check()
-        self.only_where({"subtract"}, "law", "sum")
+        self.only_where("subtract", "law", "sum")
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,19 @@ from unicodedata import category
 
 from ..errors import UsageError
 from ..files.hdf5 import read_header
+from ..files.locks import alone
+from ..files.outputs import make_folder
 from ..heads import OPTIONS, make_options
 from ..options.base import flag
 from ..options.common import frozen_in
 from ..options.features import ExtractOptions, store_folder
 from ..options.partition import PartitionOptions
+from ..plans.checks import check_before, check_rows, checked_head
 from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig
 from ..plans.layout import RunFolder
+from ..plans.made import Made, stored
 from ..plans.plan import SPLITS, Step, features, partition
+from ..plugins import need_torch
 from ..values.arrays import Digest, file_sha256, file_state
 
 if TYPE_CHECKING:
@@ -141,6 +146,12 @@ class Cell:
         made = ["baseline", self.method, str(train), *given, "-o", own]
         return [step.line() for step in self.shared(folder)], made
 
+    def rounds(self) -> int:
+        """The rounds of communication that it will have."""
+        if self.method is not None:
+            return made_settings(self.method, self.settings).rounds
+        return len(checked_head(self.config).phases())
+
     @property
     def thinned(self) -> bool:
         """Whether its run removes all rounds but the last one."""
@@ -154,6 +165,58 @@ class Cell:
         from ..rivals.settings import BaselineFolder
 
         return BaselineFolder.HEAD
+
+    def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
+        """The head of its result, by the name that it has in every version."""
+        place = folder.cell(self.key)
+        if self.method is None:
+            return RunFolder(place).head(len(summary["bytes_per_client"]))
+        return place / self.head
+
+    def test_rows(self, folder: StudyFolder) -> Path:
+        """The features that its head is tested on."""
+        if self.method is None:
+            return RunFolder(folder.cell(self.key)).features("test")
+        return self.files(folder)[1]
+
+    def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:
+        """Refuse what would fail, as its own command does; see `plans.checks.check_before`."""
+        if self.method is None:
+            run = RunFolder(folder.cell(self.key))
+            check_before(self.config, run, here=here, known=known)
+            return
+        need_torch(f"training of {self.method}")
+        places = dict(zip(SPLITS, self.files(folder), strict=False))
+        check_rows(self.config, places, here=here, known=known)
+        made_settings(self.method, self.settings)  # refuses what the method does not take
+
+    def prepare(self, folder: StudyFolder) -> None:
+        """Make what it shares with others, in their folder; a run links features itself."""
+        make_folder(folder.root / StudyFolder.SHARED)
+        for step in self.shared(folder):
+            if self.method is None:
+                stored(step)
+                continue
+            assert step.out is not None
+            with alone(folder.root / StudyFolder.STEPS / step.out.name):
+                Made(folder.steps(self)).carry_out(step)
+
+    def make(self, folder: StudyFolder, made: Made, again: bool) -> None:
+        """Carry it out in its folder; ``again``: what is there is replaced."""
+        out = folder.cell(self.key)
+        if self.method is None:
+            from ..plans.here import run
+
+            run(self.config, out, overwrite=again, made=made)
+            return
+        from ..rivals.settings import Baseline
+        from ..rivals.stage import baseline
+
+        self.prepare(folder)
+        train, test, clients = self.files(folder)
+        own = {k: v for k, v in self.settings.items() if k in of_baselines()}
+        own |= {"test": test, "partition": clients, "overwrite": again}
+        baseline(Baseline(self.method, train, out, settings=_of_method(self.settings), **own))
 
     def together(self) -> str:
         """What it has in common with cells that can take over the sums of its rounds.
@@ -198,12 +261,6 @@ class Cell:
             train = steps[0] if steps else splits[0]
             steps.append(partition(self.config.partition, train, clients))
         return steps
-
-
-def features_of(config: RunConfig) -> Any:
-    """A name of the features that a cell is given; None where it has images."""
-    given = config.own.train_features
-    return None if given is None else _meaning("train_features", given)
 
 
 def words(options: Mapping[str, Any]) -> list[str]:
@@ -373,19 +430,6 @@ def made_settings(method: str, given: Mapping[str, Any]) -> Settings:
     from ..rivals import make_settings
 
     return make_settings(method, _of_method(given), given.get("preset"))
-
-
-def baseline(
-    method: str, files: tuple[Path, Path, Path], out: Path, given: Mapping[str, Any], again: bool
-) -> None:
-    """Carry a cell out, with ``files``: training and test features, and the partition."""
-    from ..rivals.settings import Baseline
-    from ..rivals.stage import baseline as stage
-
-    train, test, partition = files
-    own = {k: v for k, v in given.items() if k in of_baselines()}
-    own |= {"test": test, "partition": partition, "overwrite": again}
-    stage(Baseline(method, train, out, settings=_of_method(given), **own))
 
 
 def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:

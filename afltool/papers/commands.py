@@ -5,33 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ..cli._console import print_json, say, say_lines
-from ..cli.commands import (
-    JSON,
-    TRACK,
-    Command,
-    argument,
-    option,
-    parameters,
-    switch,
-    tracking,
-    typer_command,
-)
-from ..cli.runs import (
-    SLURM,
-    check_submit,
-    given_of,
-    of_run,
-    refuse_read,
-    show_scripts,
-    submitted,
-)
+from ..cli.commands import Command, divided, parameters, tracking, typer_command
+from ..cli.runs import JobsHow, of_run, refuse_read, show_scripts, submitted
 from ..errors import UsageError
-from ..options.base import flag
-from ..plans.slurm.site import Site, make_site
-from .options import Report, StudyOptions, StudyPicture, Table, TableOptions, refuse_options
+from ..options.base import Holds, Writes, flag
+from ..options.common import Printed, Tracked, files_of, refuse_files
+
+if TYPE_CHECKING:
+    from .options import StudyOptions, Table
 
 PANEL = "Studies"
 
@@ -40,9 +27,9 @@ def commands() -> dict[str, Command]:
     """For `cli.app`."""
     return {
         "study": Command("carry out a grid of runs and baselines", PANEL, make=study_command),
-        "table": Command("print the table of a study", PANEL, make=_table),
-        "report": Command("write the page of a study", PANEL, make=_report),
-        "plot study": Command("draw a figure of a study", PANEL, make=_picture),
+        "table": Command("print the table of a study", PANEL, "papers.options:Table"),
+        "report": Command("write the page of a study or a run", PANEL, "papers.options:Report"),
+        "plot study": Command("draw a figure of a study", PANEL, "papers.options:StudyPicture"),
     }
 
 
@@ -68,98 +55,90 @@ _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of 
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 #: What ``-h`` shows.
 COMMON = frozenset(
-    {
-        "study",
-        "out",
-        "list_",
-        "print_",
-        "dry_run",
-        "slurm",
-        "submit",
-        "seeds",
-        "only",
-        "jobs",
-        "prepare",
-    }
-    | {"as_json"}
+    {"study", "out", "list_", "print_", "dry_run", "slurm", "submit", "seeds", "only", "jobs"}
+    | {"prepare"}
 )
 
 
-def study_command(words: Sequence[str]) -> Any:
-    own = [
-        argument("study", str, "a TOML file, a name of --list, or the folder of a study", False),
-        option("out", Path, "folder of the study; --print needs it, too"),
-        switch("list_", "the studies that are shipped", "--list"),
-        switch("slurm", "write job scripts: an array over cells; --dry-run shows them"),
-        switch("print_", "print the commands of the cells, and write nothing", "--print"),
-        *SLURM,
-        TRACK,
-        JSON,
-    ]
-    of_site = parameters(Site, "Slurm", skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
-    how = parameters(StudyOptions, "Study")
+@dataclass(frozen=True)
+class StudyHow(JobsHow, Tracked, Printed):
+    """Carry out a grid of runs and baselines; options given here replace those of the study."""
 
-    def call(
-        study: str | None, out: Path | None, list_: bool, slurm: bool, print_: bool, dry_run: bool,
-        submit: bool, next_: bool, site: Path | None, track: str | None, as_json: bool,
-        **values: Any,
-    ) -> None:  # fmt: skip
-        given = given_of(values)
+    _study = "a TOML file, a name of --list, or the folder of a study"
+    study: Annotated[str | None, Holds()] = Field(default=None, description=_study)
+    _out = "folder of the study; --print needs it, too"
+    out: Annotated[Path | None, Writes("study")] = Field(
+        default=None, kw_only=True, description=_out
+    )
+    _list = "the studies that are shipped"
+    list_: bool = Field(default=False, kw_only=True, description=_list)
+    _slurm = "write job scripts: an array over cells; --dry-run shows them"
+    slurm: bool = Field(default=False, kw_only=True, description=_slurm)
+    _print = "print the commands of the cells, and write nothing"
+    print_: bool = Field(default=False, kw_only=True, description=_print)
+
+    def check(self) -> None:
+        super().check()
+        refuse_files(files_of(self))
+        self.excludes("list_", "out", "print_", "slurm", "track")
+        for name in ("submit", "site", "dry_run", "next_"):
+            self.needs(name, "slurm")
+        if self.slurm and self.print_:
+            raise UsageError(
+                "--print is for one machine: --slurm --dry-run shows the scripts of jobs"
+            )
+        self.excludes("track", "slurm", "print_")
+
+
+def study_command(words: Sequence[str]) -> Any:
+    from ..plans.slurm.site import Site
+    from .options import StudyOptions
+
+    of_site = parameters(Site, "Slurm", skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
+
+    def call(**values: Any) -> None:
+        o, given = divided(StudyHow, values)
+        how, given = divided(StudyOptions, given)
         where = {p.name: given.pop(p.name) for p in of_site if p.name in given}
-        options = {p.name: given.pop(p.name) for p in how if p.name in given}
-        if out is not None:
-            read = {"STUDY": Path(study) if study else None, "--site": site}
-            refuse_read(out, read, given, where)
-        asked = StudyOptions(**options)
-        _check_together(locals(), where, options)
-        if list_:
+        if o.out is not None:
+            read = {"STUDY": Path(o.study) if o.study else None, "--site": o.site}
+            refuse_read(o.out, read, given, where)
+        _check_together(o, where, how)
+        if o.list_:
             from .listings import listed
 
-            listing = listed(given, options.get("seeds"))
-            print_json(listing) if as_json else say_lines(_list(listing))
+            listing = listed(given, how.seeds)
+            print_json(listing) if o.as_json else say_lines(_list(listing))
             return
-        if study is None:
+        if o.study is None:
             raise UsageError("name a study: a TOML file, or one of afltool study --list")
-        if slurm and next_:
+        if o.slurm and o.next_:
             from .jobs import next_lines
 
-            say_lines(next_lines(study))
-        elif slurm:
-            _jobs(study, out, given, asked, where, site, dry_run, submit, as_json)
-        elif print_:
-            _script(study, out, given, asked)
+            say_lines(next_lines(o.study))
+        elif o.slurm:
+            _jobs(o.study, o, given, how, where)
+        elif o.print_:
+            _script(o.study, o.out, given, how)
         else:
-            with tracking(track):
-                _run(study, out, given, asked, as_json)
+            with tracking(o.track):
+                _run(o.study, o.out, given, how, o.as_json)
 
-    given = [*own, *how, *of_site]
-    given += of_run(words, taken=[p.name.strip("_") for p in given])
-    about = "Carry out a grid of runs and baselines; options given here replace those of the study."
-    return typer_command("study", about, call, given, COMMON)
+    every = [*parameters(StudyHow), *parameters(StudyOptions, "Study"), *of_site]
+    every += of_run(words, [p.name for p in every], heads=True)
+    return typer_command("study", StudyHow.__doc__, call, every, COMMON)
 
 
-def _check_together(
-    given: Mapping[str, Any], of_site: Mapping[str, Any], options: Mapping[str, Any]
-) -> None:
+def _check_together(o: StudyHow, where: Mapping[str, Any], how: StudyOptions) -> None:
     """Refuse what is not used beside --list, and without --slurm."""
-    alone = {"out", "print_", "slurm", "track"} if given["list_"] else set()
-    wrong = [name for name in sorted(alone) if given[name]]
-    wrong += [name for name in sorted(options) if given["list_"] and name != "seeds"]
+    wrong = sorted(how.changed().keys() - {"seeds"}) if o.list_ else []
     if wrong:
+        raise UsageError(f"{flag(wrong[0])} is not used with --list: leave one of them out")
+    if where and not o.slurm:
         raise UsageError(
-            f"{flag(wrong[0].strip('_'))} is not used with --list: leave one of them out"
+            f"{flag(min(where))} is used only with --slurm: give that one, too, or leave "
+            f"{flag(min(where))} out"
         )
-    if not given["slurm"]:
-        of_jobs = (n for n in ("submit", "site", "dry_run", "next_") if given[n])
-        for name in (*of_jobs, *sorted(of_site)):
-            needed = f"{flag(name.strip('_'))} is used only with --slurm"
-            raise UsageError(f"{needed}: give that one, too")
-    elif given["print_"]:
-        raise UsageError("--print is for one machine: --slurm --dry-run shows the scripts of jobs")
-    for name in ("slurm", "print_"):
-        if given["track"] and given[name]:
-            other = flag(name.strip("_"))
-            raise UsageError(f"--track is not used with {other}: leave one of them out")
 
 
 def _run(
@@ -189,78 +168,46 @@ def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOption
 
 
 def _jobs(
-    spec: str,
-    out: Path | None,
-    given: Mapping[str, Any],
-    how: StudyOptions,
-    of_site: Mapping[str, Any],
-    site: Path | None,
-    dry_run: bool,
-    submit: bool,
-    as_json: bool,
+    spec: str, o: StudyHow, given: Mapping[str, Any], how: StudyOptions, of_site: Mapping[str, Any]
 ) -> None:
-    """Write the job scripts of a study, or print them; with ``submit`` also start them."""
+    """Write the job scripts of a study, or print them; with --submit also start them."""
+    from ..plans.slurm.site import make_site
     from . import jobs
     from .description import asked_for
 
-    wanted, place = asked_for(spec, out, given, how.seeds)
+    wanted, place = asked_for(spec, o.out, given, how.seeds)
     if how.only is not None or how.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
     if how.jobs > 1:
         raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
-    check_submit(dry_run, submit)
     called = {name: own for own, name in _RENAMED.items()}
-    options = make_site({called.get(name, name): value for name, value in of_site.items()}, site)
-    if dry_run:
-        show_scripts(jobs.script_texts(wanted, options, place.root), as_json)
+    options = make_site({called.get(name, name): value for name, value in of_site.items()}, o.site)
+    if o.dry_run:
+        show_scripts(jobs.script_texts(wanted, options, place.root), o.as_json)
     else:
         made = jobs.prepare(wanted, options, place.root, most=how.most)
-        submitted(made, place.root, submit, as_json)
+        submitted(made, place.root, o.submit, o.as_json)
 
 
-def _made(cls: Any, values: Mapping[str, Any]) -> Any:
-    return cls(**{k: v for k, v in values.items() if v is not None and v != []})
+def print_table(o: Table) -> None:
+    """The table of a study, or of a total of counts, on stdout or as a file."""
+    from ..files.atomic import write_text
+    from ..files.counts import holds_counts
+    from .crosstab import FORMATS
+    from .options import TableOptions, refuse_options
+    from .tables import table, table_of_counts
 
-
-def _table(_: Sequence[str]) -> Any:
-    def call(**values: Any) -> None:
-        from ..files.atomic import write_text
-        from ..files.counts import holds_counts
-        from .crosstab import FORMATS, as_csv
-        from .tables import table, table_of_counts
-
-        o = _made(Table, values)
-        o.needs("overwrite", "out")
-        if holds_counts(o.study):
-            refuse_options(o.to(TableOptions), f"{o.study} is a total of counts")
-            text = table_of_counts(o.study, o.format)
-        else:
-            made = table(o)
-            text = as_csv(made) if o.format == "csv" else FORMATS[o.format](made)
-        if o.out is None:
-            say_lines(text)
-        else:
-            say(write_text(text, o.out, o.overwrite))
-
-    return typer_command("table", Table.__doc__, call, parameters(Table), Table.COMMON)
-
-
-def _report(_: Sequence[str]) -> Any:
-    def call(**values: Any) -> None:
-        from .pages import report
-
-        say(report(_made(Report, values)))
-
-    return typer_command("report", Report.__doc__, call, parameters(Report), Report.COMMON)
-
-
-def _picture(_: Sequence[str]) -> Any:
-    def call(**values: Any) -> None:
-        from .plots import study_picture
-
-        say(study_picture(_made(StudyPicture, values)))
-
-    return typer_command("study", StudyPicture.__doc__, call, parameters(StudyPicture))
+    study = Path(o.study)
+    if holds_counts(study):
+        refuse_options(o.to(TableOptions), f"{study} is a total of counts")
+        text = table_of_counts(study, o.format)
+    else:
+        made = table(o)
+        text = FORMATS[o.format](made)
+    if o.out is None:
+        say_lines(text)
+    else:
+        say(write_text(text, o.out, o.overwrite))
 
 
 def _list(cells: list[dict[str, Any]]) -> str:

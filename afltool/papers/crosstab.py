@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -28,7 +28,8 @@ from ..options.base import flag
 from ..values.text import in_markdown, json_text, shown
 from .options import FIGURES, STATISTICS
 
-Key = tuple[Any, ...]
+Row = tuple[str, str]  # kind and name
+Column = tuple[str, str]  # figure and options
 _EXACT = 12  # digits of a number in CSV, which keep bytes and fractions whole
 HOLE = "–"
 SETTING = "setting"  # what a paper says of a figure that no option of ours has
@@ -49,51 +50,97 @@ class Record:
     spread: float | None = None
     spread_of: str = ""
     kind: str = "ours"
-    source: Key = ()
+    source: tuple[Any, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Entry:
-    """What a cell of a table holds: the values over seeds, and how many are lacking and why."""
+    """A cell of a table: a figure of records that differ in seeds alone."""
 
-    values: list[float] = field(default_factory=list)
-    holes: list[str] = field(default_factory=list)
-    spread: float | None = None
-    records: list[Record] = field(default_factory=list)
+    figure: str
+    records: Sequence[Record] = ()
+
+    @property
+    def values(self) -> list[float]:
+        return [float(r.figures[self.figure]) for r in self.records if self.figure in r.figures]
+
+    @property
+    def holes(self) -> list[str]:
+        """Why results are lacking."""
+        return [one.hole for one in self.records if one.hole]
+
+    def statistic(self, stat: str) -> tuple[float | None, float | None]:
+        """The middle of the values, and their deviation where the statistic has one.
+
+        sd: √(Σ(x − mean)² / (n − 1)); se: sd / √n; neither for one value. Published figures have
+        their own deviation, whatever is asked for.
+        """
+        values = self.values
+        if not values or stat in ("median", "max"):
+            return ((median if stat == "median" else max)(values) if values else None), None
+        middle, spread = fmean(values), self.records[-1].spread
+        if "±" not in stat or spread is not None or len(values) < 2:
+            return middle, spread if "±" in stat else None
+        return middle, stdev(values) / (math.sqrt(len(values)) if stat == "mean±se" else 1)
+
+    def text(self, stat: str) -> str:
+        """The statistic for people: the mean and the deviation, and what is lacking."""
+        (middle, spread), holes = self.statistic(stat), self.holes
+        if middle is None:
+            return next((one for one in holes if one != "missing"), HOLE)  # failed, or "<5"
+        text = FIGURES[self.figure].text(middle)
+        text += "" if spread is None else f" ± {FIGURES[self.figure].text(spread)}"
+        if holes:
+            found = len(self.values)
+            why = ", failed" if "failed" in holes else ""
+            text += f" ({found} of {found + len(holes)}{why})"
+        return text
 
 
 @dataclass
 class Crosstab:
-    """Rows × columns of entries, their titles, and notes below.
+    """Rows × columns of entries, and notes below.
 
-    ``settings``: the options of each column, without the figure and its unit.
+    ``corner``: what stands above the rows; ``several``: whether it is asked for several figures.
     """
 
     title: str
     corner: str
-    rows: list[Key]
-    columns: list[Key]
-    row_names: dict[Key, str]
-    column_names: dict[Key, str]
-    settings: dict[Key, str]
-    entries: dict[tuple[Key, Key], Entry]
+    several: bool
+    entries: dict[tuple[Row, Column], Entry]
     stat: str
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
 
-    def text(self, row: Key, column: Key, pm: str = " ± ") -> str:
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Kinds and names: ours first, published ones last."""
+        order = {"ours": 0, "also": 1, "published": 2}
+        return sorted(dict.fromkeys(row for row, _ in self.entries), key=lambda row: order[row[0]])
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """Figures and options, where an entry has something to say."""
+        told = (column for (_, column), one in self.entries.items() if one.values or one.holes)
+        there = set(told)
+        return [c for c in dict.fromkeys(column for _, column in self.entries) if c in there]
+
+    def heading(self, column: Column) -> str:
+        """The name of a column."""
+        figure, setting = column
+        label = FIGURES[figure].label if self.several or not setting else ""
+        return ", ".join(filter(None, [setting, label]))
+
+    def entry(self, row: Row, column: Column) -> Entry:
+        return self.entries.get((row, column), Entry(column[0]))
+
+    def text(self, row: Row, column: Column) -> str:
         """A cell of the table as people read it."""
-        entry = self.entries.get((row, column))
-        return HOLE if entry is None else shown_entry(entry, column[0], self.stat, pm)
+        return self.entry(row, column).text(self.stat)
 
-    def number(self, row: Key, column: Key) -> str:
+    def number(self, row: Row, column: Column) -> str:
         """The number of a cell by which a page sorts."""
-        entry = self.entries.get((row, column))
-        return f"{statistic(entry, self.stat)[0]:.12g}" if entry and entry.values else ""
-
-    @property
-    def headings(self) -> list[str]:
-        """The names of the columns."""
-        return [self.column_names[column] for column in self.columns]
+        middle, _ = self.entry(row, column).statistic(self.stat)
+        return "" if middle is None else f"{middle:.12g}"
 
     @property
     def shows(self) -> str:
@@ -106,9 +153,20 @@ class Crosstab:
         """The table in Markdown, with its notes."""
         return as_markdown(self)
 
+    def grid(self) -> list[list[str]]:
+        """The texts of a table, names of columns first."""
+        lines = [[row[1], *(self.text(row, c) for c in self.columns)] for row in self.rows]
+        return [[self.corner, *map(self.heading, self.columns)], *lines]
+
     def records(self) -> list[dict[str, Any]]:
-        """An entry a line, with plain numbers, as ``--format json`` has them."""
-        return as_records(self)
+        """An entry a line with its plain numbers, as ``--format json`` has them."""
+        lines = []
+        for row, column in product(self.rows, self.columns):
+            one = self.entry(row, column)
+            names = (*row, column[1], column[0], FIGURES[column[0]].unit, self.stat)
+            line = (*names, *one.statistic(self.stat), len(one.values), len(one.holes))
+            lines.append(dict(zip(ENTRY, line, strict=True)))
+        return lines
 
 
 def crosstab(
@@ -121,60 +179,38 @@ def crosstab(
     title: str = "",
 ) -> Crosstab:
     """The table of ``records``; raises `UsageError` where a cell would average unequal settings."""
-    entries: dict[tuple[Key, Key], Entry] = {}
-    row_keys: dict[Key, str] = {}
-    column_keys: dict[Key, str] = {}
-    settings: dict[Key, str] = {}
-    for value in values:
-        for record in records:
-            own = (*rows, SETTING) if record.kind == "published" else rows
-            row = (record.kind, *(plain(record.axes.get(name)) for name in own))
-            column = (value, *(plain(record.axes.get(name)) for name in columns))
-            names = filter(None, (_named(name, record.axes.get(name)) for name in own))
-            published = " (published)" if record.kind == "published" else ""
-            row_keys.setdefault(row, (", ".join(names) or "all") + published)
-            names = filter(None, (_named(name, record.axes.get(name)) for name in columns))
-            settings.setdefault(column, ", ".join(names))
-            figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
-            column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
-            _enter(entries.setdefault((row, column), Entry()), record, value)
+    found: dict[tuple[Row, Column], list[Record]] = {}
+    for value, one in product(values, records):
+        published = one.kind == "published"
+        name = _label(one, (*rows, SETTING) if published else rows) or "all"
+        row = one.kind, name + " (published)" * published
+        found.setdefault((row, (value, _label(one, columns))), []).append(one)
+    entries = {key: Entry(key[1][0], those) for key, those in found.items()}
     for (row, _), entry in entries.items():
         _check_alike(entry.records, {*rows, *columns, *seeds, SETTING})
         if row[0] == "published" and len(entry.values) > 1:
             raise UsageError(
                 f"a cell of the table would average {len(entry.values)} published figures of "
-                f"{row_keys[row]}: add an option that differs to --rows or --columns"
+                f"{row[1]}: add an option that differs to --rows or --columns"
             )
-    order = {"ours": 0, "also": 1, "published": 2}
-    ranked = sorted(row_keys, key=lambda key: order[key[0]])
-    filled = {column for (_, column), one in entries.items() if one.values or one.holes}
-    used = [column for column in column_keys if column in filled]
     corner = FIGURES[values[0]].label if len(values) == 1 else ", ".join(rows)
-    return Crosstab(title, corner, ranked, used, row_keys, column_keys, settings, entries, stat, [])
+    return Crosstab(title, corner, len(values) > 1, entries, stat)
 
 
-def _enter(entry: Entry, record: Record, value: str) -> None:
-    entry.records.append(record)
-    if record.hole:
-        entry.holes.append(record.hole)
-    elif value in record.figures:
-        entry.values.append(float(record.figures[value]))
-        entry.spread = record.spread
+def _label(one: Record, names: Sequence[str]) -> str:
+    return ", ".join(filter(None, (_named(name, one.axes.get(name)) for name in names)))
 
 
 def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
     """Records of one cell may differ in seeds alone."""
     names = dict.fromkeys(["head", *(name for record in records for name in record.axes)])
-    for name in names:
-        if name in averaged:
-            continue
+    for name in (name for name in names if name not in averaged):
         values = {plain(record.axes.get(name)) for record in records}
         if len(values) > 1:
-            listed = ", ".join(sorted(map(str, values))[:5])
+            listed, called = ", ".join(sorted(map(str, values))[:5]), name.replace("_", "-")
             raise UsageError(
-                f"a cell of the table would average over {name.replace('_', '-')} ({listed}): add "
-                "it to --rows or --columns, or choose one with --where "
-                f"{name.replace('_', '-')}=VALUE"
+                f"a cell of the table would average over {called} ({listed}): add it to --rows or "
+                f"--columns, or choose one with --where {called}=VALUE"
             )
 
 
@@ -203,97 +239,45 @@ def _named(name: str, value: Any) -> str:
     return flag(name)[2:] if value is True else f"{flag(name)[2:]} = {shown}"
 
 
-def shown_entry(entry: Entry, value: str, stat: str, pm: str = " ± ") -> str:
-    """The statistic of an entry as text: the mean and the deviation, and what is lacking."""
-    if not entry.values:
-        holes = [one for one in entry.holes if one != "missing"]  # failed, or a published "<5"
-        return holes[0] if holes else HOLE
-    middle, spread = statistic(entry, stat)
-    text = FIGURES[value].text(middle)
-    if spread is not None:
-        text += pm + FIGURES[value].text(spread)
-    if entry.holes:
-        total = len(entry.values) + len(entry.holes)
-        why = ", failed" if "failed" in entry.holes else ""
-        text += f" ({len(entry.values)} of {total}{why})"
-    return text
-
-
-def statistic(entry: Entry, stat: str) -> tuple[float, float | None]:
-    """The middle of an entry's values, and their deviation where the statistic has one.
-
-    sd: √(Σ(x − mean)² / (n − 1)); se: sd / √n; neither for one value. Published figures have their
-    own deviation, whatever is asked for.
-    """
-    values = entry.values
-    simple: dict[str, Callable[[Sequence[float]], float]] = {"median": median, "max": max}
-    if stat in simple:
-        return simple[stat](values), None
-    middle = fmean(values)
-    if "±" not in stat or entry.spread is not None:
-        return middle, entry.spread if "±" in stat else None
-    if len(values) < 2:
-        return middle, None
-    sd = stdev(values)
-    return middle, sd / math.sqrt(len(values)) if stat == "mean±se" else sd
-
-
 def as_markdown(table: Crosstab) -> str:
     """Pipes, padded so that the source reads as a table, too; notes below."""
     notes = [f"\n{in_markdown(note)}" for note in table.notes]
     title = [f"**{in_markdown(table.title)}** ({table.shows})", ""] if table.title else []
-    return "\n".join([*title, *markdown_lines(_grid(table)), *notes]) + "\n"
-
-
-def _grid(table: Crosstab) -> list[list[str]]:
-    """The texts of a table, names of columns first."""
-    grid = [[table.corner, *(table.column_names[c] for c in table.columns)]]
-    grid += [[table.row_names[r], *(table.text(r, c) for c in table.columns)] for r in table.rows]
-    return grid
+    return "\n".join([*title, *markdown_lines(table.grid()), *notes]) + "\n"
 
 
 def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table with pipes; the first one has the names of the columns."""
     grid = [[in_markdown(cell) for cell in line] for line in texts]
     wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
-    lines = [_line(line, wide) for line in grid]
-    rule = _line(["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])], wide)
-    return [lines[0], rule, *lines[1:]]
-
-
-def _line(cells: Sequence[str], wide: Sequence[int]) -> str:
-    told = [cell.rjust(width) for cell, width in zip(cells, wide, strict=True)]
-    told[0] = cells[0].ljust(wide[0])  # names to the left, figures to the right
-    return "| " + " | ".join(told) + " |"
+    grid.insert(1, ["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])])
+    for line in grid:  # names to the left, figures to the right
+        line[:] = [line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]
+    return [f"| {' | '.join(line)} |" for line in grid]
 
 
 def as_latex(table: Crosstab) -> str:
-    r"""A tabular that needs no package; notes are comments."""
+    """A tabular with the rules of booktabs; notes are comments."""
     notes = [f"% {shown(note)}" for note in (table.shows, *table.notes)]
-    return "\n".join([*latex_lines(_grid(table)), *notes]) + "\n"
+    return latex_text(table.grid()) + "\n".join(notes) + "\n"
 
 
-def latex_lines(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a tabular; the first text of each line is a name."""
-    side = "l" + "r" * (len(texts[0]) - 1)
-    head, *rows = (" & ".join(map(_tex, line)) + r" \\" for line in texts)
-    begin, end = rf"\begin{{tabular}}{{{side}}}", r"\end{tabular}"
-    return [begin, r"\hline", head, r"\hline", *rows, r"\hline", end]
+def latex_text(texts: Sequence[Sequence[str]]) -> str:
+    """A tabular; the first text of each line is a name."""
+    head, *rows = ([shown(cell) for cell in line] for line in texts)
+    made = pd.DataFrame(rows, columns=head)
+    text = made.to_latex(index=False, escape=True, column_format="l" + "r" * (len(head) - 1))
+    return str(text).translate(_TEX)
 
 
-_TEX = {c: f"\\{c}" for c in "&%$#_{}"}
-_TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_TEX |= {"±": r"$\pm$", "–": "--", "χ": r"$\chi$", "²": r"$^2$"}
-_TEX |= {"α": r"$\alpha$", "γ": r"$\gamma$", "λ": r"$\lambda$"}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in shown(text))
+#: What pandas leaves as it is, and not every TeX knows.
+_TEX = {ord(c): f"${tex}$" for c, tex in {"±": r"\pm", "χ": r"\chi", "α": r"\alpha"}.items()}
+_TEX |= {ord("γ"): r"$\gamma$", ord("λ"): r"$\lambda$", ord("²"): "$^2$", ord("–"): "--"}
 
 
 def as_csv(table: Crosstab) -> str:
     """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
-    return csv_of_records(as_records(table), ENTRY)
+    return csv_of_records(table.records(), ENTRY)
 
 
 def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
@@ -303,37 +287,14 @@ def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
 
 
 #: An entry as CSV and JSON have it; ``column``: its options, without the figure.
-ENTRY = (
-    "kind",
-    "row",
-    "column",
-    "figure",
-    "unit",
-    "statistic",
-    "value",
-    "spread",
-    "count",
-    "lacking",
-)
-
-
-def as_records(table: Crosstab) -> list[dict[str, Any]]:
-    """Every entry with its numbers, as the program measures them."""
-    records = []
-    for row, column in product(table.rows, table.columns):
-        entry = table.entries.get((row, column), Entry())
-        numbers = statistic(entry, table.stat) if entry.values else (None, None)
-        names = row[0], table.row_names[row], table.settings[column], column[0]
-        units = FIGURES[column[0]].unit, table.stat
-        line = (*names, *units, *numbers, len(entry.values), len(entry.holes))
-        records.append(dict(zip(ENTRY, line, strict=True)))
-    return records
+_NAMES = ("kind", "row", "column", "figure", "unit", "statistic")
+ENTRY = (*_NAMES, "value", "spread", "count", "lacking")
 
 
 def as_json(table: Crosstab) -> str:
     """Entries and notes."""
     head = {"title": table.title, "shows": table.shows}
-    value = {**head, "entries": as_records(table), "notes": table.notes}
+    value = {**head, "entries": table.records(), "notes": table.notes}
     return json_text(value, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -10,10 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from .. import inputs
 from ..errors import InvalidDataError, OutputExistsError, UsageError
 from ..files.atomic import write_text
-from ..files.locks import one_at_a_time
+from ..files.headers import misfit
+from ..files.locks import alone
 from ..heads import HEAD_NAMES, OPTIONS, Names
 from ..inputs import known_key
 from ..options.base import absolute, kinds_of
@@ -100,12 +103,13 @@ class Study:
 
         Wherever it is given, such an option goes to the methods that have it.
         """
-        for one in self._settings[1]:
-            methods = (str(s.get(BASELINE) or s.get("head", DEFAULT_HEAD)) for s in one.settings)
-            yield one.name, list(dict.fromkeys(methods)), one.taken
+        found, left = self._settings
+        for name, those in left.items():
+            methods = (str(s.get(BASELINE) or s.get("head", DEFAULT_HEAD)) for s in those)
+            yield name, list(dict.fromkeys(methods)), any(name in one for one in found)
 
     @cached_property
-    def _settings(self) -> tuple[list[grid.Setting], list[grid.Left]]:
+    def _settings(self) -> tuple[list[grid.Setting], dict[str, list[grid.Setting]]]:
         if not self.size():
             raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
         if self.size() > MOST_CELLS:
@@ -133,7 +137,7 @@ class Study:
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
-        with one_at_a_time(folder.root):
+        with alone(folder.root / "description", wait=True):
             other = of_folder(folder.root) if folder.study.exists() else None
             if other is not None and other.name != self.name:
                 raise OutputExistsError(
@@ -147,8 +151,7 @@ class Study:
         own = {f.name: getattr(self, f.name) for f in fields(Study)}
         described = {**own, "shown": self.shown.changed()}
         text = json_text(described, indent=2, ensure_ascii=False) + "\n"
-        with inputs.distinct_files():  # the study may have been read from this file
-            write_text(text, folder.study, overwrite=True)
+        write_text(text, folder.study, overwrite=True)
 
 
 def _has(setting: Mapping[str, Any], name: str) -> bool:
@@ -279,33 +282,34 @@ def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     return read(place, (*followed, path))
 
 
+class _Described(Struct, forbid_unknown_fields=True):
+    """What the folder of a study says of it; ``before``: of 0.3, which did not say so."""
+
+    name: str
+    texts: dict[str, str]
+    shown: dict[str, str]
+    tree: dict[str, Any]
+    before: bool = True
+
+
 def of_folder(folder: Path) -> Study:
     """The study to which this folder belongs."""
     place = StudyFolder(folder).study
     described = inputs.read_json(place, "a study")
-    if not _is_description(described):
+    wrong = misfit(described, _Described)
+    if wrong or not described["shown"].keys() <= set(SHOWN):
         raise InvalidDataError(
-            f"{place} is not what afltool study writes; remove it and run the study again: cells "
-            "that are there are kept"
+            f"{place} is not what afltool study writes ({wrong or 'shown'}); remove it and run the "
+            "study again: cells that are there are kept"
         )
     tree = _known(place, described["tree"], option_names(described["tree"]))
-    shown, before = TableOptions(**described["shown"]), described.get("before", True)
-    return Study(described["name"], described["texts"], shown, tree, before)
-
-
-def _is_description(described: Any) -> bool:
-    """A name, texts, options of the table, and a tree."""
-    names = {"name", "texts", "shown", "tree"}
-    if not isinstance(described, dict) or described.keys() not in (names, names | {"before"}):
-        return False
-    texts = [described["texts"], described["shown"]]
-    return (
-        isinstance(described["name"], str)
-        and isinstance(described.get("before", True), bool)
-        and isinstance(described["tree"], dict)
-        and all(isinstance(one, dict) for one in texts)
-        and all(isinstance(v, str) for one in texts for v in one.values())
-        and described["shown"].keys() <= set(SHOWN)
+    return Study(
+        **{
+            **described,
+            "tree": tree,
+            "shown": TableOptions(**described["shown"]),
+            "before": described.get("before", True),
+        }
     )
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import fnmatch
 import logging
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import AflError, IncompleteError, UsageError, naming
 from ..files.outputs import make_folder
-from ..inputs import distinct_files
 from ..options.base import flag
-from ..options.grammars import Part
-from ..plans.checks import check_before, check_rows
-from ..plans.layout import RunFolder
+from ..options.grammars import parse_part
 from ..plans.summary import tell_done
-from ..plugins import need_torch
 from ..progress import event
-from .cells import Cell, StudyFolder, made_settings
+from .cells import Cell, StudyFolder
 from .description import MOST_CELLS, Study, asked_for
-from .options import RunStudy, StudyOptions, parse_cells
+from .options import RunStudy, StudyOptions, words_of
 from .results import by_reason, failure, finished, names_of_cells
 from .worker import Worker, clear, forget_steps
 
@@ -61,6 +58,8 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     event("run_begun", folder=folder.root, what="study", options=facts)
     done = len(cells) - len(todo)
     log.info("study %s: %d cells, %d done, %d to do", wanted.name, len(cells), done, len(todo))
+    for text in planned(todo):
+        log.info("%s", text)
     _work(worker, cells, todo, options.jobs)
     failures = _failures(worker, cells)
     event("run_done", folder=folder.root, summary={**facts, "failed": len(failures)})
@@ -73,6 +72,22 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
         )
     forget_steps(folder, wanted.cells)
     return folder.root
+
+
+def planned(cells: list[Cell]) -> Iterator[str]:
+    """What is to be done of each method, in words: how many cells, and the rounds of each."""
+    by_label: dict[str, list[int]] = {}
+    known: dict[str, int] = {}  # a head file is read once
+    for cell in cells:
+        options = cell.config.all_head_options()
+        of = str([cell.method, cell.settings, cell.config.own.head, options])
+        if of not in known:
+            known[of] = cell.rounds()
+        by_label.setdefault(cell.label, []).append(known[of])
+    for label, rounds in by_label.items():
+        low, high = min(rounds), max(rounds)
+        each = f"{low} to {high} rounds" if low < high else f"{low} round{'s' * (low > 1)}"
+        yield f"{label}: {len(rounds)} cell{'s' * (len(rounds) > 1)} of {each}"
 
 
 def _work(worker: Worker, cells: list[Cell], todo: list[Cell], jobs: int) -> None:
@@ -92,12 +107,11 @@ def _work(worker: Worker, cells: list[Cell], todo: list[Cell], jobs: int) -> Non
 def _failures(worker: Worker, cells: list[Cell]) -> list[tuple[str, str]]:
     """The cells without a result, by what their folders say, each with the reason."""
     folder, again = worker.folder, "another call of the study tries it again"
-    with distinct_files():
-        return [
-            (worker.names[cell.key], failure(folder, cell) or again)
-            for cell in cells
-            if finished(folder, cell) is None
-        ]
+    return [
+        (worker.names[cell.key], failure(folder, cell) or again)
+        for cell in cells
+        if finished(folder, cell) is None
+    ]
 
 
 def check_size(wanted: Study, most: int) -> None:
@@ -126,26 +140,16 @@ def check_cells(
     for cell in cells:
         if finished(folder, cell) is None:
             with naming(names[cell.key], AflError):
-                _check(cell, folder, here, known)
-
-
-def _check(cell: Cell, folder: StudyFolder, here: bool, known: set[str]) -> None:
-    if cell.method is None:
-        check_before(cell.config, RunFolder(folder.cell(cell.key)), here=here, known=known)
-        return
-    need_torch(f"training of {cell.method}")
-    places = dict(zip(("train", "test"), cell.files(folder), strict=False))
-    check_rows(cell.config, places, here=here, known=known)
-    made_settings(cell.method, cell.settings)  # refuses what the method does not take
+                cell.check(folder, here, known)
 
 
 def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
     """The cells that ``only`` names, in their order; all of them for None."""
     if only is None:
         return cells
-    if isinstance(which := parse_cells(only), Part):
-        return cells[which.of(len(cells))]
-    named = which.words
+    if "/" in only:
+        return cells[parse_part(only, "--only").of(len(cells))]
+    named = words_of(only)
     chosen = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
     if lacking := [one for one in named if not fnmatch.filter([c.key for c in chosen], one)]:
         raise UsageError(

@@ -14,8 +14,7 @@ the file; the last one varies fastest. A plain table groups options and means no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -115,65 +114,28 @@ def in_blocks(tree: Tree, name: str) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Left:
-    """An option that some settings below its table do not take."""
-
-    name: str
-    settings: list[Setting]  # those without it
-    taken: bool  # by another one
-
-
 def distributed(
     tree: Tree,
     several: Collection[str],
     but: Collection[str],
     takes: Callable[[Setting, str], bool],
-) -> tuple[list[Setting], list[Left]]:
-    """Every setting of a tree; an option is left out of those that do not take it.
+) -> tuple[list[Setting], dict[str, list[Setting]]]:
+    """Every setting of a tree without the options that it does not take, and who lacks which.
 
     ``but``: options that all settings take.
 
     >>> tree = {"head": ["a", "b"], "x": 1}
-    >>> settings, left = distributed(tree, (), {"head"}, lambda one, _: one["head"] == "b")
-    >>> settings, [(one.name, one.taken) for one in left]
-    ([{'head': 'a'}, {'head': 'b', 'x': 1}], [('x', True)])
+    >>> distributed(tree, (), {"head"}, lambda one, _: one["head"] == "b")
+    ([{'head': 'a'}, {'head': 'b', 'x': 1}], {'x': [{'head': 'a'}]})
     """
-    places = count()
-
-    def marked(name: str, value: Any) -> tuple[str, Any]:
-        if name in but:
-            return name, value
-        place = next(places)
-        if is_axis(name, value, several):
-            return name, [_Given(place, one) for one in value]
-        return name, _Given(place, value)
-
     found: list[Setting] = []
-    taken: set[int] = set()
-    left: dict[int, tuple[str, list[Setting]]] = {}
-    for marks in settings(rewritten(tree, marked), several):
-        setting = {k: v.value if isinstance(v, _Given) else v for k, v in marks.items()}
-        found.append(setting)
-        for name, mark in marks.items():
-            if not isinstance(mark, _Given):
-                continue
-            if takes(setting, name):
-                taken.add(mark.place)
-            else:
-                left.setdefault(mark.place, (name, []))[1].append(setting)
-    for name, without_it in left.values():
-        for setting in without_it:
-            del setting[name]
-    return found, [Left(name, those, place in taken) for place, (name, those) in left.items()]
-
-
-@dataclass(frozen=True)
-class _Given:
-    """A value, and the number of the place in the tree that gives it."""
-
-    place: int
-    value: Any
+    left: dict[str, list[Setting]] = {}
+    for setting in settings(tree, several):
+        own = {k: v for k, v in setting.items() if k in but or takes(setting, k)}
+        found.append(own)
+        for name in setting.keys() - own.keys():
+            left.setdefault(name, []).append(own)
+    return found, {name: left[name] for name in sorted(left)}
 
 
 def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:

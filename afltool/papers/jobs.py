@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..files.atomic import write_text
 from ..files.outputs import make_folder
-from ..files.tables import write_json
-from ..inputs import distinct_files
 from ..options.grammars import Part
 from ..plans.layout import RunFolder
 from ..plans.slurm import jobs
@@ -41,8 +38,7 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
 def next_lines(out: str | Path) -> str:
     """The lines of submit.sh for the cells that have no result."""
     folder = StudyFolder(out)
-    with distinct_files():
-        return _lines(find(str(out)), kept_site(folder.root / RunFolder.SITE), folder)
+    return _lines(find(str(out)), kept_site(folder.root / RunFolder.SITE), folder)
 
 
 def _lines(study: Study, site: Site, folder: StudyFolder) -> str:
@@ -85,13 +81,9 @@ def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> P
     folder = StudyFolder(out)
     check_size(study, most)
     texts = script_texts(study, site, folder.root)
-    make_folder(folder.root / RunFolder.LOGS)
+    make_folder(folder.root)
     study.keep(folder)
-    with distinct_files():  # what they say now is of no use
-        write_json(site.kept(), folder.root / RunFolder.SITE, overwrite=True)
-        for name in ("job.sh", "submit.sh"):
-            write_text(texts[name], folder.jobs / name, overwrite=True)
-    return folder.jobs / "submit.sh"
+    return jobs.keep_scripts(texts, site, folder.root)
 
 
 def states(folder: StudyFolder, cells: list[Cell]) -> dict[str, tuple[str, str | None]]:

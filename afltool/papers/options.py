@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -21,9 +21,8 @@ from ..options.base import (
     grammar,
 )
 from ..options.common import Output
-from ..options.evaluation import OUT, Drawn, SizeOptions
-from ..options.grammars import Part, parse_part
-from ..values.parsed import Written
+from ..options.grammars import parse_part
+from ..options.look import OUT, Drawn, SizeOptions
 
 
 class Figure(NamedTuple):
@@ -81,101 +80,73 @@ STATISTICS = {
 }
 
 
-@dataclass(frozen=True)
-class Words(Written):
-    """A list separated by commas: patterns of cells, options as Python calls them, figures."""
-
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Layers(Written):
-    """Numbers of layers."""
-
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """NAME=VALUE."""
-
-    name: str
-    value: str
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.value}"
-
-
-Cells = Part | Words
+def words_of(text: str | None) -> list[str]:
+    """The words of a list with commas between, if one is given."""
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
 
 
 def names_of(text: str | None) -> list[str]:
-    """The words of a list, if one is given."""
-    return [] if text is None else list(parse_names(text).words)
+    """Names of options as Python has them; the label, the baseline or the head is ``head``.
+
+    >>> names_of("alpha, shards-per-client"), names_of("label")
+    (['alpha', 'shards_per_client'], ['head'])
+    """
+    names = (one.replace("-", "_") for one in words_of(text))
+    return ["head" if one in ("label", "baseline") else one for one in names]
 
 
 def numbers_of(text: str | None) -> tuple[int, ...]:
     """The numbers of layers, if some are given."""
-    return () if text is None else parse_layers(text).numbers
-
-
-def parse_cells(text: str) -> Cells:
-    """'linear-*,safle-0', or 'I/N'.
-
-    >>> parse_cells("linear-*, safle-0").words
-    ('linear-*', 'safle-0')
-    """
-    return parse_part(text, "--only") if "/" in text else Words(text, _split(text))
-
-
-def parse_names(text: str) -> Words:
-    """Names of options.
-
-    Tables have the label, the baseline or the head of a cell under the one name ``head``.
-
-    >>> parse_names("alpha, shards-per-client").words, parse_names("label").words
-    (('alpha', 'shards_per_client'), ('head',))
-    """
-    names = [one.replace("-", "_") for one in _split(text)]
-    return Words(text, tuple("head" if one in ("label", "baseline") else one for one in names))
-
-
-def parse_figures(text: str) -> Words:
-    """Names of figures."""
-    names = parse_names(text)
-    for name in names.words:
-        if name not in VALUES:
-            raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
-    return names
-
-
-def parse_layers(text: str) -> Layers:
-    """Numbers of layers, '5,10'."""
     try:
-        return Layers(text, tuple(map(int, _split(text))))
+        return tuple(map(int, words_of(text)))
     except ValueError:
         raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None
 
 
-def parse_where(texts: tuple[str, ...]) -> tuple[Pair, ...]:
-    """NAME=VALUE, several times."""
-    return tuple(_pair("--where is NAME=VALUE", text) for text in texts)
-
-
-def parse_also(texts: tuple[str, ...]) -> tuple[Pair, ...]:
-    """NAME=FILE.csv, several times."""
-    return tuple(_pair("--also is NAME=FILE.csv", text) for text in texts)
-
-
-def _pair(form: str, text: str) -> Pair:
+def pair_of(form: str, text: str) -> tuple[str, str]:
+    """The two sides of a text such as NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"{form}; found {text!r}")
-    return Pair(name, value)
+    return name.strip(), value
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(",") if one.strip())
+def parse_cells(text: str) -> str:
+    """'linear-*,safle-0', or 'I/N'."""
+    return str(parse_part(text, "--only")) if "/" in text else text
+
+
+def parse_figures(text: str) -> str:
+    """Names of figures."""
+    for name in names_of(text):
+        if name not in VALUES:
+            raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
+    return text
+
+
+def parse_layers(text: str) -> str:
+    """Numbers of layers, '5,10'."""
+    numbers_of(text)
+    return text
+
+
+def where_of(text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    return pair_of("--where is NAME=VALUE", text)
+
+
+def also_of(text: str) -> tuple[str, str]:
+    """NAME=FILE.csv."""
+    return pair_of("--also is NAME=FILE.csv", text)
+
+
+def _each(parse: Callable[[str], Any]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    def checked(texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            parse(text)
+        return texts
+
+    return checked
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -215,7 +186,7 @@ class RunStudy(StudyOptions):
 
 
 WHERE = "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
-Where = Annotated[tuple[str, ...], grammar(parse_where)]
+Where = Annotated[tuple[str, ...], grammar(_each(where_of))]
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -223,13 +194,13 @@ class TableOptions(Options):
     """What of a study a table shows; a study says its own defaults."""
 
     _rows = "options whose values are the rows, separated by commas; head is also the baseline"
-    rows: Annotated[str | None, grammar(parse_names)] = Field(
+    rows: str | None = Field(
         default=None,
         description=_rows + " (default: the study's)",
         examples=["head", "head,layers"],
     )
     _columns = "options whose values are the columns"
-    columns: Annotated[str | None, grammar(parse_names)] = Field(
+    columns: str | None = Field(
         default=None,
         description=_columns + " (default: the study's)",
         examples=["alpha", "data,alpha"],
@@ -253,7 +224,7 @@ class TableOptions(Options):
         "where given features are of that data set"
     )
     published: str | None = Field(default=None, description=_published + " (default: the study's)")
-    also: Annotated[tuple[str, ...], grammar(parse_also), Holds("[^=]*=(.*)")] = Field(
+    also: Annotated[tuple[str, ...], grammar(_each(also_of)), Holds("[^=]*=(.*)")] = Field(
         default=(),
         description="NAME=FILE.csv: add results of another method; its columns are options and "
         "the value",
@@ -285,6 +256,7 @@ class Table(TableOf, Output):
     COMMON: ClassVar = frozenset(
         {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
     )
+    PRINTS: ClassVar = "papers.commands:print_table"
 
     format: Literal["md", "csv", "latex", "json"] = Field(
         default="md", description="form of the table"
@@ -293,19 +265,24 @@ class Table(TableOf, Output):
         default=None, description="also write it to this file; - is stdout"
     )
 
+    def check(self) -> None:
+        super().check()
+        self.needs("overwrite", "out")
+
 
 @pydantic_dataclass(frozen=True)
 class Report(TableOptions, Output):
     """Write the page of a study: one HTML file with its tables, pictures, commands and digests.
 
-    Of a folder with heads, what members sent and a total of counts (evaluate --counts): members,
-    bytes, figures with intervals, classes, groups, reliability, what left the sites.
+    Of a run its figures, pictures, options and digests. Of a folder with heads, what members sent
+    and a total of counts (evaluate --counts): members, bytes, figures with intervals, classes,
+    groups, reliability, what left the sites.
     """
 
     STAGE: ClassVar = "papers.pages:report"
     COMMON: ClassVar = Table.COMMON
     study: Annotated[File, Reads()] = Field(
-        description="the folder of a study, or of a finished trial"
+        description="the folder of a study, of a run, or of a finished trial"
     )
     out: Annotated[File, Writes()] = Field(description="an .html file")
 
@@ -320,12 +297,12 @@ def refuse_options(options: TableOptions, why: str) -> None:
 class PictureOptions(SizeOptions):
     """What a picture of a study shows."""
 
-    x: Annotated[str, grammar(parse_names)] = Field(
+    x: str = Field(
         description="an option, or a figure such as upload_bytes", examples=["alpha", "layers"]
     )
     y: str = Field(default="top1", description="a figure", examples=list(VALUES))
     _by = "options that tell the lines apart"
-    by: Annotated[str | None, grammar(parse_names)] = Field(
+    by: str | None = Field(
         default=None, description=_by + " (default: head, and what differs within a head)"
     )
     _layers = "numbers of layers to draw, of heads evaluated after each round"
@@ -339,5 +316,6 @@ class PictureOptions(SizeOptions):
 class StudyPicture(PictureOptions, Output):
     """Draw a figure of a study against an option: a line for each method, bars over seeds."""
 
+    STAGE: ClassVar = "papers.plots:study_picture"
     study: Annotated[File, Reads()] = Field(description="the folder of a study")
     out: Drawn = Field(description=OUT)

@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MismatchError, UsageError
 from ..math.metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
-from ..plans.layout import RunFolder
 from ..stages.evaluate import right_rows
 from .cells import SEEDS
-from .crosstab import Crosstab, Entry, Key, Record
+from .crosstab import Crosstab, Entry, Record
 from .records import source_of
 from .results import Results
 
 Right = NDArray[np.bool_]
+Key = tuple[Any, ...]
 Pair = tuple[Record, Record]
 
 
@@ -57,11 +58,7 @@ def heads_of(results: Results) -> Heads:
     """The heads of the cells that are done."""
     heads: dict[Key, tuple[Path, Path]] = {}
     for cell, summary in results.done:
-        run = RunFolder(results.folder.cell(cell.key))
-        if cell.method is None:
-            paths = run.head(len(summary["bytes_per_client"])), run.features("test")
-        else:
-            paths = run / cell.head, cell.files(results.folder)[1]
+        paths = cell.solved(results.folder, summary), cell.test_rows(results.folder)
         heads[source_of(summary)] = paths
     return Heads(heads)
 
@@ -76,12 +73,11 @@ def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
         if column[0] != "top1":
             raise UsageError("--test compares top1")
         for row in rows[1:]:
-            pairs = pairs_of(*(made.entries.get((key, column), Entry()) for key in (first, row)))
+            pairs = pairs_of(*(made.entry(key, column) for key in (first, row)))
             words, p = _paired_t(pairs) if name == "t" else _mcnemar(heads, pairs)
             shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
             lines.append(
-                f"{words}, {made.column_names[column]}: {made.row_names[row]} against "
-                f"{made.row_names[first]}: p = {shown}"
+                f"{words}, {made.heading(column)}: {row[1]} against {first[1]}: p = {shown}"
             )
     return lines
 

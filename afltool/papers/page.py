@@ -15,7 +15,6 @@ from typing import Any
 from ..errors import UsageError
 from ..files.atomic import write_text
 from ..files.outputs import check_output
-from ..inputs import distinct_files
 from ..values.text import shown
 
 
@@ -47,7 +46,7 @@ def _printable(value: Any) -> Any:
 
 def picture(draw: Callable[[Path], object]) -> str:
     """What ``draw`` draws into a file, as the page has it."""
-    with tempfile.TemporaryDirectory() as scratch, distinct_files():
+    with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch) / "p.svg"
         draw(place)
         return base64.b64encode(place.read_bytes()).decode("ascii")

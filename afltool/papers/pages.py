@@ -8,6 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..errors import CorruptFileError
+from ..files.schema import SUMMARY
+from ..inputs import read_json
+from ..options.look import ConfusionPicture, RoundsPicture
+from ..plans.layout import RunFolder
+from ..stages.plot import confusion_picture, rounds_picture
 from . import records as found_by
 from .cells import StudyFolder, line
 from .crosstab import Crosstab, Record, published, spreads
@@ -21,20 +27,22 @@ from .options import (
 )
 from .page import check_page, picture, write_page
 from .plots import lines_of, plot_series, series_of, words
-from .results import Result, Results, duration, results_of
+from .results import Result, Results, duration, is_whole, results_of
 from .tables import SHARED, of_results, told
-from .trial import trial
+from .trial import LISTED, MANY, trial
 
 
 def report(o: Report) -> Path:
     """Write the page of a study: one HTML file that needs no network; returns it.
 
-    Of another folder with our files it is the page of a trial, see `trial.trial`.
+    Of the folder of a run or a baseline it is the page of that; of another one with our files that
+    of a trial, see `trial.trial`.
     """
     root, out, overwrite, options = o.study, o.out, o.overwrite, o.to(TableOptions)
     if not StudyFolder.is_one(root) and any(root.rglob("*.h5")):
         refuse_options(options, f"{root} is no study")
-        return trial(root, out, overwrite)
+        page = of_run if (root / SUMMARY).is_file() else trial
+        return page(root, out, overwrite)
     check_page(out)
     results = results_of(root)
     study, shown = results.study, told(results.study, options)
@@ -55,6 +63,49 @@ def report(o: Report) -> Path:
         cells=[_cell(one, results.folder) for one in results.each],
         versions=", ".join(f"{k} {v}" for k, v in versions.items()),
     )
+
+
+def of_run(root: Path, out: Path, overwrite: bool) -> Path:
+    """Write the page of a run or of a baseline that has ended."""
+    check_page(out)
+    summary = read_json(root / SUMMARY, "a summary")
+    if not is_whole(summary):
+        raise CorruptFileError(f"{root / SUMMARY} is not what a run writes: run it again")
+    metrics = root / RunFolder.METRICS
+    classes = read_json(metrics, "the metrics")["per_class"] if metrics.is_file() else {}
+    shares = [(k, "–" if v is None else f"{v:.2%}") for k, v in list(classes.items())[:LISTED]]
+    drawn = []
+    if summary["rounds"][1:]:
+        rounds = partial(_rounds_picture, root)
+        drawn.append(("error, accuracy, seconds and bytes of each round", picture(rounds)))
+    if classes and len(classes) <= MANY:
+        drawn.append(("what it takes for what", picture(partial(_confusion_picture, metrics))))
+    options = {**summary.get("options", {}), **summary.get("settings", {})}
+    steps = [(s["stage"], s["file"], f"{s['seconds']:.2f}") for s in summary.get("stages", [])]
+    run = [line(["run", str(root / RunFolder.OPTIONS), "-o", str(root)])]
+    return write_page(
+        "run.html",
+        out,
+        overwrite,
+        title=root.resolve().name,
+        shows=f"top-1 {summary['top1']:.2%} of {summary['n']:,} test rows",
+        counts=f"{options.get('head') or summary.get('method')}, {duration(summary['seconds'])}",
+        facts=_facts(summary),
+        classes=shares,
+        drawn=drawn,
+        options=[(k.replace("_", "-"), v) for k, v in options.items() if v is not None],
+        steps=steps,
+        commands=(run if summary.get("stages") else []) + [line(["status", str(root)])],
+        versions=", ".join(f"{k} {v}" for k, v in summary["versions"].items()),
+    )
+
+
+def _rounds_picture(root: Path, out: Path) -> Path:
+    return rounds_picture(RoundsPicture((root,), out))
+
+
+def _confusion_picture(metrics: Path, out: Path) -> Path:
+    return confusion_picture(ConfusionPicture(metrics, out))
 
 
 def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Iterator[Crosstab]:

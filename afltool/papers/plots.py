@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UsageError
-from ..options.evaluation import AS_NEEDED, SizeOptions
+from ..options.look import AS_NEEDED, SizeOptions
 from ..progress import log
 from ..show.style import (
-    CHARACTER,
-    Look,
     Name,
     check_picture,
     figure,
@@ -64,54 +62,39 @@ def plot_series(
     if not any(one.x for one in series):
         raise UsageError(f"there is nothing to draw: no cell has both {x_name} and {y}")
     styles, entries = looks([one.name for one in series])
-    wide = size.inches(120)
+    wide, factor = size.inches(120), FIGURES[y].factor
     with figure(path, wide, max(0.62 * wide, 1.6), overwrite, size.dpi) as drawn:
         axes = drawn.add_subplot()
-        places = _places(series)
+        values = {x for one in series for x in one.x}
         for one, style in zip(series, styles, strict=True):
-            _draw(axes, one, places, style, y)
-        _x_axis(axes, places, x_name, wide)
+            bars, up = factor * np.nan_to_num(one.spread), factor * np.asarray(one.y)
+            across = one.x if _are_numbers(values) else [plain(str(x)) for x in one.x]
+            axes.errorbar(across, up, yerr=bars if any(bars) else None, capsize=2, **style)
+        _x_axis(axes, values, x_name)
         axes.set_ylabel(FIGURES[y].label)
         if len(series) > 1:
             legend_below(drawn, entries)
     return path
 
 
-def _places(series: Sequence[Series]) -> Mapping[Any, float]:
-    """Where a value of x stands: at itself, or texts side by side."""
-    values = list(dict.fromkeys(x for one in series for x in one.x))
-    if _are_numbers(values):
-        return {x: float(x) for x in sorted(values)}
-    return {x: float(i) for i, x in enumerate(values)}
+def _x_axis(axes: Any, values: set[Any], name: str) -> None:
+    """Few values of an option are named, and slant; other numbers are matplotlib's."""
+    axes.set_xlabel(plain(name))
+    numbers = _are_numbers(values)
+    if numbers and spans_factors(list(values)):
+        logarithmic(axes)
+    if numbers and (len(values) > FEW or name in {one.label for one in FIGURES.values()}):
+        return
+    if numbers:
+        from matplotlib.ticker import NullLocator
+
+        axes.set_xticks(sorted(values), [f"{x:g}" for x in sorted(values)])
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", rotation=30)
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
     return all(isinstance(x, (int, float)) for x in values)
-
-
-def _draw(axes: Any, one: Series, places: Mapping[Any, float], style: Look, y: str) -> None:
-    factor = FIGURES[y].factor
-    across, up = [places[x] for x in one.x], [factor * value for value in one.y]
-    bars = factor * np.nan_to_num(one.spread)
-    axes.errorbar(across, up, yerr=bars if any(bars) else None, capsize=2, **style)
-
-
-def _x_axis(axes: Any, places: Mapping[Any, float], x_name: str, wide: float) -> None:
-    numbers, at = _are_numbers(places), np.array(list(places.values()))
-    axes.set_xlabel(plain(x_name))
-    if by_factors := numbers and spans_factors(at):
-        logarithmic(axes)
-    if numbers and (len(places) > FEW or x_name in {one.label for one in FIGURES.values()}):
-        return
-    from matplotlib.ticker import NullLocator
-
-    names = [f"{x:g}" if numbers else plain(str(x)) for x in places]
-    turned = not numbers and CHARACTER * sum(len(one) + 2 for one in names) > wide - 0.8
-    side: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    kept = _apart(names, (wide - 0.8) * shares(np.log(at) if by_factors else at)) if numbers else at
-    kept = np.asarray(kept, int)
-    axes.set_xticks(at[kept], [names[i] for i in kept], **(side if turned else {}))
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def spans_factors(values: Any) -> bool:
@@ -126,22 +109,6 @@ def spans_factors(values: Any) -> bool:
     steps = np.diff(x)
     even = len(steps) > 1 and np.allclose(steps, steps[0])
     return bool(x.size and x[0] > 0 and x[-1] >= 10 * x[0] * (1 - 1e-9) and not even)
-
-
-def shares(values: Any) -> Any:
-    """Numbers as shares of their span."""
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low if high > low else 1)
-
-
-def _apart(names: Sequence[str], inches: Sequence[float]) -> list[int]:
-    """The names that can stand side by side, from the left."""
-    kept = [0]
-    for i in range(1, len(names)):
-        needed = CHARACTER * (len(names[kept[-1]]) + len(names[i]) + 2) / 2
-        if inches[i] - inches[kept[-1]] >= needed:
-            kept.append(i)
-    return kept
 
 
 def study_picture(o: StudyPicture) -> Path:

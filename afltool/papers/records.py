@@ -14,7 +14,7 @@ from ..values.names import Phase
 from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .crosstab import Record
 from .description import Study, option_names
-from .options import MEASURED, VALUES, Pair, parse_names, parse_where
+from .options import MEASURED, VALUES, names_of, where_of
 from .results import Result, Results, axes_of, own_seconds, varying
 
 
@@ -28,7 +28,7 @@ def records(results: Results, layers: Sequence[int] = ()) -> list[Record]:
 
 def _of_cell(one: Result, layers: Sequence[int]) -> Iterator[Record]:
     summary, axes, cell = one.found, axes_of(one.cell), one.cell
-    deep = layers if cell.method is None and "layers" in cell.config.head_options else ()
+    deep = layers if "layers" in cell.config.head_options else ()
     if summary is None:
         each = [{**axes, "layers": number} for number in deep] or [axes]
         yield from (Record(its, {}, one.state) for its in each)
@@ -93,13 +93,14 @@ def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 def chosen(records: Sequence[Record], where: tuple[str, ...]) -> list[Record]:
     """The records whose options have the values of ``NAME=VALUE``."""
     kept = list(records)
-    for pair in parse_where(where):
-        words = parse_names(pair.name).words
-        if len(words) != 1 or not any(words[0] in one.axes for one in records):
-            raise UsageError(f"--where {pair}: no cell has the option {pair.name.strip()!r}")
-        kept = [one for one in kept if _equal(one.axes.get(words[0]), pair.value.strip())]
+    for text in where:
+        called, value = where_of(text)
+        names = names_of(called)
+        if len(names) != 1 or not any(names[0] in one.axes for one in records):
+            raise UsageError(f"--where {text}: no cell has the option {called!r}")
+        kept = [one for one in kept if _equal(one.axes.get(names[0]), value.strip())]
     if not kept:
-        raise UsageError(f"no cell fits --where {' --where '.join(map(str, where))} ")
+        raise UsageError(f"no cell fits --where {' --where '.join(where)}")
     return kept
 
 
@@ -110,12 +111,11 @@ def _equal(value: Any, text: str) -> bool:
         return str(value) == text
 
 
-def also(pair: Pair) -> list[Record]:
-    """Results of another method from NAME=FILE.csv: options and figures by column.
+def also(method: str, file: str) -> list[Record]:
+    """Results of another method from a CSV file: options and figures by column.
 
     A top-1 is a fraction, as everywhere in the program's files.
     """
-    file = pair.value
     names = sorted(({*option_names({})} | {"scheme", *SEEDS}) - {"head", *VALUES})
     spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
     table = read_columns(Path(file), (), (*spelled, *VALUES))
@@ -128,7 +128,7 @@ def also(pair: Pair) -> list[Record]:
         cells = dict(zip(table, line, strict=True))
         axes = {spelled[k]: v for k, v in cells.items() if k not in VALUES and v is not None}
         figures = {k: _figure(file, number, k, cells[k]) for k in values if cells[k] is not None}
-        records.append(Record({**axes, "head": pair.name.strip()}, figures, kind="also"))
+        records.append(Record({**axes, "head": method}, figures, kind="also"))
     return records
 
 
@@ -152,7 +152,7 @@ def equal_totals(results: Results) -> list[str]:
     table shows is the deviation over these alone. Digests tell something only where each client was
     summed apart: the sums of all rows are taken over from one partition to the next.
     """
-    runs = pd.DataFrame([_totals(*one) for one in results.done if one[0].method is None])
+    runs = pd.DataFrame([_totals(*one) for one in results.done if "total" in one[1]["digests"]])
     named: dict[tuple[bool, bool], list[str]] = {}  # whether clients are apart, and heads differ
     for label, alike in runs.groupby("label", sort=False) if len(runs) else ():
         different = alike.groupby(["setting", "start"])[["partition", "total"]].nunique()

@@ -12,11 +12,10 @@ from ..errors import AflError, UsageError
 from ..files.hdf5 import read_header
 from ..files.schema import SUMMARY
 from ..heads import OPTIONS, make_options
-from ..inputs import distinct_files, read_json
-from ..options.base import fields_of, flag, kinds_of
-from ..plans.config import FIELDS, PARTS
-from ..plans.layout import RunFolder
-from ..plans.summary import PRESET, plain
+from ..inputs import read_json
+from ..options.base import flag, kinds_of
+from ..plans.config import FIELDS
+from ..plans.summary import PRESET, of_stages, plain
 from .cells import (
     BASELINE,
     LABEL,
@@ -78,8 +77,7 @@ def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
 
 def outdated(folder: StudyFolder, cell: Cell) -> str | None:
     """Which default has changed since the cell was made, if one has."""
-    with distinct_files():  # looking at an output is not reading it
-        summary = _kept(folder, cell)
+    summary = _kept(folder, cell)
     return None if summary is None else changed_default(cell, summary)
 
 
@@ -89,9 +87,7 @@ def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
         return None
     try:
         summary = read_json(place / SUMMARY, "a summary")
-        head = place / cell.head
-        if cell.method is None:
-            head = RunFolder(place).head(len(summary["bytes_per_client"]))
+        head = cell.solved(folder, summary)
         intact = read_header(head, "head")["digest"] == summary["head_digest"]
     except (AflError, KeyError, TypeError):
         return None
@@ -163,22 +159,23 @@ def varying(cells: list[Cell]) -> list[str]:
 
 
 def axes_of(cell: Cell) -> dict[str, Any]:
-    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
-    axes = resolved(cell)
+    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables.
+
+    Of a baseline its own options are those that are given.
+    """
+    axes = {name: v for name, v in of_stages(cell.config).items() if _is_axis(name)}
+    axes |= _of_head(cell)
     axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in NO_AXES}
     return {**axes, "head": cell.label}
 
 
-def resolved(cell: Cell) -> dict[str, Any]:
-    """The options of a cell as the program resolves them; of a baseline those that are given."""
-    axes: dict[str, Any] = {}
-    for part in ("extract", "partition", "local_stats", "aggregate"):
-        options, names = getattr(cell.config, part), PARTS[part][1]
-        for own in () if options is None else fields_of(type(options)):
-            f = FIELDS.get(names.get(own, own))
-            if f is not None and f.part == part and f.in_result:
-                axes[names.get(own, own)] = plain(getattr(options, own))
-    return axes | _of_head(cell)
+def _is_axis(name: str) -> bool:
+    f = FIELDS[name]
+    return f.in_result and f.part in ("extract", "partition", "local_stats", "aggregate")
+
+
+def _is_path(name: str) -> bool:
+    return name in FIELDS and Path in kinds_of(FIELDS[name].info)
 
 
 def _of_head(cell: Cell) -> dict[str, Any]:
@@ -196,31 +193,21 @@ def _of_head(cell: Cell) -> dict[str, Any]:
 
 
 def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
-    """An option that has another value now than when the summary ``found`` was written, in words.
+    """An option that has another value now than when the ``summary`` was written, in words.
 
     The key of a cell holds the options that were given. If a default or a preset has changed since
     then, the result is that of another setting.
     """
-    then = summary.get("options" if cell.method is None else "settings")
-    if not isinstance(then, Mapping):
-        return None
-    for name, value in _now(cell).items():
-        if name in then and plain(then[name]) != value:
-            return f"{flag(name)} was {then[name]} and is {value} now"
-    return None
-
-
-def _now(cell: Cell) -> dict[str, Any]:
-    """The options that decide the result, as the program resolves them now; no paths."""
+    then: Any = summary.get("options" if cell.method is None else "settings")
     if cell.method is not None:
-        settings = made_settings(cell.method, cell.settings).as_dict()
-        return {k: plain(v) for k, v in settings.items()}
-    return {
-        name: value
-        for name, value in resolved(cell).items()
-        if name not in ("head", PRESET)
-        and not (name in FIELDS and Path in kinds_of(FIELDS[name].info))
-    }
+        now = made_settings(cell.method, cell.settings).as_dict()
+    else:
+        now = {k: v for k, v in of_stages(cell.config).items() if _is_axis(k)} | _of_head(cell)
+        now = {k: v for k, v in now.items() if k != PRESET and not _is_path(k)}
+    for name, value in now.items() if isinstance(then, Mapping) else ():
+        if name in then and plain(then[name]) != plain(value):
+            return f"{flag(name)} was {then[name]} and is {plain(value)} now"
+    return None
 
 
 OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones

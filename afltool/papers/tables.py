@@ -22,12 +22,12 @@ from .crosstab import (
     beside,
     crosstab,
     csv_of_records,
-    latex_lines,
+    latex_text,
     markdown_lines,
     published,
 )
 from .description import Study
-from .options import TableOf, TableOptions, names_of, numbers_of, parse_also
+from .options import TableOf, TableOptions, also_of, names_of, numbers_of
 from .p_values import heads_of, tests
 from .results import Results, by_reason, results_of
 
@@ -80,7 +80,7 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     o = told(study, given)
     ours = found_by.chosen(found_by.records(results, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, given, ours)
-    others = [one for pair in parse_also(o.also) for one in found_by.also(pair)]
+    others = [one for text in o.also for one in found_by.also(*also_of(text))]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
     done = [one.figures for one in (*ours, *others, *papers) if one.figures]
@@ -200,5 +200,5 @@ def table_of_counts(path: Path, form: str) -> str:
         return csv_of_records(figures_of(path), COLUMNS)
     if form == "json":
         return json_text(figures_of(path), indent=2, ensure_ascii=False) + "\n"
-    lines = markdown_lines(_grid(path)) if form == "md" else latex_lines(_grid(path))
-    return "\n".join(lines) + "\n"
+    grid = _grid(path)
+    return "\n".join(markdown_lines(grid)) + "\n" if form == "md" else latex_text(grid)

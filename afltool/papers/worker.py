@@ -17,19 +17,16 @@ from typing import Any
 
 from .. import progress
 from ..errors import AflError, BusyError, IncompleteError, RidgeNeededError, StoppedError
-from ..files.atomic import link_or_copy, write_text
-from ..files.locks import alone, marked
+from ..files.atomic import write_text
+from ..files.locks import marked
 from ..files.outputs import make_folder
 from ..files.schema import SUMMARY
-from ..inputs import distinct_files, read_json
-from ..plans.checks import EVALUATE, SOLVE, difference_of
-from ..plans.config import RunConfig, read_config
-from ..plans.here import run
+from ..inputs import read_json
 from ..plans.layout import RunFolder
-from ..plans.made import Made, stored
+from ..plans.made import Made
 from ..plans.summary import remove_rounds
 from ..progress import quiet
-from .cells import Cell, StudyFolder, baseline
+from .cells import Cell, StudyFolder
 from .description import Study
 from .results import failure, finished, names_of_cells, outdated
 
@@ -71,8 +68,7 @@ class Worker:
         for cell in cells:
             progress.stop_point()
             try:
-                with distinct_files():
-                    shared_work(self.folder, cell)
+                cell.prepare(self.folder)
             except StoppedError:
                 raise
             except (AflError, MemoryError, OSError) as error:
@@ -112,8 +108,7 @@ class Worker:
 
     def ended(self, cell: Cell) -> bool:
         """Whether a cell has a result, or has failed since the study was called."""
-        with distinct_files():  # looking at an output is not reading it
-            done = finished(self.folder, cell) is not None
+        done = finished(self.folder, cell) is not None
         return done or failure(self.folder, cell) is not None
 
     def called(self, cell: Cell) -> str:
@@ -125,7 +120,7 @@ class Worker:
         place, begun = self.folder.cell(cell.key), time.perf_counter()
         made = Made(self.folder.steps(cell), self.processes)
         try:
-            with distinct_files(), quiet(log), _begun(place / StudyFolder.BEGUN):
+            with quiet(log), _begun(place / StudyFolder.BEGUN):
                 if self.ended(cell):  # meanwhile
                     return
                 self.tell("begun", cell.key)
@@ -146,13 +141,7 @@ class Worker:
         old = outdated(self.folder, cell)
         if old is not None:
             log.info("%s is made again: %s", self.names[cell.key], old)
-        again = old is not None
-        if cell.method is None:
-            take_over(self.folder, cell)
-            run(cell.config, out, overwrite=again, made=made)
-        else:
-            shared_work(self.folder, cell)
-            baseline(cell.method, cell.files(self.folder), out, cell.settings, again)
+        cell.make(self.folder, made, again=old is not None)
         summary: dict[str, Any] = read_json(out / SUMMARY, "a summary")
         return summary
 
@@ -175,8 +164,7 @@ class Worker:
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
     """Remove what these cells share, if all of them are done."""
-    with distinct_files():
-        done = all(finished(folder, cell) is not None for cell in cells)
+    done = all(finished(folder, cell) is not None for cell in cells)
     for place in {folder.steps(cell) for cell in cells} if done else ():
         shutil.rmtree(place, ignore_errors=True)
 
@@ -190,18 +178,6 @@ def clear(folder: StudyFolder, cell: Cell) -> None:
         summary = finished(folder, cell)
         if summary is not None:
             remove_rounds(own, len(summary["bytes_per_client"]))
-
-
-def shared_work(folder: StudyFolder, cell: Cell) -> None:
-    """Make what this cell shares with others, in their folder; a run links features itself."""
-    make_folder(folder.root / StudyFolder.SHARED)
-    for step in cell.shared(folder):
-        if cell.method is None:
-            stored(step)
-            continue
-        assert step.out is not None
-        with alone(folder.root / StudyFolder.STEPS / step.out.name):
-            Made(folder.steps(cell)).carry_out(step)
 
 
 @contextmanager
@@ -233,38 +209,3 @@ def why_of(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
     return str(error) or type(error).__name__
-
-
-def take_over(study: StudyFolder, cell: Cell) -> None:
-    """Link features, partition, head and total of a failed cell that this one differs from late.
-
-    A cell that has begun keeps what it has. `run` looks at the recipe of every file.
-    """
-    own = RunFolder(study.cell(cell.key))
-    if own.options.exists() or cell.config.own.keep_clients:
-        return
-    for mark in sorted((study.root / study.CELLS).glob(f"*/{study.FAILED}")):
-        other = RunFolder(mark.parent)
-        if _serves(other, cell.config):
-            for name, kind in _FILES.items():
-                if (other / name).is_file():
-                    link_or_copy(other / name, own / name, kind)
-            return
-
-
-def _serves(other: RunFolder, config: RunConfig) -> bool:
-    start: Path = config.first_head or other.first_head
-    with distinct_files(), suppress(AflError):
-        theirs = RunConfig(**read_config(other.options))
-        return start.exists() and not difference_of(theirs, config, start, {SOLVE, EVALUATE})
-    return False
-
-
-_FILES = {
-    RunFolder.FEATURES.format(split="train"): "features",
-    RunFolder.FEATURES.format(split="test"): "features",
-    RunFolder.CLIENTS: "partition",
-    RunFolder.FIRST_HEAD: "head",
-    RunFolder.HELD_OUT.format(suffix=""): "statistics",
-    RunFolder.TOTAL.format(suffix=""): "statistics",
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from ..values.arrays import I64
 from . import Assignment, schemes
 from .schemes import Dealt, Owners, SchemeOptions, dirichlet_pfl, pathological_pfl, stream
 
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 _Deal = Callable[[I64, SchemeOptions], Dealt]
 SCHEME: dict[str, _Deal] = {
     "iid": schemes.iid,
@@ -101,12 +100,13 @@ def assign(
     client, names = scheme(o.scheme)(true, given)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     _check_complete(client, len(names))
-    return Assignment(
-        client=_callers_order(client, order),
+    sorted_rows = Assignment(
+        client=client,
         names=names,
         held_out=_held_out(client, len(names), o.held_out, o.seed),
-        effective_labels=_callers_order(_with_noise(true, n_classes, o), order),
+        effective_labels=_with_noise(true, n_classes, o),
     )
+    return sorted_rows.moved(order)
 
 
 def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: I64, n_classes: int) -> I64:
@@ -169,9 +169,3 @@ def _with_noise(labels: I64, n_classes: int, o: PartitionOptions) -> I64:
         rows = rng.permutation(labels.size)[: int(o.label_noise * labels.size + 0.5)]
         noisy[rows] = (labels[rows] + rng.integers(1, n_classes, rows.size)) % n_classes
     return noisy
-
-
-def _callers_order(values: npt.NDArray[_Scalar], order: I64) -> npt.NDArray[_Scalar]:
-    result = np.empty_like(values)
-    result[order] = values
-    return result

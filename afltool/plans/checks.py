@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, OutputExistsError, UsageError
 from ..files.features import check_alike
 from ..files.hdf5 import read_header
 from ..files.heads import head_from, load_head, new_head
-from ..files.outputs import check_own
+from ..files.outputs import check_own, refuse_inside
 from ..files.partitions import load_partition
 from ..files.tables import read_columns
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import with_options
-from ..inputs import distinct_files
-from ..memory import NO_CACHE, Cache
-from ..options.common import frozen_in, refuse_inside
+from ..options.common import frozen_in
 from ..options.features import ExtractOptions
-from ..stages._gathered import check_participation
-from ..values.text import difference
-from .config import FIELDS, RunConfig, all_files, is_canonical, is_of_run, read_config
+from ..stages.local_stats import check_participation
+from .config import RunConfig, all_files, is_canonical, is_of_run, read_config
 from .layout import RunFolder
 
 
@@ -87,8 +83,7 @@ def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> b
     ``overwrite``: it would be lost.
     """
     digest: str = read_header(given, kind)["digest"]
-    with distinct_files():  # looking at an output is not reading it
-        have = read_header(place, kind)["digest"] if place.exists() else None
+    have = read_header(place, kind)["digest"] if place.exists() else None
     if have not in (None, digest) and place.stat().st_nlink == 1 and not overwrite:
         raise OutputExistsError(
             f"{place} exists, and is not {given}: digest {have}, expected {digest}; move it away, "
@@ -111,14 +106,18 @@ def _check_head(config: RunConfig) -> None:
         )
     if config.own.full_gram and config.head_options.get("incremental"):
         raise UsageError("give --full-gram or --incremental, not both")
+    if config.own.full_gram and config.local_stats.participation < 1:
+        raise UsageError(
+            "--full-gram changes nothing where not all clients take part in every round: leave it "
+            f"out, or --participation {config.local_stats.participation:g}"
+        )
 
 
 def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = False) -> None:
     """Refuse results where no run has begun, which would be somebody else's, and another input."""
     f = RunFolder
     results = (f.METRICS, f.CONFUSION, f.ROUNDS, f.SUMMARY, f.FINAL)
-    with distinct_files():  # a name of a head that is read, too
-        check_own((folder / name for name in results), overwrite or folder.options.exists())
+    check_own((folder / name for name in results), overwrite or folder.options.exists())
     own = config.own
     for given, path, kind in (
         (own.train_features, folder.features("train"), "features"),
@@ -144,13 +143,12 @@ def _check_unsaid(config: RunConfig, folder: RunFolder) -> None:
     A run.toml has no option that is at its default: one without them may mean those or today's.
     """
     means, head, rows, o = [], folder.first_head, folder.features("train"), config.extract
-    with distinct_files():  # looking at an output is not reading it
-        unsaid = "ridge" not in config.head_options.keys() | read_config(folder.options).keys()
-        if unsaid and config.own.head == "linear" and head.exists():
-            means = ["--ridge 0"] if load_head(head)[0].options.as_dict()["ridge"] == 0 else []
-        if o is not None and not frozen_in(o.backbone) and rows.exists():
-            way = read_header(rows, "features")["space"]["preprocessing"]["name"]
-            means += [f"--preprocess {way}"] if way != o.preprocess else []
+    unsaid = "ridge" not in config.head_options.keys() | read_config(folder.options).keys()
+    if unsaid and config.own.head == "linear" and head.exists():
+        means = ["--ridge 0"] if load_head(head)[0].options.as_dict()["ridge"] == 0 else []
+    if o is not None and not frozen_in(o.backbone) and rows.exists():
+        way = read_header(rows, "features")["space"]["preprocessing"]["name"]
+        means += [f"--preprocess {way}"] if way != o.preprocess else []
     if means:
         raise OutputExistsError(
             f"{folder.root} holds a run with {' and '.join(means)}; up to 0.3 a run that named "
@@ -207,59 +205,17 @@ def holds_clients_out(config: RunConfig) -> bool:
     return config.partition is not None and config.partition.held_out > 0
 
 
-# Options that only `solve` and `evaluate` use: with others, what was gathered before is kept. They
-# are declared by the stage that an option is of (`PARTS`), and by `AT_SOLVE` of a head's options.
-
-SOLVE, EVALUATE = "solve", "evaluate"
-#: The only stage that uses an option of a run, if it is `solve` or `evaluate`.
-_STAGE = {name: f.part for name, f in FIELDS.items() if f.part in (SOLVE, EVALUATE)}
-_STAGE["train_accuracy"] = EVALUATE
-
-
-def at_solve(config: RunConfig, start: Path, cache: Cache = NO_CACHE) -> dict[str, Any]:
-    """The options of the head file ``start`` that `solve` has to be told: they are others now."""
-    head, _ = load_head(start, cache)
-    wanted = _wanted(config, head)
-    return {
-        name: value
-        for name in sorted(head.options.changeable())
-        if (value := getattr(wanted.options, name)) != getattr(head.options, name)
-    }
-
-
 def serves(config: RunConfig, start: Path) -> bool:
-    """Whether statistics gathered for the head file ``start`` are those of this run.
+    """Whether the first head in a file, perhaps of an earlier version, is that of this run.
 
-    That is so if its head and the run's differ in nothing but what `solve` may change.
+    That is so if they differ in nothing but what `solve` is told.
     """
     kept, header = load_head(start)
     if kept.phase() is None or header["name"] != config.own.head:
         return False
-    made = _wanted(config, kept)
+    options = config.all_head_options()
+    if getattr(kept.options, "compute", None) == "float32":  # the default of 0.3 and before
+        options.setdefault("compute", "float32")
+    made, _ = new_head(config.own.head, options)
     moved = with_options(kept, **{k: getattr(made.options, k) for k in kept.options.changeable()})
     return moved.options.as_dict() == made.options.as_dict() and moved.digest() == made.digest()
-
-
-def _wanted(config: RunConfig, head: Head) -> Head:
-    """The head that the options of a run ask for; ``head`` is the one of its file."""
-    if config.first_head is not None:
-        return with_options(head, **config.head_options)
-    options = config.all_head_options()
-    if getattr(head.options, "compute", None) == "float32":  # the default of 0.3 and before
-        options.setdefault("compute", "float32")
-    return new_head(config.own.head, options)[0]
-
-
-def difference_of(theirs: RunConfig, ours: RunConfig, start: Path, but: Collection[str]) -> str:
-    """The first option in which two runs differ, with both values; '' if they are equal.
-
-    ``but``: options that only these stages use may differ; ``start``: the head file of both.
-    """
-    may = load_head(start)[0].options.changeable() if start.exists() else set()
-    stages = {**_STAGE, **dict.fromkeys(may, SOLVE)}
-
-    def kept(config: RunConfig) -> dict[str, Any]:
-        given = {k: v for k, v in config.given().items() if stages.get(k) not in but}
-        return {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
-
-    return difference(kept(theirs), kept(ours), "in the file", "now")

@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from .. import inputs
 from ..errors import AflError, UsageError
 from ..heads import HEAD_NAMES as HEAD_NAMES
-from ..heads import HEADS, OPTIONS, Names
+from ..heads import HEADS, OPTIONS, Names, make_options
 from ..memory import Room, available, parse_size
 from ..options.base import (
     Holds,
@@ -247,6 +247,18 @@ class RunConfig:
         seed = {} if self.own.head_seed is None else {"seed": self.own.head_seed}
         return {**self.cheaper(), **self.head_options, **self.for_data(), **seed}
 
+    def at_solve(self) -> dict[str, Any]:
+        """The options that `solve` is told, defaults too, since no sum depends on them.
+
+        So sums serve that were gathered with others. Of a head file that is given they are all that
+        are given: nothing else of it may change.
+        """
+        given = self.all_head_options()
+        if self.first_head is not None:
+            return given
+        options = make_options(self.own.head, given)
+        return {name: getattr(options, name) for name in sorted(options.changeable())}
+
     def for_data(self) -> dict[str, Any]:
         """What the head's options are because of the run's data set."""
         if self.first_head is not None:
@@ -357,8 +369,7 @@ def is_canonical(path: Path) -> bool:
 def _as_written(path: Path) -> str | None:
     """The options of a TOML file as a run writes them; None where it has none that make a run."""
     try:
-        with inputs.distinct_files():  # looking at an output is not reading it
-            return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
+        return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
     except (AflError, OSError, TypeError):
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,14 @@ from ..files.hdf5 import read_header
 from ..files.heads import load_head
 from ..files.outputs import make_folder
 from ..files.schema import EVALUATION, MADE_OF, versions
-from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
-from ..inputs import distinct_files
 from ..math.metrics.counting import TOPS
-from ..memory import Cache
 from ..options.base import flag
 from ..progress import event, heard, log
 from ..stages._rounds import last_separability, rounds_of, told
+from ..stages.runner import MISSING, Artifact, Files
 from ..values.names import Phase
-from .checks import at_solve, check_before, check_own_files, serves
+from .checks import check_before, check_own_files, serves
 from .config import KEEP_LAST, RunConfig, is_of_run
 from .layout import RunFolder
 from .made import Alone
@@ -53,11 +51,9 @@ def run(
     make_folder(folder.root)
     made = made or Alone()
     event("run_begun", folder=folder.root, what="run", options=config.meaning())
-    with (
-        cores.using(config.here.threads),
-        Cache(config.here.room(made.processes), made.sums) as cache,
-    ):
-        _Run(config, folder, overwrite, made, cache).all()
+    with cores.using(config.here.threads):
+        files = Files(config.here.room(made.processes), made.sums)
+        _Run(config, folder, overwrite, made, files).all()
     tell_done(folder.root)
     return folder.root
 
@@ -66,27 +62,25 @@ class _Run:
     """The steps of a run under way."""
 
     def __init__(
-        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Alone, cache: Cache
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Alone, files: Files
     ) -> None:
         self.config, self.folder, self.overwrite = config, folder, overwrite
-        self.made, self.cache = made, cache
+        self.made, self.files = made, files
         self.start = config.first_head or folder.first_head
         self.stages: list[dict[str, Any]] = []  # what each step took
         self.heads: list[Path] = []  # after each round
         self.uploads: list[dict[str, Any]] = []  # of each round
-        self.late: dict[str, Any] = {}  # options of the head that are others than in its file
 
     def all(self) -> None:
         if self.overwrite or not self.folder.options.exists():
             self.keep_options()
-        plan = next_steps(self.config, self.folder, self.phase, lambda: self.late)
+        plan = next_steps(self.config, self.folder, self.phase)
         self.carry_out(next(plan))
-        number = None if self.overwrite else finished_round(self.folder, self.config, self.start)
+        number = None if self.overwrite else finished_round(self.folder, self.config)
         if number is not None:
             remove_rounds(self.folder, number)
         else:
             self.look_at_head()
-            self.late = at_solve(self.config, self.start, self.cache)
             for steps in plan:
                 self.carry_out(steps)
             self.summary()
@@ -97,11 +91,11 @@ class _Run:
             self.remove_rounds(last)
 
     def phase(self, head: Path) -> Phase | None:
-        return load_head(head, self.cache).head.phase()
+        return self.files.head(head).head.phase()
 
     def look_at_head(self) -> None:
         """Refuse a head that this machine cannot solve, before any row is read for it."""
-        head = load_head(self.start, self.cache).head
+        head = self.files.head(self.start).head
         if self.config.cheaper():
             log.info(
                 "all clients take part in every round: they send only what changes of ΦᵀΦ "
@@ -125,8 +119,7 @@ class _Run:
         """Write run.toml, unless it says this run already, be it with comments of its owner."""
         if not is_of_run(self.folder.options, self.config):
             text = self.config.with_absolute_paths().to_toml()
-            with distinct_files():  # the options may have been read from this very file
-                write_text(text, self.folder.options, overwrite=True)
+            write_text(text, self.folder.options, overwrite=True)
 
     def carry_out(self, steps: list[Step]) -> None:
         """Make what the steps make, and note what each took."""
@@ -135,44 +128,45 @@ class _Run:
             where = {"folder": self.folder.root, "step": step.name}
             event("step_begun", **where)
             begun, worked = time.perf_counter(), time.process_time()
-            path = ways.get(step.stage.name, self.once)(step)
+            made = ways.get(step.stage.name, self.once)(step)
+            path = made.path
             seconds, worked = time.perf_counter() - begun, time.process_time() - worked
             took = {"seconds": round(seconds, 3), "processor_seconds": round(worked, 4)}
             self.stages.append({"stage": step.name, **took, "file": path.name})
             event("step_done", **where, path=path, kind=step.stage.writes, **took)
-            log.info("%s: %s (%.1f s)", step.name, path, seconds)
+            log.info("%s: %s %s (%.1f s)", step.name, path, made.how, seconds)
 
-    def once(self, step: Step) -> Path:
-        return self.made.carry_out(step, self.overwrite, self.cache)
+    def once(self, step: Step) -> Artifact:
+        return self.made.carry_out(step, self.overwrite, self.files)
 
-    def first_head(self, step: Step) -> Path:
-        c, place = self.config, self.folder.first_head
+    def first_head(self, step: Step) -> Artifact:
+        c = self.config
         for name, value in c.for_data().items():
             data = "the given features" if c.extract is None else f"--data {c.extract.data}"
             log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
+        place = self.folder.first_head
         if not self.overwrite and place.exists() and serves(c, place):
-            return place  # what was gathered for it is
+            return Artifact(place)  # what was gathered for it is
         return self.once(step)
 
-    def solved(self, step: Step) -> Path:
+    def solved(self, step: Step) -> Artifact:
         """The head after a round; with it nothing asks for the sums and the head before again."""
-        files = step.files()
         self.uploads.append(self.upload(len(self.heads) + 1))
-        with self.another_ridge():
-            self.heads.append(self.once(step))
-        for path in files.values():
+        advised = self.made.sums is None and is_of_run(self.folder.options, self.config)
+        with ridge_advice(step, self.folder, "run") if advised else nullcontext():
+            made = self.once(step)
+        self.heads.append(made.path)
+        for path in step.files().values():
             assert isinstance(path, Path)
-            self.cache.forget(path)
+            self.files.forget(path)
         if heard():
-            [figures] = rounds_of(load_head(self.heads[-1], self.cache).rounds[-1:], {}) or [{}]
+            [figures] = rounds_of(self.files.head(made.path).rounds[-1:], {}) or [{}]
             event("round", folder=self.folder.root, round=len(self.heads), figures=figures)
-        return self.heads[-1]
+        return made
 
     def upload(self, number: int) -> dict[str, Any]:
         """Bytes that one client sends in this round: its files, all or a few, and a bound."""
-        path = self.folder.total(number)
-        header = read_header(path, "statistics", self.cache)
-        total = load_statistics(path, cache=self.cache)
+        total, header = self.files.statistics(self.folder.total(number))
         entry = {"phase": total.phase, "arrays_at_most": total.payload_bytes}
         entry["gather_seconds"] = header["provenance"].get("seconds")
         if self.config.own.keep_clients:
@@ -183,37 +177,23 @@ class _Run:
             entry |= {"mean_file": round(sum(sizes) / len(sizes)), "files": len(sizes)}
         return entry
 
-    @contextmanager
-    def another_ridge(self) -> Iterator[None]:
-        """Inside, a message that asks for a ridge says which command goes on with what is done.
-
-        In later rounds none does: the rounds before were solved with the ridge that they had.
-        """
-        try:
-            yield
-        except RidgeNeededError as error:
-            first = not self.heads and self.made.sums is None
-            may = "ridge" in load_head(self.start, self.cache).head.options.changeable()
-            if first and may and is_of_run(self.folder.options, self.config):
-                words = ["afltool", "run", self.folder.options, "-o", self.folder.root]
-                again = shlex.join([*map(str, words), "--ridge", "auto"])
-                error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
-            raise
-
-    def measured(self, step: Step) -> Path:
+    def measured(self, step: Step) -> Artifact:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
         files, options = step.files(), self.config.evaluate
-        evaluated = partial(step.stage.module.evaluate_run, options, files, self.cache)
-        metrics = self.made.value(step, evaluated, self.cache)
+        evaluated = partial(step.stage.module.evaluate_run, options, files, self.files)
+        with self.files.reading():
+            metrics = self.made.value(step, evaluated, self.files)
         own = {role: {**metrics[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
         self.metrics = {**metrics, **own}
-        place = write_json(self.metrics, self.folder / RunFolder.METRICS, overwrite=True)
+        place = self.folder / RunFolder.METRICS
+        how = "made again" if place.exists() else MISSING
+        write_json(self.metrics, place, overwrite=True)
         write_confusion(self.metrics, self.folder / RunFolder.CONFUSION, True)
-        return place
+        return Artifact(place, how)
 
     def summary(self) -> None:
         """Write what was done, how long it took, how many bytes a client sends."""
-        solved, metrics = load_head(self.heads[-1], self.cache), self.metrics
+        solved, metrics = self.files.head(self.heads[-1]), self.metrics
         rounds = told(solved.rounds, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         total = read_header(self.folder.total(1), "statistics")
@@ -229,7 +209,7 @@ class _Run:
             "exchange": solved.head.options.same_clients() or "full",
             **{k: v for k, v in solved.report.items() if k == "density"},  # tables show it
             **costs(self.uploads, self.stages),
-            "options": resolved(self.config, self.start, self.late),
+            "options": resolved(self.config, self.start),
             "partition": dict(read_header(self.folder.clients, "partition")["scheme"]),
             "digests": digests(self.folder, self.start, len(self.heads)),
             "versions": versions(),
@@ -237,3 +217,21 @@ class _Run:
             "stages": self.stages,
         }
         write_json(facts, self.folder / RunFolder.SUMMARY, overwrite=True)
+
+
+@contextmanager
+def ridge_advice(step: Step, folder: RunFolder, command: str, *more: str) -> Iterator[None]:
+    """Inside, a first round without an answer says which command goes on with what is done.
+
+    In later rounds none does: the rounds before were solved with the ridge that they had.
+    """
+    try:
+        yield
+    except RidgeNeededError as error:
+        head = step.files()["head"]
+        assert isinstance(head, Path)
+        if step.out == folder.head(1) and "ridge" in load_head(head)[0].options.changeable():
+            words = ["afltool", command, folder.options, "-o", folder.root, "--ridge", "auto"]
+            again = shlex.join(map(str, [*words, *more]))
+            error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
+        raise

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from ..files.atomic import link_or_copy
 from ..files.schema import FINAL_HEAD, SUMMARY
-from ..inputs import distinct_files
 
 
 class RunFolder:
@@ -92,8 +91,7 @@ class RunFolder:
 
     def name_result(self, number: int) -> Path:
         """Make the head of the last round the result, in place of another one."""
-        with distinct_files():  # it may be a name of that head already
-            return link_or_copy(self.head(number), self.root / self.FINAL, "head")
+        return link_or_copy(self.head(number), self.root / self.FINAL, "head")
 
     @staticmethod
     def suffix(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -9,13 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from .. import cores
 from ..errors import OutputExistsError
 from ..files.atomic import link_or_copy, second_name
 from ..files.hdf5 import read_header
 from ..files.locks import alone
 from ..files.tables import write_json
-from ..inputs import distinct_files, read_json
-from ..memory import NO_CACHE, Cache, Sums
+from ..inputs import read_json
+from ..stages.runner import Artifact, Files, Recipe, Sums, in_place, make
 from ..values.arrays import canonical_json
 from .checks import is_linked
 from .plan import LINK, Step
@@ -25,26 +27,27 @@ class Alone:
     """A run that shares nothing with others."""
 
     processes = 1  # that carry out runs at the same time and share the memory
-    sums: Sums | None = None  # see `memory.Cache`
+    sums: Sums | None = None  # see `Files`
 
-    def carry_out(self, step: Step, overwrite: bool = False, cache: Cache = NO_CACHE) -> Path:
+    def carry_out(
+        self, step: Step, overwrite: bool = False, files: Files | None = None
+    ) -> Artifact:
         """The file of a step: linked where it is given or stored, else made."""
         place = step.out
         assert place is not None
         if step.stage.name == LINK:
             given = step.files()["file"]
             assert isinstance(given, Path)
-            return place if given == place else _linked(given, step, overwrite)
+            return Artifact(place) if given == place else _linked(given, step, overwrite)
         if step.stage.stored:
-            return place if _is_there(step) else _linked(stored(step), step, overwrite)
-        self.make(step, overwrite, cache)
-        return place
+            return Artifact(place) if _is_there(step) else _linked(stored(step), step, overwrite)
+        return self.make(step, files or Files(), overwrite)
 
-    def make(self, step: Step, overwrite: bool, cache: Cache) -> None:
+    def make(self, step: Step, files: Files, overwrite: bool) -> Artifact:
         """Make the file of a step."""
-        step.make(overwrite=overwrite, cache=cache)
+        return step.make(overwrite, files)
 
-    def value(self, step: Step, make: Callable[[], Any], cache: Cache = NO_CACHE) -> Any:
+    def value(self, step: Step, make: Callable[[], Any], files: Files) -> Any:
         """What a step finds that is no file of its own."""
         return make()
 
@@ -61,26 +64,34 @@ class Made(Alone):
         self.root, self.processes = root, processes
         self._sums = self.sums = _Sums(root)
 
-    def make(self, step: Step, overwrite: bool, cache: Cache) -> None:
-        place = step.out
+    def make(self, step: Step, files: Files, overwrite: bool) -> Artifact:
+        place, o = step.out, step.call(overwrite)
         assert place is not None
-        name, task = _looked_at(step, cache)
-        shared = self.root / name
-        with alone(shared, MAKER):
-            if shared.exists() and not place.exists():
-                link_or_copy(shared, place, step.stage.writes)
-                return
-            step.make(overwrite=overwrite, cache=cache, task=task)
-            if place.is_file():
-                second_name(place, shared)
+        with cores.using(getattr(o, "threads", None)), files.reading():
+            job = step.stage.module.job(o, files)
+            # A folder; and sums, which are shared by what is summed (`_Sums`).
+            if job.targets[-1].path != place or step.stage.writes == "statistics":
+                return in_place(place, make(job, files, overwrite))
+            shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
+            with alone(shared[place], MAKER):
+                if not any(map(os.path.lexists, shared)) and all(
+                    p.exists() for p in shared.values()
+                ):
+                    for path, known in shared.items():
+                        link_or_copy(known, path, step.stage.writes)
+                    return Artifact(place, LINKED)
+                made = in_place(place, make(job, files, overwrite))
+                for path, known in shared.items():
+                    second_name(path, known)
+                return made
 
-    def value(self, step: Step, make: Callable[[], Any], cache: Cache = NO_CACHE) -> Any:
+    def value(self, step: Step, make: Callable[[], Any], files: Files) -> Any:
         """What a step finds that is no file of its own; found once."""
-        shared = self.root / f"{_looked_at(step, cache)[0]}.json"
+        recipe = step.stage.module.recipe_of(step.files(), step.options, files)
+        shared = self.root / f"{_name(step, recipe)}.json"
         with alone(shared, MAKER):
             if shared.exists():
-                with distinct_files():  # another cell has written it
-                    return read_json(shared, "what a step found")
+                return read_json(shared, "what a step found")
             write_json(found := make(), shared)
             return found
 
@@ -89,6 +100,7 @@ class Made(Alone):
         self._sums.locks.close()
 
 
+LINKED = "linked, it was missing"
 MAKER = "another process"  # so busy errors call who makes something
 
 
@@ -110,8 +122,7 @@ class _Sums:
             self.locks.callback(self._mine.discard, content)
         if not shared.exists():
             return None
-        with distinct_files():
-            return shared, str(read_header(shared, "statistics")["digest"])
+        return shared, str(read_header(shared, "statistics")["digest"])
 
     def __setitem__(self, content: str, made: tuple[Path, str]) -> None:
         second_name(made[0], self.root / f"sums-{content}")
@@ -120,35 +131,27 @@ class _Sums:
 
 def stored(step: Step) -> Path:
     """The features of a step in their store, which has them or gets them."""
-    kept = replace(step, out=None).make()
-    assert isinstance(kept, Path)
-    return kept
+    return replace(step, out=None).make().path
 
 
-def _looked_at(step: Step, cache: Cache) -> tuple[str, Any]:
-    """A name for what a step makes, and what its work need not look at again."""
-    code, files, task = step.stage.module, step.files(), None
-    given = files, step.stage.given(files, step.options), step.head_options, cache
-    if hasattr(code, "task_of"):
-        task = code.task_of(*given)
-        recipe = task.made_by
-    else:
-        recipe = code.recipe_of(*given) if hasattr(code, "recipe_of") else step.key()
+def _name(step: Step, recipe: Recipe) -> str:
+    """A name for what a step makes."""
     digest = sha256(canonical_json(recipe).encode()).hexdigest()
-    return f"{step.stage.name}-{digest[:32]}", task
+    return f"{step.stage.name}-{digest[:32]}"
 
 
-def _linked(given: Path, step: Step, overwrite: bool) -> Path:
+def _linked(given: Path, step: Step, overwrite: bool) -> Artifact:
     """A file from elsewhere under the name that a run has for it; see `is_linked`."""
     assert step.out is not None
     kind = step.stage.writes
-    there = is_linked(given, step.out, kind, overwrite)
-    return step.out if there else link_or_copy(given, step.out, kind)
+    if is_linked(given, step.out, kind, overwrite):
+        return Artifact(step.out)
+    return Artifact(link_or_copy(given, step.out, kind), LINKED)
 
 
 def _is_there(step: Step) -> bool:
     """Whether features are in their place already, perhaps merged there by a batch system."""
     assert step.out is not None
     with suppress(OutputExistsError):
-        return step.out.exists() and step.make() == step.out
+        return step.out.exists() and step.make().path == step.out
     return False

@@ -3,8 +3,8 @@
 Features, clients and the first head come first. Then each round gathers sums and solves the head
 one phase further, until the head has no next phase. Then the head is measured.
 
-A step is a stage with its options, what it is made of, and where its result goes. Steps are
-compared by structure before they are made, and by recipe when their inputs are there.
+A step is a stage with its options, what it is made of, and where its result goes. Steps are equal
+when the files that they make have equal recipes, wherever these go.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from ..options.base import Options, flag
+from ..options.base import Options, fields_of, flag
 from ..options.common import SpaceOptions
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
-from ..stages.stage import STAGES, How, Input, Parts, Result, Stage
+from ..stages.runner import Artifact, Files, carry_out, in_place
+from ..stages.stage import STAGES, Input, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
 from .config import RunConfig
@@ -63,38 +64,31 @@ class Step:
         held = getattr(self.options, "held_out", None)
         return [one for one in (held, self.out) if isinstance(one, Path)]
 
-    def make(self, **how: Unpack[How]) -> Result:
-        """Carry it out; returns what its stage returns."""
-        more: How = {**how, "head_options": self.head_options}
+    def call(self, overwrite: bool = False) -> Any:
+        """Its options and files, as the job of its stage takes them."""
         options = self.options
         if self.part is not None and self.stage.parts is not None:
             named: dict[str, Any] = {self.stage.parts.option: str(self.part)}
             options = replace(options, **named)
-        return self.stage.make(self.files(), options, self.out, **more)
+        how = {"overwrite": overwrite, "head_options": self.head_options}
+        return self.stage.call_of(self.files(), options, self.out, **how)
 
-    def key(self) -> tuple[Any, ...]:
-        """What it makes, wherever that goes: equal keys make equal files."""
-        inputs = ((role, _key(one)) for role, one in sorted(self.inputs.items()))
-        how = sorted(self.options.changed().items()) + sorted(self.head_options.items())
-        return self.stage.name, str(how), tuple(inputs)
-
-    def parts(self, count: int, folder: Path) -> Array:
-        """The step cut into parts, as its stage can be; part I is ``folder``/I.h5."""
-        assert self.stage.parts is not None
-        return Array(self, self.stage.parts, folder, count)
+    def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
+        """Carry it out; its result, and how it came about."""
+        made = carry_out(self.stage.module.job, self.call(overwrite), files)
+        return in_place(self.out or made[-1].path, made)
 
     def words(self) -> Iterator[Word]:
         """Its command line, without -o: inputs and options as (flag, value).
 
         An input has no flag, an option that is only said has no value.
         """
-        files = self.files()
+        own = fields_of(self.stage.call)
+        named = {role: one for role, one in self.files().items() if role in own}
         for role in self.stage.plain:
-            one = files[role]
+            one = named.pop(role)
             yield from (("", value) for value in (one if isinstance(one, tuple) else (one,)))
-        others = (role for role in self.stage.reads if role in files)
-        named = {role: files[role] for role in others if role not in self.stage.plain}
-        values = {**named, **self.options.said(), **self.head_options}
+        values = {**named, **self.options.changed(), **self.head_options}
         if self.stage.parts is not None and self.part is not None:
             values[self.stage.parts.option] = self.part  # last
         for name, value in values.items():
@@ -108,42 +102,9 @@ class Step:
         return [self.stage.name, *words, "-o", str(self.out)]
 
 
-@dataclass(frozen=True)
-class Array:
-    """Parts of a step that may be made at the same time: part I of ``count`` is ``folder``/I.h5.
-
-    Where the step sums up held-out clients, each part has such a sum, too, in a folder beside.
-    """
-
-    whole: Step
-    cut: Parts
-    folder: Path
-    count: int
-
-    def step(self, number: Any) -> Step:
-        """What makes a part."""
-        outs = [folder / f"{number}.h5" for folder in self._folders()]
-        how: dict[str, Any] = {"held_out": outs[0]} if len(outs) > 1 else {}
-        options = replace(self.whole.options, **how)
-        return replace(self.whole, options=options, out=outs[-1], part=Part(number, self.count))
-
-    def joined(self) -> list[Step]:
-        """What puts the parts together: the results are those of the step itself."""
-        stage = STAGES[self.cut.joined_by]
-        return [
-            Step(stage, stage.options(), {self.cut.role: (folder,)}, out)
-            for folder, out in zip(self._folders(), self.whole.results(), strict=True)
-        ]
-
-    def _folders(self) -> list[Path]:
-        """Where the parts lie of each of the step's results."""
-        beside = self.folder.with_name(f"held-{self.folder.name}")
-        return [beside, self.folder][-len(self.whole.results()) :]
-
-
 def linking(label: str, kind: str, given: Path, place: Path) -> Step:
     """A given file under the name that a run has for it."""
-    stage = Stage(LINK, Options, Options, {"file": kind}, kind)
+    stage = Stage(LINK, Options, Options, kind)
     return Step(stage, inputs={"file": given}, out=place, label=label)
 
 
@@ -154,10 +115,6 @@ def _file(one: Step | Input) -> Input:
     return one
 
 
-def _key(one: Step | Input) -> Any:
-    return one.key() if isinstance(one, Step) else str(one)
-
-
 SPLITS = ("train", "test")
 
 
@@ -165,12 +122,10 @@ def next_steps(
     config: RunConfig,
     folder: RunFolder,
     phase: Callable[[Path], Phase | None],
-    late: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[list[Step]]:
     """The steps of a run, group by group; a group is asked for when those before it are made.
 
-    ``phase``: what the head in a file is to gather next; None ends the rounds. ``late``: options of
-    the first head that `solve` is told, see `plans.checks`.
+    ``phase``: what the head in a file is to gather next; None ends the rounds.
     """
     first = first_steps(config, folder)
     yield first
@@ -178,7 +133,7 @@ def next_steps(
     head = config.first_head or folder.first_head
     held = holds_clients_out(config)
     for number in count(1):
-        steps = round_steps(config, folder, number, head, held, late())
+        steps = round_steps(config, folder, number, head, held)
         yield steps
         head = folder.head(number)
         heads.append(head)
@@ -203,7 +158,8 @@ def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
     given_head = config.first_head
     if given_head is not None:
         return [*steps, linking("head", "head", given_head, given_head)]
-    options = config.all_head_options()
+    late = config.at_solve()
+    options = {k: v for k, v in config.all_head_options().items() if k not in late}
     name: dict[str, Any] = {"name": own.head}
     head = Step(STAGES["head"], SpaceOptions(), name, folder.first_head, options)
     return [*steps, head]
@@ -227,7 +183,6 @@ def round_steps(
     number: int,
     head: Path,
     held_out: bool,
-    late: Mapping[str, Any] | None = None,
 ) -> list[Step]:
     """The sums of a round, over all clients, and the head that is solved from them.
 
@@ -239,7 +194,7 @@ def round_steps(
     if held is not None:
         solving["validate"] = held
     stage, out = STAGES["solve"], folder.head(number)
-    return [*gathered, Step(stage, config.solve, solving, out, late or {})]
+    return [*gathered, Step(stage, config.solve, solving, out, config.at_solve())]
 
 
 def _gathered(

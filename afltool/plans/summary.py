@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import AflError, OutputExistsError
-from ..files.hdf5 import read_header, usable
+from ..files.hdf5 import read_header, unusable, verify
 from ..files.outputs import writer_errors
 from ..heads import options_class
-from ..inputs import distinct_files, read_json
+from ..inputs import read_json
 from ..options.base import fields_of, flag, kinds_of
 from ..progress import event, heard, log
-from .checks import at_solve
 from .config import FIELDS, KEEP_LAST, PARTS, RunConfig
 from .layout import RunFolder
 
 PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
 
 
-def resolved(
-    config: RunConfig, head: Path, late: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Every option of a run by its flat name, defaults too; those of its head as its file has them.
+def of_stages(config: RunConfig) -> dict[str, Any]:
+    """Every option of a run's stages by its flat name, defaults too.
 
-    Options of stages that the run left out (images, where features are given) are absent. ``late``:
-    `at_solve`, where it is known.
+    Those of stages that the run left out (images, where features are given) are absent.
     """
     chosen: dict[str, Any] = {}
     for part, (_, names) in PARTS.items():
@@ -36,11 +31,15 @@ def resolved(
             name = names.get(field, field)
             if name in FIELDS and FIELDS[name].part == part:
                 chosen[name] = plain(getattr(options, field))
+    return chosen
+
+
+def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
+    """`of_stages`, and the options of the head, as its first file has them and `solve` is told."""
     header = read_header(head, "head")
-    gone = options_class(header["name"]).GONE
-    own = {k: v for k, v in header["options"].items() if k not in gone}
-    theirs = {**own, **(at_solve(config, head) if late is None else late)}
-    chosen |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
+    gone, name = options_class(header["name"]).GONE, header["name"]
+    theirs = {k: v for k, v in header["options"].items() if k not in gone} | config.at_solve()
+    chosen = {**of_stages(config), "head": name, "head_seed": theirs.pop("seed", None)}
     chosen |= {name: plain(value) for name, value in theirs.items()}
     return chosen | {k: v for k, v in config.all_head_options().items() if k == PRESET}
 
@@ -97,13 +96,12 @@ def last_round(folder: RunFolder, first_head: Path) -> int | None:
     tells what the last round was made of, and the run is not finished.
     """
     try:
-        with distinct_files():  # looking at an output is not reading it
-            summary = read_json(folder / RunFolder.SUMMARY, "a summary")
-            number = len(summary["bytes_per_client"])
-            thinned = summary["options"].get("keep_rounds") == KEEP_LAST and number > 1
-            if not thinned or folder.head(1).exists():
-                return None
-            intact = digests(folder, first_head, number) == summary["digests"]
+        summary = read_json(folder / RunFolder.SUMMARY, "a summary")
+        number = len(summary["bytes_per_client"])
+        thinned = summary["options"].get("keep_rounds") == KEEP_LAST and number > 1
+        if not thinned or folder.head(1).exists():
+            return None
+        intact = digests(folder, first_head, number) == summary["digests"]
     except (AflError, OSError, KeyError, TypeError, AttributeError):
         return None
     return number if intact else None
@@ -112,21 +110,20 @@ def last_round(folder: RunFolder, first_head: Path) -> int | None:
 def tell_done(folder: Path, head: str = RunFolder.FINAL) -> None:
     """The event that the run or baseline in this folder is done, with its summary."""
     if heard():
-        with distinct_files():
-            summary = read_json(folder / RunFolder.SUMMARY, "a summary")
+        summary = read_json(folder / RunFolder.SUMMARY, "a summary")
         event("run_done", folder=folder, head=folder / head, summary=summary)
 
 
-def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> int | None:
+def finished_round(folder: RunFolder, config: RunConfig) -> int | None:
     """The last round of a run of these options that has ended here and kept that one alone.
 
     Raises `OutputExistsError` where the options are others than those of the run that has ended.
     """
+    first_head = config.first_head or folder.first_head
     number = last_round(folder, first_head)
     if number is None:
         return None
-    with distinct_files():
-        then = read_json(folder / RunFolder.SUMMARY, "a summary")["options"]
+    then = read_json(folder / RunFolder.SUMMARY, "a summary")["options"]
     for name, value in resolved(config, first_head).items():
         f = FIELDS.get(name)  # None: an option of the head; files are compared by their digests
         shown = f is None or f.in_result or name == "each_round"
@@ -141,6 +138,9 @@ def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> in
         log.info("%s kept only its last round; --keep-rounds all makes all again", folder.root)
         return None
     for path in (folder.total(number), folder.head(number)):
-        usable(path)
+        try:
+            verify(path)
+        except (AflError, OSError) as error:
+            raise unusable(path, error) from None
     whole = all((folder / name).exists() for name in MEASURED)
     return number if whole else None

@@ -106,14 +106,13 @@ class Quadratic:
             self.rows.append(X)
             self.G.append(factor(class_probabilities(X, W), y) + damping * np.eye(C))
 
-    def __call__(self, W: F64 | Callable[[int], F64]) -> F64:
-        """The sum for one W (C, D), or for a W of each of the participants, by its number."""
-        each = W if callable(W) else lambda i: W
+    def __call__(self, W: F64) -> F64:
+        """The sum (C, D) for one W (C, D), or for a W of each of the participants, (S, C, D)."""
 
         def work(first: int) -> Any:
             total: Any = 0.0
             for i in range(first, min(first + TOGETHER, len(self.rows))):
-                total = total + self._one(i, each(i))
+                total = total + self._one(i, W if W.ndim == 2 else W[i])
             return total
 
         parts = on_threads(self.threads, work, range(0, len(self.rows), TOGETHER))
@@ -138,17 +137,14 @@ class Quadratic:
     def _spectra(self) -> list[tuple[F64, F64]]:
         """Eigenvalues and eigenvectors of Ḡ and of Ā."""
         G = np.einsum("k,kij->ij", self.p, np.stack(self.G))
-        D = self.rows[0].shape[1]
-        upper = np.zeros((D, D), order="F")
+        A = self.damping * np.eye(self.rows[0].shape[1])
         for X, p in zip(self.rows, self.p, strict=True):
-            # C-contiguous rows go to Fortran's BLAS uncopied, as a transpose.
-            linalg.blas.dsyrk(p / len(X), X.T, beta=1.0, c=upper, overwrite_c=1)
-        upper[np.diag_indices(D)] += self.damping
+            A += p / len(X) * (X.T @ X)
         if not self.damping:
             G += np.trace(G) / len(G) ** 2
         spectra = []
-        for M in (G, upper):
-            values, vectors = linalg.eigh(M, lower=False, check_finite=False)
+        for M in (G, A):
+            values, vectors = linalg.eigh(M, check_finite=False)
             floor = len(M) * np.finfo(float).eps * values[-1]
             spectra.append((np.maximum(values, floor), vectors))
         return spectra

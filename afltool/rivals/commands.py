@@ -7,19 +7,10 @@ from functools import partial
 from typing import Any
 
 from ..cli.app import Builder, Group, group
-from ..cli.commands import (
-    JSON,
-    TRACK,
-    Command,
-    apart,
-    parameters,
-    show_folder,
-    tracking,
-    typer_command,
-)
+from ..cli.commands import Command, apart, parameters, show_folder, tracking, typer_command
+from ..options.common import Printed, Tracked
 from ..values.text import byte_text
 from . import METHODS, method_class
-from .settings import Baseline, BaselineFolder
 
 
 def commands() -> dict[str, Command]:
@@ -28,24 +19,29 @@ def commands() -> dict[str, Command]:
 
 
 def _group(_: Sequence[str]) -> Group:
+    from .settings import Baseline
+
     return group("baseline", Baseline.__doc__ or "", _methods)
 
 
-def _methods() -> Mapping[str, Builder]:
+def _methods(_: str) -> Mapping[str, Builder]:
     return {name: partial(_command, name) for name in METHODS}
 
 
 def _command(name: str, _: Sequence[str]) -> Any:
+    from .settings import Baseline, BaselineFolder
+
     settings = parameters(method_class(name).settings_class, "Method")
 
-    def call(track: str | None, as_json: bool, **values: Any) -> None:
+    def call(track: str | None, as_json: bool | None, **values: Any) -> None:
         from .stage import baseline as stage
 
         with tracking(track):
             folder = stage(Baseline(name, **apart(values, settings, "settings")))
-        show_folder(folder, BaselineFolder.SUMMARY, as_json, _print)
+        show_folder(folder, BaselineFolder.SUMMARY, bool(as_json), _print)
 
-    given = [*parameters(Baseline, skip={"method"}), *settings, TRACK, JSON]
+    given = parameters(Baseline, skip={"method"}) + settings
+    given += parameters(Tracked) + parameters(Printed)
     common = COMMON | {"features", "partition", "test", "out"}
     return typer_command(name, _says(name), call, given, common)
 

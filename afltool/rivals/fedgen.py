@@ -103,23 +103,22 @@ class FedGen(Method):
 
         merged = super().merge(round, who, start, theta)
         words = stream(self.settings.seed, Purpose.GENERATOR, round)
-        top = merged[self.network.top()]
         for number in range(self.settings.generator_steps):
             count = (round - 1) * self.settings.generator_steps + number + 1
-            self._adam(self._slope(words, top), count)
+            self._adam(self._slope(words, merged), count)
         return merged
 
-    def _slope(self, words: np.random.Philox, top: Tensor) -> Tensor:
+    def _slope(self, words: np.random.Philox, weights: Tensor) -> Tensor:
         """Gradient in ω (P_G,) of the cross-entropy of the last layer on generated features."""
         from torch.func import grad
-        from torch.nn.functional import cross_entropy
+        from torch.nn.functional import cross_entropy, linear
 
-        last = self.network.last()
+        top = self.network.layers(self.network.model(weights))[-1]
         (y,), (drawn,) = self.noise([words], self.settings.batch_size or BATCH)
 
         def loss(omega: Tensor) -> Tensor:
             _, z = self.generator.forward(self.generator.model(omega), drawn)
-            return cross_entropy(last.forward(last.model(top), z)[1], y)
+            return cross_entropy(linear(z, *top), y)
 
         return grad(loss)(self.memory["omega"])
 

@@ -45,14 +45,6 @@ class DenseLayers:
         parts = iter(model)
         return [(next(parts), next(parts) if biased else None) for *_, biased in self.shapes]
 
-    def top(self) -> slice:
-        """The slice of θ that holds the last layer."""
-        return slice(self._starts[-1], self.size)
-
-    def last(self) -> DenseLayers:
-        """The last layer alone, on the representation."""
-        return DenseLayers(self.widths[-2:], self.bias)
-
     def forward(self, model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
         """The representation (B, h), which enters the last layer, and the scores (B, C) of rows
         X (B, d), by one classifier."""

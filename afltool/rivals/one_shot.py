@@ -64,7 +64,7 @@ class ByCurvature(Method):
         V, steps, left = cv.conjugate_gradients(
             system,
             system.precondition,
-            system(lambda i: heads[i] - mean),
+            system(heads - mean),
             self.settings.tolerance,
             self.settings.iterations,
         )

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import NumericalError
-from ..math.blas import length, unpack
-from ..math.gram import real_gram
 from ..values.names import Phase
 from . import method_class
 from .base import FLOAT32, Method, first_weights
@@ -83,7 +81,6 @@ class Run:
         weights = first_weights(self.network, settings.seed, clients.X.dtype)
         self.method.begin(weights)
         self.state = State(weights, self.method.memory)
-        self._each: NDArray[np.float64] | None = None  # accuracies of the heads measured last
 
     @property
     def round(self) -> int:
@@ -116,8 +113,8 @@ class Run:
             "phase": Phase.of("round", number),
             "clients": len(who),
             "rows": int(self.clients.sizes[who].sum()),
-            "gather_seconds": _micro(clients_done - begun),
-            "solve_seconds": _micro(server),
+            "gather_seconds": round(clients_done - begun, 6),
+            "solve_seconds": round(server, 6),
             "upload_bytes": FLOAT32 * self.method.upload(number),
             "download_bytes": FLOAT32 * self.method.download(number),
         }
@@ -154,7 +151,7 @@ class Run:
                 self.state.best = self.state.weights.clone()
             facts["held_out_top1"] = value
         if self.test is not None:
-            each = self._each = self.accuracies(heads, self.test)
+            each = self.accuracies(heads, self.test)
             facts["top1"] = float(each.mean())
             if len(heads) > 1:
                 facts |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
@@ -166,7 +163,7 @@ class Run:
         heads = self.method.heads(self.state.weights)
         if self.test is None or len(heads) != len(self.clients) or len(heads) == 1:
             return {}
-        each = self.accuracies(heads, self.test) if self._each is None else self._each
+        each = self.accuracies(heads, self.test)
         return dict(zip(self.clients.names, each.tolist(), strict=True))
 
     def accuracies(self, heads: Tensor, rows: Measured) -> NDArray[np.float64]:
@@ -181,10 +178,6 @@ class Run:
         return np.asarray(np.sum(found, axis=0) / len(rows.y))
 
 
-def _micro(seconds: float) -> float:
-    return int(seconds * 1e6) / 1e6
-
-
 ADDED_AT_ONCE = 8192  # rows whose products are added to the gram together
 
 
@@ -196,15 +189,16 @@ def curvature(clients: Clients, bias: bool) -> float:
     """
     at = np.concatenate(clients.rows)
     d = clients.dim + bias
-    packed = np.zeros(length(d))
+    G = np.zeros((d, d))
     for start in range(0, len(at), ADDED_AT_ONCE):
         X = clients.X[at[start : start + ADDED_AT_ONCE]].numpy()
+        rows = np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X
         with np.errstate(over="ignore", invalid="ignore"):  # looked at below
-            packed += real_gram(np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X)
-    if not np.isfinite(packed).all() or not packed.any():
-        what = "are all 0" if not packed.any() else "have squares beyond the range of float32"
+            G += rows.T @ rows
+    if not np.isfinite(G).all() or not G.any():
+        what = "are all 0" if not G.any() else "have squares beyond the range of float32"
         raise NumericalError(f"the training features {what}: look at them, or scale them")
-    top = linalg.eigh(unpack(packed), eigvals_only=True, subset_by_index=[d - 1, d - 1])
+    top = linalg.eigvalsh(G, subset_by_index=[d - 1, d - 1])
     return float(top[0]) / len(at)
 
 

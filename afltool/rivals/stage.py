@@ -22,20 +22,20 @@ from .. import cores, memory, progress
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
-from ..files.hdf5 import recipe, up_to_date
+from ..files.hdf5 import recipe
 from ..files.heads import save_head
-from ..files.outputs import check_own
+from ..files.outputs import check_own, refuse_inside
 from ..files.partitions import partition_of
 from ..files.schema import versions
 from ..files.tables import write_json, write_records
 from ..heads import make_head
 from ..heads.base import Head
-from ..inputs import distinct_files
 from ..math.gram import rows_as
-from ..options.common import files_of, refuse_inside
+from ..options.common import files_of
 from ..plans.summary import tell_done
 from ..plugins import need_torch
 from ..progress import event, log
+from ..stages.runner import Target, is_done
 from ..values.arrays import canonical_json
 from ..values.statistics import Context
 from ..values.text import difference
@@ -64,10 +64,10 @@ def baseline(o: Baseline) -> Path:
     with open_features(features) as rows, open_features(o.test) as test:
         check_alike(rows.path, test.path)
         job = _Job(method, wanted, o, out, rows, test)
-        if not up_to_date(out / HEAD, job.recipe(), overwrite):
+        if not is_done(Target(out / HEAD, job.recipe()), overwrite):
             begun = overwrite or (out / CHECKPOINT).exists()
             check_own((out / name for name in RESULTS), begun)
-            up_to_date(out / HELD_OUT_HEAD, job.recipe(), overwrite)  # refuses another one
+            is_done(Target(out / HELD_OUT_HEAD, job.recipe()), overwrite)  # refuses another one
             if overwrite:
                 (out / CHECKPOINT).unlink(missing_ok=True)
             event("run_begun", folder=out, what="baseline", options=job.recipe())
@@ -148,9 +148,8 @@ class _Job:
         with progress.task(f"baseline {self.method}", total, "rounds", run.round) as task:
             while run.round < total:
                 if progress.stop_requested() or time.monotonic() - kept > CHECKPOINT_SECONDS:
-                    with distinct_files():  # as above
-                        arrays = {name: a.numpy() for name, a in run.state.arrays().items()}
-                        save_checkpoint(place, arrays, run.state.rounds, made_by)
+                    arrays = {name: a.numpy() for name, a in run.state.arrays().items()}
+                    save_checkpoint(place, arrays, run.state.rounds, made_by)
                     kept = time.monotonic()
                 progress.stop_point()
                 run.advance()
@@ -200,8 +199,7 @@ def _tensor(rows: Features) -> Any:
 
 def _state(place: Path, made_by: Mapping[str, Any]) -> State:
     """What an interrupted run of the same command left."""
-    with distinct_files():
-        header, arrays = load_checkpoint(place)
+    header, arrays = load_checkpoint(place)
     now = json.loads(canonical_json(made_by))
     where = difference(dict(header["recipe"]), now, "in the file", "now")
     if where:

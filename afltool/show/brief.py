@@ -7,7 +7,7 @@ from typing import Any
 
 from ..files.evaluations import figure_text
 from ..values.text import COLUMNS, PIXELS
-from .tables import facts_table, print_facts
+from .tables import print_facts
 from .terminal import on_stdout, print_words
 
 Facts = Mapping[str, Any]
@@ -26,7 +26,7 @@ def print_brief(facts: dict[str, Any]) -> None:
     rows = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
     if facts["checked"] != "all":
         rows["checked"] = facts["checked"]
-    print_words(on_stdout(), facts_table(rows.items()))
+    print_words(on_stdout(), rows.items(), bold=True)
 
 
 def _features(facts: Facts) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
-from ..options.evaluation import AS_NEEDED, MM, SizeOptions
+from ..options.look import AS_NEEDED, MM, SizeOptions
 from ..partitions import mean_total_variation
 from ..values.arrays import F64
 from .style import (
@@ -174,16 +174,31 @@ def plot_partition(
     counts = checked_counts(counts, class_names, "counts")
     high = float(np.clip(0.13 * counts.shape[1], 2.8, 13.0))
     with figure(path, 12.0, high + 2.4, overwrite, dpi) as drawn:
+        from matplotlib.colors import LogNorm
+
         heading(drawn, title, _partition_line(counts))
         grid = drawn.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
         cells = drawn.add_subplot(grid[0, 0])
-        sizes = drawn.add_subplot(grid[1, 0], sharex=cells)
+        below = drawn.add_subplot(grid[1, 0], sharex=cells)
+        classes = drawn.add_subplot(grid[0, 2], sharey=cells)
         counts, order = client_order(counts)
-        _client_cells(cells, drawn.add_subplot(grid[0, 1]), counts)
+        image = coloured(cells, counts, LogNorm(1.0, max(float(counts.max()), 10.0)))
+        bar = drawn.colorbar(image, cax=drawn.add_subplot(grid[0, 1]), format="{x:,g}")
+        bar.set_label("rows (white: none)")
+        bar.ax.minorticks_off()
+        cells.set_ylabel("class")
         class_ticks(cells, class_names, "y", high)
-        _class_sizes(drawn.add_subplot(grid[0, 2], sharey=cells), counts)
-        _sizes_and_median(sizes, counts.sum(axis=1), order)
-        _cumulative_share(drawn.add_subplot(grid[1, 2]), counts)
+        edges = np.arange(counts.shape[1] + 1) - 0.5
+        classes.stairs(counts.sum(axis=0), edges, orientation="horizontal", fill=True, color=PALE)
+        classes.tick_params(axis="y", labelleft=False, length=0)
+        classes.set(xlim=(0, max(1.05 * counts.sum(axis=0).max(), 1)), xlabel="rows per class")
+        _thousands(classes.xaxis)
+        rows, middle = counts.sum(axis=1), np.median(counts.sum(axis=1))
+        _client_sizes(below, rows)
+        below.axhline(middle, color=ORANGE, linestyle="--", linewidth=1)
+        below.set_title(f"median {middle:,.0f}", loc="right", color=ORANGE)
+        below.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
+        _cumulative_share(drawn.add_subplot(grid[1, 2]), rows)
     return path
 
 
@@ -204,60 +219,31 @@ def client_order(counts: Counts) -> tuple[Counts, str]:
     return counts[order], "clients in the order of their largest class, then of their size"
 
 
-def _client_cells(axes: Axes, legend: Axes, counts: Counts) -> None:
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import NullFormatter
-
-    image = coloured(axes, counts, LogNorm(1.0, max(float(counts.max()), 10.0)))
-    bar = axes.figure.colorbar(image, cax=legend, format="{x:,g}")
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    bar.set_label("rows (white: none)")
-    axes.set_ylabel("class")
-    axes.tick_params(labelbottom=False)
-
-
 def coloured(axes: Axes, counts: Counts, norm: Any) -> Any:
     """Rows of clients (across) and classes (down) as colours; white is 0."""
     picture_frame(axes)
+    axes.tick_params(labelbottom=False)
     cells, fine = np.ma.masked_equal(counts.T, 0), max(counts.shape) > _CELLS
     look: dict[str, Any] = {"cmap": pale_to_dark(0.2), "aspect": "auto"}
     return axes.imshow(cells, norm=norm, interpolation=None if fine else "nearest", **look)
 
 
-def _class_sizes(axes: Axes, counts: Counts) -> None:
-    edges = np.arange(counts.shape[1] + 1) - 0.5
-    axes.stairs(counts.sum(axis=0), edges, orientation="horizontal", fill=True, color=PALE)
-    axes.tick_params(axis="y", labelleft=False, length=0)
-    axes.set_xlim(0, max(1.05 * counts.sum(axis=0).max(), 1))
-    _thousands(axes.xaxis)
-    axes.set_xlabel("rows per class")
-
-
 def _client_sizes(axes: Axes, rows: NDArray[np.int64], numbers: int = 4) -> None:
     # stairs draws one path; ten thousand bars take seconds
     axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
+    axes.set_xlim(-0.5, rows.size - 0.5)
     _thousands(axes.yaxis, numbers)
 
 
-def _sizes_and_median(axes: Axes, rows: NDArray[np.int64], order: str) -> None:
-    _client_sizes(axes, rows)
-    axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1)
-    axes.set_title(f"median {np.median(rows):,.0f}", loc="right", color=ORANGE)
-    axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
-    axes.set_xlim(-0.5, rows.size - 0.5)
-
-
-def _cumulative_share(axes: Axes, counts: Counts) -> None:
-    rows = np.sort(counts.sum(axis=1))[::-1]
-    share = np.concatenate([[0.0], np.cumsum(rows) / max(int(rows.sum()), 1)])
+def _cumulative_share(axes: Axes, rows: NDArray[np.int64]) -> None:
+    share = np.concatenate([[0.0], np.cumsum(np.sort(rows)[::-1]) / max(int(rows.sum()), 1)])
     largest = np.linspace(0, 1, rows.size + 1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
     axes.plot(largest, share, color=BLUE, linewidth=1.8)
     half = int(np.searchsorted(share, 0.5)) if rows.any() else 0
     axes.plot(largest[half], share[half], "o", color=ORANGE, markersize=5)
     axes.set_title(f"the {half:,} largest have half")
-    axes.set(xlabel="share of clients", ylabel="share of rows")
-    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    axes.set(xlabel="share of clients", ylabel="share of rows", xlim=(0, 1), ylim=(0, 1.02))
 
 
 def _thousands(axis: Any, numbers: int = 4) -> None:
@@ -298,36 +284,27 @@ def plot_partitions(
     with figure(path, wide, high + 1.4, overwrite, size.dpi) as drawn:
         from matplotlib.colors import LogNorm
 
-        grid = drawn.add_gridspec(2, len(panels), height_ratios=(2.2, 1))
         norm = LogNorm(1.0, max(10.0, *(float(counts.max()) for counts in tables)))
         named = _named([one.class_names for one in panels], wide)
-        each = (wide - 1.1 - named) / len(panels)
-        titles = [wrapped(one.title, each) for one in panels]
+        titles = [wrapped(one.title, (wide - 1.1 - named) / len(panels)) for one in panels]
         add_lines(drawn, max(title.count("\n") for title in titles))
-        above: list[Axes] = []
-        below: list[Axes] = []
         top = max(1.05 * max(int(counts.sum(axis=1).max()) for counts in tables), 1)
+        heights: dict[str, Any] = {"height_ratios": (2.2, 1), "squeeze": False}
+        above, below = drawn.subplots(2, len(panels), **heights)
         for i, (one, counts) in enumerate(zip(panels, tables, strict=True)):
             counts, order = client_order(counts)
-            cells = drawn.add_subplot(grid[0, i])
-            cells.tick_params(labelbottom=False)
-            image = coloured(cells, counts, norm)
-            sizes = drawn.add_subplot(grid[1, i], sharey=below[0] if below else None)
-            _client_sizes(sizes, counts.sum(axis=1), 3)
-            sizes.set(xlim=(-0.5, len(counts) - 0.5), ylim=(0, top))
-            _thousands(sizes.xaxis, 3)
-            cells.set_title(titles[i])
-            sizes.set_xlabel(order.split(" in ")[0])
+            image = coloured(above[i], counts, norm)
+            _client_sizes(below[i], counts.sum(axis=1), 3)
+            _thousands(below[i].xaxis, 3)
+            above[i].set_title(titles[i])
+            below[i].set(ylim=(0, top), xlabel=order.split(" in ")[0])
+            below[i].tick_params(labelleft=not i)
             if i and alike:
-                cells.tick_params(labelleft=False)
+                above[i].tick_params(labelleft=False)
             elif named:
-                class_ticks(cells, one.class_names, "y", high)
-            above.append(cells)
-            below.append(sizes)
+                class_ticks(above[i], one.class_names, "y", high)
         above[0].set_ylabel("class")
         below[0].set_ylabel("rows")
-        for axes in below[1:]:
-            axes.tick_params(labelleft=False)
         bar = drawn.colorbar(image, ax=above, fraction=0.05, pad=0.02, format="{x:,.0f}")
         bar.set_label("rows (white: none)")
     return path

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InvalidDataError, UsageError
-from ..options.evaluation import AS_NEEDED, SizeOptions
+from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .style import (
     BLUE,
@@ -267,16 +266,20 @@ def plot_rounds(
 
     ``rounds``: at least one, as above. Returns ``path``.
     """
-    panels = [draw for draw, name in _PANELS.items() if any(map(partial(_has, rounds), name))]
+    panels = [one for one in _panels(rounds) if not all(np.isnan(y).all() for _, y in one[1])]
     wide = size.inches(180)
     high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
     with figure(path, wide, high, overwrite, size.dpi) as drawn:
         heading(drawn, title)
         panes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, draw in zip(panes, panels, strict=True):
-            draw(axes, rounds)
-            if axes.get_legend_handles_labels()[0]:  # above the panel, where it hides nothing
+        for axes, (name, lines, bars) in zip(panes, panels, strict=True):
+            known = [(label, y) for label, y in lines if not np.isnan(y).all()]
+            (_bars if bars else _dots)(axes, known)
+            axes.set_ylabel(name)
+            if len(known) > 1 or bars:  # above the panel, where it hides nothing
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
+            if name == TOP1:
+                _mark_kept(axes, rounds, lines[0][1])
         panes[0].set_xlim(-1, max(len(rounds), 2))
         step = -(-len(rounds) // TICKS)
         step += step > 1 and step % 2  # two kinds of rounds may alternate
@@ -288,72 +291,54 @@ def plot_rounds(
     return path
 
 
-def _has(rounds: Rounds, name: str) -> bool:
-    return any(one.get(name) is not None for one in rounds)
+TOP1 = "top-1, %"
+Lines = Sequence[tuple[str, F64]]  # with their labels
 
 
-def _values(rounds: Rounds, name: str) -> F64:
-    """A figure of each round; NaN where it has none."""
-    return np.array([one.get(name) for one in rounds], np.float64)
+def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
+    """What can be drawn: its name, its lines, and whether they are bars."""
+
+    def of(name: str, factor: float = 1) -> F64:
+        return factor * np.array([one.get(name) for one in rounds], np.float64)
+
+    sent = np.array([_sent(one) for one in rounds], np.float64) / 1e6
+    measured = any("file_bytes" in one for one in rounds)
+    errors = [("training", of("training_mse")), ("held-out clients", of("validation_mse"))]
+    losses = [("loss", of("loss")), ("loss, held-out clients", of("validation_loss"))]
+    seconds = [("gathering", of("gather_seconds")), ("solving", of("solve_seconds"))]
+    received = of("download_bytes", 1e-6)
+    return [
+        ("squared error\nper row", errors, False),
+        ("loss per row", losses, False),
+        (TOP1, [("", of("top1", 100))], False),
+        ("seconds", seconds, True),
+        (
+            "MB of\none client",
+            [("sent" if measured else "sent, at most", sent), ("received", received)],
+            True,
+        ),
+    ]
 
 
-def _dots(axes: Axes, y: F64, **style: Any) -> None:
+def _dots(axes: Axes, lines: Lines) -> None:
     """A line over the rounds that have a figure."""
-    at = np.flatnonzero(~np.isnan(y))
-    axes.plot(at, y[at], marker="o", markersize=3.5 if len(y) < 60 else 2, **style)
+    for (label, y), colour, dash in zip(lines, (BLUE, ORANGE), "-:", strict=False):
+        at, mark = np.flatnonzero(~np.isnan(y)), 3.5 if len(y) < 60 else 2
+        style: Look = {"color": colour, "linestyle": dash, "marker": "o", "markersize": mark}
+        axes.plot(at, y[at], label=label, **style)
 
 
-_ERRORS = (
-    ("training_mse", "training", BLUE, "-"),
-    ("validation_mse", "held-out clients", ORANGE, "--"),
-    ("loss", "loss", BLUE, "-"),
-    ("validation_loss", "loss, held-out clients", ORANGE, "--"),
-)
+def _bars(axes: Axes, lines: Lines) -> None:
+    """Bars side by side."""
+    wide = 0.8 / len(lines)
+    for i, ((label, y), colour) in enumerate(zip(lines, (BLUE, ORANGE), strict=False)):
+        at = np.arange(len(y)) + wide * (i - (len(lines) - 1) / 2)
+        axes.bar(at, np.nan_to_num(y), width=wide, color=colour, label=label)
 
 
-def _errors(axes: Axes, rounds: Rounds) -> None:
-    for name, label, colour, dash in _ERRORS:
-        if _has(rounds, name):
-            _dots(axes, _values(rounds, name), color=colour, linestyle=dash, label=label)
-    squared = _has(rounds, "training_mse")
-    axes.set_ylabel("squared error\nper row" if squared else "loss per row")
-
-
-def _tops(axes: Axes, rounds: Rounds) -> None:
-    top1 = 100 * _values(rounds, "top1")
-    _dots(axes, top1, color=BLUE)
+def _mark_kept(axes: Axes, rounds: Rounds, top1: F64) -> None:
     known = np.flatnonzero(~np.isnan(top1))
     kept = next((i for i in known[::-1] if rounds[i].get("kept")), known[-1])
     axes.plot(kept, top1[kept], "o", color=ORANGE, markersize=6)
     axes.set_title(f"kept: {top1[kept]:.2f}", loc="right", color=ORANGE)
     axes.margins(y=0.2)
-    axes.set_ylabel("top-1, %")
-
-
-def _times(axes: Axes, rounds: Rounds) -> None:
-    gather, solve = (
-        np.nan_to_num(_values(rounds, f"{name}_seconds")) for name in ("gather", "solve")
-    )
-    at, both = np.arange(len(rounds)), bool(gather.any())
-    if both:
-        axes.bar(at, gather, color=PALE, label="gathering")
-    axes.bar(at, solve, bottom=gather, color=GREY, label="solving" if both else None)
-    axes.set_ylabel("seconds" if both else "seconds\nof the solve")
-
-
-def _bytes(axes: Axes, rounds: Rounds) -> None:
-    at, measured = np.arange(len(rounds)), any("file_bytes" in one for one in rounds)
-    sent = np.array([_sent(one) or 0 for one in rounds]) / 1e6
-    label = "sent" if measured else "sent, at most"
-    axes.bar(at - 0.2, sent, width=0.4, color=BLUE, label=label)
-    received = np.nan_to_num(_values(rounds, "download_bytes")) / 1e6
-    axes.bar(at + 0.2, received, width=0.4, color=ORANGE, label="received")
-    axes.set_ylabel("MB of\none client")
-
-
-_PANELS = {
-    _errors: ("training_mse", "loss"),
-    _tops: ("top1",),
-    _times: ("solve_seconds",),
-    _bytes: ("upload_bytes",),
-}

@@ -9,8 +9,6 @@ from ..files.hdf5 import read_header
 from ..progress import log
 from ..values.text import byte_text
 
-PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
-
 
 def say_solution(path: Path) -> None:
     """One paragraph on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
@@ -32,8 +30,9 @@ def say_solution(path: Path) -> None:
         "; minimum-norm solution" if r.get("minimum_norm") else "",
         f"; clients' γ left in: {r['kept_gamma']:g}" if "kept_gamma" in r else "",
     )  # fmt: skip
-    for line in _path_lines(r.get("ridge_path", []), r["ridge"]):
-        log.debug("%s", line)
+    for point in r.get("ridge_path", []):
+        facts = ", ".join(f"{k} {v:.6g}" for k, v in point.items() if v is not None)
+        log.debug("solve: %s%s", facts, " ← chosen" if point["ridge"] == r["ridge"] else "")
 
 
 def _say_round(last: dict[str, Any]) -> None:
@@ -43,15 +42,3 @@ def _say_round(last: dict[str, Any]) -> None:
         last["phase"], last["solve_seconds"], error,
         byte_text(last["upload_bytes"]), byte_text(last["download_bytes"]),
     )  # fmt: skip
-
-
-def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
-    if not path:
-        return []
-    columns = [c for c in PATH_COLUMNS if c in path[0]]
-    lines = ["  ".join(f"{c:>18}" for c in columns)]
-    for point in path:
-        cells = ["–" if point[c] is None else f"{point[c]:.6g}" for c in columns]
-        mark = "  ← chosen" if point["ridge"] == chosen else ""
-        lines.append("  ".join(f"{c:>18}" for c in cells) + mark)
-    return lines

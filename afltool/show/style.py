@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..files.atomic import write_bytes
 from ..files.outputs import check_output
-from ..options.evaluation import SizeOptions
+from ..options.look import SizeOptions
 from ..values.text import shown
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rich.table import Table
 from ..files.evaluations import figure_label
 from ..files.schema import FINAL_HEAD
 from ..values.names import MEASURES
-from ..values.text import byte_text, shown
+from ..values.text import byte_text
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
 
 Round = dict[str, Any]
@@ -33,29 +33,9 @@ def print_facts(facts: dict[str, Any]) -> None:
     if rounds:
         report = {k: v for k, v in facts["report"].items() if k != "phases"}
         facts = {**facts, "report": report}
-    print_words(on_stdout(), facts_table(_flat(facts)))
+    print_words(on_stdout(), _flat(facts), bold=True)
     if rounds:
         print_whole(on_stdout(), rounds_table(rounds))
-
-
-def facts_table(facts: Iterable[tuple[str, object]]) -> Table:
-    """Names and what is said of each, in two columns that have room for every word."""
-    return _table_of_words(list(facts), bold=True)
-
-
-def _table_of_words(rows: Sequence[Sequence[object]], bold: bool = False) -> Table:
-    """Columns with room for every word; the first one is never broken."""
-    table = Table(show_header=False, box=None, pad_edge=not bold)
-    texts = [[shown(value) for value in row] for row in rows]
-    for i, column in enumerate(zip(*texts, strict=True)):
-        parts = column if i == 0 else (word for text in column for word in text.split(" "))
-        style = "bold" if bold and i == 0 else None
-        table.add_column(
-            style=style, no_wrap=i == 0, overflow="fold", min_width=max(map(len, parts))
-        )
-    for row in texts:
-        add_row(table, *row)
-    return table
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -139,26 +119,25 @@ def _separability_table(layers: list[dict[str, Any]]) -> Table:
 
 def _figures_table(figures: dict[str, dict[str, Any]]) -> Table:
     ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
+    names = ("value", *ends)
     rows = [
-        (figure_label(name, one), *(_figure(one.get(end)) for end in ("value", *ends)))
+        (figure_label(name, one), *(_figure(one.get(end)) for end in names))
         for name, one in figures.items()
     ]
     title = "figures with their 95 % intervals" if ends else "figures"
-    return _figures(title, ("figure", "value", *ends), rows)
+    return _figures(title, ("figure", *names), rows)
 
 
 def _parts_table(parts: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Table:
     """A row for each part, the first ones where there are very many."""
+    names = [k for k in next(iter(parts.values()), {}) if k != "n"]
     rows = [
-        (part, *(str(v) if k == "n" else _figure(v) for k, v in one.items()))
+        (part, "–" if one["n"] is None else one["n"], *(_figure(one[k]) for k in names))
         for part, one in list(parts.items())[:MOST_PARTS]
     ]
-    names = (
-        "rows" if name == "n" else figure_label(name, figures[name])
-        for name in next(iter(parts.values()), {})
-    )
     left = f"{MOST_PARTS} of {len(parts)} parts; --json has them all"
-    return _figures("by part", ("part", *names), rows, left if len(parts) > MOST_PARTS else "")
+    headings = ("part", "rows", *(figure_label(k, figures[k]) for k in names))
+    return _figures("by part", headings, rows, left if len(parts) > MOST_PARTS else "")
 
 
 def _figure(value: float | None) -> str:
@@ -189,7 +168,7 @@ def print_summary(summary: dict[str, Any]) -> None:
 def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
     """Facts on stderr, and a table of the rounds if there are several."""
     console = on_stderr()
-    print_words(console, facts_table(facts))
+    print_words(console, facts, bold=True)
     if len(rounds) > 1:
         print_whole(console, rounds_table(rounds))
 
@@ -217,7 +196,7 @@ def print_status(facts: dict[str, Any]) -> None:
 def print_parts(rows: Iterable[Sequence[object]], end: str, command: str) -> None:
     """What is done and what is not, a line in all, and the command that continues."""
     console = on_stdout()
-    print_words(console, _table_of_words(list(rows)))
+    print_words(console, rows)
     console.print(end)
     if command:
         console.print("to continue:")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 
 from ..values.text import shown
@@ -24,24 +25,24 @@ def on_stderr() -> Console:
 
 def print_whole(console: Console, table: Table) -> None:
     """A table of figures, none of them cut; lines wider than the terminal go on in the next one."""
-    _print(console, table, _measured(console, table).maximum)
-
-
-def print_words(console: Console, table: Table) -> None:
-    """A table of texts, broken between words alone: digests and paths can be copied."""
-    _print(console, table, _measured(console, table).minimum)
-
-
-def _measured(console: Console, table: Table) -> Measurement:
-    return console.measure(table, options=console.options.update(max_width=_WIDEST))
-
-
-def _print(console: Console, table: Table, wide: int) -> None:
-    """A table that has at least ``wide`` columns, whatever the terminal has."""
-    narrow = console.width
-    console.width = max(narrow, wide)
+    narrow, options = console.width, console.options.update(max_width=_WIDEST)
+    console.width = max(narrow, console.measure(table, options=options).maximum)
     console.print(table)
     console.width = narrow
+
+
+def print_words(console: Console, rows: Iterable[Sequence[object]], bold: bool = False) -> None:
+    """Texts in columns, one line a row: the terminal breaks it, and digests can be copied.
+
+    ``bold``: the first column is.
+    """
+    texts = [[shown(value) for value in row] for row in rows]
+    wide = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for first, *rest in texts:
+        name = escape(first.ljust(wide[0]))
+        cells = [escape(t.ljust(w)) for t, w in zip(rest, wide[1:], strict=True)]
+        line = "  ".join([f"[bold]{name}[/bold]" if bold else name, *cells]).rstrip()
+        console.print(line, soft_wrap=True)
 
 
 def cell(value: object) -> str:

@@ -58,7 +58,7 @@ def write_rounded(
     if not allowed:
         with naming(path):
             found.check(columns)
-    if found.varies.any():
+    if found.varies.any() and not found.exact:
         level = logging.WARNING if found.thin.any() else logging.INFO
         log.log(level, "%s: rounding takes most from %s", what, found.said(columns))
 

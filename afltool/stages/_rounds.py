@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files.heads import load_head
 from ..math.metrics.counting import Metrics
-from ..memory import NO_CACHE, Cache
 from ..values.names import MEASURES
 
 Round = dict[str, Any]
@@ -51,25 +49,25 @@ def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
 
 
 def after_each_round(
-    heads: Sequence[Path],
+    heads: Mapping[Path, Sequence[Round]],
     ask: Callable[[Path], dict[str, Any]],
     rounds_in: Callable[[Path], set[str]],
-    cache: Cache = NO_CACHE,
 ) -> dict[str, Any]:
     """Metrics of the last head, with the accuracies after every round.
 
-    ``ask`` evaluates a head file with the rounds that it holds, which ``rounds_in`` names. The last
-    file may hold all rounds or only its own. Another file, in any order, is evaluated if it holds a
-    round whose accuracy is not known yet.
+    ``heads``: the rounds of each head file. ``ask`` evaluates a file with the rounds that it holds,
+    which ``rounds_in`` names. The last file may hold all rounds or only its own. Another file, in
+    any order, is evaluated if it holds a round whose accuracy is not known yet.
     """
-    metrics = ask(heads[-1])
+    *others, last = heads
+    metrics = ask(last)
     known = _known(metrics["rounds"])
-    for path in sorted(heads[:-1], key=lambda path: -len(load_head(path, cache).rounds)):
+    for path in sorted(others, key=lambda path: -len(heads[path])):
         if rounds_in(path) <= known.keys():
             continue
         earlier = _known(ask(path)["rounds"])
         known = {**{name: {**one, "kept": False} for name, one in earlier.items()}, **known}
-    return {**metrics, "rounds": rounds_of(load_head(heads[-1], cache).rounds, known)}
+    return {**metrics, "rounds": rounds_of(heads[last], known)}
 
 
 def told(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,53 +13,63 @@ from typing import Any
 from .. import cores, progress
 from ..errors import InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
+from ..files.hdf5 import fingerprint, read_header, recipe, room
 from ..files.listing import expand
-from ..files.statistics import clients_of, load_statistics, save_statistics
-from ..memory import NO_CACHE, Cache
-from ..options.common import on_cores
+from ..files.statistics import clients_of, load_statistics, write_statistics
 from ..options.statistics import Aggregate
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Client, ClientId, Statistics, total_of
+from .runner import Files, Job, Put, Target, carry_out
 
 
-@on_cores
-def aggregate(o: Aggregate, *, cache: Cache = NO_CACHE) -> Path:
+def aggregate(o: Aggregate) -> Path:
     """Add up statistics, and subtract those of clients that leave, ``subtract``.
 
-    Items are files, folders, globs or '-' (paths on stdin). Totals may be added, too; a sum lists
+    Items are files, folders or globs. Totals may be added, too; a sum lists
     the clients of all its parts. The sum of the clients
     that the partition holds out is written to ``held_out``. A message says how many clients of a
     partition are missing, those that leave among them; with ``complete`` that is an error. The same
     feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
     'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
-    files, out, overwrite = o.files, o.out, o.overwrite
-    plus, minus = (
-        [_Item.of(path) for path in expand(one, sys.stdin)] for one in (files, o.subtract)
-    )
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Aggregate, files: Files) -> Job:
+    plus, minus = ([_Item.of(path) for path in expand(one)] for one in (o.files, o.subtract))
+    files.opened += [item.path for item in (*plus, *minus)]
     if not plus:
         raise UsageError("there are no statistics to add up")
     _count_clients(plus, minus, o.complete)
     if not o.allow_repeats:
         _check_equal(plus)
     kept, held = _split_held_out(plus, o.held_out is not None)
-    jobs = [(kept, minus, out)]
+    sums = [(o.out, kept, minus)]
     if o.held_out is not None:
-        jobs.append((held, [], o.held_out))
-    made_by = [_recipe(ours, theirs, o.stored()) for ours, theirs, _ in jobs]
-    done = [up_to_date(job[2], how, overwrite) for job, how in zip(jobs, made_by, strict=True)]
-    for (ours, theirs, path), how, is_done in zip(jobs, made_by, done, strict=True):
-        if not is_done:
-            if o.law == "sum":
-                total = _total(ours, theirs, o.allow_repeats)
-            else:
-                from ._pairwise import pairwise_total  # and SciPy, which takes a while to load
+        sums.insert(0, (o.held_out, held, []))
+    targets = [
+        Target(path, _recipe(ours, theirs, o.stored()), (ours, theirs))
+        for path, ours, theirs in sums
+    ]
 
-                total = pairwise_total((part for _, part in _parts(ours)), o.allow_repeats)
-            save_statistics(path, total, how, ours[0].head_file, cache=cache)
-    return out
+    def compute(todo: Sequence[Target], put: Put) -> None:
+        for target in todo:
+            ours, theirs = target.of
+            total, head_file = _sum(ours, theirs, o), ours[0].head_file
+            put(target, partial(write_statistics, s=total, head_file=head_file))
+
+    return Job(targets, compute)
+
+
+def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statistics:
+    """The sum by the law; one part a thread is in memory."""
+    if o.law == "sum":
+        parts = _parts([*plus, *minus])
+        return total_of(islice(parts, len(plus)), parts, o.allow_repeats)
+    from ._pairwise import pairwise_total  # and SciPy, which takes a while to load
+
+    return pairwise_total((part for _, part in _parts(plus)), o.allow_repeats)
 
 
 PLAIN = {"law": "sum"}  # the options of a sum, which a client file may be just as well
@@ -160,11 +170,6 @@ def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], 
             f"{len(held)} held out (see partition --held-out)"
         )
     return kept, held
-
-
-def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Statistics:
-    parts = _parts([*plus, *minus])
-    return total_of(islice(parts, len(plus)), parts, repeats)
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..files.hdf5 import up_to_date
 from ..options.common import FROZEN
-from ..options.features import Backbone, default_store
+from ..options.features import Backbone
 from ..progress import log
+from ..sources.backbones.families import preprocessing_for
+from ..sources.backbones.models import weights_identity
 from ..sources.extraction.frozen import freeze, recipe_of
-from ..sources.extraction.remembered import known
+from .runner import Files, Job, carry_out
 
 
 def backbone(o: Backbone) -> Path:
@@ -23,15 +24,20 @@ def backbone(o: Backbone) -> Path:
 
     Raises `EngineError`: the network cannot be a graph.
     """
-    name, out, overwrite = o.name, o.out, o.overwrite
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Backbone, files: Files) -> Job:
+    name, out = o.name, o.out
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
-    known_one = known(name, o, default_store())
-    made_by = recipe_of(name, o, known_one.weights, known_one.preprocessing)
+    way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
+    made_by = recipe_of(name, o, weights_identity(name, o.weights, o.seed), way)
     made_by["options"] |= {"licence": o.licence} if o.licence else {}
-    if up_to_date(out, made_by, overwrite):
-        return out
-    frozen = freeze(name, o, known_one.preprocessing, made_by, o.licence or "not told")
-    frozen.save(out)
-    log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
-    return out
+
+    def write() -> None:
+        frozen = freeze(name, o, way, made_by, o.licence or "not told")
+        frozen.save(out)
+        log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
+
+    return Job.of_rows(out, made_by, write)

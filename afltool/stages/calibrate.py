@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..files.counts import HeadCounts, read_counts
-from ..files.hdf5 import recipe, up_to_date
+from ..files.counts import Counts, HeadCounts, read_counts
+from ..files.hdf5 import recipe
 from ..files.heads import load_solved_head, save_head
-from ..heads.calibrated.head import CalibratedHead
+from ..heads.calibration import CalibratedHead
 from ..options.evaluation import Calibrate
 from ..progress import log
 from ..values.statistics import Context
+from .runner import Files, Job, Recipe, Write, carry_out
 
 
 def calibrate(o: Calibrate) -> Path:
@@ -21,7 +22,11 @@ def calibrate(o: Calibrate) -> Path:
     from. The map that ``method`` names is fitted to bins of scores, whose middles stand for the
     scores. The counts stay in the head, for `predict` with ``coverage``.
     """
-    head, counts, out, overwrite = o.head, o.counts, o.out, o.overwrite
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Calibrate, files: Files) -> Job:
+    head, counts = o.head, o.counts
     solved, header = load_solved_head(head)
     if isinstance(solved, CalibratedHead):
         raise UsageError(f"{head} is calibrated already: give the head that it was made of")
@@ -34,24 +39,34 @@ def calibrate(o: Calibrate) -> Path:
     _check_ends(counts, of_head)
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
     made_by = recipe("calibrate", o.stored(), inputs)
-    if not up_to_date(out, made_by, overwrite):
-        method = o.method
-        made = CalibratedHead.of(solved, read.classes, of_head.scores, of_head.edges, method)
-        report = {**header["report"], "calibrated_by": method, "calibrated_on": read.rows}
+
+    def compute() -> Write:
+        made = CalibratedHead.of(solved, read.classes, of_head.scores, of_head.edges, o.method)
+        report = {**header["report"], "calibrated_by": o.method, "calibrated_on": read.rows}
         space = Context(header["space"], tuple(header["classes"]))
-        save_head(out, made, made_by, space, report=report)
-        log.info("calibrate: %s by %d rows; %s", method, read.rows, made.serves.format(out))
-        if method != "temperature":
-            rows = of_head.scores[:, 1].sum(axis=1)
-            fewest = rows.min(), read.classes[rows.argmin()]
-            log.warning(
-                "calibrate: %s: %s fits a map to each class (the fewest rows, %d, are of %s). The "
-                "head predicted %d of %d counted rows right. Measure what changes: "
-                "afltool evaluate %s TEST.h5 --against %s",
-                *(_changes(made.changed(of_head.scores), read.rows), method, *fewest),
-                *(of_head.right, read.rows, out, head),
-            )
-    return out
+
+        def write(path: Path, how: Recipe) -> None:
+            save_head(path, made, how, space, report)
+            log.info("calibrate: %s by %d rows; %s", o.method, read.rows, made.serves.format(path))
+            if o.method != "temperature":
+                _say_changes(made, of_head, read, o)
+
+        return write
+
+    return Job.one(o.out, made_by, compute)
+
+
+def _say_changes(made: CalibratedHead, counted: HeadCounts, read: Counts, o: Calibrate) -> None:
+    """Warn that a map of each class can change what is predicted, and how often it did."""
+    rows = counted.scores[:, 1].sum(axis=1)
+    fewest = rows.min(), read.classes[rows.argmin()]
+    log.warning(
+        "calibrate: %s: %s fits a map to each class (the fewest rows, %d, are of %s). The head "
+        "predicted %d of %d counted rows right. Measure what changes: afltool evaluate %s TEST.h5 "
+        "--against %s",
+        *(_changes(made.changed(counted.scores), read.rows), o.method, *fewest),
+        *(counted.right, read.rows, o.out, o.head),
+    )
 
 
 def _changes(changed: tuple[int, int] | None, rows: int) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import cores, memory, progress
 from ..errors import UsageError
 from ..files.features import Features, meaning, open_features
-from ..files.hdf5 import read_header, recipe
+from ..files.hdf5 import recipe
 from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
 from ..files.tables import check_table, column_by_row, write_records
 from ..heads.base import LAST, Head
@@ -22,23 +22,25 @@ from ..heads.checks import reported_scores
 from ..math.gram import Rows
 from ..math.metrics.counting import TOPS, Metrics, confusion_entry, score_metrics
 from ..math.metrics.figures import FIGURES, Scored, by_part, curves, cut, summary
-from ..memory import NO_CACHE, Cache
 from ..options.common import on_cores
 from ..options.evaluation import Evaluate, EvaluateOptions
 from ..progress import event, log
 from ..values.arrays import I64
+from ..values.names import Phase
 from ._rounds import accuracies, after_each_round, rounds_of, with_training
+from .runner import Files
 
 if TYPE_CHECKING:
     from ..math.metrics.separability import Separability
 
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 SHOWN = 20  # classes that a message names
+PLAIN = EvaluateOptions()
 WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that is wrong
 
 
 @on_cores
-def evaluate(o: Evaluate, *, cache: Cache = NO_CACHE) -> dict[str, Any]:
+def evaluate(o: Evaluate) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
     ``top5`` is left out where there are five classes or fewer. From 1,000 classes on ``confusion``
@@ -57,69 +59,74 @@ def evaluate(o: Evaluate, *, cache: Cache = NO_CACHE) -> dict[str, Any]:
     classes the second one if it is not given. An entry of ``metrics`` names it as ``positive``, or
     has ``average`` 'macro' where it is a mean over classes.
     """
+    with Files().reading() as files:
+        return figures_of(o, files)
+
+
+def figures_of(o: Evaluate, files: Files) -> dict[str, Any]:
+    """`evaluate`, of files that a run may have in memory."""
     names = _figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
-    file = load_head(o.head, cache)
+    file = files.head(o.head)
     solved, header = file
     if solved.phase() is not None and not (o.each_round and header["classes"]):
         raise not_solved(solved, o.head)
     _check_figures(solved, names)
-    again = not solved.options.one_round()
-    with open_features(o.features, cache=cache, again=again) as rows:
-        check_fits(o.head, header, rows)
-        positive = _positive(names, rows.classes, o.positive)
-        other = None if o.against is None else _other(o.against, rows)
-        parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
-        groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
-        done = _Pass(file, o.head, rows, o, names, other)
-        report = done.report()
-        if scored := done.scored():
-            rated = replace(scored[0], positive=positive)
-            report |= _figures(o, names, rated, rows.classes, parts, groups)
-        if o.against is not None:
-            report["against"] = {"path": str(o.against), **_compared(*scored)}
-        wrong = [] if o.errors is None else _wrong(scored[0], rows)
+    rows = files.features(o.features, again=not solved.options.one_round())
+    check_fits(o.head, header, rows)
+    if solved.phase() is not None and not [*solved.round_scores(rows.rows(0, 1))]:
+        raise not_solved(solved, o.head)
+    positive = _positive(names, rows.classes, o.positive)
+    other = None if o.against is None else _other(o.against, rows)
+    parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
+    groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
+    scores = score(solved, rows, o, other)
+    report = _report(o, file, rows, scores)
+    if scored := [Scored.joined(one) for one in zip(*scores.rated, strict=True)]:
+        rated = replace(scored[0], positive=positive)
+        report |= _figures(o, names, rated, rows.classes, parts, groups)
+    if o.against is not None:
+        report["against"] = {"path": str(o.against), **_compared(*scored)}
     if o.errors is not None:
-        write_records(wrong, o.errors, o.overwrite, WRONG)
+        write_records(_wrong(scored[0], rows), o.errors, o.overwrite, WRONG)
     figures = {k: report[k] for k in (*TOPS, "n") if k in report}
     event("metrics", head=o.head, features=o.features, figures=figures)
     return report
 
 
-def evaluate_run(o: EvaluateOptions, files: Mapping[str, Any], cache: Cache) -> dict[str, Any]:
+def evaluate_run(o: EvaluateOptions, inputs: Mapping[str, Any], files: Files) -> dict[str, Any]:
     """`evaluate` of the last head of a run, whose earlier heads and training rows are there, too.
 
-    ``files``: ``head`` and ``features``; ``earlier``: the files of the rounds before, in any order,
+    ``inputs``: ``head`` and ``features``; ``earlier``: files of the rounds before, in any order,
     for the rounds that the head does not hold; ``train``: training features, which add ``train``
     (top-1, top-5, n) and ``train_top1`` of rounds.
     """
 
     def measured(features: Path) -> dict[str, Any]:
         def one(head: Path) -> dict[str, Any]:
-            apart = o.separability and head == files["head"]
+            apart = o.separability and head == inputs["head"]
             asked = Evaluate(head, features, each_round=o.each_round, separability=apart)
-            return evaluate(asked, cache=cache)
+            return figures_of(asked, files)
 
-        if not files.get("earlier"):
-            return one(files["head"])
-        with open_features(features, cache=cache) as rows:
-            heads, rounds_in = [*files["earlier"], files["head"]], partial(_rounds_in, rows, cache)
-            return after_each_round(heads, one, rounds_in, cache)
+        if not inputs.get("earlier"):
+            return one(inputs["head"])
+        rows = files.features(features, again=True)
+        headers = {p: files.header(p, "head") for p in (*inputs["earlier"], inputs["head"])}
+        heads = {path: one["report"].get("phases", []) for path, one in headers.items()}
+        return after_each_round(heads, one, partial(_rounds_in, rows))
 
-    found = measured(files["features"])
-    return with_training(found, measured(files["train"])) if "train" in files else found
+    found = measured(inputs["features"])
+    return with_training(found, measured(inputs["train"])) if "train" in inputs else found
 
 
-def recipe_of(
-    inputs: Mapping[str, Any], options: EvaluateOptions, _: Mapping[str, Any], cache: Cache
-) -> dict[str, Any]:
+def recipe_of(inputs: Mapping[str, Any], options: EvaluateOptions, opened: Files) -> dict[str, Any]:
     """What the figures depend on: every option that is given, heads and rows by their digests."""
     parts: dict[str, Any] = {}
     for role, given in inputs.items():
         files = given if isinstance(given, tuple) else (given,)
         kind = "features" if role in ("features", "train") else "head"
-        headers = [read_header(file, kind, cache) for file in files]
+        headers = [opened.header(file, kind) for file in files]
         parts[role] = [
             meaning(one) if kind == "features" else [one["digest"], one["classes"]]
             for one in headers
@@ -133,9 +140,9 @@ def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[n
     solved = load_solved_head(head)
     with open_features(features) as rows:
         check_fits(head, solved.header, rows)
-        done = _Pass(solved, head, rows, EvaluateOptions(), ("accuracy",))
-        done.score()
-        return done.scored()[0].right, rows.row_ids.copy()
+        return np.concatenate(
+            score(solved.head, rows).predicted
+        ) == rows.labels, rows.row_ids.copy()
 
 
 def _compared(ours: Scored, theirs: Scored) -> dict[str, Any]:
@@ -242,9 +249,9 @@ def _said_of(name: str, positive: str | None) -> dict[str, str]:
     return {"average": "macro"} if figure.mean else {}
 
 
-def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
+def _rounds_in(rows: Features, path: Path) -> set[str]:
     """The rounds that a head file can be evaluated after: those that it scores one row with."""
-    loaded = load_head(path, cache)
+    loaded = load_head(path)
     check_fits(path, loaded.header, rows)
     return {loaded.phase_of(name) for name, _ in loaded.head.round_scores(rows.rows(0, 1))}
 
@@ -266,100 +273,88 @@ def _wrong(scored: Scored, rows: Features) -> list[dict[str, Any]]:
     return listed
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A block of rows: what is counted after each round, the classes predicted in the end, and the
-    last scores if they are kept, with those of another head if there is one."""
-
-    X: Rows
-    y: I64
-    predicted: I64
-    counted: dict[str, Metrics]
-    scored: list[Scored]
-
-
 @dataclass
-class _Pass:
-    """One pass over the rows of a file."""
+class Scores:
+    """What a pass over rows finds of a head.
 
-    file: HeadFile
-    path: Path  # of the head
-    rows: Features
-    options: EvaluateOptions
-    names: Sequence[str]  # of figures
-    other: Head | None = None  # it is compared with
-    counted: dict[str, Metrics] = field(default_factory=dict)  # of every round
+    ``counted``: after each of its rounds, by phase, or `LAST`; ``predicted``: the classes in the
+    end; ``rated``: rows with their scores, if figures need them, and those of another head;
+    ``apart``: scatters of the features of each layer.
+    """
+
+    counted: dict[Phase, Metrics] = field(default_factory=dict)
     predicted: list[I64] = field(default_factory=list)
-    apart: dict[str, Separability] = field(default_factory=dict)  # scatters, layer by layer
-    parts: list[list[Scored]] = field(default_factory=list)
+    rated: list[list[Scored]] = field(default_factory=list)
+    apart: dict[Phase, Separability] = field(default_factory=dict)
 
-    def report(self) -> dict[str, Any]:
-        """What is counted and measured of the head, or after each of its rounds."""
-        self.score()
-        header, apart = self.file.header, self.apart.items()
-        measured = [{"features": name, "width": one.width, **one.figures()} for name, one in apart]
-        classes, y = self.rows.classes, self.rows.labels
-        report = {
-            **list(self.counted.values())[-1].as_dict(classes),
-            "confusion": confusion_entry(y, np.concatenate(self.predicted), len(classes)),
-            "head": {
-                "path": str(self.path),
-                "digest": header["digest"],
-                "name": self.file.head.name,
-            },
-            "features": {"path": str(self.rows.path), "digest": self.rows.header["digest"]},
-            **({"separability": measured} if self.options.separability else {}),
-        }
-        if self.options.each_round:
-            report["rounds"] = rounds_of(self.file.rounds, accuracies(self.counted), measured)
-        return report
 
-    def scored(self) -> list[Scored]:
-        """All rows, and those that the other head scored; none if counts were enough."""
-        return [Scored.joined(one) for one in zip(*self.parts, strict=True)]
+def score(
+    head: Head, rows: Features, o: EvaluateOptions = PLAIN, other: Head | None = None
+) -> Scores:
+    """Score all rows, block by block, and count and keep what the options ask for."""
+    names, classes = _figures_asked(o), len(rows.classes)
+    rates, keeps = bool(names) or o.against is not None or o.errors is not None, "auc" in names
+    if keeps:  # all scores twice, and their order
+        n = len(rows) * classes
+        memory.need(32 * n, f"the AUC of {n:,} scores", "leave auc out, or give --counts")
 
-    def score(self) -> None:
-        """Count and keep what is asked for, block by block."""
-        if "auc" in self.names:  # all scores twice, and their order
-            n = len(self.rows) * len(self.rows.classes)
-            memory.need(32 * n, f"the AUC of {n:,} scores", "leave auc out, or give --counts")
-        with progress.task("evaluate", len(self.rows), "rows") as task:
-            room = self.file.head.room
-            blocks = cut(self.rows.blocks(), len(self.rows.classes))
-            for counted in cores.each(self._block, blocks, lambda b: room(len(b[1]))):
-                progress.stop_point()
-                for name, one in counted.counted.items():
-                    self.counted[name] = self.counted[name] + one if name in self.counted else one
-                if self.options.separability:
-                    self._set_apart(counted.X, counted.y)
-                self.predicted.append(counted.predicted)
-                self.parts.append(counted.scored)
-                task.advance(len(counted.X))
+    def of_block(given: tuple[int, Rows]) -> tuple[Rows, I64, Scores]:
+        start, X = given
+        y, S, found = rows.labels[start : start + len(X)], np.empty((0, classes)), Scores()
+        for phase, S in head.round_scores(X) if o.each_round else [(LAST, head.scores(X))]:
+            found.counted[phase], predicted = score_metrics(S, y)
+            found.predicted = [predicted]
+        ours = [Scored.of(S, reported_scores(head, S), y, keeps)] if rates else []
+        theirs = None if other is None else other.scores(X)
+        beside = [] if theirs is None else [Scored.of(theirs, theirs, y, keep_scores=False)]
+        found.rated = [[*ours, *beside]]
+        return X, y, found
 
-    def _block(self, given: tuple[int, Rows]) -> _Block:
-        """The scores of a block of rows, and what is counted of them, in any thread."""
-        (start, X), head, o = given, self.file.head, self.options
-        y, S, counted = self.rows.labels[start : start + len(X)], None, {}
-        for part, S in head.round_scores(X) if o.each_round else [(LAST, head.scores(X))]:
-            counted[self.file.phase_of(part)], predicted = score_metrics(S, y)
-        if S is None:
-            raise not_solved(head, self.path)
-        scored = []
-        if self.names or o.against is not None or o.errors is not None:
-            scored.append(Scored.of(S, reported_scores(head, S), y, "auc" in self.names))
-        if self.other is not None:
-            theirs = self.other.scores(X)
-            scored.append(Scored.of(theirs, theirs, y, keep_scores=False))
-        return _Block(X, y, predicted, counted, scored)
+    scores, blocks = Scores(), cut(rows.blocks(), classes)
+    with progress.task("evaluate", len(rows), "rows") as task:
+        for X, y, found in cores.each(of_block, blocks, lambda b: head.room(len(b[1]))):
+            progress.stop_point()
+            for phase, one in found.counted.items():
+                scores.counted[phase] = (
+                    scores.counted[phase] + one if phase in scores.counted else one
+                )
+            scores.predicted += found.predicted
+            scores.rated += found.rated
+            if o.separability:
+                _set_apart(scores.apart, head, X, y, classes)
+            task.advance(len(X))
+    return scores
 
-    def _set_apart(self, X: Rows, y: NDArray[np.int64]) -> None:
-        """Add the features that the head makes of these rows to the scatters of their layers."""
-        from ..math.metrics.separability import Separability
 
-        for start in range(0, len(y), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            for of, phi in self.file.head.round_features(X[part]):
-                name = self.file.phase_of(of)
-                if name not in self.apart:
-                    self.apart[name] = Separability(len(self.rows.classes), phi.shape[1])
-                self.apart[name].add(phi, y[part])
+def _set_apart(
+    apart: dict[Phase, Separability], head: Head, X: Rows, y: NDArray[np.int64], classes: int
+) -> None:
+    """Add the features that the head makes of these rows to the scatters of their layers."""
+    from ..math.metrics.separability import Separability
+
+    for start in range(0, len(y), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        for phase, phi in head.round_features(X[part]):
+            if phase not in apart:
+                apart[phase] = Separability(classes, phi.shape[1])
+            apart[phase].add(phi, y[part])
+
+
+def _report(o: Evaluate, file: HeadFile, rows: Features, scores: Scores) -> dict[str, Any]:
+    """What is counted and measured of the head, or after each of its rounds."""
+    counted = {file.phase_of(phase): one for phase, one in scores.counted.items()}
+    apart = {file.phase_of(phase): one for phase, one in scores.apart.items()}
+    measured = [
+        {"features": name, "width": one.width, **one.figures()} for name, one in apart.items()
+    ]
+    predicted = np.concatenate(scores.predicted)
+    report = {
+        **list(counted.values())[-1].as_dict(rows.classes),
+        "confusion": confusion_entry(rows.labels, predicted, len(rows.classes)),
+        "head": {"path": str(o.head), "digest": file.header["digest"], "name": file.head.name},
+        "features": {"path": str(rows.path), "digest": rows.header["digest"]},
+        **({"separability": measured} if o.separability else {}),
+    }
+    if o.each_round:
+        report["rounds"] = rounds_of(file.rounds, accuracies(counted), measured)
+    return report

@@ -16,7 +16,7 @@ from ..files.evaluations import OfHead, check_evaluation
 from ..files.heads import load_solved_head
 from ..files.outputs import check_output
 from ..heads.base import Head
-from ..options.evaluation import Export, ExportOptions
+from ..options.evaluation import Export
 from ..plugins import need_torch
 from ..progress import log
 
@@ -63,7 +63,7 @@ def _packed(
     head: Head,
     path: Path,
     header: Mapping[str, Any],
-    o: ExportOptions,
+    o: Export,
 ) -> tuple[bytes, Model, Trial]:
     from ..exporting import build, trial
 

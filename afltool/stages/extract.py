@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import progress
-from ..errors import InvalidDataError, UsageError
+from ..errors import InvalidDataError
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
-from ..files.hdf5 import strict, up_to_date
+from ..files.hdf5 import strict
 from ..files.schema import made_with, provenance
-from ..options.common import on_cores
 from ..options.features import Extract, ExtractOptions
 from ..progress import log
-from ..sources.extraction.engines import load_network
+from ..sources.extraction.engines import load_network, say_if_first
 from ..sources.extraction.network import Batch, Network
-from ..sources.extraction.request import Asked, in_store, is_kept
+from ..sources.extraction.request import Asked, in_store
 from ..sources.extraction.space import space_of
 from ..sources.images.heard import Heard
 from ..values.arrays import Digest
+from .runner import Files, Job, carry_out
 
 if TYPE_CHECKING:
     from ..sources.images.base import ImageDataset
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 COMMIT_SECONDS = 5.0
 
 
-@on_cores
 def extract(o: Extract) -> Path:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
@@ -46,28 +45,32 @@ def extract(o: Extract) -> Path:
     of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read
     and counts them; otherwise the first one ends the run.
     """
-    out, overwrite = o.out, o.overwrite
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Extract, files: Files) -> Job:
     request = Asked.of(o)
-    path, made_by = in_store(request) if out is None else (out, request.recipe())
-    if up_to_date(path, made_by, overwrite):
-        return path
-    if out is not None and o.store is not None:
-        link_or_copy(extract(replace(o, out=None)), path, "features")
-    else:
-        _extract(request, path, made_by)
-    return path
+    if request.frozen is None and not (o.out and o.out.exists()):
+        _ = request.dataset  # whose names and files are refused before anything is said
+        say_if_first(o)
+    path, made_by = in_store(request) if o.out is None else (o.out, request.recipe())
+
+    def write() -> None:
+        if o.out is not None and o.store is not None:
+            link_or_copy(extract(replace(o, out=None)), path, "features")
+        else:
+            _extract(request, path, made_by)
+
+    return Job.of_rows(path, made_by, write)
 
 
 def _extract(request: Asked, path: Path, made_by: dict[str, Any]) -> None:
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
-    dataset = request.dataset()
+    dataset = request.dataset
     n = len(dataset)
-    indices = range(n)[request.part.of(n)]
-    if not indices:
-        raise UsageError(
-            f"--shard {request.given.shard}: {n} images make at most {n} shards with an image each"
-        )
+    indices = range(n)[request.given.part.of(n)]  # a shard may have none
     network, heard = load_network(request.given, request.preprocessing(), request.frozen), Heard()
+    log.info("extract: %s", network)
     with heard.listening("extract"):
         _Job(request, dataset, indices, network, heard, made_by).run(path)
 
@@ -79,7 +82,7 @@ def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
     extracted on this machine; elsewhere its data sets and devices are not known.
     """
     request = Asked.of(options)
-    if not (here and is_kept(request)):
+    if not (here and in_store(request)[0].exists()):
         request.check(here)
 
 
@@ -99,7 +102,7 @@ class _Job:
         """Extract every image not yet in the partial file, and finish the file."""
         a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
         recipe = Digest().json("recipe", strict(self.made_by)).hex()
-        key = f"{how} in steps of {self.network.step} with the recipe {recipe}"
+        key = f"{how} in steps of {self.network.engine.step} with the recipe {recipe}"
         with writing_features(path, space_of(self.network, a), key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
@@ -111,7 +114,7 @@ class _Job:
                 log.info("extract: %d of %d images are done, going on from there", at, n)
             with progress.task("extract", n, "images", at) as task:
                 self.fill(writer, at, task)
-            if not writer.rows:
+            if n and not writer.rows:
                 raise InvalidDataError(f"none of the {n} images could be read")
             kept = np.setdiff1d(np.arange(n) + self.indices.start, list(self.skipped))
             every = self.dataset.labels

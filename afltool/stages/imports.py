@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.feature_writer import writing_features
-from ..files.hdf5 import recipe, up_to_date
+from ..files.hdf5 import recipe
 from ..files.heads import load_solved_head
 from ..files.schema import provenance
 from ..files.tables import check_labels
 from ..heads.scaling import ScalingHead
-from ..options.common import on_cores
-from ..options.features import Import, ImportOptions
+from ..options.features import Import
 from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
@@ -25,13 +24,13 @@ from ..values.arrays import F64, file_sha256
 from ..values.names import check_text, composed, places_of_numbers
 from ..values.text import COLUMNS, difference
 from ._rounded import write_rounded
+from .runner import Files, Job, carry_out
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
 SHOWN = 40  # features of which the resolution is said one by one
 
 
-@on_cores
 def import_embeddings(o: Import) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 
@@ -53,17 +52,17 @@ def import_embeddings(o: Import) -> Path:
     feature constant that varies, unless ``allow_constant`` or ``unlabelled``: of few rows to
     predict a feature may vary by less than a head sees.
     """
-    embeddings, out, overwrite = o.embeddings, o.out, o.overwrite
-    path = embeddings
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Import, files: Files) -> Job:
+    path = o.embeddings
     x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)
     space |= _scaled_space(scaling, space.get(COLUMNS), o)
     made_by = _recipe(path, o, {"space": space, "classes": list(names)})
-    if up_to_date(out, made_by, overwrite):
-        return out
-    ids = _row_ids(path, x.row_ids, len(x))
     left = {} if scaling is None else {"scaling": _what_is_left(scaling, o.bits)}
     header = {
         "recipe": made_by,
@@ -77,18 +76,21 @@ def import_embeddings(o: Import) -> Path:
         wide = np.asarray(rows, dtype=np.float64)
         return wide if scaling is None else scaling.scaled(wide, o.missing, first)
 
-    constant = left["scaling"]["constant"] if left else ()
-    with writing_features(out, space, expect_rows=len(x)) as writer:
-        of = "import", path, writer, space, len(x)
-        allowed = o.allow_constant or o.unlabelled
-        write_rounded(*of, lambda: _parts(x), scaled, constant, allowed)
-        writer.finish(y, ids, header)
-    for rows in left.values():
-        _say(rows, space.get(COLUMNS))
-    return out
+    def write() -> None:
+        ids = _row_ids(path, x.row_ids, len(x))
+        constant = left["scaling"]["constant"] if left else ()
+        with writing_features(o.out, space, expect_rows=len(x)) as writer:
+            of = "import", path, writer, space, len(x)
+            allowed = o.allow_constant or o.unlabelled
+            write_rounded(*of, lambda: _parts(x), scaled, constant, allowed)
+            writer.finish(y, ids, header)
+        for rows in left.values():
+            _say(rows, space.get(COLUMNS))
+
+    return Job.of_rows(o.out, made_by, write)
 
 
-def _scaling(path: Path, x: Embeddings, o: ImportOptions) -> ScalingHead:
+def _scaling(path: Path, x: Embeddings, o: Import) -> ScalingHead:
     """The scaling in a file; refused where it was made of other features."""
     head, header = load_solved_head(path)
     if not isinstance(head, ScalingHead):
@@ -100,7 +102,7 @@ def _scaling(path: Path, x: Embeddings, o: ImportOptions) -> ScalingHead:
 
 
 def _scaled_space(
-    scaling: ScalingHead | None, columns: list[str] | None, o: ImportOptions
+    scaling: ScalingHead | None, columns: list[str] | None, o: Import
 ) -> dict[str, Any]:
     """What the feature space says of a scaling; ``columns``: of the rows that are scaled."""
     if scaling is None:
@@ -141,7 +143,7 @@ RESOLVED = (
 )  # fmt: skip
 
 
-def _recipe(path: Path, o: ImportOptions, facts: dict[str, Any]) -> dict[str, Any]:
+def _recipe(path: Path, o: Import, facts: dict[str, Any]) -> dict[str, Any]:
     """The recipe of the file; what is not given is not in it."""
     named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
     named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
@@ -162,7 +164,7 @@ def _parts(x: Embeddings) -> Iterator[tuple[int, NDArray[Any]]]:
 
 
 def _labelled(
-    path: Path, x: Embeddings, o: ImportOptions
+    path: Path, x: Embeddings, o: Import
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     """Class names, and labels as indices into them; none of either without labels."""
     from ..sources.images import read_classes

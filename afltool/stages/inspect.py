@@ -1,4 +1,4 @@
-"""`info` and `verify`: what is in a file, where it comes from, and whether it is intact."""
+"""`info`, `diff` and `verify`: what is in files, in what two differ, whether they are intact."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ import numpy as np
 from .. import cores, progress
 from ..errors import InputError, UsageError
 from ..files import schema
-from ..files.arrays import checked_dataset, damage_as_error, describe_additive, get_array
+from ..files.arrays import (
+    checked_dataset,
+    damage_as_error,
+    describe_additive,
+    get_additive,
+    get_array,
+)
+from ..files.differences import differences
 from ..files.hdf5 import read_header, reading, room, verify
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
 from ..options.common import Threads, on_cores
+from ..options.look import Diff
 from ..partitions import summary
+from ..values.arrays import Digest, array_kind
 from ..values.names import COUNTS, Phase
 from ..values.statistics import Context, Statistics
 from ..values.text import PIXELS
@@ -41,6 +50,12 @@ def info(path: str | Path) -> dict[str, Any]:
         more = _BY_KIND[header["kind"]](path, header)
     ends = {k: header[k] for k in ("recipe", "provenance")}
     return {**common, "bytes": path.stat().st_size, "checked": checked, **more, **ends}
+
+
+def diff(o: Diff) -> dict[str, Any]:
+    """What differs in two files of one kind, see `files.differences`."""
+    found = differences(o.first, o.second)
+    return {"first": str(o.first), "second": str(o.second), "differences": found}
 
 
 def field(facts: dict[str, Any], name: str, source: Path) -> Any:
@@ -117,7 +132,7 @@ def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "statistics") as (file, _):
         counts = get_array(path, file, schema.CLASS_COUNTS)
-        arrays = describe_additive(path, file)
+    arrays = _arrays(path, "statistics")
     clients, context = clients_of(header), context_of(header)
     gammas = Statistics(Phase(), {}, counts, clients=clients).gammas
     facts = {
@@ -141,6 +156,16 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         dim = context.space["dim"] if "gram" in arrays else None
         facts["reveals"] = what_it_reveals(facts["rows"], counts, dim)
     return facts
+
+
+def _arrays(path: Path, kind: str) -> dict[str, dict[str, Any]]:
+    """What is said of each array, with a digest of its numbers; one at a time is in memory."""
+    with reading(path, kind) as (file, _):
+        found = describe_additive(path, file)
+        for name, about in found.items():
+            array = get_additive(path, file, name)
+            about["digest"] = Digest().array("array", array, array_kind(array)).hex()
+    return found
 
 
 def _evaluations(path: Path) -> list[dict[str, Any]]:
@@ -190,13 +215,11 @@ def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
 
 def _head(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     keys = ("name", "options", "phase", "dim", "classes", "space", "report")
-    return {key: header[key] for key in keys}
+    return {**{key: header[key] for key in keys}, "arrays": _arrays(path, "head")}
 
 
 def _checkpoint(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    with reading(path, "checkpoint") as (file, _):
-        arrays = describe_additive(path, file)
-    return {"rounds_done": len(header["rounds"]), "arrays": arrays}
+    return {"rounds_done": len(header["rounds"]), "arrays": _arrays(path, "checkpoint")}
 
 
 def _backbone(path: Path, header: dict[str, Any]) -> dict[str, Any]:

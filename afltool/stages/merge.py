@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,14 @@ import numpy as np
 
 from ..errors import MismatchError, UsageError
 from ..files.feature_writer import writing_features
-from ..files.features import open_features
-from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, strict, up_to_date
+from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, strict
 from ..files.listing import expand
 from ..files.schema import made_with
 from ..options.features import Merge
 from ..options.grammars import parse_part
 from ..progress import log
 from ..values.text import difference
+from .runner import Files, Job, carry_out
 
 
 def merge(o: Merge) -> Path:
@@ -32,29 +30,33 @@ def merge(o: Merge) -> Path:
         UsageError: a file that is not a shard.
         MismatchError: a shard that is missing, given twice, or of another extraction.
     """
-    shards, out, overwrite = o.shards, o.out, o.overwrite
-    headers = _in_order(expand(shards, sys.stdin))
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Merge, files: Files) -> Job:
+    headers = _in_order(expand(o.shards))
+    files.opened += headers
     first = next(iter(headers.values()))
     made_by = _whole(first["recipe"])
     tolerant = any(one["recipe"]["options"].get("skip_corrupt") for one in headers.values())
     made_by["options"] |= {"skip_corrupt": True} if tolerant else {}
-    if up_to_date(out, made_by, overwrite):
-        return out
-    with ExitStack() as stack:
-        parts = [stack.enter_context(open_features(p, labelled=False)) for p in headers]
+
+    def write() -> None:
+        parts = [files.features(path, labelled=False) for path in headers]
         for part in parts:
             check_unchanged(part.path, part.header, fingerprint(headers[part.path]))
         total = sum(len(p) for p in parts)
         was = {"merged": len(parts), "parts": first["provenance"], "engines": _engines(headers)}
         skipped = [one for p in parts for one in p.header["source"]["skipped"]]
         header = parts[0].derived(made_by, was, shard=None, skipped=skipped)
-        with writing_features(out, first["space"], expect_rows=total) as writer:
+        with writing_features(o.out, first["space"], expect_rows=total) as writer:
             blocks = (values for part in parts for _, values in part.stored_blocks())
             writer.fill("merge", total, blocks)
             given = [p.given_labels for p in parts if p.given_labels is not None]
             labels = np.concatenate(given) if given else None
             writer.finish(labels, np.concatenate([p.row_ids for p in parts]), header)
-    return out
+
+    return Job.of_rows(o.out, made_by, write)
 
 
 def _whole(made_by: dict[str, Any]) -> dict[str, Any]:

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
 from ..files.atomic import together
-from ..files.features import open_features
-from ..files.hdf5 import recipe, up_to_date
+from ..files.hdf5 import recipe
 from ..files.partitions import load_partition, save_partition
-from ..files.tables import values_by_row, write_columns
+from ..files.tables import values_by_row, write_records
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.partition import Partition as Asked
 from ..partitions import Partition, rows_digest, summary
 from ..partitions.dealing import assign, canonical_order
 from ..values.arrays import file_sha256
+from .runner import Files, Job, Write, carry_out
 
 
 def partition(o: Asked) -> Path:
@@ -31,21 +31,16 @@ def partition(o: Asked) -> Path:
     `afltool.files.tables.values_by_row` for tables with neither. With ``export`` there are two
     files, or after an error none.
     """
-    dealt, made_by = _dealt(o.features, o.out, o.overwrite, o)
     with together():
-        if o.export is not None:
-            _write_table(o.out, dealt or load_partition(o.out), o.export, o.overwrite)
-        if dealt is not None:
-            save_partition(o.out, dealt, made_by)
+        [made] = carry_out(job, o)
+        if o.export is not None and not made.made:
+            _write_table(o.out, load_partition(o.out), o.export, o.overwrite)
     return o.out
 
 
-def _dealt(
-    path: Path, out: Path, overwrite: bool, o: PartitionOptions
-) -> tuple[Partition | None, dict[str, Any]]:
-    """The partition, and its recipe; None where ``out`` is it already."""
-    with open_features(path) as rows:
-        ids, labels, classes = rows.row_ids, rows.labels, rows.classes
+def job(o: Asked, files: Files) -> Job:
+    rows = files.features(o.features)
+    ids, labels, classes = rows.row_ids, rows.labels, rows.classes
     order = canonical_order(ids)
     ids, labels = ids[order], labels[order]
     settings = o.to(PartitionOptions).stored("column")
@@ -53,12 +48,15 @@ def _dealt(
     shown = {k: v for k, v in settings.items() if v not in (None, False, 0.0) or k == "seed"}
     if o.table is not None:
         shown["column"] = o.column or "client"
-    made_by = _recipe(shown, ids, labels, classes, o.table)
-    if up_to_date(out, made_by, overwrite):
-        return None, made_by
-    dealt = assign(ids, labels, len(classes), o, attribute=attribute)
-    p = Partition(row_ids=ids, labels=labels, classes=classes, scheme=shown, **vars(dealt))
-    return p, made_by
+
+    def dealt() -> Write:
+        of_rows = assign(ids, labels, len(classes), o, attribute=attribute)
+        p = Partition(row_ids=ids, labels=labels, classes=classes, scheme=shown, **vars(of_rows))
+        if o.export is not None:
+            _write_table(o.out, p, o.export, o.overwrite)
+        return lambda path, how: save_partition(path, p, how)
+
+    return Job.one(o.out, _recipe(shown, ids, labels, classes, o.table), dealt)
 
 
 def _recipe(
@@ -112,7 +110,7 @@ def _write_table(path: Path, p: Partition, table: Path, overwrite: bool) -> Path
         "label": p.effective_labels,
         "held_out": p.held_out[p.client],
     }
-    return write_columns(columns, table, overwrite)
+    return write_records(columns, table, overwrite)
 
 
 def _row_texts(path: Path, p: Partition) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,21 @@ from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files.counts import holds_counts, read_counts
 from ..files.evaluations import (
-    BINS,
-    CURVE,
     Bins,
     Confusion,
     Curve,
     Figure,
     Rounds,
     check_evaluation,
-    check_lengths,
 )
-from ..files.headers import Record, misfit
+from ..files.headers import misfit
 from ..files.heads import load_head
 from ..files.partitions import load_partition
 from ..files.schema import SUMMARY
 from ..math.calibration import accuracy_by_coverage
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
-from ..options.evaluation import (
-    AS_NEEDED,
+from ..options.look import (
     ConfusionPicture,
     CoveragePicture,
     PartitionPicture,
@@ -38,7 +34,6 @@ from ..options.evaluation import (
     RidgePathPicture,
     RocPicture,
     RoundsPicture,
-    SizeOptions,
 )
 from ..partitions import Partition, summary
 from ..plugins import asked
@@ -122,7 +117,6 @@ def reliability_picture(o: ReliabilityPicture) -> Path:
     check_picture(out, o)
     metrics = _metrics(path, o.number)
     bins = _entry(metrics, path, "reliability", "ece", Bins)
-    check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = metrics["metrics"]["ece"]["value"]
     text = "undetermined" if ece is None else f"{ece:.4f}"
     note = f"expected calibration error {text}"
@@ -138,10 +132,7 @@ def roc_picture(o: RocPicture) -> Path:
     path, out, overwrite = o.file, o.out, o.overwrite
     check_picture(out, o)
     metrics = _metrics(path, o.number, o.positive)
-    every = _entry(metrics, path, "roc", "auc", Record)
-    for one in every.values():
-        check_evaluation(path, one, Curve)
-        check_lengths(path, "roc", [one[name] for name in CURVE])
+    every = _entry(metrics, path, "roc", "auc", dict[str, Curve])
     theirs = metrics["metrics"]["auc"].get("positive")
     last = list(every)[1:] if len(every) == 2 else list(every)
     names = o.positive or ([theirs] if isinstance(theirs, str) and theirs in every else last)
@@ -192,7 +183,7 @@ def _entry(facts: dict[str, Any], path: Path, name: str, metric: str, kind: Any)
             f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
         )
     check_evaluation(path, facts[name], kind)
-    check_evaluation(path, facts.get("metrics"), Record)
+    check_evaluation(path, facts.get("metrics"), dict[str, Any])
     check_evaluation(path, facts["metrics"].get(metric), Figure)
     return dict(facts[name])
 
@@ -204,11 +195,7 @@ def _metrics(path: Path, number: int, positive: Sequence[str] = ()) -> dict[str,
     if number:
         raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
     metrics = _json(path, f"write it with afltool evaluate … -o {path}")
-    many = isinstance(metrics.get("confusion"), dict)
     check_evaluation(path, metrics, Confusion)
-    found = metrics["confusion"]
-    lists = [found[name] for name in CELLS] if many else [metrics["per_class"], *found, found]
-    check_lengths(path, "confusion", lists)
     return metrics
 
 
@@ -245,14 +232,16 @@ def ridge_path_picture(o: RidgePathPicture) -> Path:
 
 
 def rounds_picture(o: RoundsPicture) -> Path:
-    """Error, accuracies, seconds and bytes of every round; of several runs `compared_picture`.
+    """Error, accuracies, seconds and bytes of every round.
 
-    ``files``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
+    ``files``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies). Of
+    several: accuracy by round, and by the bytes that a client has sent.
     """
-    if len(o.files) > 1:
-        return compared_picture(runs_by_name(o.files), o.out, o, overwrite=o.overwrite)
     path, out, overwrite = o.files[0], o.out, o.overwrite
     check_picture(out, o)
+    if len(o.files) > 1:
+        runs = {name: [_run(one) for one in of] for name, of in runs_by_name(o.files).items()}
+        return curves.plot_compared(runs, out, overwrite, o)
     if _is_json(path):
         facts = _with_rounds(path)
         rounds, title = facts["rounds"], f"top-1 {facts['top1']:.2%} of {facts['n']:,} rows"
@@ -265,7 +254,8 @@ def rounds_picture(o: RoundsPicture) -> Path:
 
 
 def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
-    """Runs by the names of their files or folders; those of another part as it names them."""
+    """Runs by the names of their files or folders; those of another part as it names them, such as
+    seeds, of whose runs a line is the mean."""
     theirs, left = asked("runs_by_name", paths) or ({}, paths)
     named: dict[Name, list[Path]] = {}
     for path in left:
@@ -274,23 +264,6 @@ def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
     for line, alike in theirs.items():
         named.setdefault(line, []).extend(alike)
     return named
-
-
-def compared_picture(
-    runs: Mapping[Name, Sequence[Path]],
-    out: Path,
-    options: SizeOptions = AS_NEEDED,
-    *,
-    overwrite: bool = False,
-) -> Path:
-    """Accuracy of several runs by round, and by the bytes that a client has sent.
-
-    ``runs``: by the parts of a line's name, the runs of which it is the mean, such as seeds; each
-    is a run folder, of a head or a baseline, or an evaluation as `rounds_picture` takes it.
-    """
-    check_picture(out, options)
-    found = {name: [_run(path) for path in paths] for name, paths in runs.items()}
-    return curves.plot_compared(found, out, overwrite, options)
 
 
 def _run(path: Path) -> curves.Run:

@@ -14,7 +14,7 @@ from ..files.heads import load_solved_head
 from ..files.tables import SUFFIXES, check_table, writing_rows
 from ..options.base import flag
 from ..options.common import on_cores
-from ..options.evaluation import Predict, PredictOptions
+from ..options.evaluation import Predict
 from ..progress import log
 from ..sources.extraction.scoring import (
     ItemSource,
@@ -73,7 +73,7 @@ def predict(o: Predict) -> dict[str, Any]:
     return {"path": str(out), "rows": total, **scorer.state()}
 
 
-def _named(named: Sequence[Path], o: PredictOptions) -> list[Named]:
+def _named(named: Sequence[Path], o: Predict) -> list[Named]:
     """What is named, and usable with these options."""
     parts = read_named(named, sys.stdin, o.data_root, o.path_column)
     names = [str(one) for one in named]
@@ -108,7 +108,7 @@ def _check_absent(parts: Sequence[Named]) -> None:
 
 
 def _sources(
-    parts: Sequence[Named], head: Path, header: dict[str, Any], o: PredictOptions, heard: Heard
+    parts: Sequence[Named], head: Path, header: dict[str, Any], o: Predict, heard: Heard
 ) -> list[ItemSource]:
     """Where rows come from, checked against the head; one network for all images."""
     files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}

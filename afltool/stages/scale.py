@@ -6,34 +6,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import InvalidDataError, naming
-from ..files.hdf5 import recipe, up_to_date
+from ..files.hdf5 import recipe
 from ..files.outputs import make_folder
-from ..files.statistics import save_statistics
+from ..files.statistics import write_statistics
 from ..heads.base import Block, binding, statistics_of
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.rounding import Rounding
-from ..options.common import on_cores
 from ..options.features import Scale
 from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..values.arrays import file_sha256
 from ..values.names import check_name, file_of_name
 from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS
+from .runner import Files, Job, Write, carry_out
 
 ROWS = ("rows",)  # labels are not looked at: all rows are of one class
 
 
-@on_cores
 def scale(o: Scale) -> Path:
     """Write the sums of one site's features into the folder ``out``; returns the file.
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
-    rows, out, overwrite = o.rows, o.out, o.overwrite
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Scale, files: Files) -> Job:
+    rows = o.rows
     x = open_embeddings(rows, Keys(o.x, o.y, o.row_ids))
     check_rows(rows, x)
     if len(x) < o.min_rows:
@@ -46,8 +50,8 @@ def scale(o: Scale) -> Path:
     options_of_it = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
     options_of_it |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
     made_by = recipe("scale", options_of_it, {"features": source, "space": space})
-    path = out / file_of_name(name)
-    if not up_to_date(path, made_by, overwrite):
+
+    def compute() -> Write:
         client = {ClientId(name): Client(len(x), source=source)}
         found, columns = Rounding(space["dim"]), space.get(COLUMNS)
         with naming(rows, columns=columns):
@@ -58,9 +62,10 @@ def scale(o: Scale) -> Path:
                 f"{rows}: units of 2^-{o.unit_bits} make {int(found.lost.sum())} features constant "
                 f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
             )
-        make_folder(out)
-        save_statistics(path, sums, made_by)
-    return path
+        make_folder(o.out)
+        return partial(write_statistics, s=sums)
+
+    return Job.one(o.out / file_of_name(name), made_by, compute)
 
 
 def _blocks(x: Embeddings, bits: int, found: Rounding) -> Iterator[Block]:

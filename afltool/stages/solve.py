@@ -4,121 +4,108 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import cores
 from ..errors import InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import read_header, recipe, up_to_date
-from ..files.heads import check_bound, load_head, save_head, tell_idle
-from ..files.statistics import load_statistics
+from ..files.hdf5 import recipe
+from ..files.heads import HeadFile, check_bound, tell_idle, write_head
+from ..files.statistics import described
 from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks, solved
 from ..heads.checks import check_total, chosen_by, with_options
-from ..memory import NO_CACHE, Cache
-from ..options.statistics import Solve, SolveOptions
+from ..options.statistics import Solve
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Statistics, same_source, sources_of
 from ..values.text import difference
+from .runner import Files, Job, Recipe, Write, carry_out
 
 FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 
 
-def solve(o: Solve, *, cache: Cache = NO_CACHE, task: Task | None = None) -> Path:
+def solve(o: Solve) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 
     ``head_options``: options of the head that may still change, such as a ridge. ``validate``: the
     sum over held-out clients. ``threads``: large factors are made by so many; the head has the same
     bits for any number, on one machine with one library. ``head``: the head file that the
     statistics were gathered for; needed after the first phase, when a head holds more than its
-    options. ``task``: what `task_of` found of all this just now.
+    options.
     """
-    total, out, head_options, overwrite = o.total, o.out, o.head_options, o.overwrite
-    with cores.using(o.threads):
-        task = task or Task.of(total, o, head_options or {}, cache)
-        _say_one_class(task.total, total)
-        if up_to_date(out, task.made_by, overwrite):
-            return out
+    return carry_out(job, o)[-1].path
+
+
+def job(o: Solve, files: Files) -> Job:
+    """From the header of the total, which is read when the head is solved."""
+    header = files.header(o.total, "statistics")
+    total = described(o.total, header)
+    if total.context.noise and "ridge" not in o.head_options:
+        raise UsageError(f"{o.total} is a sum with noise: give the ridge of its head, --ridge λ")
+    held = None if o.validate is None else files.statistics(o.validate)
+    if o.validate is not None and held is not None:
+        _check_held_out(o.validate, held.statistics, total)
+    with damage_as_error(o.total):
+        given, before = _head_of(total, header, o, files)
+        start = with_options(given, **o.head_options)
+        others = {k for k, v in o.head_options.items() if v != getattr(given.options, k)}
+        tell_idle(start.options, dict.fromkeys(others))
+        start = start.bind(total.context.space["dim"], len(total.context.classes))
+
+    def compute() -> Write:
+        sums = files.statistics(o.total, header).statistics
+        _check_arrays(start, sums, o.total)
+        if o.validate is not None and held is not None:
+            _check_arrays(start, held.statistics, o.validate)
+        _say_one_class(sums, o.total)
         begun = time.perf_counter()
-        after, done = solved(task.start, task.total, task.held_out)
-        rounds = done.taking(time.perf_counter() - begun)
-    report, clients = rounds.report(task.before), len(task.total.clients)
-    save_head(out, after, task.made_by, task.total.context, cache, report, clients=clients)
-    _say(after, out)
-    return out
+        after, done = solved(start, sums, held.statistics if held else None)
+        report = done.report(before, time.perf_counter() - begun)
 
+        def write(path: Path, made_by: Recipe) -> HeadFile | None:
+            clients = len(total.clients)
+            found = write_head(path, made_by, after, total.context, report, clients=clients)
+            _say(after, path)
+            return found
 
-def task_of(
-    inputs: Mapping[str, Any], options: SolveOptions, head_options: Mapping[str, Any], cache: Cache
-) -> Task:
-    """What `solve` does with these files and options; ``made_by`` is the recipe of its head."""
-    return Task.of(inputs["total"], options, head_options, cache)
+        return write
 
-
-@dataclass(frozen=True)
-class Task:
-    """What is solved: the sums, the head one phase before, and what makes the head after it."""
-
-    total: Statistics
-    held_out: Statistics | None
-    start: Head
-    before: dict[str, Any]  # the report of its file
-    made_by: dict[str, Any]
-
-    @classmethod
-    def of(cls, path: Path, o: SolveOptions, changed: Mapping[str, Any], cache: Cache) -> Task:
-        total = load_statistics(path, cache=cache)
-        if total.context.noise and "ridge" not in changed:
-            raise UsageError(f"{path} is a sum with noise: give the ridge of its head, --ridge λ")
-        held = None if o.validate is None else _held_out(o.validate, total, cache)
-        with damage_as_error(path):
-            given, before = _head_of(total, path, o.head, cache)
-            start = with_options(given, **changed)
-            tell_idle(start.options, changed)
-            start = start.bind(total.context.space["dim"], len(total.context.classes))
-        _check_arrays(start, total, path)
-        if held is not None and o.validate is not None:
-            _check_arrays(start, held, o.validate)
-        inputs = {
-            "total": total.digest(),
-            "context": total.context.as_dict(),
-            "gammas": sorted(total.gammas.items()),
-            "validate": held.digest() if held else None,
-            **HEADS.version(start.name),
-        }
-        if start.not_in_digest:  # it remembers who may take part in later rounds
-            inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
-        rule = chosen_by(start.options, held is not None)
-        made_by = recipe(
-            "solve", {**start.options.as_dict(), **FIXED, **rule, **o.stored()}, inputs
-        )
-        return cls(total, held, start, before, made_by)
+    inputs = {
+        "total": header["digest"],
+        "context": total.context.as_dict(),
+        "gammas": sorted(total.gammas.items()),
+        "validate": held.header["digest"] if held else None,
+        **HEADS.version(start.name),
+    }
+    if start.not_in_digest:  # it remembers who may take part in later rounds
+        inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
+    rule = chosen_by(start.options, held is not None)
+    options = {**start.options.as_dict(), **FIXED, **rule, **o.stored()}
+    return Job.one(o.out, recipe("solve", options, inputs), compute)
 
 
 def _head_of(
-    statistics: Statistics, total: Path, given: Path | None, cache: Cache
+    statistics: Statistics, header: Mapping[str, Any], o: Solve, files: Files
 ) -> tuple[Head, dict[str, Any]]:
     """The head that the statistics were gathered for, one phase before this solve, and its report.
 
     Before its first phase a head is its options, which the statistics hold. Later it has learned
-    something: it is read from ``given``, or from where local-stats found it.
+    something: it is read from the given file, or from where local-stats found it.
     """
-    wanted = statistics.context.head
-    if given is None:
+    wanted, path, total = statistics.context.head, o.head, o.total
+    if path is None:
         fresh = make_head(wanted["name"], wanted["options"])
         if fresh.digest() == wanted["digest"]:
             return fresh, {}
-    path = _beside(total) if given is None else given
+        path = _beside(total, header["provenance"].get("head_file"))
     if path is None:
         raise InputError(
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
             "file of this head is needed and does not lie beside it: give it with --head FILE"
         )
-    loaded = load_head(path, cache)
-    head, header = loaded
+    loaded = files.head(path)
+    head = loaded.head
     if head.digest() != wanted["digest"]:
         where = difference(binding(head), dict(wanted), f"in {path}", f"in {total}")
         where = where or "its learned state differs"
@@ -127,13 +114,13 @@ def _head_of(
             "--head FILE"
         )
     rows = statistics.context
-    check_bound(path, header, total, {"space": rows.space, "classes": list(rows.classes)})
+    found = {"space": rows.space, "classes": list(rows.classes)}
+    check_bound(path, loaded.header, total, found)
     return head, loaded.report
 
 
-def _beside(total: Path) -> Path | None:
+def _beside(total: Path, name: Any) -> Path | None:
     """The head file that a total names: in its folder, in the one above or in the current one."""
-    name = read_header(total, "statistics")["provenance"].get("head_file")
     if not isinstance(name, str) or not Path(name).name:
         return None
     places = (folder / Path(name).name for folder in (total.parent, total.parent.parent, Path()))
@@ -157,8 +144,8 @@ def _say_one_class(statistics: Statistics, path: Path) -> None:
         )  # fmt: skip
 
 
-def _held_out(path: Path, total: Statistics, cache: Cache) -> Statistics:
-    held = load_statistics(path, cache=cache)
+def _check_held_out(path: Path, held: Statistics, total: Statistics) -> None:
+    """Refuse sums for validation of another head, space or classes, or of rows of the total."""
     ours, theirs = total.context.as_dict(), held.context.as_dict()
     where = difference(ours, theirs, "in the total", f"in {path}")
     if where:
@@ -175,7 +162,6 @@ def _held_out(path: Path, total: Statistics, cache: Cache) -> Statistics:
             f"{path}: client {pair[1]} has the rows of client {pair[0]} of the total: they come "
             "from the same feature file; validation needs rows that the head has not seen"
         )
-    return held
 
 
 def _say(head: Head, out: Path) -> None:

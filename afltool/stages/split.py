@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from .. import progress
 from ..errors import InvalidDataError
 from ..files.feature_writer import FeatureWriter, writing_features
-from ..files.features import Features, open_features
-from ..files.hdf5 import recipe, up_to_date
+from ..files.features import Features
+from ..files.hdf5 import recipe
 from ..files.tables import column_by_row
-from ..options.features import Split, SplitOptions
+from ..options.features import Split
 from ..partitions import groups_for_testing, rows_for_testing
 from ..progress import log
 from ..values.arrays import Digest
+from .runner import Files, Job, Put, Target, carry_out
 
 PARTS = ("train", "test")
 Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name
@@ -35,37 +37,40 @@ def split(o: Split) -> tuple[Path, Path]:
     Raises:
         InvalidDataError: a part would have no rows.
     """
-    features, out, overwrite = o.features, o.out, o.overwrite
-    path = features
-    folder = path.parent if out is None else out
-    places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
-    with open_features(path) as rows:
-        for_test, groups, in_groups = _drawn(rows, o)
-        wanted = {part: _recipe(rows, o, groups, part) for part in PARTS}
-        mine = {"train": ~for_test, "test": for_test}
-        _check(path, mine, in_groups)
-        _say(rows, mine, in_groups)
-        with ExitStack() as files:
-            writers = {
-                part: files.enter_context(
-                    writing_features(place, rows.header["space"], "", int(mine[part].sum()))
-                )
-                for part, place in places.items()
-                if not up_to_date(place, wanted[part], overwrite)
-            }
-            if writers:
-                _copy(rows, mine, writers)
-            for part, writer in writers.items():
-                labels, ids = rows.labels[mine[part]], rows.row_ids[mine[part]]
+    train, test = carry_out(job, o)
+    return train.path, test.path
+
+
+def job(o: Split, files: Files) -> Job:
+    path = o.features
+    folder = path.parent if o.out is None else o.out
+    rows = files.features(path)
+    for_test, groups, in_groups = _drawn(rows, o)
+    mine = {"train": ~for_test, "test": for_test}
+    _check(path, mine, in_groups)
+    _say(rows, mine, in_groups)
+
+    def compute(todo: Sequence[Target], put: Put) -> None:
+        with ExitStack() as stack:
+            space, writers = rows.header["space"], {}
+            for target in todo:
+                writing = writing_features(target.path, space, "", int(mine[target.of].sum()))
+                writers[target.of] = stack.enter_context(writing)
+            _copy(rows, mine, writers)
+            for target in todo:
+                labels, ids = rows.labels[mine[target.of]], rows.row_ids[mine[target.of]]
                 was = {"split": rows.header["provenance"]}
-                cut = {"digest": rows.header["digest"], **wanted[part]["options"]}
-                header = rows.derived(wanted[part], was, split=part, split_from=cut)
-                writer.finish(labels, ids, header)
-    return places["train"], places["test"]
+                cut = {"digest": rows.header["digest"], **target.recipe["options"]}
+                header = rows.derived(target.recipe, was, split=target.of, split_from=cut)
+                writers[target.of].finish(labels, ids, header)
+
+    places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
+    recipes = {part: _recipe(rows, o, groups, part) for part in PARTS}
+    return Job([Target(places[part], recipes[part], part) for part in PARTS], compute)
 
 
 def _drawn(
-    rows: Features, o: SplitOptions
+    rows: Features, o: Split
 ) -> tuple[NDArray[np.bool_], list[str] | None, tuple[int, int] | None]:
     """Which rows are for testing; the group of each row in canonical order; how many groups are for
     testing, and how many there are."""
@@ -82,11 +87,11 @@ def _drawn(
     return for_test, groups, (len(np.unique(numbers[mine])), int(numbers.max()) + 1)
 
 
-def _recipe(rows: Features, o: SplitOptions, groups: list[str] | None, part: str) -> dict[str, Any]:
+def _recipe(rows: Features, o: Split, groups: list[str] | None, part: str) -> dict[str, Any]:
     inputs = dict(rows.meaning)
     if groups is not None:
         inputs["groups"] = Digest().json("groups", groups).hex()
-    return recipe("split", {"part": part, **o.to(SplitOptions).stored("group")}, inputs)
+    return recipe("split", {"part": part, **o.stored("group")}, inputs)
 
 
 def _check(path: Path, mine: Mine, groups: tuple[int, int] | None) -> None:

@@ -7,14 +7,13 @@ is light: the module that does the work is loaded when the work is done. `STAGES
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
-from ..memory import Cache
-from ..options.base import Options, fields_of
+from ..options.base import Options, fields_of, positional
 from ..options.common import SpaceOptions
 from ..options.evaluation import Evaluate, EvaluateOptions
 from ..options.features import Extract, ExtractOptions, Merge
@@ -30,7 +29,6 @@ from ..options.statistics import (
 )
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
-Result = Path | dict[str, Any]  # what a stage returns: the path of its result, or figures
 
 
 @dataclass(frozen=True)
@@ -45,18 +43,6 @@ class Parts:
     role: str
 
 
-class How(TypedDict, total=False):
-    """How a stage is carried out, where it takes this.
-
-    ``head_options``: options of a head, beside those of the stage; ``task``: see `Stage`.
-    """
-
-    overwrite: bool
-    head_options: Mapping[str, Any] | None
-    cache: Cache
-    task: object
-
-
 @dataclass(frozen=True)
 class Stage:
     """A stage.
@@ -64,71 +50,36 @@ class Stage:
     Attributes:
         name: the command.
         options: the class of its options.
-        call: the class of its options with its files, which its function takes.
-        reads: its inputs, each with the kind of file that it is. A role that is an option, too, is
-            given as this option; the others come first, in this order.
+        call: the class of its options with its files, which its job takes.
         writes: the kind of its result; empty for a result that is no file of afltool.
-        cached: it uses the ``cache`` of a run.
-        stored: without ``out`` its result lies in a store, which keeps it for all runs.
-        named: inputs that are no options, and are given by name on the command line all the same.
         parts: how it is cut into parts, if it can be.
-        code: MODULE:FUNCTION, called as ``function(*inputs, out=…, options=…, overwrite=…)``; of
-            afltool's own stages the module and the function of their name. ``recipe_of(
-            inputs, options, head_options, cache)`` of the module, if it is there, is what makes it;
-            instead ``task_of`` of these arguments gives a task with this recipe, ``made_by``, which
-            the function gets as ``task``.
+        stored: without ``out`` its result lies in a store, which keeps it for all runs.
     """
 
     name: str
     options: type[Options]
     call: type[Options]
-    reads: Mapping[str, str]
     writes: str
-    cached: bool = False
-    named: tuple[str, ...] = ()
     parts: Parts | None = None
     stored: bool = False
-    code: str = ""
 
     @property
     def module(self) -> ModuleType:
         """Where the work is done; it is loaded now."""
-        own = f"{__package__}.{self.name.replace('-', '_')}"
-        return import_module(self.code.partition(":")[0] or own)
+        return import_module(f"{__package__}.{self.name.replace('-', '_')}")
 
     @property
-    def positional(self) -> tuple[str, ...]:
-        """The roles of its inputs that are no options."""
-        known = fields_of(self.options)
-        return tuple(role for role in self.reads if role not in known)
-
-    @property
-    def plain(self) -> tuple[str, ...]:
+    def plain(self) -> list[str]:
         """The roles of its inputs that have no name on the command line."""
-        return tuple(role for role in self.positional if role not in self.named)
+        return positional(self.call)
 
-    def make(
-        self,
-        inputs: Mapping[str, Input],
-        options: Options,
-        out: Path | None,
-        **how: Unpack[How],
-    ) -> Result:
-        """Carry it out; returns what its function returns."""
-        function = getattr(self.module, self.code.partition(":")[2] or self.name.replace("-", "_"))
-        more = {name: one for name, one in how.items() if one}
-        taken = fields_of(self.call).keys() - {"cache"}  # that of a run is another one
-        given = {k: v for k, v in more.items() if k in taken}
-        given |= {"out": out} if out is not None and "out" in fields_of(self.call) else {}
-        rest = {k: v for k, v in more.items() if k == "task" or (k == "cache" and self.cached)}
-        made: Result = function(options.to(self.call, **inputs, **given), **rest)
-        return made
-
-    def given(self, inputs: Mapping[str, Input], options: Options) -> Options:
-        """The options, with the inputs that are options."""
-        known = fields_of(self.options)
-        named = {role: one for role, one in inputs.items() if role in known}
-        return replace(options, **named) if named else options
+    def call_of(
+        self, inputs: Mapping[str, Input], options: Options, out: Path | None, **more: Any
+    ) -> Any:
+        """The options with the files, as the job of the stage takes them."""
+        taken = {name: one for name, one in more.items() if one and name in fields_of(self.call)}
+        taken |= {"out": out} if out is not None and "out" in fields_of(self.call) else {}
+        return options.to(self.call, **inputs, **taken)
 
 
 # ---------------------------------------------------------------- the table
@@ -137,26 +88,14 @@ FEATURES, PARTITION, STATISTICS, HEAD = "features", "partition", "statistics", "
 
 _SHARDS = Parts("shard", "merge", "shards")
 _CLIENTS = Parts("only", "aggregate", "files")
-_OF_ROWS = {"features": FEATURES, "partition": PARTITION, "head": HEAD}
-_OF_SUMS = {"total": STATISTICS, "head": HEAD, "validate": STATISTICS}
-_MEASURED = {"head": HEAD, "features": FEATURES}
 _IN_ORDER = (
-    Stage("extract", ExtractOptions, Extract, {}, FEATURES, parts=_SHARDS, stored=True),
-    Stage("merge", Options, Merge, {"shards": FEATURES}, FEATURES),
-    Stage("partition", PartitionOptions, Partition, {"features": FEATURES}, PARTITION),
-    Stage("head", SpaceOptions, NewHead, {"name": ""}, HEAD, cached=True),
-    Stage(
-        "local-stats",
-        LocalStatsOptions,
-        LocalStats,
-        _OF_ROWS,
-        STATISTICS,
-        True,
-        ("head",),
-        _CLIENTS,
-    ),
-    Stage("aggregate", AggregateOptions, Aggregate, {"files": STATISTICS}, STATISTICS, cached=True),
-    Stage("solve", SolveOptions, Solve, _OF_SUMS, HEAD, cached=True),
-    Stage("evaluate", EvaluateOptions, Evaluate, _MEASURED, "", cached=True),
+    Stage("extract", ExtractOptions, Extract, FEATURES, _SHARDS, stored=True),
+    Stage("merge", Options, Merge, FEATURES),
+    Stage("partition", PartitionOptions, Partition, PARTITION),
+    Stage("head", SpaceOptions, NewHead, HEAD),
+    Stage("local-stats", LocalStatsOptions, LocalStats, STATISTICS, _CLIENTS),
+    Stage("aggregate", AggregateOptions, Aggregate, STATISTICS),
+    Stage("solve", SolveOptions, Solve, HEAD),
+    Stage("evaluate", EvaluateOptions, Evaluate, ""),
 )
 STAGES = {stage.name: stage for stage in _IN_ORDER}

@@ -145,9 +145,6 @@ def file_of_name(name: str) -> str:
     return f"client-{_encoded(name)}.h5"
 
 
-_FORM = re.compile(r"(?P<kind>.*?)(?:-(?P<number>\d+))?", re.DOTALL)
-
-
 class Phase(str):
     """A kind, and for phases that come again their number: ``gram``, ``weights-3``.
 
@@ -167,18 +164,13 @@ class Phase(str):
     @property
     def kind(self) -> str:
         """What is summed up, without the number."""
-        return self._parts()[0]
+        return str(self) if self.number is None else self.rpartition("-")[0]
 
     @property
     def number(self) -> int | None:
         """Which time this kind is summed up; None where it is summed up once."""
-        number = self._parts()[1]
-        return None if number is None else int(number)
-
-    def _parts(self) -> tuple[str, str | None]:
-        match = _FORM.fullmatch(self)
-        assert match is not None  # every text has a kind, the empty one too
-        return match["kind"], match["number"]
+        _, dash, last = self.rpartition("-")
+        return int(last) if dash and last.isdecimal() else None
 
 
 PHASE = Phase("gram")  # the only phase of a head that is one linear system

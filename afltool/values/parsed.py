@@ -30,27 +30,6 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """λ itself, finite and ≥ 0."""
-
-    value: float
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    def text_form(self) -> float:
-        return self.value
-
-
-@dataclass(frozen=True)
-class Auto:
-    """Generalised cross-validation chooses, or held-out clients."""
-
-    def __str__(self) -> str:
-        return "auto"
-
-
-@dataclass(frozen=True)
 class Path(Written):
     """One of ``count`` values from ``low`` to ``high`` is chosen, evenly spaced in log10."""
 
@@ -59,31 +38,28 @@ class Path(Written):
     count: int
 
 
-Ridge = Fixed | Auto | Path
+AUTO = "auto"  # generalised cross-validation chooses, or held-out clients
+Ridge = float | str | Path  # λ itself, finite and ≥ 0; `AUTO`; a path
 
 
-def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> Fixed:
+def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> float:
     """A finite number ≥ 0; ``takes``: what a message says may be given."""
-    ridge = _number(value)
+    try:
+        ridge = float(value)
+    except ValueError:
+        ridge = -1.0
     if not 0 <= ridge < float("inf"):
         raise UsageError(f"a ridge is {takes}; found {value!r}")
-    return Fixed(ridge)
+    return ridge
 
 
 def parse_ridge(value: str | float) -> Ridge:
     """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0."""
-    if value == "auto":
-        return Auto()
+    if value == AUTO:
+        return AUTO
     if isinstance(value, str) and ":" in value:
         return _path(value)
     return parse_fixed(value, "a number ≥ 0, 'auto' or LO:HI:COUNT")
-
-
-def _number(text: str | float) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return -1.0
 
 
 def _path(text: str) -> Path:
@@ -102,7 +78,7 @@ def _path(text: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Bins:
+class Bins(Written):
     """``count`` bins (a, b] of equal width from ``first`` / ``per`` on, ``per`` in a unit.
 
     The first and the last one also have what lies beyond.
@@ -111,13 +87,9 @@ class Bins:
     [0.0, 0.03333333333333333, 0.06666666666666667]
     """
 
-    text: str
     first: int
     per: int
     count: int
-
-    def __str__(self) -> str:
-        return self.text
 
     @property
     def edges(self) -> list[float]:

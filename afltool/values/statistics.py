@@ -264,9 +264,7 @@ class Sum:
         for name, array in self._arrays.items():
             self._combine(name, array, other.arrays[name], np.subtract)
         self._counts -= other.class_counts
-        if (
-            not self._counts.any() and not other.context.noise
-        ):  # no rows: what is left of reals is rounding
+        if not self._counts.any() and not other.context.noise:  # what is left of reals is rounding
             for array in self._arrays.values():
                 array[...] = 0
         for who in other.clients:
@@ -298,15 +296,8 @@ class Sum:
             raise MismatchError(
                 f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
             )
-        same = like.context == other.context  # which is quick to see, and nearly always so
-        where = (
-            ""
-            if same
-            else difference(
-                like.context.as_dict(), other.context.as_dict(), "in the others", "in these"
-            )
-        )
-        if where:
+        contexts = like.context.as_dict(), other.context.as_dict()
+        if where := difference(*contexts, "in the others", "in these"):
             raise MismatchError(
                 f"these statistics do not belong to the others: {where}; "
                 "make them again with the same backbone, options, classes and head",

@@ -1,10 +1,12 @@
 """Build both distributions of this source: `afltool`, and `afltool-light`, without PyTorch.
 
+    pip install ./packaging/light                 the light one into this environment
     python packaging/light/build.py DIST          both wheels and both sdists
     python packaging/light/build.py DIST light    only those of afltool-light; full: of afltool
 
 The light one has the same modules and the same version; its pyproject.toml is the one of this
-repository without `LEFT_OUT` and the extras that need it. Only pip is needed.
+repository without `LEFT_OUT` and the extras that need it. Only pip is needed. For pip this module
+is the build backend (PEP 517) of the folder that it lies in.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
@@ -57,8 +61,9 @@ def without(text: str, key: str) -> str:
     raise AssertionError(f"{key} has no end")
 
 
-def build(out: Path, change: bool) -> None:
-    """One wheel and one sdist into the folder ``out``."""
+@contextmanager
+def source(change: bool) -> Iterator[Path]:
+    """A copy of the source, which building leaves its files in; the light one with ``change``."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "source"
         copy.mkdir()
@@ -72,6 +77,25 @@ def build(out: Path, change: bool) -> None:
         if change:
             project = copy / "pyproject.toml"
             project.write_text(light(project.read_text(encoding="utf-8")), encoding="utf-8")
+        yield copy
+
+
+def build_wheel(wheel_directory: str, *_: Any, **__: Any) -> str:
+    """The wheel of afltool-light, as pip asks its build backend for it."""
+    from setuptools import build_meta  # in pip's environment for building
+
+    out, here = str(Path(wheel_directory).resolve()), Path.cwd()
+    with source(change=True) as copy:
+        os.chdir(copy)
+        try:
+            return str(build_meta.build_wheel(out))
+        finally:
+            os.chdir(here)
+
+
+def build(out: Path, change: bool) -> None:
+    """One wheel and one sdist into the folder ``out``."""
+    with source(change) as copy, tempfile.TemporaryDirectory() as folder:
         pip, to = [sys.executable, "-m", "pip", "--quiet"], str(out.resolve())
         subprocess.run([*pip, "wheel", "--no-deps", "-w", to, str(copy)], check=True)
         tools = Path(folder) / "tools"  # pip itself builds no sdist

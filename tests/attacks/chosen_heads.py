@@ -103,8 +103,8 @@ class Chooser(Server):
         search.begin(total) if number == 1 else search.learn(total)
         if head.phase() is None:
             return head
-        point = search.point(head.rounds.point.shape)
-        return replace(head, rounds=replace(head.rounds, point=point))
+        point = search.point(head.point.shape)
+        return replace(head, point=point)
 
 
 def main(at):

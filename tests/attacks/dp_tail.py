@@ -1,4 +1,4 @@
-"""adapted: local-stats --dp-delta is gone → `session new`; noise.Bits → the words of its ChaCha20.
+"""adapted: local-stats --dp-delta is gone → `session new`; noise.Bits → the words of its random bytes.
 
 Reader of noisy sums: excludes a neighbor for certain more often than δ allows.
 
@@ -24,32 +24,24 @@ class Words:
     def __init__(self, size):
         self.values = iter((size, 2**64 - 1, 0))
 
-    def update(self, zeros):
-        return np.full(len(zeros) // 8, next(self.values), "<u8").tobytes()
+    def token_bytes(self, size):
+        return np.full(size // 8, next(self.values), "<u8").tobytes()
 
 
 def largest(sigma):
     """The largest number that one draw of ≤ 16 σ gives, and log2 of a bound below its chance."""
     kept, low, high = None, 0, 2**52  # the upper 52 bits of a word: fewer make a larger number
-    real = noise.Cipher
+    real = noise.secrets
     while low < high:
         middle = (low + high) // 2
-
-        class Fixed:
-            def __init__(self, *_, word=middle << 12, **__):
-                self.word = word
-
-            def encryptor(self):
-                return Words(self.word)
-
-        noise.Cipher = Fixed
+        noise.secrets = Words(middle << 12)
         try:
             found = int(noise._drawn(1, sigma)[0])
             kept, high = (found, middle), middle
         except StopIteration:  # not kept: the next try would need other words
             low = middle + 1
         finally:
-            noise.Cipher = real
+            noise.secrets = real
     top, word = kept
     return top, math.log2((word + 1) * 2.0**-52) - 1 - 52
 

@@ -11,6 +11,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from msgspec import msgpack
 from parties import Federation
 
 from afltool.errors import AflError, MismatchError, UnreachableError
@@ -347,9 +348,10 @@ def test_a_server_cannot_choose_a_head(tmp_path):
     assert not (tmp_path / "place" / name_of("sums", 2, "site-00")).exists()
 
 
-HEADS = [b"", b"\n", b"[]\n", b'["weights"]\n', b'["x"]\n' + bytes(8), b"[[]]\n", b"7\n", b"{}\n",
-         b'["weights"]\n' + bytes(7 * 8), b'["weights","weights"]\n' + bytes(18 * 16),
-         b'["weights"]\n' + bytes(18 * 8), b'["weights"]\n' + b"\xff" * 18 * 8]  # fmt: skip
+ARRAYS = [{}, [bytes(144)], {"weights": 7}, {"weights": b""}, {"x": bytes(8)}, {1: bytes(144)},
+          {"weights": bytes(56)}, {"weights": bytes(144)}, {"weights": b"\xff" * 144}]  # fmt: skip
+HEADS = [b"", b"\xc1", b"\x07", b"\x91" * 100, msgpack.encode(ARRAYS[-1]) + b"\x80",
+         *map(msgpack.encode, ARRAYS)]  # fmt: skip
 
 
 @pytest.mark.parametrize("payload", HEADS)

@@ -292,7 +292,8 @@ def test_noise_is_added_to_every_number(tmp_path):
     parts = {"on": moved["gram"][on], "off": moved["gram"][off] * 2**0.5, "cross": moved["cross"]}
     parts["counts"] = counts
     for name, part in parts.items():
-        assert 0.1 < np.sqrt((part**2).mean() / 5) < 2.5, name
+        least = 0.1 if len(part) > 5 else 0.0  # three counts are 0 by chance now and then
+        assert least <= np.sqrt((part**2).mean() / 5) < 2.5, name
     layout = Layout.of(f.agreed, f.first, first=True)
     drawn = np.stack([noise.drawn(layout) for _ in range(400)]).std(axis=0)
     gram = {True: noise.sigma["gram"], False: noise.sigma["gram"] / 2**0.5}

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ... import cores, memory
-from ...errors import InvalidDataError, UsageError
+from ... import memory
+from ...errors import UsageError
 from ...math import ridge as rr
 from ...math.blas import unpack
 from ...math.gram import LARGEST_ENTRY, Rows, product
@@ -33,7 +33,6 @@ from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
 from ...memory import Carried
 from ...values.arrays import F64, I64, Array, Digest
 from ...values.names import CROSS, GRAM, Phase
-from ...values.parsed import Fixed
 from ...values.statistics import ArraySpec, Statistics
 from ..base import (
     LARGEST_REAL,
@@ -41,6 +40,7 @@ from ..base import (
     Found,
     Gathered,
     Head,
+    State,
     add_up,
     expect_shape,
     numbered,
@@ -49,44 +49,58 @@ from ..base import (
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from ..options import FIXED
 from ..rounding import checked, named
-from .incremental import HELD_OUT, MOVED, TRAINED, KeptSums, check_same
+from .incremental import (
+    CLIENTS,
+    HELD_OUT,
+    HIDDEN_GRAM,
+    MOVED,
+    TRAINED,
+    check_same,
+    completed,
+    kept_shapes,
+    kept_sums,
+)
 from .layers import ENERGY, LARGEST_RESIDUAL, RECONSTRUCTION, FixedLayers, Layers
 from .options import BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # the state of some rows, in the type of the layers
 ERRORS, ROUNDING = "validation-mse", "rounding"
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
-NONE: F64 = np.empty(0)
-State = dict[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
 class DeepAFLHead(Head):
     """The deep residual analytic network, learned layer by layer.
 
-    ``weights``: W_0, W_1, … (d_Φ, C). ``blocks``: Ω_1, Ω_2, … ``decoders``: Q_0, Q_1, … (d_Φ, d_Φ)
-    of (88). Until the head is solved also ``errors`` (t + 1,): squared error a row of the held-out
-    clients after W_0, W_1, …; empty unless they were given in every round. ``kept``: the server's
-    sums of --incremental. ``rounding`` (2,), of sums of reals, in units of the rounding of their
-    products: by how much Φ_t may be off, and the last W_t; empty before. ``finished``: there will
-    be no more layers, even if T is not reached.
+    ``learned``, by name: `weights-t`, W_0, W_1, … (d_Φ, C); `block-t-left` and `-right`, Ω_1, …
+    Until the head is solved also `decoder-t`, Q_0, Q_1, … (d_Φ, d_Φ) of (88); `validation-mse`
+    (t + 1,), the squared error a row of the held-out clients after W_0, W_1, …, if they were given
+    in every round; the server's sums of --incremental; `rounding` (2,), of sums of reals, in units
+    of the rounding of their products: by how much Φ_t may be off, and the last W_t. ``finished``:
+    there will be no more layers, even if T is not reached.
     """
 
     name = "deepafl"
     not_in_digest: ClassVar[tuple[str, ...]] = (
-        f"{TRAINED}-clients",
-        f"{HELD_OUT}-clients",
+        CLIENTS.format(TRAINED),
+        CLIENTS.format(HELD_OUT),
         ROUNDING,
     )
     options: DeepAFLOptions
 
-    weights: tuple[F64, ...] = ()
-    blocks: tuple[LowRank, ...] = ()
-    decoders: tuple[F64, ...] = ()
-    errors: F64 = field(default_factory=lambda: NONE)
-    kept: Mapping[str, KeptSums] = field(default_factory=dict)
-    rounding: F64 = field(default_factory=lambda: NONE)
+    learned: Mapping[str, Array] = field(default_factory=dict)
     finished: bool = False
+
+    @cached_property
+    def weights(self) -> tuple[F64, ...]:
+        """W_0, W_1, …"""
+        return numbered(self.learned, "weights-{}")
+
+    @cached_property
+    def blocks(self) -> tuple[LowRank, ...]:
+        """Ω_1, Ω_2, …"""
+        left = enumerate(numbered(self.learned, "block-{}-left", 1), start=1)
+        return tuple(LowRank(Z, self.learned.get(f"block-{t}-right")) for t, Z in left)
 
     @cached_property
     def layers(self) -> Layers:
@@ -144,34 +158,21 @@ class DeepAFLHead(Head):
 
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
-        after = carried.following(self._key(self.deepest))
-        return add_up(self._each(blocks, carried, after)), after
-
-    def _each(
-        self, blocks: Iterable[Block], before: Carried, after: Carried
-    ) -> Iterator[Mapping[str, Array]]:
-        """The sums of each block; the rows' new state is put into ``after``."""
         now = self.deepest
         weights = now == len(self.weights)
         begin = now - (weights and now > 0)
-        key = self._key(begin)
+        after = carried.following(self._key(now))
 
-        def work(given: tuple[Block, State | None]) -> tuple[Mapping[str, Array], State]:
-            (X, y), known = given
+        def work(X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
             state = known or self.state(X, begin)
             P = self._step(state, begin) if begin < now else None
             return self._of_weights(state, P, y) if weights else self._of_block(state, y), state
 
-        given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
         numbers = 24 * sum(spec.size for spec in self.array_specs(None).values())
-
-        def size(one: tuple[Block, State | None]) -> int:
-            return numbers + self.room(len(one[0][1]))
-
-        done = cores.each(work, given, size, "sums of random features")
-        for number, (gathered, state) in enumerate(done):
-            after.put(number, state)
-            yield gathered
+        parts = self._each(
+            work, blocks, numbers, "sums of random features", (carried, self._key(begin)), after
+        )
+        return add_up(parts), after
 
     def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
         """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖²; or ΦᵀP and PᵀY of P Uᵀ."""
@@ -198,7 +199,7 @@ class DeepAFLHead(Head):
         else:
             found[CROSS] = layers.between(F, layers.residual(phi, self.weights[-1], y))
         if o.reconstruction:
-            Q = None if o.no_skip else self.decoders[-1]
+            Q = None if o.no_skip else self.learned[f"decoder-{self.deepest}"]
             found[RECONSTRUCTION] = layers.between(F, layers.rest(state[PHI0], phi, Q))
         return found
 
@@ -258,16 +259,16 @@ class DeepAFLHead(Head):
         report: dict[str, Any] = {}
         with named(self.options.compute):
             if self.options.incremental:
-                check_same(self.kept, real, seen)
+                check_same(self.learned, real, seen)
             if total.phase.kind == BLOCK:
                 learned, facts = self._with_block(real, seen)
             else:
                 learned, facts = self._with_weights(*self._completed(real, seen))
-        known, now = self.arrays(), learned.arrays()
-        sent = [a for k, a in now.items() if k.startswith(LEARNED) and k not in known]
+        sent = [a for k, a in learned.items() if k.startswith(LEARNED) and k not in self.learned]
+        after = replace(self, learned=learned)
         if total.phase.kind == WEIGHTS:
-            learned, report = learned._ended()
-        return learned, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
+            after, report = after._ended()
+        return after, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
 
     def _completed(
         self, total: Statistics, validation: Statistics | None
@@ -275,76 +276,77 @@ class DeepAFLHead(Head):
         """The sums ΦᵀΦ and ΦᵀY: as given, or computed from the thin sums that were given."""
         if not (self.options.incremental and self.blocks):
             return total, validation
-        omega, compute = self.blocks[-1], self.options.compute
-        whole = self.kept[TRAINED].completed(total, omega, compute)
+        how = self.blocks[-1], self.options.compute
+        whole = completed(self.learned, TRAINED, total, *how)
         if validation is None:
             return whole, None
-        return whole, self.kept[HELD_OUT].completed(validation, omega, compute)
+        return whole, completed(self.learned, HELD_OUT, validation, *how)
 
     def _with_weights(
         self, total: Statistics, validation: Statistics | None
-    ) -> tuple[Self, dict[str, Any]]:
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
-        o, side = self.options, len(total.arrays[CROSS])
+        o, side, t = self.options, len(total.arrays[CROSS]), len(self.weights)
         memory.need(8 * 5 * side * side, f"the weights of {side} features")
         problem = Problem.of(total, drawn=o.compute)
-        choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, Fixed) else validation)
+        choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, float) else validation)
         facts: dict[str, Any] = {"features": side}
         if choice.ridge > 0 and not choice.path:  # positive definite: no spectrum is needed
             W = rr.cholesky_solve(problem.G, problem.H, choice.ridge)
         else:
             W, facts = solve(problem, choice, min_norm=o.min_norm)
-        moved = float(self.rounding[0]) if len(self.rounding) else 0.0
+        moved = float(self.learned[ROUNDING][0]) if ROUNDING in self.learned else 0.0
         found = checked(problem, choice, W, o.min_norm, moved)
         risk = problem.squared_error(W)
         facts |= {**choice.report(), "training_mse": risk / total.rows}
-        after = replace(self, weights=(*self.weights, W), errors=NONE)
+        learned = {**self.learned, f"weights-{t}": W}
+        errors = learned.pop(ERRORS, np.empty(0))
         if validation is not None:
             facts["validation_mse"] = held_out(validation, problem)(W)
-            if len(self.errors) == len(self.weights):
-                after = replace(after, errors=np.append(self.errors, facts["validation_mse"]))
+            if len(errors) == t:
+                learned[ERRORS] = np.append(errors, facts["validation_mse"])
         penalty = o.block_gamma * sum(float((b.Z**2).sum()) for b in self.blocks)
         facts["objective"] = risk + choice.ridge * float((W**2).sum()) + penalty
         if o.reconstruction:
-            Q, facts["reconstruction_mse"] = _decoder(problem, choice.ridge, total)
-            after = replace(after, decoders=(*self.decoders, Q))
+            learned[f"decoder-{t}"], facts["reconstruction_mse"] = _decoder(
+                problem, choice.ridge, total
+            )
         if found is not None:
-            after = replace(after, rounding=np.array([moved, found]))
+            learned[ROUNDING] = np.array([moved, found])
         if o.incremental:
-            given = {TRAINED: total, HELD_OUT: validation}
-            kept = {role: KeptSums.of(one) for role, one in given.items() if one is not None}
-            after = replace(after, kept=kept)
-        return after, facts
+            for role, one in ((TRAINED, total), (HELD_OUT, validation)):
+                learned.pop(HIDDEN_GRAM.format(role), None)
+                learned |= {} if one is None else kept_sums(role, one)
+        return learned, facts
 
     def _with_block(
         self, total: Statistics, validation: Statistics | None
-    ) -> tuple[Self, dict[str, Any]]:
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         """Ω_{t+1} from Π and Υ, (16)–(18), or with the reconstruction of Φ_0, (88)."""
         o, W, Upsilon = self.options, self.weights[-1], total.arrays[CROSS]
+        t = len(self.weights)
         side, dense = len(Upsilon), len(W) if o.reconstruction else 0
         needed = 8 * side * side + bytes_needed(side, dense)
         memory.need(needed, f"a layer of {side} hidden features")
         Pi = unpack(total.arrays[GRAM], np.float64)
         if o.reconstruction:
-            lost = total.arrays[RECONSTRUCTION], self.decoders[-1]
+            lost = total.arrays[RECONSTRUCTION], self.learned[f"decoder-{t - 1}"]
             omega = reconstructing(Pi, (Upsilon, W), lost, o.reconstruction, o.block_gamma)
         else:
             omega = low_rank(Pi, Upsilon, W, o.block_gamma)
-        given = {TRAINED: total, HELD_OUT: validation}
-        kept = {
-            role: replace(one, hidden=sums.arrays[GRAM])
-            for role, one in self.kept.items()
-            if (sums := given[role])
-        }
-        after = replace(self, blocks=(*self.blocks, omega), kept=kept)
+        learned = {**self.learned, f"block-{t}-left": omega.Z}
+        if omega.U is not None:
+            learned[f"block-{t}-right"] = omega.U
+        for role, one in ((TRAINED, total), (HELD_OUT, validation)):
+            if o.incremental and one is not None:
+                learned[HIDDEN_GRAM.format(role)] = one.arrays[GRAM]
         if o.no_skip:  # FΩ replaces Φ, by one of rank C, so there is no gain to report
-            return after, {}
-        if len(self.rounding):
-            moved = _rounded(self.rounding, W, omega, Pi, total.rows)
-            after = replace(after, rounding=moved)
+            return learned, {}
+        if ROUNDING in learned:
+            learned[ROUNDING] = _rounded(learned[ROUNDING], W, omega, Pi, total.rows)
         M = omega.times(W)  # F Ω W = F M
         gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())
-        return after, {"training_mse_gain": gain / total.rows}
+        return learned, {"training_mse_gain": gain / total.rows}
 
     def _ended(self) -> tuple[Self, dict[str, Any]]:
         """The solved head, as if it had been begun with so many layers, if it ends here.
@@ -353,22 +355,17 @@ class DeepAFLHead(Head):
         clients. The number of layers with the least error is kept; of equal errors, the smallest
         number.
         """
-        last, judged = len(self.weights) - 1, len(self.errors) == len(self.weights)
-        best, patience = int(np.argmin(self.errors)) if judged else last, self.options.patience
+        last, judged = len(self.weights) - 1, ERRORS in self.learned
+        best = int(np.argmin(self.learned[ERRORS])) if judged else last
+        patience = self.options.patience
         waited = judged and patience is not None and last - best >= patience
         if self.phase() is not None and not waited:
             return self, {}
-        kept = replace(
-            self,
-            weights=self.weights[: best + 1],
-            blocks=self.blocks[:best],
-            decoders=(),
-            errors=NONE,
-            kept={},
-            rounding=NONE,
-            finished=True,
-        )
-        return kept, {"layers": best, "layers_by": "held-out clients"} if judged else {}
+        layers = [f"weights-{t}" for t in range(best + 1)]
+        layers += [f"block-{t}-{side}" for t in range(1, best + 1) for side in ("left", "right")]
+        kept = {name: self.learned[name] for name in layers if name in self.learned}
+        solved = replace(self, learned=kept, finished=True)
+        return solved, {"layers": best, "layers_by": "held-out clients"} if judged else {}
 
     # ------------------------------------------------------------ scores
 
@@ -399,58 +396,42 @@ class DeepAFLHead(Head):
     # ------------------------------------------------------------ state, as files hold it
 
     def arrays(self) -> dict[str, Array]:
-        """W_t, Ω_t, Q_t; until the head is solved also the sums and errors that it still needs."""
-        kept = (one.arrays(role) for role, one in self.kept.items())
-        named = {name: a for name, a, _ in self._named()}
-        return named | {name: a for arrays in kept for name, a in arrays.items()}
+        return dict(self.learned)
 
-    def _named(self) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
-        """Name, array and wanted shape of all but ``kept``."""
-        phi, hidden = self.options.widths
-        for t, W in enumerate(self.weights):
-            yield f"weights-{t}", W, (phi, self.weights[0].shape[-1])
-        for t, Q in enumerate(self.decoders):
-            yield f"decoder-{t}", Q, (phi, phi)
+    def _shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The wanted shape of everything that is learned."""
+        (phi, hidden), learned = self.options.widths, self.learned
+        classes = self.weights[0].shape[-1] if self.weights else 0
+        shapes: dict[str, tuple[int | None, ...]] = {
+            f"weights-{t}": (phi, classes) for t in range(len(self.weights))
+        }
         for t, block in enumerate(self.blocks, start=1):
             rank = phi if block.U is None else block.U.shape[-1]
-            yield f"block-{t}-left", block.Z, (hidden, rank)
+            shapes[f"block-{t}-left"] = hidden, rank
             if block.U is not None:
-                yield f"block-{t}-right", block.U, (phi, rank)
-        if self.errors.shape != NONE.shape:
-            yield ERRORS, self.errors, (len(self.weights),)
-        if len(self.rounding):
-            yield ROUNDING, self.rounding, (2,)
+                shapes[f"block-{t}-right"] = phi, rank
+        decoders = len(numbered(learned, "decoder-{}"))
+        shapes |= {f"decoder-{t}": (phi, phi) for t in range(decoders)}
+        own = {ERRORS: (len(self.weights),), ROUNDING: (2,)}
+        shapes |= {name: shape for name, shape in own.items() if name in learned}
+        if self.options.incremental and self.weights and not self.finished:
+            last_is_block = len(self.blocks) == len(self.weights)
+            for role in (TRAINED, HELD_OUT):
+                if role == TRAINED or f"{role}-{GRAM}" in learned:
+                    shapes |= kept_shapes(role, (phi, hidden), classes, last_is_block)
+        return shapes
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
         named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
-        left = enumerate(numbered(named, "block-{}-left", 1), start=1)
-        blocks = tuple(LowRank(Z, named.get(f"block-{t}-right")) for t, Z in left)
-        weights = numbered(named, "weights-{}")
-        whole = bool(weights) and len(blocks) == (len(weights) - 1) * self.options.learns_blocks
-        kept = {role: KeptSums.restored(named, role) for role in (TRAINED, HELD_OUT)}
-        restored = replace(
-            self,
-            weights=weights,
-            blocks=blocks,
-            decoders=numbered(named, "decoder-{}"),
-            errors=named.get(ERRORS, NONE),
-            rounding=named.get(ROUNDING, NONE),
-            kept={role: one for role, one in kept.items() if one is not None},
-            finished=phase is None and whole,
-        )
-        restored._check_arrays()
-        return restored._checked(phase)
-
-    def _check_arrays(self) -> None:
-        for name, array, shape in self._named():
-            expect_shape(name, array, shape)
-        if self.options.incremental and self.weights and not self.finished:
-            if TRAINED not in self.kept:
-                raise InvalidDataError("the head has no sums, which --incremental builds on")
-            block = len(self.blocks) == len(self.weights)
-            for role, one in self.kept.items():
-                one.check(role, self.options.widths, self.weights[0].shape[-1], block)
+        head = replace(self, learned=named)
+        layers = (len(head.weights) - 1) * self.options.learns_blocks
+        whole = bool(head.weights) and len(head.blocks) == layers
+        head = replace(head, finished=phase is None and whole)
+        shapes = head._shapes()
+        for name, shape in shapes.items():
+            expect_shape(name, named.get(name), shape)
+        return replace(head, learned={name: named[name] for name in shapes})._checked(phase)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         if not self.weights:

@@ -7,120 +7,102 @@ H = ΦᵀY are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r
 
 A layer takes one symmetric product of the rows instead of two, and half the bytes. The price: the
 same clients must take part in every round.
+
+The server keeps, under the names ROLE-`gram` and so on: G_t (a triangle), H_t (d_Φ, C) and, once a
+block is solved, Π_t (a triangle), float64; the sorted `marks` of the clients in the sums and of
+their rows, and the rows of each class, int64. Of the two sums that a round may have one is trained
+on, the other is held out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import MismatchError, UsageError
 from ...math.blas import length, pack, unpack
 from ...math.gram import product
 from ...math.sandwich import LowRank
-from ...values.arrays import F64, Array
+from ...values.arrays import Array
 from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
-from ..base import expect_shape, marks
+from ..base import marks
 
 MOVED = "moved"
-FILED = (  # the fields of `KeptSums`, and what a file calls them
-    ("gram", GRAM),
-    ("cross", CROSS),
-    ("clients", "clients"),
-    ("class_counts", "class-counts"),
-    ("hidden", "hidden-gram"),
-)
-TRAINED, HELD_OUT = "kept", "held-out"  # the two sums of a round that a server may have
+TRAINED, HELD_OUT = "kept", "held-out"
+CLIENTS, COUNTS, HIDDEN_GRAM = "{}-clients", "{}-class-counts", "{}-hidden-gram"
 
 
-@dataclass(frozen=True)
-class KeptSums:
-    """G_t (a triangle), H_t (d_Φ, C) and, once a block is solved, Π_t (a triangle), float64.
+def kept_sums(role: str, total: Statistics) -> dict[str, Array]:
+    """What is kept of a complete total."""
+    return {
+        f"{role}-{GRAM}": total.arrays[GRAM],
+        f"{role}-{CROSS}": total.arrays[CROSS],
+        CLIENTS.format(role): marks(total),
+        COUNTS.format(role): total.class_counts,
+    }
 
-    ``clients`` int64: the sorted `marks` of the clients in the sums and of their rows;
-    ``class_counts`` int64 (C,).
+
+def kept_shapes(
+    role: str, widths: tuple[int, int], classes: int, block: bool
+) -> dict[str, tuple[int | None, ...]]:
+    """Of `kept_sums`; ``block``: and of Π, which is there when a block was last."""
+    phi, hidden = widths
+    shapes: dict[str, tuple[int | None, ...]] = {
+        f"{role}-{GRAM}": (length(phi),),
+        f"{role}-{CROSS}": (phi, classes),
+        CLIENTS.format(role): (None,),
+        COUNTS.format(role): (classes,),
+    }
+    return shapes | ({HIDDEN_GRAM.format(role): (length(hidden),)} if block else {})
+
+
+def completed(
+    known: Mapping[str, Array], role: str, total: Statistics, omega: LowRank, compute: str
+) -> Statistics:
+    """The total of G_{t+1} and H_{t+1}, computed from a total of M and N and what is ``known``.
+
+    ``omega`` is rounded to the compute type first, as it is when rows use it.
     """
-
-    gram: F64
-    cross: F64
-    clients: NDArray[np.int64]
-    class_counts: NDArray[np.int64]
-    hidden: F64 | None = None
-
-    @classmethod
-    def of(cls, total: Statistics) -> KeptSums:
-        """What is kept of a complete total."""
-        arrays = total.arrays
-        return cls(arrays[GRAM], arrays[CROSS], marks(total), total.class_counts)
-
-    def check_same(self, total: Statistics) -> None:
-        """Refuse a round of other clients or rows with `MismatchError`."""
-        same = np.array_equal(marks(total), self.clients)
-        if not same or not np.array_equal(total.class_counts, self.class_counts):
-            raise MismatchError(
-                f"the sum over {len(total.clients)} clients ({total.rows} rows) is not of the "
-                f"clients and rows of the first round ({len(self.clients)} clients, "
-                f"{int(self.class_counts.sum())} rows), which --incremental needs in every round: "
-                "give the sums of all of them, or begin again without --incremental"
-            )
-
-    def completed(self, total: Statistics, omega: LowRank, compute: str) -> Statistics:
-        """The total of G_{t+1} and H_{t+1}, computed from a total of M and N.
-
-        ``omega`` is rounded to the compute type first, as it is when rows use it.
-        """
-        assert self.hidden is not None
-        M, N = total.arrays[MOVED], total.arrays[CROSS]
-        G, Pi = unpack(self.gram, np.float64), unpack(self.hidden, np.float64)
-        left, right = omega.astype(compute)
-        Z = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F, U = Ωᵀ
-        U = (left.T if right is None else right).astype(np.float64)
-        mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
-        arrays = {GRAM: pack(G + mixed + mixed.T), CROSS: self.cross + product(U, N)}
-        return replace(total, arrays=arrays)
-
-    def arrays(self, role: str) -> dict[str, Array]:
-        """For a head's file."""
-        named = {f"{role}-{name}": vars(self)[key] for key, name in FILED}
-        return {name: array for name, array in named.items() if array is not None}
-
-    @classmethod
-    def restored(cls, named: Mapping[str, Array], role: str) -> KeptSums | None:
-        """The inverse of `arrays`; None where one is missing."""
-        known = {key: named.get(f"{role}-{name}") for key, name in FILED}
-        there = all(array is not None for key, array in known.items() if key != "hidden")
-        return cls(**known) if there else None  # type: ignore[arg-type]  # just looked at
-
-    def check(self, role: str, widths: tuple[int, int], classes: int, block: bool) -> None:
-        """Refuse arrays of other widths; Π must be there exactly when a ``block`` was last."""
-        phi, hidden = widths
-        triangles = (length(phi),), (length(hidden) * block,)
-        shapes = (triangles[0], (phi, classes), (None,), (classes,), triangles[1])
-        for (key, name), shape in zip(FILED, shapes, strict=True):
-            array = vars(self)[key]
-            expect_shape(f"{role}-{name}", np.empty(0) if array is None else array, shape)
+    M, N = total.arrays[MOVED], total.arrays[CROSS]
+    names = f"{role}-{GRAM}", HIDDEN_GRAM.format(role)
+    G, Pi = (unpack(known[name], np.float64) for name in names)
+    left, right = omega.astype(compute)
+    Z = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F, U = Ωᵀ
+    U = (left.T if right is None else right).astype(np.float64)
+    mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
+    H = known[f"{role}-{CROSS}"] + product(U, N)
+    return replace(total, arrays={GRAM: pack(G + mixed + mixed.T), CROSS: H})
 
 
 def check_same(
-    kept: Mapping[str, KeptSums], total: Statistics, validation: Statistics | None
+    known: Mapping[str, Array], total: Statistics, validation: Statistics | None
 ) -> None:
     """Refuse a round of other clients, or of other rows, than the round before.
 
     Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` if only some
     rounds have sums of held-out clients.
     """
-    if not kept:
+    if CLIENTS.format(TRAINED) not in known:
         return
-    if (HELD_OUT in kept) != (validation is not None):
+    judged = CLIENTS.format(HELD_OUT) in known
+    if judged != (validation is not None):
         first = "give the sum over held-out clients of this phase"
         raise UsageError(
             "with --incremental held-out clients' sums (--validate) are given in every round or in "
-            f"none: {first if HELD_OUT in kept else 'there were none in the first'}"
+            f"none: {first if judged else 'there were none in the first'}"
         )
-    kept[TRAINED].check_same(total)
-    if validation is not None:
-        kept[HELD_OUT].check_same(validation)
+    for role, sums in ((TRAINED, total), (HELD_OUT, validation)):
+        if sums is None:
+            continue
+        clients, counts = known[CLIENTS.format(role)], known[COUNTS.format(role)]
+        same = np.array_equal(marks(sums), clients)
+        if not same or not np.array_equal(sums.class_counts, counts):
+            raise MismatchError(
+                f"the sum over {len(sums.clients)} clients ({sums.rows} rows) is not of the "
+                f"clients and rows of the first round ({len(clients)} clients, "
+                f"{int(counts.sum())} rows), which --incremental needs in every round: give the "
+                "sums of all of them, or begin again without --incremental"
+            )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,53 +11,45 @@ from ...math.gram import FixedPoint, Rows, gram_and_cross, real
 from ...values.arrays import Array
 
 ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What is counted of a block of rows: its codes (E, n), ``labels``, and ``raw`` of a hybrid."""
-
-    codes: Array
-    labels: Array
-    raw: dict[str, Array]
+Counted = tuple[Array, dict[str, Array]]  # of a block of rows: its codes (E, n), and its counts
 
 
 class Collector:
     """Adds up counts in place: one set of arrays in memory for any number of blocks."""
 
     def __init__(self, coder: Coder, classes: int, with_linear: bool) -> None:
-        groups, size = coder.features.shape[0], coder.size
         self.coder, self.classes, self.with_linear = coder, classes, with_linear
-        self.labels = np.zeros((groups, size, classes), dtype=np.int64)
-        self.pairs = np.zeros((pair_count(groups), size - 1, size - 1), dtype=np.int64)
-        self.raw: dict[str, Array] = {}
+        groups, codes = coder.features.shape[0], coder.size - 1
+        self.pairs = np.zeros((pair_count(groups), codes, codes), dtype=np.int64)
+        self.shape = groups, coder.size, classes  # of the labels of each code
+        self._sums: dict[str, Array] = {}
         self._waiting: list[Array] = []
         self._rows = 0
 
     def of(self, block: tuple[Rows, NDArray[np.int64]]) -> Counted:
         """What is counted of rows X (n, d) with labels y (n,), but pairs; in any thread."""
         X, y = block
-        codes, labels = self.coder.codes(X), np.zeros_like(self.labels)
+        codes, labels = self.coder.codes(X), np.zeros(self.shape, dtype=np.int64)
         add_labels(codes, y, labels)
-        return Counted(codes, labels, self._raw(X, y, codes) if self.with_linear else {})
+        return codes, {"labels": labels, **(self._raw(X, y, codes) if self.with_linear else {})}
 
     def add(self, counted: Counted) -> None:
         """Add what was counted of a block."""
-        self.labels += counted.labels
-        for name, a in counted.raw.items():
-            if name in self.raw:
-                self.raw[name] += a
+        codes, sums = counted
+        for name, a in sums.items():
+            if name in self._sums:
+                self._sums[name] += a
             else:
-                self.raw[name] = a
-        self._waiting.append(counted.codes)
-        self._rows += counted.codes.shape[1]
+                self._sums[name] = a
+        self._waiting.append(codes)
+        self._rows += codes.shape[1]
         if self._rows >= ROWS_AT_ONCE:
             self._count_pairs()
 
     def result(self) -> dict[str, Array]:
         """The arrays of everything that was added."""
         self._count_pairs()
-        return {"labels": self.labels, "pairs": self.pairs, **self.raw}
+        return {**self._sums, "pairs": self.pairs}
 
     def _count_pairs(self) -> None:
         if self._rows:
@@ -70,7 +60,8 @@ class Collector:
     def _raw(self, X: Rows, y: NDArray[np.int64], codes: Array) -> dict[str, Array]:
         """The blocks xᵀx, xᵀY and Φᵀx of a hybrid: integers in fixed point."""
         G, H = gram_and_cross(X, y, self.classes)
-        sums = np.zeros((len(self.labels), self.coder.size - 1, len(H)), dtype=H.dtype)
+        groups, size, _ = self.shape
+        sums = np.zeros((groups, size - 1, len(H)), dtype=H.dtype)
         if not isinstance(X, FixedPoint):
             add_sums(codes, real(X), sums)
         else:

@@ -11,6 +11,7 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -42,7 +43,6 @@ from ..base import (
     state,
 )
 from .counting import Collector
-from .cuts import FEDERATED, EvenSteps
 from .options import BYTES_A_PAIR, SafleOptions
 from .system import CountedSystem
 
@@ -77,7 +77,7 @@ class SafleHead(Head):
     def phase(self) -> Phase | None:
         if self.tables is not None:
             return None
-        to_find = self.options.cuts == FEDERATED and self.thresholds is None
+        to_find = self.options.federated and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
     def every_phase(self) -> tuple[Phase, ...]:
@@ -98,7 +98,7 @@ class SafleHead(Head):
             return add_up({HISTOGRAM: one} for one in counts), NOTHING
         self.options.check_room(self._bound()[0], solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
-        sums = collector.labels.nbytes
+        sums = 8 * math.prod(collector.shape)
         for counted in cores.each(collector.of, blocks, lambda b: sums + self.room(len(b[1]))):
             collector.add(counted)
         return collector.result(), NOTHING
@@ -198,12 +198,12 @@ class SafleHead(Head):
         if self.thresholds is not None:
             return self.thresholds
         o, (dim, _) = self.options, self._bound()
-        if not isinstance(o.cuts, EvenSteps):
+        if o.steps is None:
             raise UsageError(
-                f"this head has no thresholds ({o.cuts}): give the head file that `afltool head` "
-                "wrote"
+                f"this head has no thresholds ({o.thresholds}): give the head file that `afltool "
+                "head` wrote"
             )
-        return cd.even_thresholds(o.cuts.low, o.cuts.high, o.bucketing, o.buckets, dim)
+        return cd.even_thresholds(*o.steps, o.bucketing, o.buckets, dim)
 
     # ------------------------------------------------------------ solving
 
@@ -216,7 +216,7 @@ class SafleHead(Head):
 
     def _solved(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         o, (dim, classes) = self.options, self._bound()
-        if o.cuts != FEDERATED:  # otherwise the round before has already warned
+        if not o.federated:  # otherwise the round before has already warned
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error
         W, report = CountedSystem(total).solve(parse_ridge(o.ridge), o.linear_ridge, held)

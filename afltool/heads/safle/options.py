@@ -11,7 +11,6 @@ from pydantic.dataclasses import dataclass
 from ...errors import UsageError
 from ...options.base import Absent, Holds, grammar
 from ..options import GAMMA, RIDGE_GRAMMAR, HeadOptions, RidgeText
-from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 
 # Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
 # 768 features use every digit. It must not depend on the machine, because all sites need the same
@@ -21,7 +20,32 @@ DEFAULT_SIDE = 16_384
 # thresholds without data. It does not say where they lie; pooled features lie mostly in this range.
 PAPER_SIZE, PAPER_CUTS = 32, "range:0:2"
 Bucketing = Literal["integer", "onehot", "overlap"]
+FEDERATED = "federated"  # thresholds are quantiles of all clients' features, from a first round
+READ = ("features:", "head:")  # what a file held that was read already, by its kind and digest
 BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
+
+
+def even_steps(thresholds: str) -> tuple[float, float] | None:
+    """LO and HI of 'range:LO:HI', thresholds in even steps, which need no data; None of others.
+
+    >>> even_steps("range:0:2")
+    (0.0, 2.0)
+    """
+    if not thresholds.startswith("range:"):
+        return None
+    try:
+        low, high = (float(part) for part in thresholds.split(":")[1:])
+    except ValueError:
+        low = high = 0.0
+    if not -float("inf") < low < high < float("inf"):
+        raise UsageError(f"--thresholds range:LO:HI needs numbers LO < HI; found {thresholds!r}")
+    return low, high
+
+
+def parse_cuts(thresholds: str) -> str:
+    """'federated', 'range:LO:HI' or a file; in a head file also one of `READ` and a digest."""
+    even_steps(thresholds)
+    return thresholds or FEDERATED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +53,6 @@ class SafleOptions(HeadOptions):
     """Options of the SAFLe head, which cuts features into buckets and adds up weights of codes."""
 
     most: ClassVar[int] = DEFAULT_SIDE  # limit of E·V for the default number of codes
-    lends: ClassVar[tuple[str, ...]] = (
-        "bucketing", "buckets", "group_size", "experts", "thresholds", "with_linear", "seed",
-    )  # fmt: skip
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "linear_ridge"})
 
@@ -55,7 +76,7 @@ class SafleOptions(HeadOptions):
         f"needs a second round (default: {FEDERATED})"
     )
     thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = Field(
-        default=None, description=_thresholds, examples=[str(FEDERATED)]
+        default=None, description=_thresholds, examples=[FEDERATED]
     )
     with_linear: bool = Field(
         default=False,
@@ -84,7 +105,7 @@ class SafleOptions(HeadOptions):
             )
         if self.preset is not None:
             self._as_in_paper()
-        self._set(thresholds=self.thresholds or str(FEDERATED))
+        self._set(thresholds=self.thresholds or FEDERATED)
         if self.group_size is None:
             self._set(group_size=1 if self.bucketing == "integer" else 3)
         if self.digits_of_code > 16 or self.size > 2**16:
@@ -105,9 +126,14 @@ class SafleOptions(HeadOptions):
         )
 
     @property
-    def cuts(self) -> Cuts:
-        """Where the thresholds come from, known after the default is in."""
-        return parse_cuts(self.thresholds or "")
+    def federated(self) -> bool:
+        """Whether clients find the thresholds together, in a round of histograms."""
+        return self.thresholds == FEDERATED
+
+    @property
+    def steps(self) -> tuple[float, float] | None:
+        """The range of thresholds in even steps."""
+        return even_steps(self.thresholds or "")
 
     @property
     def digits_of_code(self) -> int:
@@ -147,10 +173,11 @@ class SafleOptions(HeadOptions):
         return -(-self.digits_for(dim) // self.digits_of_code)
 
     def one_round(self) -> bool:
-        return self.cuts != FEDERATED
+        return not self.federated
 
     def files(self) -> tuple[str, ...]:
-        return ("thresholds",) if isinstance(self.cuts, InFile) else ()
+        known = self.federated or self.steps or str(self.thresholds).startswith(READ)
+        return () if known else ("thresholds",)
 
     def columns_for(self, dim: int) -> int:
         """Columns of the whole problem: D = E·V, or d + D with the raw features."""

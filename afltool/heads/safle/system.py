@@ -16,7 +16,7 @@ from ...math.counts import fill_lower, quadratic
 from ...math.ridge import Moments
 from ...math.ridge_choice import FactoredSystem, choose, tried
 from ...values.arrays import F64
-from ...values.parsed import Fixed, Ridge
+from ...values.parsed import Ridge
 from ...values.statistics import Statistics
 from ..least_squares import fraction_bits
 
@@ -50,7 +50,7 @@ class CountedSystem:
             squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
             moments = Moments.of(squares, self.H[: self.raw], self.counts)
             moments.check(linear_ridge, constant=True)
-        if ridge == Fixed(0.0):
+        if ridge == 0.0:
             return self._minimum_norm(linear_ridge, held)
         system = FactoredSystem(
             self.matrix, self.H, float(self.rows), self.rows,

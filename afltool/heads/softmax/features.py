@@ -20,7 +20,7 @@ from ...math.ridge import Moments
 from ...math.ridge_choice import Choice
 from ...math.softmax import Buffers, Coded, Dense, Design
 from ...values.arrays import F64, Array, Digest
-from ...values.names import CROSS, GRAM, Phase
+from ...values.names import CROSS, GRAM
 from ...values.statistics import ArraySpec, Statistics
 from ..base import Block, Head, Source
 from ..least_squares import Problem, fraction_bits
@@ -28,9 +28,9 @@ from ..linear import LinearHead
 from ..options import LinearOptions, RandomFeaturesOptions
 from ..random_features import Lift
 from ..rounding import checked
-from ..safle.cuts import FEDERATED
 from ..safle.head import CODES as COUNTED
 from ..safle.head import HISTOGRAM, SafleHead
+from ..safle.options import SafleOptions
 from ..safle.system import CountedSystem
 from .options import SoftmaxOptions
 
@@ -63,11 +63,6 @@ class SoftmaxFeatures:
     intercept: ClassVar[bool] = True
     head: Head
 
-    @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        """The features of the wrapped head's options before its first phase."""
-        return cls(LinearHead(LinearOptions(intercept=True)))
-
     @property
     def key(self) -> str:
         """Key of the arrays that `lifted` returns for the next round, if any."""
@@ -75,10 +70,6 @@ class SoftmaxFeatures:
 
     def bind(self, dim: int, classes: int) -> Self:
         return replace(self, head=self.head.bind(dim, classes))
-
-    def phase(self) -> Phase | None:
-        """What to gather next, before the gradients."""
-        return self.head.phase()
 
     def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
         """The additive arrays of the phase, summed over rows that arrive in blocks."""
@@ -116,10 +107,6 @@ class SoftmaxFeatures:
             moments = Moments.of(np.diag(G)[:n].copy(), H[:n], total.class_counts)
             moments.check(ridge if own is None else ridge * own[:n], constant=True)
 
-    def bits(self, total: Statistics) -> int | None:
-        """Fraction bits of Φ in exact gradients; None for real ones."""
-        return fraction_bits(total)
-
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
     ) -> tuple[Lifted, dict[str, Array]]:
@@ -151,10 +138,6 @@ class RandomFeatures(SoftmaxFeatures):
     """
 
     options: RandomFeaturesOptions
-
-    @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        return cls(LinearHead(LinearOptions(intercept=True)), options)
 
     @cached_property
     def key(self) -> str:
@@ -202,10 +185,6 @@ class CodedFeatures(SoftmaxFeatures):
     intercept: ClassVar[bool] = False
     head: SafleHead
 
-    @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        return cls(SafleHead.begin(options, sources))
-
     @cached_property
     def key(self) -> str:
         key = Digest().json(CODES, self.head.options.as_dict())
@@ -225,20 +204,20 @@ class CodedFeatures(SoftmaxFeatures):
         return self.head.coder()
 
     def learned(self, total: Statistics) -> Self | None:
-        if self.phase() != HISTOGRAM:
+        if self.head.phase() != HISTOGRAM:
             return None
         return replace(self, head=self.head.absorb(total)[0])
 
     def restore(self, arrays: Mapping[str, Array]) -> Self:
         learned = {name: a for name, a in arrays.items() if name == "thresholds"}
-        phase = COUNTED if learned else self.phase()
+        phase = COUNTED if learned else self.head.phase()
         return replace(self, head=self.head.restore(phase, learned))
 
     def columns(self, dim: int) -> int:
         return self.head.options.columns_for(dim)
 
     def system(self, total: Statistics) -> tuple[F64, F64]:
-        if self.head.options.cuts != FEDERATED:  # else the round before has said it
+        if not self.head.options.federated:  # else the round before has said it
             self.head.say_digits()
         system = CountedSystem(total)
         return system.matrix(), system.H
@@ -246,10 +225,6 @@ class CodedFeatures(SoftmaxFeatures):
     def check(self, G: F64, H: F64, total: Statistics, ridge: float, own: F64 | None) -> None:
         if self.head.options.with_linear:
             super().check(G, H, total, ridge, own)
-
-    def bits(self, total: Statistics) -> int | None:
-        """Codes alone are integers in units of one."""
-        return super().bits(total) if self.head.options.with_linear or not total.exact else 0
 
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
@@ -266,16 +241,13 @@ class CodedFeatures(SoftmaxFeatures):
         return self.head.expanded(X)
 
 
-_KINDS: dict[str, type[Any]] = {
-    "raw": SoftmaxFeatures,
-    "random": RandomFeatures,
-    "safle": CodedFeatures,
-}
-
-
 def features_of(
     options: SoftmaxOptions, sources: Mapping[str, Source] | None = None
 ) -> SoftmaxFeatures:
     """The features that --features names. ``sources``: the opened files that options name."""
-    made: SoftmaxFeatures = _KINDS[options.features].begin(options.wrapped(), sources)
-    return made
+    wrapped, linear = options.wrapped(), LinearHead(LinearOptions(intercept=True))
+    if isinstance(wrapped, SafleOptions):
+        return CodedFeatures(SafleHead.begin(wrapped, sources))
+    if isinstance(wrapped, RandomFeaturesOptions):
+        return RandomFeatures(linear, wrapped)
+    return SoftmaxFeatures(linear)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import nn
 
-from ..graphs import Affine, lifted
+from ..graphs import Affine, LiftedRows
 from ..safle.graph import Tables
 from .features import CodedFeatures, RandomFeatures
 from .head import SoftmaxHead
@@ -20,6 +20,5 @@ def graph(head: SoftmaxHead, bits: int | None) -> nn.Module:
         tables = W[raw:].reshape(-1, coder.size, W.shape[1])
         return Tables(coder, tables, W[:raw] if raw else None, bits)
     assert isinstance(features, RandomFeatures)  # else it is affine
-    o, (dim, _) = features.options, head._bound()
-    fixed = o.compute == "fixed" or (bits is not None and o.compute != "float32")
-    return nn.Sequential(lifted(o, dim, bits, fixed), Affine(W[:-1], W[-1]))
+    rows = LiftedRows(features.options, head._bound()[0], features.exact_bits(bits))
+    return nn.Sequential(rows, Affine(W[:-1], W[-1]))

@@ -16,44 +16,66 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import cores, memory
-from ...errors import InvalidDataError, UsageError
+from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
+from ...math.blas import length
 from ...math.gram import LARGEST_ENTRY, Rows
-from ...math.softmax import Buffers, Design
+from ...math.softmax import Bound, Buffers, Design
 from ...memory import NOTHING, Carried
-from ...values.arrays import F64, Array
+from ...values.arrays import F64, I64, Array, freeze
 from ...values.names import Phase
-from ...values.statistics import ArraySpec, Statistics
-from ..base import LARGEST_REAL, LAST, Block, Found, Head, Source, add_up, state
+from ...values.statistics import ArraySpec, ClientId, Statistics
+from ..base import LARGEST_REAL, LAST, Block, Found, Gathered, Head, Source, add_up, marks, state
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
-from .rounds import GRADIENT, Rounds
 
+GRADIENT = "gradient"
 # Least squares fits scores to 0 and 1, but softmax needs margins of several units. Measured on
 # Fashion-MNIST features: starts at 2, 6 and 10 times the least-squares head reach 89.18, 89.26
 # and 89.13 % after 20 rounds.
 START_SCALE = 6.0
 ROWS_AT_ONCE = 256  # rows of Φ in float64 that stay in the cache for both products
+# Objectives that differ by this share or less are equal: near the minimum rounding alone would
+# choose the round, and with it digits of W, which objectives tell to the root of their precision.
+EQUAL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxHead(Head):
-    """Penalised multinomial logistic regression; phases of the features, then gradient-1 … -R."""
+    """Penalised multinomial logistic regression; phases of the features, then gradient-1 … -R.
+
+    Once the first phases are over, before round ``number``: ``factor``, the triangle of L of
+    B = L Lᵀ; ``point`` V, at which the gradient is gathered, ``step``, the last W, and ``best``,
+    the best W so far, all (D, C); ``covered``, the sorted `marks` of the clients whose rows are in
+    the bound; ``variances`` (D,) of the columns of Φ, by which the penalty weighs them, if it does.
+    ``momentum``: Nesterov's t; after a round also the objective of the round before and the value
+    of ``best``, the held-out loss if there is one, else the objective. ``best_round``: the round
+    that found it, and whether held-out clients judge.
+    """
 
     name = "softmax"
     log_probabilities = True
-    not_in_digest = ("covered", "counted")
+    not_in_digest = ("covered",)
     options: SoftmaxOptions
 
     features: SoftmaxFeatures = field(kw_only=True)
-    rounds: Rounds | None = None  # once the first phases are over
+    number: int = 0
+    factor: F64 | None = state()
+    point: F64 | None = state()
+    step: F64 | None = state()
+    best: F64 | None = state()
+    covered: I64 | None = state(np.int64)
+    variances: F64 | None = state()
+    momentum: F64 | None = state()
+    best_round: I64 | None = state(np.int64, "best-round")
     weights: F64 | None = state()  # (D, C), once the head is solved
 
     @classmethod
@@ -63,61 +85,50 @@ class SoftmaxHead(Head):
         named = replace(options, **{name: getattr(read, name) for name in sources or ()})
         return cls(named, features=features)
 
-    # ------------------------------------------------------------ the four verbs
-
     def phase(self) -> Phase | None:
         if self.weights is not None:
             return None
-        if self.rounds is None:
-            return self.features.phase()
-        return Phase.of(GRADIENT, self.rounds.number)
+        return Phase.of(GRADIENT, self.number) if self.number else self.features.head.phase()
 
     def every_phase(self) -> tuple[Phase, ...]:
         first = self.features.head.phases()
         return *first, *(Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    # ------------------------------------------------------------ client side
+
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """First the counts or products of the features; then gradient (D, C) and loss (1,).
 
         Random features or codes of the rows are kept for the next round.
         """
-        if self.rounds is None:
+        if self.point is None:
             return self.features.sums(blocks), NOTHING
-        key = self.features.key
+        V, key = self.point, self.features.key
         after = carried.following(key) if key else NOTHING
-        return add_up(self._gradients(blocks, carried, after)), after
+        spare = cores.Spare(lambda: sm.Gradients(V, self.options.label_smoothing))
 
-    def _gradients(
-        self, blocks: Iterable[Block], before: Carried, after: Carried
-    ) -> Iterator[Mapping[str, Array]]:
-        """Gradients and losses at V: of each block, or exact ones of all that a thread took."""
-        assert self.rounds is not None
-        key, V, smoothing = self.features.key, self.rounds.point, self.options.label_smoothing
-        spare = cores.Spare(lambda: sm.Gradients(V, smoothing))
-
-        def work(given: tuple[Block, Mapping[str, Array] | None]) -> tuple[Any, Any]:
-            (X, y), known = given
+        def work(X: Rows, y: I64, known: Mapping[str, Array] | None) -> tuple[Any, Any]:
+            """Sums of the block; none of exact ones, of which a thread adds up all that it took."""
             rows, left = self.features.lifted(X, known)
             with spare() as part:
                 part.add(zip(self._designs(rows, part.buffers), _cut(y), strict=True))
-                return left, None if part.exact else part.taken()
+                return {} if part.exact else part.taken(), left
 
-        given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
         what = f"gradients of {len(V)} columns"
-        done = cores.each(work, given, lambda one: 16 * V.size + self.room(len(one[0][1])), what)
-        for number, (left, sums) in enumerate(done):
-            after.put(number, left)
-            if sums is not None:
-                yield sums
-        yield from (part.taken() for part in spare.made if part.exact)
+        parts = self._each(work, blocks, 16 * V.size, what, (carried, key), after)
+        exact = (part.taken() for part in spare.made if part.exact)
+        return add_up(filter(None, chain(parts, exact))), after
+
+    def _designs(self, rows: Lifted, buffers: Buffers) -> Iterator[Design]:
+        """Φ of a few rows at a time; at least one part, which may have no rows."""
+        starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
+        return (self.features.design(rows[at : at + ROWS_AT_ONCE], buffers) for at in starts)
 
     def _columns(self, dim: int) -> int:
         return dim + (self.options.width or 0)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        if self.rounds is None:
+        if not self.number:
             return self.features.array_specs(bits)
         dim, classes = self._bound()
         loss = ArraySpec((1,), "real", LARGEST_REAL)
@@ -125,19 +136,10 @@ class SoftmaxHead(Head):
             # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
             # loss, unless its class has a probability of e^−32768.
             loss = ArraySpec((1,), "int", LARGEST_ENTRY << sm.BITS)
-        return {
-            "gradient": replace(loss, shape=(self.features.columns(dim), classes)),
-            "loss": loss,
-        }
+        gradient = replace(loss, shape=(self.features.columns(dim), classes))
+        return {"gradient": gradient, "loss": loss}
 
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """Thresholds of the features, the start, or one step from a gradient."""
-        if self.rounds is not None:
-            return self._step(self.rounds, total, validation)
-        learned = self.features.learned(total)
-        if learned is None:
-            return self._start(total)
-        return replace(self, features=learned), Found(sent=[learned.arrays()["thresholds"]])
+    # ------------------------------------------------------------ scores
 
     def scores(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
@@ -153,29 +155,23 @@ class SoftmaxHead(Head):
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phases, those of the start."""
-        solved = self if self.rounds is None else self._solved(self.rounds.best)
-        if solved.weights is not None:
-            yield LAST, solved.scores(X)
+        if self.weights is not None or self.best is not None:
+            yield LAST, self._solved().scores(X)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """Φ (n, D) without the intercept; no round of the gradient changes it."""
-        if self.weights is not None or self.rounds is not None:
+        if self.weights is not None or self.number:
             yield LAST, self.features.expanded(X)
 
     # ------------------------------------------------------------ state
 
     def arrays(self) -> dict[str, Array]:
-        rounds = {} if self.rounds is None else self.rounds.arrays()
-        return {**self.features.arrays(), **rounds, **super().arrays()}
+        return {**self.features.arrays(), **super().arrays()}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
-        rounds = None
-        if phase is not None and phase.kind == GRADIENT:
-            rounds = Rounds.of(
-                phase.number or 0, arrays, self.options.standardise, self.options.lbfgs
-            )
-        features = self.features.restore(arrays)
-        return Head.restore(replace(self, features=features, rounds=rounds), phase, arrays)
+        number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
+        head = replace(self, features=self.features.restore(arrays), number=number)
+        return Head.restore(head, phase, arrays)._checked_round()
 
     def _bound_to(self, dim: int, classes: int) -> Self:
         bound = super()._bound_to(dim, classes)
@@ -183,51 +179,125 @@ class SoftmaxHead(Head):
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         dim, classes = self._bound()
-        name = "weights" if self.rounds is None else "point"
-        learned = self.weights is not None or self.rounds is not None
-        return {name: (self.features.columns(dim), classes)} if learned else {}
+        side = self.features.columns(dim)
+        matrix: tuple[int | None, ...] = (side, classes)
+        if self.weights is not None:
+            return {"weights": matrix}
+        if not self.number:
+            return {}
+        shapes = {"point": matrix, "step": matrix, "best": matrix, "factor": (length(side),)}
+        shapes |= {"covered": (None,), "momentum": (3 if self.number > 1 else 1,)}
+        return shapes | ({"variances": (side,)} if self.options.standardise else {})
 
-    def _designs(self, rows: Lifted, buffers: Buffers) -> Iterator[Design]:
-        """Φ of a few rows at a time; at least one part, which may have no rows."""
-        starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
-        return (self.features.design(rows[at : at + ROWS_AT_ONCE], buffers) for at in starts)
+    def _checked_round(self) -> Self:
+        """This head; `InvalidDataError` where arrays of a round are none that a round leaves."""
+        best, covered, variances = self.best_round, self.covered, self.variances
+        if self.number and not (
+            best is not None
+            and best.shape == (2,)
+            and 0 <= best[0] < self.number
+            and best[1] in (0, 1)
+        ):
+            raise InvalidDataError(
+                f"the array 'best-round' of a head in round {self.number} is "
+                f"{None if best is None else best.tolist()}"
+            )
+        if covered is not None and not (len(covered) and np.all(covered[1:] > covered[:-1])):
+            raise InvalidDataError(
+                "the array 'covered' of a head does not name its clients once each, in order"
+            )
+        if variances is not None and not (np.isfinite(variances) & (variances > 0)).all():
+            raise InvalidDataError(
+                "the array 'variances' of a head is not of positive numbers: the least is "
+                f"{variances.min()}"
+            )
+        return self
 
     # ------------------------------------------------------------ server side
+
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """Thresholds of the features, the start, or one step from a gradient."""
+        if self.number:
+            return self._further(total, validation)
+        learned = self.features.learned(total)
+        if learned is None:
+            return self._start(total)
+        return replace(self, features=learned), Found(sent=[learned.arrays()["thresholds"]])
 
     def _start(self, total: Statistics) -> tuple[Self, Found]:
         """V = s (G + 2μN)⁻¹ H from the factor of B = ½G + μN, which every later round uses."""
         columns = self.features.columns(self._bound()[0])
         memory.need(14 * columns * columns, f"the curvature of {columns} columns")
         G, H = self.features.system(total)
-        variances = _variances(G, H, total.rows) if self.options.standardise else None
+        variances = None
+        if self.options.standardise:  # 1 for a constant column; the columns of H add up to Σφ
+            means = H.sum(axis=1) / total.rows
+            variances = rr.spreads(np.diag(G) / total.rows, means) ** 2
         self.features.check(G, H, total, 2.0 * self.options.penalty * total.rows, variances)
-        bound = sm.Bound.of(G, self._penalty(total, columns, variances))
-        start = 0.5 * START_SCALE * bound.solve(H)
-        rounds = Rounds.begin(bound, start, total, variances)
-        return replace(self, rounds=rounds), Found(round={"features": columns}, sent=[start])
+        started = replace(self, variances=variances)
+        bound = Bound.of(G, started._penalty(total, columns))
+        V = 0.5 * START_SCALE * bound.solve(H)
+        started = replace(started, factor=bound.factor, step=V, best=V, covered=marks(total))
+        return started._before(1, V, [1.0], [0, 0]), Found(round={"features": columns}, sent=[V])
 
-    def _step(
-        self, before: Rounds, total: Statistics, validation: Statistics | None
-    ) -> tuple[Self, Found]:
-        """One step from the point V; see `Rounds`."""
-        before.check_covered(total)
-        facts, gradient = self._measured(before, total, validation)
-        rounds = before.further(facts, gradient, total, self.options)
-        facts["restarted"] = not self.options.no_momentum and before.risen(facts)
-        result = Found(head={"best_round": rounds.best_round}, round=facts, sent=[rounds.point])
-        if self._finished(before, facts, rounds):
-            return self._solved(rounds.best), result
-        return replace(self, rounds=rounds), result
+    def _before(self, number: int, V: F64, momentum: list[float], best_round: list[int]) -> Self:
+        """This head before a round."""
+        small = np.array(momentum), np.array(best_round, dtype=np.int64)
+        freeze(small)  # so that the head's digest is computed once
+        return replace(self, number=number, point=V, momentum=small[0], best_round=small[1])
+
+    def _penalty(self, total: Statistics, columns: int) -> F64:
+        """μN, times the variances if there are any; 0 for the intercept: (D,)."""
+        o, intercept = self.options, self.features.intercept
+        return sm.penalty_of(o.penalty, total.rows, columns, intercept, self.variances)
+
+    def _further(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """One step from the point V; the next V is ahead of it, by Nesterov's momentum."""
+        V, step = np.asarray(self.point), np.asarray(self.step)
+        t, before, least = (*np.asarray(self.momentum).tolist(), np.inf, np.inf)[:3]
+        best_round, judged = np.asarray(self.best_round).tolist()
+        if self.number > 1 and judged != (validation is not None):
+            raise UsageError(
+                "rounds are judged by held-out clients' loss in all of them or in none: give "
+                "--validate (the sum over held-out clients of the same phase) as in the first round"
+            )
+        self._check_covered(total)
+        facts, gradient = self._measured(V, total, validation)
+        objective, held = facts["objective"], facts["validation_loss"]
+        W = V - Bound(np.asarray(self.factor)).solve(gradient)  # never increases the penalised loss
+        # The objective at W is at most that at V. The held-out loss is known at V only, so with
+        # held-out clients V is kept.
+        value, best = (objective, W) if held is None else (held, V)
+        if value < (1.0 - EQUAL) * least:
+            best_round, least = self.number, value
+        else:
+            best = np.asarray(self.best)
+        facts["restarted"] = objective > (1.0 + EQUAL) * before
+        t = 1.0 if facts["restarted"] else t
+        following = 0.5 * (1.0 + (1.0 + 4.0 * t * t) ** 0.5)
+        ahead = W + (t - 1.0) / following * (W - step)
+        after = replace(self, step=W, best=best)._before(
+            self.number + 1, ahead, [following, objective, least], [best_round, held is not None]
+        )
+        result = Found(head={"best_round": best_round}, round=facts, sent=[ahead])
+        return (after._solved() if self._is_last(best_round, facts) else after), result
+
+    def _is_last(self, best_round: int, facts: Mapping[str, Any]) -> bool:
+        o = self.options
+        judged = facts["validation_loss"] is not None
+        waited = judged and 0 < o.patience <= self.number - best_round
+        return self.number >= o.rounds or facts["gradient_norm"] < o.tolerance or waited
 
     def _measured(
-        self, before: Rounds, total: Statistics, validation: Statistics | None
+        self, V: F64, total: Statistics, validation: Statistics | None
     ) -> tuple[dict[str, Any], F64]:
         """Loss, objective and gradient norm at V, a row each; and the gradient with the penalty."""
-        V = before.point
-        mu_n = self._penalty(total, len(V), before.variances)[:, None]
+        mu_n = self._penalty(total, len(V))[:, None]
         gradient, loss = self._real(total)
         gradient = gradient + mu_n * V
-        held = None if validation is None else self._held_out_loss(validation)
+        if validation is not None and validation.rows == 0:
+            raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
+        held = None if validation is None else self._real(validation)[1] / validation.rows
         facts = {
             "loss": loss / total.rows,
             "objective": (loss + 0.5 * float((mu_n * V**2).sum())) / total.rows,
@@ -236,36 +306,38 @@ class SoftmaxHead(Head):
         }
         return facts, gradient
 
-    def _penalty(self, total: Statistics, columns: int, variances: F64 | None) -> F64:
-        o, intercept = self.options, self.features.intercept
-        return sm.penalty_of(o.penalty, total.rows, columns, intercept, variances)
-
     def _real(self, total: Statistics) -> tuple[F64, float]:
         """Gradient and loss of a total in units of one."""
         gradient, loss = total.arrays["gradient"], float(total.arrays["loss"][0])
-        bits = self.features.bits(total)
-        if bits is None:
+        bits = self.features.exact_bits(total.context.space.get("fraction_bits"))
+        if not total.exact:
             return gradient, loss
+        if bits is None:
+            raise InvalidDataError("integer statistics without their number of fraction bits")
         return gradient * 2.0 ** -(bits + sm.BITS), loss * 2.0**-sm.BITS
 
-    def _held_out_loss(self, validation: Statistics) -> float:
-        if validation.rows == 0:
-            raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
-        return self._real(validation)[1] / validation.rows
+    def _check_covered(self, total: Statistics) -> None:
+        """Refuse clients whose rows are not in the gram: with their gradient a step could be too
+        long."""
+        beyond = np.setdiff1d(marks(total), np.asarray(self.covered))
+        if len(beyond):
+            names = [who for who in total.clients if np.isin(_mark(total, who), beyond).any()]
+            raise MismatchError(
+                f"{len(names)} of {len(total.clients)} clients, such as {min(names)}, were not "
+                "in the first phase, or not with these rows, so that its gram does not bound their "
+                "loss: leave them out of this round, or begin again with them"
+            )
 
-    def _finished(self, before: Rounds, facts: Mapping[str, Any], after: Rounds) -> bool:
-        o = self.options
-        waited = after.validated and 0 < o.patience <= before.number - after.best_round
-        return before.number >= o.rounds or facts["gradient_norm"] < o.tolerance or waited
+    def _solved(self) -> Self:
+        """The best weights, without what only rounds need; a head that is solved as it is."""
+        if self.weights is not None:
+            return self
+        begun = type(self)(self.options, self.dim, self.classes, features=self.features)
+        return replace(begun, weights=self.best)
 
-    def _solved(self, weights: F64) -> Self:
-        return replace(self, weights=weights, rounds=None)
 
-
-def _variances(G: F64, H: F64, rows: int) -> F64:
-    """Variances (D,) of the columns of Φ, 1 for a constant one; the columns of H add up to Σφ."""
-    variances: F64 = rr.spreads(np.diag(G) / rows, H.sum(axis=1) / rows) ** 2
-    return variances
+def _mark(total: Statistics, who: ClientId) -> I64:
+    return marks(replace(total, clients={who: total.clients[who]}))
 
 
 def _cut(y: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

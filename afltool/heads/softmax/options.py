@@ -18,8 +18,7 @@ from ..options import (
     Projection,
     RandomFeaturesOptions,
 )
-from ..safle.cuts import parse_cuts
-from ..safle.options import Bucketing, SafleOptions
+from ..safle.options import Bucketing, SafleOptions, parse_cuts
 
 # Largest default number of columns D of codes: every round's file holds the factor, D²/2 numbers.
 MOST_CODES = 8192
@@ -31,11 +30,20 @@ class CodeOptions(SafleOptions):
     most: ClassVar[int] = MOST_CODES
 
 
-# For each --features: the head that makes them, and the defaults that differ here.
-WRAPPED: dict[str, tuple[type[HeadOptions], dict[str, Any]]] = {
-    "raw": (LinearOptions, {"intercept": True}),
-    "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
-    "safle": (CodeOptions, {}),
+# For each --features: the head that makes them, the options that are its own, and the defaults that
+# differ here.
+WRAPPED: dict[str, tuple[type[HeadOptions], tuple[str, ...], dict[str, Any]]] = {
+    "raw": (LinearOptions, (), {"intercept": True}),
+    "random": (
+        RandomFeaturesOptions,
+        ("width", "activation", "with_linear", "seed", "projection", "compute"),
+        {"width": 2048, "compute": "float64"},
+    ),
+    "safle": (
+        CodeOptions,
+        ("bucketing", "buckets", "group_size", "experts", "thresholds", "with_linear", "seed"),
+        {},
+    ),
 }
 
 
@@ -46,8 +54,8 @@ def _theirs(name: str, *features: str, default: str = "", **limits: Any) -> Any:
     """
     texts = {who: str(fields_of(WRAPPED[who][0])[name].description) for who in features}
     parts = (f"with --features {who}: {text.split(' (default:')[0]}" for who, text in texts.items())
-    own = WRAPPED[features[0]]
-    said = default or own[1].get(name, fields_of(own[0])[name].default)
+    cls, _, defaults = WRAPPED[features[0]]
+    said = default or defaults.get(name, fields_of(cls)[name].default)
     text = "; ".join(parts)
     return Field(default=None, description=f"{text} (default: {said})" if said else text, **limits)
 
@@ -60,6 +68,8 @@ class SoftmaxOptions(HeadOptions):
     options, so a default and the same value given make the same head.
     """
 
+    GONE: ClassVar = {"no_momentum": False, "lbfgs": Absent(False)}
+
     rounds: int = Field(default=20, ge=1, description="most gradient rounds after the first phases")
     penalty: float = Field(
         default=1e-3, gt=0, description="μ of the penalty (μN/2)‖W‖²; the intercept has no penalty"
@@ -69,15 +79,6 @@ class SoftmaxOptions(HeadOptions):
     )
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=1, description="ε of the targets (1 − ε) one-hot + ε/C"
-    )
-    no_momentum: bool = Field(
-        default=False,
-        description="plain steps: they never increase the loss, but more rounds are needed",
-    )
-    lbfgs: Annotated[bool, Absent(False)] = Field(
-        default=False,
-        description="learn the curvature from the last two gradients (L-BFGS), in place of "
-        "momentum: fewer rounds",
     )
     tolerance: float = Field(
         default=0.0,
@@ -111,28 +112,24 @@ class SoftmaxOptions(HeadOptions):
 
     def check(self) -> None:
         """Refuse other features' options and fill in the defaults of the chosen ones."""
-        if self.lbfgs and self.no_momentum:
-            raise UsageError("--lbfgs has no momentum to leave out: give it without --no-momentum")
-        cls, defaults = WRAPPED[self.features]
-        for name in dict.fromkeys(name for one, _ in WRAPPED.values() for name in one.lends):
-            given = getattr(self, name)
-            if name not in cls.lends and given not in (None, False):
-                lenders = " or ".join(f for f, (one, _) in WRAPPED.items() if name in one.lends)
+        own = WRAPPED[self.features][1]
+        others = dict.fromkeys(k for _, names, _ in WRAPPED.values() for k in names if k not in own)
+        for name in others:
+            if getattr(self, name) not in (None, False):
+                owners = " or ".join(f for f, (_, names, _) in WRAPPED.items() if name in names)
                 raise UsageError(
-                    f"{flag(name)} belongs to --features {lenders}; this head has --features "
+                    f"{flag(name)} belongs to --features {owners}; this head has --features "
                     f"{self.features}"
                 )
-            if name not in cls.lends:
-                self._set(**{name: None})
-            elif given is None:
-                self._set(**{name: defaults.get(name, fields_of(cls)[name].default)})
+            self._set(**{name: None})
         wrapped = self.wrapped()
-        self._set(**{name: getattr(wrapped, name) for name in cls.lends})
+        self._set(**{name: getattr(wrapped, name) for name in own})
 
     def wrapped(self) -> HeadOptions:
         """The options of the head whose features Φ are, checked."""
-        cls, defaults = WRAPPED[self.features]
-        return cls(**{**defaults, **{name: getattr(self, name) for name in cls.lends}})
+        cls, own, defaults = WRAPPED[self.features]
+        given = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
+        return cls(**{**defaults, **given})
 
     def one_round(self) -> bool:
         return False

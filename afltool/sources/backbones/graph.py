@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...values.arrays import Array
+from ...options.grammars import Views
+from ...values.arrays import U8, Array
 from .preprocessing import Preprocessing
 
 
@@ -37,8 +42,28 @@ class Features(nn.Module):
         return features
 
 
-def as_extracted(preprocessing: Preprocessing, pictures: Array) -> Tensor:
+class OverViews(nn.Module):
+    """A network of squares ``(n, 3, outer, outer)`` to the mean over views of ``side``, ``(n, d)``.
+
+    As `extraction.network.Network.rows` has it.
+    """
+
+    def __init__(self, network: nn.Module, views: Views, side: int) -> None:
+        super().__init__()
+        self.network, self.views, self.side = network, views, side
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = []
+        for top, left in self.views.corners(self.side):
+            square = x[..., top : top + self.side, left : left + self.side]
+            for view in [square, square.flip(-1)][: 1 + self.views.flip]:
+                parts.append(self.network(view).float().double())
+        mean: Tensor = (reduce(add, parts) / len(parts)).float()
+        return mean
+
+
+def as_extracted(preprocessing: Preprocessing, pictures: Array) -> U8:
     """The squares (n, 3, s, s) that extraction makes from uint8 pictures (n, h, w, 3)."""
     from PIL import Image
 
-    return torch.stack([preprocessing.apply(Image.fromarray(one)) for one in pictures])
+    return np.stack([preprocessing.pixels(Image.fromarray(one)) for one in pictures])

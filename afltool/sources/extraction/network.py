@@ -1,8 +1,8 @@
 """A frozen backbone: from images to rows of features.
 
-Images are decoded by threads while the network runs; what runs it is PyTorch (`torch_network`) or a
-runtime of graphs (`engines`). Threads are enough, because Pillow decodes and resizes without
-holding Python's lock. They write into the batch itself, in pinned memory on a GPU machine.
+Images are decoded by threads while other threads run the network, by PyTorch (`torch_engine`) or by
+a runtime of graphs (`engines`). Threads are enough, because Pillow and the engines work without
+holding Python's lock.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...errors import AflError, InputError
+from ...options.grammars import Views
 from ...values.arrays import F32, U8
 from ..images.base import CorruptImageError
 
@@ -28,25 +29,64 @@ if TYPE_CHECKING:
     from ..images.base import Pictures
 
 
+class Engine(Protocol):
+    """What runs a network; every step has one size, so no feature depends on how a run was cut."""
+
+    name: str
+    device: str
+    step: int  # images that are run together
+    threads: int  # that call `run` at a time
+    batch: int  # images that are decoded together
+
+    def run(self, pixels: U8) -> F32:
+        """Features (step, d) of uint8 (step, 3, side, side); called by several threads."""
+
+    def working(self) -> AbstractContextManager[Any]:
+        """Around all runs: settings of the process."""
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages that run it, by name."""
+
+    def device_name(self) -> str:
+        """What the device is called."""
+
+
+class OnProcessor:
+    """What engines on a processor have in common."""
+
+    device = "cpu"
+
+    def device_name(self) -> str:
+        return platform.processor() or platform.machine()
+
+
 @dataclass
 class Network:
     """A backbone that is ready to run; made by `engines.load_network`.
 
     Attributes:
-        batch: images that are decoded together.
-        step: images that the network takes at a time.
-        threads: that run the network.
+        batch: images that are decoded together, by ``workers`` threads.
+        views: those of an image whose features are averaged.
+        graph: digest of the graph that is run, if one is.
     """
 
     backbone: Facts
     preprocessing: Preprocessing
     precision: str
-    engine: str
+    views: Views
+    engine: Engine
     batch: int
     workers: int
-    threads: int
-    step: int
-    device: str
+    graph: str = ""
+
+    def __str__(self) -> str:
+        way, name = self.preprocessing, self.engine.name
+        return (
+            f"{self.backbone.name} ({self.backbone.weights}) of {way.crop} × {way.crop} pixels, "
+            f"mean {' '.join(f'{one:g}' for one in way.mean)}, on {self.engine.device} "
+            f"({self.engine.device_name()}), in {self.precision}, by {name} "
+            f"{self.engine.versions()[name]}"
+        )
 
     def decode(self, pictures: Pictures, index: int) -> U8:
         """A picture as the network sees it, before it is normalised."""
@@ -62,36 +102,48 @@ class Network:
         """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
 
         ``decode(index)`` gives an image as (3, side, side) uint8; `CorruptImageError` where it
-        cannot be used. The network works on the next batch while the last one is written, where it
-        can. The first image that cannot be used ends it with its `CorruptImageError`, unless
-        ``skip_corrupt``; the batches before it are yielded first.
+        cannot be used. The network works on the next batch while the last one is written. The first
+        image that cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the
+        batches before it are yielded first.
         """
-        before: tuple[Batch, Callable[[], F32]] | None = None
-        with self.working():
-            for batch in batches(decode, indices, self.batch, self.workers, self.empty):
-                if batch.bad and not skip_corrupt:
-                    if before:
-                        yield before[0], before[1]()
-                    raise batch.bad[min(batch.bad)]
-                begun = self.begun(batch)
-                if before:
-                    yield before[0], before[1]()
-                before = batch, begun
-            if before:
-                yield before[0], before[1]()
+        waiting: deque[tuple[Batch, list[Future[F32]]]] = deque()
+        side, step = self.preprocessing.crop, self.engine.step
+        none = np.empty((0, self.backbone.dim), dtype=np.float32)
+        with self.engine.working(), ThreadPoolExecutor(self.engine.threads) as pool:
+            try:
+                for batch in batches(decode, indices, self.batch, self.workers, side):
+                    ends = bool(batch.bad) and not skip_corrupt
+                    good = [] if ends else batch.good
+                    steps = (good[k : k + step] for k in range(0, len(good), step))
+                    parts = [pool.submit(self.rows, batch.pixels[one]) for one in steps]
+                    waiting.append((batch, parts))
+                    while len(waiting) > 1:
+                        done, parts = waiting.popleft()
+                        yield done, np.concatenate([none, *(part.result() for part in parts)])
+                    if ends:
+                        raise batch.bad[min(batch.bad)]
+                for done, parts in waiting:
+                    yield done, np.concatenate([none, *(part.result() for part in parts)])
+            finally:
+                pool.shutdown(cancel_futures=True)
 
-    def empty(self, size: int) -> U8:
-        """So many pictures of zeros."""
-        side = self.preprocessing.crop
-        return np.zeros((size, 3, side, side), dtype=np.uint8)
+    def rows(self, pixels: U8) -> F32:
+        """Features (n, d) of squares (n, 3, side, side).
 
-    def working(self) -> AbstractContextManager[Any]:
-        """Around all batches of a run: what they share."""
-        return nullcontext()
-
-    def begun(self, batch: Batch) -> Callable[[], F32]:
-        """Begin a batch; calling the result waits for the rows of its good images."""
-        raise NotImplementedError
+        Over views V it is (f_1 + … + f_V) / V of float32 features, added up in float64 in this
+        order and rounded once.
+        """
+        side = self.views.inner(self.preprocessing.crop)
+        found: list[F32] = []
+        for top, left in self.views.corners(side):
+            square = pixels[..., top : top + side, left : left + side]
+            for view in [square, square[..., ::-1]][: 1 + self.views.flip]:
+                found.append(in_steps(self.engine, view))
+        if len(found) == 1:
+            return found[0]
+        total: Any = sum(one.astype(np.float64) for one in found)
+        mean: F32 = (total / len(found)).astype(np.float32)
+        return mean
 
     def slice_of(self, column: int) -> str:
         """The name of the slice that a column is in; '' where there are none."""
@@ -101,22 +153,29 @@ class Network:
             column -= one.dim
         return ""
 
-    def made_of(self) -> dict[str, Any]:
-        """Versions, by name, and the digest of a graph."""
-        raise NotImplementedError
-
     def where(self) -> dict[str, Any]:
         """The provenance entries about the network: engine, versions, device, size of a step."""
-        names = ("engine", "device", "threads")
+        engine = self.engine
         return {
-            **{name: getattr(self, name) for name in names},
-            **self.made_of(),
-            "batch_size": self.step,
-            "device_name": self.device_name(),
+            "engine": engine.name,
+            "device": engine.device,
+            "threads": engine.threads,
+            **engine.versions(),
+            **({"graph": self.graph} if self.graph else {}),
+            "batch_size": engine.step,
+            "device_name": engine.device_name(),
         }
 
-    def device_name(self) -> str:
-        return platform.processor() or platform.machine()
+
+def in_steps(engine: Engine, pixels: U8) -> F32:
+    """Features of any number of images, in steps of the engine; the last one is filled up."""
+    n, rows = len(pixels), []
+    for start in range(0, n, engine.step):
+        part = pixels[start : start + engine.step]
+        if missing := engine.step - len(part):
+            part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+        rows.append(engine.run(np.ascontiguousarray(part)))
+    return np.concatenate(rows)[:n]
 
 
 AHEAD = 4  # batches decoded ahead of the network
@@ -125,7 +184,7 @@ PIECE = 8  # most images that a thread decodes at a time: each hand-over needs t
 
 @dataclass(frozen=True)
 class Batch:
-    """Images ``indices`` of a data set as ``pixels`` (size, 3, s, s) uint8; a short one is padded.
+    """Images ``indices`` of a data set as ``pixels`` (n, 3, s, s) uint8.
 
     ``bad``: the images that cannot be used, with the reason; their pixels are zeros.
     """
@@ -147,18 +206,17 @@ class Batch:
 
 
 def batches(
-    decode: Callable[[int], U8], indices: range, size: int, workers: int, empty: Callable[[int], U8]
+    decode: Callable[[int], U8], indices: range, size: int, workers: int, side: int
 ) -> Iterator[Batch]:
     """Batches of ``size`` of the images ``indices``, in order.
 
-    ``decode(index)`` → (3, side, side) uint8 runs in ``workers`` threads; ``empty(size)`` is a
-    batch of zeros for them to fill.
+    ``decode(index)`` → (3, side, side) uint8 runs in ``workers`` threads.
     """
     piece = min(PIECE, max(1, size // workers))
     todo = (indices[start : start + size] for start in range(0, len(indices), size))
 
     def begun(part: range) -> tuple[Batch, list[Future[None]]]:
-        batch = Batch(part, empty(size), {})
+        batch = Batch(part, np.zeros((len(part), 3, side, side), np.uint8), {})
         places = (range(len(part))[start : start + piece] for start in range(0, len(part), piece))
         return batch, [pool.submit(_fill, batch, one, decode) for one in places]
 

@@ -19,13 +19,13 @@ from ...files.features import open_features
 from ...files.heads import check_fits
 from ...files.tables import Cell
 from ...heads.base import Head
-from ...heads.calibrated.head import CalibratedHead
+from ...heads.calibration import CalibratedHead
 from ...heads.checks import reported_scores
 from ...math.gram import FixedPoint, Rows, encode
 from ...math.metrics.figures import best, cut
-from ...options.evaluation import PredictOptions
+from ...options.evaluation import Predict
 from ...options.features import NetworkOptions
-from ...values.arrays import F32, F64, I64
+from ...values.arrays import F32, F64, I64, Array
 from ...values.text import difference, json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
@@ -85,7 +85,7 @@ class Scorer:
     ``columns``: their names and types. Of equal highest scores the first one counts, as everywhere.
     """
 
-    def __init__(self, head: Head, classes: Sequence[str], o: PredictOptions) -> None:
+    def __init__(self, head: Head, classes: Sequence[str], o: Predict) -> None:
         self.head, self.classes, self.scores = head, list(classes), o.scores
         self.options, self.top = o, min(o.top, len(classes))
         self.least = -np.inf if o.min_confidence is None else o.min_confidence
@@ -217,20 +217,24 @@ def image_source(
     bits = space["fraction_bits"]
 
     def blocks() -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, skip, heard)
+        every = _one_by_one(images, network, bits, skip, heard)
         while part := list(islice(every, IMAGES)):
-            names = [os.fsdecode(images.names[index]) for index, _ in part]
             why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
             rows = [row for _, row in part if not isinstance(row, str)]
-            yield _block(names, why, rows, bits, skip)
+            X = np.concatenate(rows) if rows else None
+            stored = X if X is None or bits is None else FixedPoint(X, bits)
+            yield ItemBlock([name for name, _ in part], why, stored)
 
     return ItemSource(len(images), blocks)
 
 
 def _one_by_one(
-    images: NamedImages, network: Network, skip: bool, heard: Heard
-) -> Iterator[tuple[int, F32 | str]]:
-    """Each image with its features (d,), or why it has none."""
+    images: NamedImages, network: Network, bits: int | None, skip: bool, heard: Heard
+) -> Iterator[tuple[str, Array | str]]:
+    """The name of each image with its row (1, d) in the head's number format, or why it has none.
+
+    An image whose features lie beyond the range of that format has none.
+    """
     todo, decode = range(len(images)), partial(network.decode, images)
     try:
         for batch, x in network.features(
@@ -239,33 +243,23 @@ def _one_by_one(
             progress.stop_point()
             rows = iter(x)
             for index in batch.indices:
-                yield index, batch.bad[index].reason if index in batch.bad else next(rows)
+                name = os.fsdecode(images.names[index])
+                if index in batch.bad:
+                    yield name, batch.bad[index].reason
+                else:
+                    yield name, _stored(next(rows)[None], bits, name, skip)
     except CorruptImageError as error:
         raise InvalidDataError(
             f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error row"
         ) from error
 
 
-def _block(
-    names: list[str], why: dict[int, str], rows: list[F32], bits: int | None, skip: bool
-) -> ItemBlock:
-    """A block with its rows in the head's number format; an item beyond its range has no row."""
+def _stored(row: F32, bits: int | None, name: str, skip: bool) -> Array | str:
+    """A row as a feature file would hold it, or, with ``skip``, why it cannot."""
     try:
-        return ItemBlock(names, why, _stored(np.stack(rows), bits) if rows else None)
-    except InvalidDataError:
-        pass
-    good, held, left = [i for i in range(len(names)) if i not in why], [], dict(why)
-    for i, row in zip(good, rows, strict=True):
-        try:
-            _stored(row[None], bits)
-            held.append(row)
-        except InvalidDataError as error:
-            left[i] = str(error).replace("row 0, ", "")
-            if not skip:
-                raise InvalidDataError(f"image {names[i]}: {left[i]}") from None
-    return ItemBlock(names, left, _stored(np.stack(held), bits) if held else None)
-
-
-def _stored(x: F32, bits: int | None) -> Rows:
-    """Features (n, d) as a feature file would hold them: int16 fixed point, or float32."""
-    return as_float32(x) if bits is None else FixedPoint(encode(x, bits), bits)
+        return as_float32(row) if bits is None else encode(row, bits)
+    except InvalidDataError as error:
+        why = str(error).replace("row 0, ", "")
+        if not skip:
+            raise InvalidDataError(f"image {name}: {why}") from None
+        return why

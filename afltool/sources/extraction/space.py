@@ -34,7 +34,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
         **({"slices": [one.describe() for one in backbone.slices]} if backbone.slices else {}),
         "preprocessing": {**preprocessing.describe(), "fingerprint": preprocessing.fingerprint()},
         **({"views": str(o.views)} if o.views is not None else {}),
-        **({"engine": network.engine} if network.engine in OWN_SPACE else {}),
+        **({"engine": network.engine.name} if network.engine.name in OWN_SPACE else {}),
         "precision": network.precision,
         "dim": backbone.dim,
         "dtype": o.dtype,

@@ -14,7 +14,6 @@ from pathlib import Path
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
 from ...options.datasets import DATASETS, named
-from ...values.arrays import file_state
 from ...values.names import composed
 from .base import SPLITS, DatasetRequest, ImageDataset
 
@@ -65,18 +64,6 @@ def open_dataset(
     if unlabelled:
         dataset = dataset.without_labels()
     return dataset if limit is None else dataset.limited(limit)
-
-
-def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
-    """Names and states of all files that ``spec`` may be read from; None where these are not known.
-
-    It reads no file and imports little. A data set of a folder or a table lists its files only when
-    it is opened, which takes little time.
-    """
-    dataset, _ = named(spec)
-    files = getattr(import_module(dataset.module, __name__), "files", None)
-    paths = [] if files is None else sorted(files(dataset.name, root))
-    return [[str(path), file_state(path)] for path in paths] or None
 
 
 def read_classes(path: Path) -> tuple[str, ...]:

@@ -158,43 +158,47 @@ class ImageDataset:
 
 def make_dataset(
     request: DatasetRequest,
-    classes: Sequence[str],
     row_ids: NDArray[np.bytes_],
-    labels: NDArray[np.integer[Any]],
+    labels: Sequence[str] | None,
     source: str,
     pictures: Pictures,
+    classes: Sequence[str] = (),
+    elsewhere: Iterable[str] = (),
 ) -> ImageDataset:
     """Check and assemble a data set; ``source``: a digest of what it is read from.
 
-    Raises `InvalidDataError`: no rows, fewer than two classes, a label out of range, a class that
-    is not in ``asked.classes``.
+    ``labels``: the class of each row, or None. ``classes`` in their order; without, those that
+    `class_names` has of the labels and of ``elsewhere``.
+
+    Raises `InvalidDataError`: no rows, fewer than two classes, a class that is not among those of
+    the request.
     """
     name, split = request.spec, request.split
     names.check_text("data set", name)
-    for label in classes:
-        names.check_text("class name", label)
-    numbers = np.asarray(labels, dtype=np.int64)
-    if len(numbers) == 0:
+    places = np.arange(len(row_ids), dtype=np.int64)
+    if labels is None:
+        sha = digest("unlabelled", split, source)
+        return ImageDataset(name, split, (), row_ids, None, sha, pictures, places)
+    if not labels:
         raise InvalidDataError(
             f"{name}: expected labelled images in the split {split}, found none."
         )
-    if numbers.min() < 0 or numbers.max() >= len(classes):
-        raise InvalidDataError(
-            f"{name}: expected labels from 0 to {len(classes) - 1} ({len(classes)} classes), "
-            f"found {numbers.min()} to {numbers.max()}."
-        )
+    classes = classes or class_names(request, labels, elsewhere)
+    for label in classes:
+        names.check_text("class name", label)
+    number = {label: i for i, label in enumerate(classes)}
+    if len(number) < len(classes):
+        raise InvalidDataError(f"{name} names a class twice: {shorten(classes)}")
     if request.classes is not None:
-        number = {names.composed(label): i for i, label in enumerate(request.classes)}
-        own = list(map(names.composed, classes))
-        if unknown := [label for label in own if label not in number]:
+        wanted = {names.composed(label): i for i, label in enumerate(request.classes)}
+        if unknown := [label for label in classes if names.composed(label) not in wanted]:
             raise InvalidDataError(
-                f"{name}: {len(unknown)} class(es) are not in the given list of {len(number)}: "
+                f"{name}: {len(unknown)} class(es) are not in the given list of {len(wanted)}: "
                 f"{shorten(unknown)}. Add them to the list, or remove them from the data."
             )
-        numbers = np.array([number[label] for label in own], dtype=np.int64)[numbers]
+        number = {label: wanted[names.composed(label)] for label in classes}
         classes = request.classes
-    elif len(there := {*np.unique(numbers).tolist()}) < len(classes):
-        empty = [label for i, label in enumerate(classes) if i not in there]
+    elif empty := sorted(number.keys() - {*labels}, key=number.__getitem__):
         log.warning(
             f"{name}: the split {split} has no rows of {len(empty)} of {len(classes)} classes: "
             f"{shorten(empty)}"
@@ -204,21 +208,9 @@ def make_dataset(
             f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "
             "A site with only one class names all classes with --classes FILE."
         )
+    numbers = np.array([number[label] for label in labels], dtype=np.int64)
     sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
-    places = np.arange(len(numbers), dtype=np.int64)
     return ImageDataset(name, split, tuple(classes), row_ids, numbers, sha, pictures, places)
-
-
-def make_unlabelled(
-    request: DatasetRequest, row_ids: NDArray[np.bytes_], source: str, pictures: Pictures
-) -> ImageDataset:
-    """As `make_dataset`, of rows without labels."""
-    names.check_text("data set", request.spec)
-    places, sha = (
-        np.arange(len(row_ids), dtype=np.int64),
-        digest("unlabelled", request.split, source),
-    )
-    return ImageDataset(request.spec, request.split, (), row_ids, None, sha, pictures, places)
 
 
 def class_names(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 
 from ...errors import UsageError
@@ -34,10 +31,3 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         labels[rows],
         digest("digits", bunch.images.tobytes(), labels.tobytes()),
     )
-
-
-def files(name: str, root: Path) -> list[Path]:
-    """The file that the images come from."""
-    package = importlib.util.find_spec("sklearn")
-    where = list(package.submodule_search_locations or ()) if package else []
-    return [Path(folder) / "datasets" / "data" / "digits.csv.gz" for folder in where]

@@ -23,11 +23,6 @@ def default_data_root() -> Path:
     return Path(os.environ.get("AFLTOOL_DATA") or "afl-data")
 
 
-def files_below(folder: Path) -> list[Path]:
-    """The files in a folder; none if there is no such folder."""
-    return list(folder.iterdir()) if folder.is_dir() else []
-
-
 def published_bytes(path: Path, md5: str) -> bytes:
     """The bytes of a file, without gzip around them, whose MD5 is the published one.
 

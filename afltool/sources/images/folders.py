@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import InputError, InvalidDataError
 from ...progress import log
-from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, make_unlabelled, shorten
+from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, shorten
 from .pixels import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
@@ -44,29 +44,26 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             root, prefix = folder, ""
         elif _has_folders(folder):
             root, prefix = _whole(request), ""
-    own = [] if request.unlabelled else _subfolders(root, request.spec)
-    listed = list_images(root, prefix, ending, request.spec)
     if request.unlabelled:
-        return from_files(request, listed, folder)
-    other = [folder / split for split in SPLITS if prefix and split != request.split]
-    there = {name for one in other if _has_folders(one) for name in _subfolders(one, request.spec)}
-    classes = own if request.classes else sorted({*own, *there}, key=os.fsencode)
-    by_class: dict[str, list[Listed]] = {label: [] for label in ("", *classes)}
-    for file in listed:
-        below = file[0][len(prefix) :]
-        by_class[os.fsdecode(below.partition(b"/")[0]) if b"/" in below else ""].append(file)
-    if outside := [os.fsdecode(path) for path, _, _ in by_class.pop("")]:
+        return from_files(request, list_images(root, prefix, ending, request.spec), folder)
+    own = _subfolders(root, request.spec)
+    listed = list_images(root, prefix, ending, request.spec)
+    outside = [os.fsdecode(file[0]) for file in listed if b"/" not in file[0][len(prefix) :]]
+    if outside:
         what = f"{request.spec}: %d images lie outside the folders of classes, and are left out: %s"
         log.warning(what, len(outside), shorten(sorted(outside)))
-    listings = list(by_class.values())
-    empty = [label for label in own if not by_class[label]]
-    if empty and request.classes is None:
+    files = [file for file in listed if b"/" in file[0][len(prefix) :]]
+    labels = [os.fsdecode(file[0][len(prefix) :].partition(b"/")[0]) for file in files]
+    if (empty := sorted({*own} - {*labels}, key=os.fsencode)) and request.classes is None:
         raise InvalidDataError(
             f"{root}: {len(empty)} of {len(own)} class folders hold no images: "
             f"{shorten(empty)}. Images end in {' '.join(ending)}. Remove these folders, or "
             "name the classes with --classes FILE, which allows a class without images."
         )
-    return from_listings(request, classes, listings, folder)
+    other = [folder / split for split in SPLITS if prefix and split != request.split]
+    there = {name for one in other if _has_folders(one) for name in _subfolders(one, request.spec)}
+    classes = own if request.classes else sorted({*own, *there}, key=os.fsencode)
+    return from_files(request, files, folder, labels, classes)
 
 
 def _endings(request: DatasetRequest) -> tuple[str, ...]:
@@ -166,31 +163,27 @@ def list_images(
     return files
 
 
-def from_listings(
-    request: DatasetRequest, classes: Sequence[str], listings: Iterable[list[Listed]], root: Path
+def from_files(
+    request: DatasetRequest,
+    files: Sequence[Listed],
+    root: Path,
+    labels: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
 ) -> ImageDataset:
-    """A data set of the listed files; ``listings`` has one list per class."""
-    rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
-    labels = np.array([label for _, label in rows], dtype=np.int64)
-    source, pictures = _pictures([file for file, _ in rows], root)
-    return make_dataset(request, classes, pictures.paths, labels, source, pictures)
+    """A data set of the listed files, by the bytes of their paths; ``labels``: one of each file.
 
-
-def from_files(request: DatasetRequest, files: list[Listed], root: Path) -> ImageDataset:
-    """A data set of the listed files without labels; `InvalidDataError` where there are none."""
-    if not files:
+    Their names, sizes and times tell whether they have changed.
+    """
+    if not files and labels is None:
         raise InvalidDataError(
             f"{request.spec}: expected images, found none. "
             f"Images end in {' '.join(_endings(request))}."
         )
-    source, pictures = _pictures(sorted(files), root)
-    return make_unlabelled(request, pictures.paths, source, pictures)
-
-
-def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:
-    """SHA-256 (hex) of names, sizes and times of files in their order, and the files."""
+    order = sorted(range(len(files)), key=files.__getitem__)
     sha = hashlib.sha256()
-    for path, size, changed in files:
-        sha.update(b"%s\0%d\0%d\n" % (path, size, changed))
-    paths = np.array([path for path, _, _ in files], dtype=np.bytes_)
-    return sha.hexdigest(), FilePictures(os.fspath(root), paths)
+    for i in order:
+        sha.update(b"%s\0%d\0%d\n" % files[i])
+    paths = np.array([files[i][0] for i in order], dtype=np.bytes_)
+    named = None if labels is None else [labels[i] for i in order]
+    pictures = FilePictures(os.fspath(root), paths)
+    return make_dataset(request, paths, named, sha.hexdigest(), pictures, classes)

@@ -24,23 +24,28 @@ if TYPE_CHECKING:
 class NamedImages:
     """Images in the order in which they were named; the `Pictures` of these.
 
-    ``names``: what a person calls each, as bytes: its path, or what a table says of it. ``bases``:
-    from which image on names are relative to which folder. ``absent``: those that are not there,
-    with the reason. They are held in memory, and no image is.
+    ``names``: what a person calls each: its path, or what a table says of it. ``paths``: by which
+    they are opened. ``absent``: those that are not there, with the reason. They are held in memory,
+    and no image is.
     """
 
     names: list[bytes] = field(default_factory=list)
-    bases: list[tuple[int, bytes]] = field(default_factory=list)
+    paths: list[bytes] = field(default_factory=list)
     absent: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, base: bytes, name: bytes) -> None:
-        """One more image."""
-        if not self.bases or self.bases[-1][1] != base:
-            self.bases.append((len(self.names), base))
+    def add(self, name: bytes, folder: bytes = b"") -> None:
+        """One more image, if there is a file."""
+        path = os.path.join(folder, name) if folder else name
+        try:
+            if stat.S_ISDIR(os.stat(path).st_mode):
+                self.absent[len(self)] = "it is a folder"
+        except OSError as error:
+            self.absent[len(self)] = f"there is no such file ({error.strerror or error})"
         self.names.append(name)
+        self.paths.append(path)
 
     def load(self, i: int) -> Image:
         """Image i in mode RGB; thread safe. `CorruptImageError` where it cannot be used."""
@@ -51,8 +56,7 @@ class NamedImages:
 
     def describe(self, i: int) -> str:
         """The path by which image i is opened."""
-        base = next(base for start, base in reversed(self.bases) if start <= i)
-        return os.fsdecode(os.path.join(base, self.names[i]))
+        return os.fsdecode(self.paths[i])
 
 
 Named = NamedImages | Path  # images, or one feature file
@@ -87,30 +91,30 @@ def read_named(
 
 
 def _add(path: Path, named: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
-    if not path.is_dir() and path.suffix.lower() not in SUFFIXES and _is_ours(path):
+    is_table = path.suffix.lower() in SUFFIXES
+    if not path.is_dir() and not is_table and _is_ours(path):
         named.append(path)
         return
-    last = named[-1] if named else None
-    images = last if isinstance(last, NamedImages) else NamedImages()
+    if not named or isinstance(named[-1], Path):
+        named.append(NamedImages())
+    images = named[-1]
+    assert isinstance(images, NamedImages)
     if path.is_dir():
         _add_folder(path, images)
-    elif path.suffix.lower() in SUFFIXES:
+    elif is_table:
         _add_table(path, images, *of_tables)
     elif listed or path.exists():
-        _add_file(b"", os.fsencode(path), images)
+        images.add(os.fsencode(path))
     else:
         raise InputError(f"there is nothing at {path}: check the path")
-    if images is not last:
-        named.append(images)
 
 
 def _is_ours(path: Path) -> bool:
     """Whether a file is HDF5, as those of afltool are; images by their name are not opened."""
-    if path.suffix.lower() in EXTENSIONS + DICOM or not path.is_file():
+    ending = path.suffix.lower()
+    if ending in EXTENSIONS + DICOM or not path.is_file():
         return False
-    if path.suffix.lower() in (".h5", ".hdf5"):
-        return True
-    return inputs.is_hdf5(path)
+    return ending in (".h5", ".hdf5") or inputs.is_hdf5(path)
 
 
 def _add_folder(folder: Path, images: NamedImages) -> None:
@@ -122,8 +126,9 @@ def _add_folder(folder: Path, images: NamedImages) -> None:
             f"{folder} holds no images, at any depth: expected files that end in "
             f"{' '.join(EXTENSIONS + DICOM)}"
         )
-    for path, *_ in files:
-        images.add(b"", path)
+    paths = [path for path, *_ in files]
+    images.names += paths
+    images.paths += paths
 
 
 def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
@@ -133,15 +138,6 @@ def _add_table(table: Path, images: NamedImages, data_root: Path | None, column:
         if not cell or "\0" in cell:
             raise InvalidDataError(f"{table}: row {row + 1} below the header has no {column}")
         name = inputs.spelled(folder, cell).encode("utf-8", "surrogateescape")
-        _add_file(os.fsencode(folder), name, images)
+        images.add(name, os.fsencode(folder))
     if not cells:
         raise InvalidDataError(f"{table}: expected rows, found none below the header")
-
-
-def _add_file(base: bytes, name: bytes, images: NamedImages) -> None:
-    try:
-        if stat.S_ISDIR(os.stat(os.path.join(base, name)).st_mode):
-            images.absent[len(images)] = "it is a folder"
-    except OSError as error:
-        images.absent[len(images)] = f"there is no such file ({error.strerror or error})"
-    images.add(base, name)

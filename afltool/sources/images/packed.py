@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptFileError, InputError, InvalidDataError
-from ...options.datasets import matching
 from ...progress import log
 from .base import (
     SPLITS,
     CorruptImageError,
     DatasetRequest,
     ImageDataset,
-    class_names,
     digest,
     make_dataset,
-    make_unlabelled,
     shorten,
 )
 from .folders import LIKE_SPLITS
@@ -133,16 +131,40 @@ def from_files(
     pictures = PackedPictures(files, ids, places, read)
     states = [f"{p.name}\0{p.stat().st_size}\0{p.stat().st_mtime_ns}" for p in files]
     source = digest(*states, request.path_column, request.label_column)
-    if request.unlabelled:
-        return make_unlabelled(request, ids, source, pictures)
-    labels = [row[3] for row in rows]
-    if not classes:
-        elsewhere: set[str] = set()  # the classes are those of both splits
-        splits = {} if request.classes else _by_split(request, files[0].suffix)[0]
+    elsewhere: set[str] = set()  # the classes are those of both splits
+    if not (request.unlabelled or request.classes or classes):
+        splits = _by_split(request, files[0].suffix)[0]
         with suppress(InvalidDataError, KeyError):  # where the other split has no labels
             for path in (p for split in splits.keys() - {request.split} for p in splits[split]):
                 elsewhere |= {row[1] for row in rows_of(path)}
-        classes = class_names(request, labels, elsewhere)
-    number = {label: i for i, label in enumerate(classes)}
-    numbers = np.array([number[label] for label in labels], np.int64)
-    return make_dataset(request, classes, ids, numbers, source, pictures)
+    labels = None if request.unlabelled else [row[3] for row in rows]
+    return make_dataset(request, ids, labels, source, pictures, classes, elsewhere)
+
+
+def matching(pattern: str) -> list[Path]:
+    """The files and folders that a pattern names: ``*``, ``?``, ``[…]``, ``{000..127}``, ``{a,b}``.
+
+    Raises:
+        InputError: there is nothing for it, or for one of the names that the braces stand for.
+    """
+    if Path(pattern).exists():
+        return [Path(pattern)]
+    paths: set[str] = set()
+    for one in _without_braces(pattern):
+        there = glob(one)
+        if not there:
+            raise InputError(f"there is nothing at {one}; check the path")
+        paths.update(there)
+    return sorted(map(Path, paths))
+
+
+def _without_braces(pattern: str) -> list[str]:
+    match = re.search(r"{([^{}]*)}", pattern)
+    if match is None:
+        return [pattern]
+    first, dots, last = match[1].partition("..")
+    words = match[1].split(",")
+    if dots and first.isdecimal() and last.isdecimal():
+        words = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [name for word in words for name in _without_braces(before + word + after)]

@@ -76,10 +76,7 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     names = parsed_json(text, f"the schema of {path}", "JSON")
     for key in ("info", "features", request.label_column, "names"):
         names = names.get(key) if isinstance(names, dict) else None
-    classes = tuple(map(str, names)) if isinstance(names, list) else ()
-    if len({*classes}) < len(classes):
-        raise InvalidDataError(f"{path}: its schema names a class twice: {shorten(classes)}")
-    return found[chosen[0]], classes
+    return found[chosen[0]], tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from ...inputs import spelled
 from ...progress import log
 from ...values.names import composed
 from .base import SPLITS, DatasetRequest, ImageDataset, class_names, shorten
-from .folders import Listed, from_files, from_listings
+from .folders import Listed, from_files
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
@@ -41,16 +41,12 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     chosen = _rows_of_split(table, columns, split)
     _check_paths(table, paths)
     base = request.data_root or table.parent
+    files = [_stat(base, paths[i], table) for i in chosen]
     if request.unlabelled:
-        files = [_stat(base, paths[i], table) for i in chosen]
         return from_files(request, files, base)
     labels = _filled(table, label, columns[label])
     classes = class_names(request, labels)
-    number = {label: i for i, label in enumerate(classes)}
-    listings: list[list[Listed]] = [[] for _ in classes]
-    for i in chosen:
-        listings[number[labels[i]]].append(_stat(base, paths[i], table))
-    return from_listings(request, classes, listings, base)
+    return from_files(request, files, base, [labels[i] for i in chosen], classes)
 
 
 def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import inputs
-from ...errors import InputError, UsageError
+from ...errors import InputError, InvalidDataError, UsageError
 from ...values.arrays import Array
 from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
 from .dicom import read_dicom
@@ -86,10 +86,19 @@ def array_dataset(
     labels: NDArray[np.integer[Any]],
     source: str,
 ) -> ImageDataset:
-    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``."""
+    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``.
+
+    Raises `InvalidDataError`: labels that are no indices into ``classes``; as `make_dataset`.
+    """
     n = len(labels)
-    ids = [f"{request.split}/{i:0{len(str(n))}d}".encode() for i in range(n)]
-    return make_dataset(request, classes, np.array(ids, np.bytes_), labels, source, pictures)
+    if n and not 0 <= labels.min() <= labels.max() < len(classes):
+        raise InvalidDataError(
+            f"{request.spec}: expected labels from 0 to {len(classes) - 1} ({len(classes)} "
+            f"classes), found {labels.min()} to {labels.max()}."
+        )
+    ids = np.array([f"{request.split}/{i:0{len(str(n))}d}" for i in range(n)], np.bytes_)
+    named = [classes[i] for i in labels.tolist()]
+    return make_dataset(request, ids, named, source, pictures, classes)
 
 
 def read_bytes(path: str) -> bytes:

@@ -15,7 +15,7 @@ from ... import inputs
 from ...errors import CorruptFileError, InputError, InvalidDataError
 from .base import DatasetRequest, ImageDataset, shorten
 from .files import fetch, md5_of_file
-from .folders import Listed, from_listings, list_images
+from .folders import Listed, from_files, list_images
 from .pixels import FilePictures
 
 TINY_IMAGENET = "tiny-imagenet-200"
@@ -35,20 +35,20 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     if not folder.exists():
         _unpack_tiny_imagenet(root)
     wnids = sorted(line for line in _lines(folder / "wnids.txt", root) if line)
-    places: dict[bytes, bytes] = {}
+    where: dict[bytes, bytes] = {}  # row id → path
     if split == "train":
-        listings = [list_images(folder / "train" / wnid, f"train/{wnid}/") for wnid in wnids]
+        listed = [(f, w) for w in wnids for f in list_images(folder / "train" / w, f"train/{w}/")]
     else:
-        listings = _val_listings(folder / "val", wnids, places)
-    empty = [wnid for wnid, files in zip(wnids, listings, strict=True) if not files]
-    if empty:
+        listed = _val_images(folder / "val", wnids, where)
+    labels = [wnid for _, wnid in listed]
+    if empty := sorted({*wnids} - {*labels}):
         raise InvalidDataError(
             f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
             f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
         )
-    rows = from_listings(request, wnids, listings, folder)
-    where = np.array([places.get(row, row) for row in rows.row_ids.tolist()], np.bytes_)
-    return replace(rows, pictures=FilePictures(os.fspath(folder), where))
+    rows = from_files(request, [file for file, _ in listed], folder, labels, wnids)
+    paths = np.array([where.get(row, row) for row in rows.row_ids.tolist()], np.bytes_)
+    return replace(rows, pictures=FilePictures(os.fspath(folder), paths))
 
 
 def _unpack_tiny_imagenet(root: Path) -> None:
@@ -84,12 +84,12 @@ def _lines(path: Path, root: Path) -> list[str]:
     return inputs.read_text(path, "a list").splitlines()
 
 
-def _val_listings(
-    folder: Path, wnids: Sequence[str], places: dict[bytes, bytes]
-) -> list[list[Listed]]:
-    """The images of val/ by class, as val_annotations.txt states: name, wnid, a box, by tabs.
+def _val_images(
+    folder: Path, wnids: Sequence[str], where: dict[bytes, bytes]
+) -> list[tuple[Listed, str]]:
+    """The images of val/ and their classes, as val_annotations.txt states: name, wnid, a box.
 
-    Where they were sorted, into val/WNID/, their names are those of the archive; ``places`` gets
+    Where they were sorted, into val/WNID/, their names are those of the archive; ``where`` gets
     where each lies, and the table may be absent.
     """
     table, files = folder / "val_annotations.txt", list_images(folder, "val/")
@@ -103,22 +103,21 @@ def _val_listings(
         raise InvalidDataError(f"{table}: {len(pairs) - len(wnid_of)} images are named twice.")
     if strangers := sorted(set(wnid_of.values()) - set(wnids)):
         raise InvalidDataError(f"{table}: {shorten(strangers)} are not in wnids.txt.")
-    listings: dict[str | None, list[Listed]] = {wnid: [] for wnid in wnids}
-    odd = []
+    listed, known, odd = list[tuple[Listed, str]](), {*wnids}, []
     for path, size, changed in files:
         top, name = path.split(b"/")[1], path.rpartition(b"/")[2]
-        wnid = wnid_of.get(name) if top == b"images" else os.fsdecode(top)
+        wnid = wnid_of.get(name, "") if top == b"images" else os.fsdecode(top)
         row = b"val/images/" + name
-        if wnid not in listings or row in places or (lines and wnid_of.get(name) != wnid):
+        if wnid not in known or row in where or (lines and wnid_of.get(name) != wnid):
             odd.append(os.fsdecode(path))
         else:
-            places[row] = path
-            listings[wnid].append((row, size, changed))
-    odd += sorted(os.fsdecode(n) for n in wnid_of if b"val/images/" + n not in places)
+            where[row] = path
+            listed.append(((row, size, changed), wnid))
+    odd += sorted(os.fsdecode(n) for n in wnid_of if b"val/images/" + n not in where)
     if odd:
         raise InvalidDataError(
             f"{folder}: expected each image of {table.name} once, in images/, or in the folder of "
             f"its class where val was sorted into classes; {len(odd)} are absent, twice, elsewhere "
             f"or not in the table: {shorten(odd)}. Unpack {TINY_IMAGENET}.zip again."
         )
-    return [listings[wnid] for wnid in wnids]
+    return listed

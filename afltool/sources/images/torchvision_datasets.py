@@ -15,7 +15,7 @@ import numpy as np
 
 from ...plugins import need_torch
 from .base import DatasetRequest, ImageDataset, digest
-from .files import DEBIAN_FASHION_MNIST, fetch, files_below, published_bytes
+from .files import DEBIAN_FASHION_MNIST, fetch, published_bytes
 from .pixels import ArrayPictures, array_dataset
 
 #: Folders below the data root.
@@ -101,9 +101,3 @@ def _found(folder: Path, names: Sequence[str]) -> list[Path]:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def files(name: str, root: Path) -> list[Path]:
-    """All files that the images may come from."""
-    debian = files_below(DEBIAN_FASHION_MNIST) if name == "fashion-mnist" else []
-    return [*files_below(root / FOLDERS[name]), *debian]

@@ -8,24 +8,41 @@ odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from ...errors import InvalidDataError, NumericalError, UsageError
-from ...math import calibration as cal
-from ...math.gram import Rows
-from ...values.arrays import F64, I64, canonical_json
-from ...values.parsed import ONE
-from ..base import Head, state
-from ..checks import reported_scores
-from ..holding import HoldingHead, description
-from .options import CalibratedOptions
+from ..errors import InvalidDataError, NumericalError, UsageError
+from ..math import calibration as cal
+from ..math.gram import Rows
+from ..options.evaluation import Calibration
+from ..values.arrays import F64, I64, canonical_json
+from ..values.parsed import ONE
+from .base import Head, state
+from .checks import reported_scores
+from .holding import HoldingHead, description
+from .options import HeadOptions
 
 SHOWN = 20  # classes that a message names
+
+
+@pydantic_dataclass(frozen=True, kw_only=True)
+class CalibratedOptions(HeadOptions):
+    """``head`` is JSON: name, options and digest of the head whose scores are calibrated."""
+
+    head: str = Field(default="{}", description="JSON: name, options and digest of the head")
+    method: Calibration = Field(default="platt", description="kind of the map")
+
+    @property
+    def described(self) -> list[dict[str, Any]]:
+        """The head, as ``head`` says it; alone in a list."""
+        return [json.loads(self.head)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,4 +195,4 @@ def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
     return {"slope": slope, "offset": offset}
 
 
-HEAD = CalibratedHead
+OPTIONS, HEAD = CalibratedOptions, CalibratedHead

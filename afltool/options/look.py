@@ -1,0 +1,166 @@
+"""Options of the commands that look at files: info, verify, status, and every picture."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from .base import File, Files, Options, Reads, Writes
+from .common import Output, Printed, Threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Printed):
+    """How what is found is printed."""
+
+    _field = "print only this field, such as digest or report.ridge"
+    field: str | None = Field(default=None, description=_field)
+
+    def check(self) -> None:
+        self.excludes("as_json", "field")
+
+
+@dataclass(frozen=True)
+class Info(Found):
+    """Show what is in a file, and its digest; with --all also where it comes from."""
+
+    PRINTS: ClassVar = "cli.calls:info"
+    file: Annotated[File, Reads()] = Field(description="any file that afltool wrote")
+    _all = "print everything: options, report, recipe, provenance …"
+    all: bool = Field(default=False, kw_only=True, description=_all)
+
+    def check(self) -> None:
+        super().check()
+        self.excludes("all", "as_json", "field")
+
+
+@dataclass(frozen=True)
+class Diff(Printed):
+    """Print in what two files of one kind differ: recipe, space, classes, clients, arrays."""
+
+    STAGE: ClassVar = "stages.inspect:diff"
+    PRINTS: ClassVar = "cli.calls:diff"
+    first: Annotated[File, Reads()] = Field(description="any file that afltool wrote")
+    second: Annotated[File, Reads()] = Field(description="another one of its kind")
+
+
+@dataclass(frozen=True)
+class StatusOf(Found):
+    """Show what of a run or study is done, running, failed or stale, and how to continue it."""
+
+    PRINTS: ClassVar = "cli.calls:status"
+    folder: Annotated[File, Reads()] = Field(description="the folder of a run or a study")
+
+
+@dataclass(frozen=True)
+class Verify(Threads, Printed):
+    """Read every byte and compare every checksum and digest; stop at the first damaged file."""
+
+    PRINTS: ClassVar = "cli.calls:verify"
+    files: Annotated[Files, Reads()] = Field(description="files, folders, globs, or - for stdin")
+    _on = "check the other files after a damaged one, too"
+    keep_going: bool = Field(default=False, kw_only=True, description=_on)
+
+
+MM = 25.4  # millimetres of an inch
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeOptions(Options):
+    """The size of a picture: options of every `plot`."""
+
+    _width_mm = "width of the picture; a column of a paper has 85 (default: as it needs)"
+    width_mm: float | None = Field(default=None, ge=40, le=400, description=_width_mm)
+    _dpi = "pixels per inch of a .png file (default: 150)"
+    dpi: int | None = Field(default=None, ge=30, le=1200, description=_dpi)
+
+    def inches(self, otherwise: float) -> float:
+        """The width in inches; ``otherwise``: millimetres where none is given."""
+        return (otherwise if self.width_mm is None else self.width_mm) / MM
+
+
+AS_NEEDED = SizeOptions()
+
+
+Evaluation = Annotated[File, Reads()]
+FIGURES = "what evaluate wrote with -o (JSON, with the --metrics), or a total of counts"
+Drawn = Annotated[File, Writes("picture")]
+OUT = "a .png, .svg or .pdf file"
+
+
+@dataclass(frozen=True)
+class PartitionPicture(SizeOptions, Output):
+    """Draw a partition: rows by client and class, client sizes, their cumulative share."""
+
+    STAGE: ClassVar = "stages.plot:partition_picture"
+    _files = "a partition file; several are drawn side by side"
+    files: Annotated[Files, Reads("partition")] = Field(description=_files)
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPicture(SizeOptions, Output):
+    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
+
+    number: int = Field(default=0, ge=0, description="of a total of counts: which head, from 0 on")
+
+
+@dataclass(frozen=True)
+class ConfusionPicture(EvaluationPicture):
+    """Draw the confusion matrix of an evaluation."""
+
+    STAGE: ClassVar = "stages.plot:confusion_picture"
+    file: Evaluation = Field(description=FIGURES)
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class ReliabilityPicture(EvaluationPicture):
+    """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
+
+    STAGE: ClassVar = "stages.plot:reliability_picture"
+    file: Evaluation = Field(description=FIGURES)
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class RocPicture(EvaluationPicture):
+    """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
+
+    STAGE: ClassVar = "stages.plot:roc_picture"
+    file: Evaluation = Field(description=FIGURES)
+    out: Drawn = Field(description=OUT)
+    _positive = "class whose curve is drawn; may be repeated (default: evaluate's, else every one)"
+    positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
+
+
+@dataclass(frozen=True)
+class CoveragePicture(SizeOptions, Output):
+    """Draw the accuracy of the rows that are answered, by their share: the least sure are not."""
+
+    STAGE: ClassVar = "stages.plot:coverage_picture"
+    _file = "a total of counts: afltool evaluate --counts"
+    file: Annotated[File, Reads("statistics")] = Field(description=_file)
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class RidgePathPicture(SizeOptions, Output):
+    """Draw the error estimates along a ridge path, and the ridge that was chosen."""
+
+    STAGE: ClassVar = "stages.plot:ridge_path_picture"
+    _file = "a head solved with --ridge auto or a path"
+    file: Annotated[File, Reads("head")] = Field(description=_file)
+    out: Drawn = Field(description=OUT)
+
+
+@dataclass(frozen=True)
+class RoundsPicture(SizeOptions, Output):
+    """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
+
+    STAGE: ClassVar = "stages.plot:rounds_picture"
+    _files = "a run folder, JSON of evaluate --each-round, or a head file; several are compared"
+    files: Annotated[Files, Reads()] = Field(description=_files)
+    out: Drawn = Field(description=OUT)
