@@ -838,10 +838,12 @@ def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, t
     out = tmp_path / "o.h5"
     args = ["aggregate", road.stats, "-o", out]
     flipped = flip(road.total, tmp_path / "flipped", middle_of(road.total, "arrays/gram"))
-    for content in (b"my thesis", road.total.read_bytes()[:-1], flipped.read_bytes()):
+    damaged = road.total.read_bytes()[:-1], flipped.read_bytes()
+    for content in (b"my thesis", *damaged):
         out.write_bytes(content)
         done = cli(*args)
-        refused(done, USAGE, out, "exists and is not usable", "remove it or use --overwrite")
+        code = INPUT if content in damaged else USAGE
+        refused(done, code, out, "exists and is not usable", "remove it or use --overwrite")
         assert out.read_bytes() == content
     assert cli(*args, "--overwrite").exit_code == 0
     assert afltool.info(out)["digest"] == afltool.info(road.total)["digest"]

@@ -17,6 +17,7 @@ from torchvision import transforms
 
 import afltool
 from afltool.errors import (
+    CorruptFileError,
     InputError,
     InvalidDataError,
     MismatchError,
@@ -384,7 +385,7 @@ def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp
     with first.open("r+b") as file:
         file.seek(place)
         file.write(b"damage")
-    with pytest.raises(OutputExistsError, match="not usable"):
+    with pytest.raises(CorruptFileError, match="not usable"):
         extract(images, None, store=tmp_path)
 
 

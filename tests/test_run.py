@@ -16,7 +16,7 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.errors import InputError, OutputExistsError, UsageError
+from afltool.errors import CorruptFileError, InputError, OutputExistsError, UsageError
 from afltool.files.statistics import load_statistics, weigh_statistics
 from afltool.plans.config import RunConfig, read_config
 from afltool.plans.slurm.states import status
@@ -197,7 +197,7 @@ def test_a_damaged_file_is_not_taken_for_done(features, tmp_path):
     data = bytearray(total.read_bytes())
     data[data.index(b'"digest"')] ^= 1
     total.write_bytes(bytes(data))
-    with pytest.raises(OutputExistsError, match=r"04-total\.h5 exists and is not usable"):
+    with pytest.raises(CorruptFileError, match=r"04-total\.h5 exists and is not usable"):
         afltool.run(config(features), run)
     afltool.run(config(features), run, overwrite=True)
     afltool.verify(total)
@@ -494,7 +494,7 @@ def test_a_finished_run_with_its_last_round_alone_is_up_to_date(features, thin, 
     assert {path: path.stat().st_mtime_ns for path in run.glob("0[456]-*")} == made
     with h5py.File(run / "05-head-5.h5", "r+") as file:
         file["arrays/weights-1"][0, 0] += 1
-    with pytest.raises(OutputExistsError, match="not usable"):
+    with pytest.raises(CorruptFileError, match="not usable"):
         afltool.run(config(features, keep_rounds="last", **DEEP), run)
 
 

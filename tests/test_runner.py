@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 import afltool
-from afltool.errors import OutputExistsError, UsageError
+from afltool.errors import CorruptFileError, OutputExistsError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.statistics import load_statistics, write_statistics
 from afltool.heads import make_head
@@ -44,7 +44,7 @@ def test_a_file_is_done_missing_stale_or_damaged_and_the_reason_is_one_line(tota
     found = state(total, every_byte=True)
     assert found.word == "damaged"
     assert "\n" not in found.reason
-    with pytest.raises(OutputExistsError, match="is not usable"):
+    with pytest.raises(CorruptFileError, match="is not usable"):
         is_done(total)
 
 

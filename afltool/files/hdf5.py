@@ -240,11 +240,12 @@ def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
     return {**made_by, "options": {**options, **tolerant}}
 
 
-def unusable(path: Path, why: object) -> OutputExistsError:
-    """What is said of an output that is damaged, or none of ours."""
-    return OutputExistsError(
-        f"{path} exists and is not usable ({why}); remove it or use --overwrite"
-    )
+def unusable(path: Path, why: object) -> AflError:
+    """What is said of an output that is damaged, or no HDF5 file, and so perhaps somebody's."""
+    kind: type[AflError] = OutputExistsError
+    with suppress(OSError, AflError), open_regular(path) as file:  # of a pipe nothing is read
+        kind = CorruptFileError if file.read(len(HDF5)) == HDF5 else kind
+    return kind(f"{path} exists and is not usable ({why}); remove it or use --overwrite")
 
 
 def verify(path: Path) -> dict[str, Any]:

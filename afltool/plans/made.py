@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import cores
-from ..errors import OutputExistsError
+from ..errors import CorruptFileError, OutputExistsError
 from ..files.atomic import link_or_copy, second_name
 from ..files.hdf5 import read_header
 from ..files.locks import alone
@@ -152,6 +152,6 @@ def _linked(given: Path, step: Step, overwrite: bool) -> Artifact:
 def _is_there(step: Step) -> bool:
     """Whether features are in their place already, perhaps merged there by a batch system."""
     assert step.out is not None
-    with suppress(OutputExistsError):
+    with suppress(OutputExistsError, CorruptFileError):
         return step.out.exists() and step.make().path == step.out
     return False

@@ -171,7 +171,8 @@ def _filled(header: Mapping[str, Any], wanted: Recipe) -> dict[str, Any]:
 def is_done(target: Target, overwrite: bool = False) -> bool:
     """Whether a file need not be made, after every byte of it was read.
 
-    Raises `OutputExistsError` for one that is stale or damaged, unless ``overwrite``.
+    Raises, unless ``overwrite``, `OutputExistsError` for one that is stale, `CorruptFileError` for
+    one that is damaged.
     """
     return _judged(target, overwrite).word == "done" and not overwrite
 
@@ -372,8 +373,8 @@ def carry_out(
 def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
     """The files of a job, in its order; those that are missing are made.
 
-    A file that is stale or damaged is refused (`OutputExistsError`); with ``overwrite`` all are
-    made again, and for such a file it is said why.
+    A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
+    ``overwrite`` all are made again, and for such a file it is said why.
     """
     check_outputs(job.targets, files.opened)
     read = files.verified if job.keeps else verify
