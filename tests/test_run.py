@@ -191,6 +191,40 @@ def test_what_is_done_and_valid_is_kept_and_the_rest_made_again(features, tmp_pa
     assert {name for name in times if times[name] != again[name]} == {"05-head.h5", "head-final.h5"}
 
 
+def flipped(path):
+    """A copy of a file, in its place, with a bit turned in the content of each of its arrays."""
+    places = []
+    with h5py.File(path) as file:
+        file.visititems(lambda _, one: isinstance(one, h5py.Dataset) and places.append(one.id))
+        chunks = [one.get_chunk_info(0) for one in places if one.get_num_chunks()]
+    data = bytearray(path.read_bytes())
+    for chunk in chunks:
+        yield (
+            bytes(data[: (at := chunk.byte_offset + chunk.size // 2)])
+            + bytes([data[at] ^ 4])
+            + bytes(data[at + 1 :])
+        )
+
+
+def test_a_bit_of_content_that_is_turned_in_a_finished_run_is_noticed_or_repaired(
+    features, tmp_path, cli
+):
+    """In each array of each file, headers among them."""
+    run = afltool.run(config(features, keep_clients=True), tmp_path / "run")
+    files = sorted({*run.glob("*.h5"), *run.glob("*/*.h5")})
+    files = [path for path in files if path.name != "client-1.h5"]  # one client stands for all
+    assert len(files) > 6
+    for path in files:
+        whole = path.read_bytes()
+        for damaged in flipped(path):
+            path.unlink()  # it may be a second name
+            path.write_bytes(damaged)
+            done = cli("run", run / "run.toml", "-o", run)
+            intact = cli("verify", path).exit_code == 0
+            assert done.exit_code == 3 or (done.exit_code == 0 and intact), (path, done.output)
+            path.write_bytes(whole)
+
+
 def test_a_damaged_file_is_not_taken_for_done(features, tmp_path):
     run = afltool.run(config(features), tmp_path / "run")
     total = run / "04-total.h5"

@@ -13,7 +13,7 @@ from typing import Any
 from .. import cores
 from ..errors import CorruptFileError, OutputExistsError
 from ..files.atomic import link_or_copy, second_name
-from ..files.hdf5 import read_header
+from ..files.hdf5 import read_header, verify
 from ..files.locks import alone
 from ..files.tables import write_json
 from ..inputs import read_json
@@ -145,6 +145,7 @@ def _linked(given: Path, step: Step, overwrite: bool) -> Artifact:
     assert step.out is not None
     kind = step.stage.writes
     if is_linked(given, step.out, kind, overwrite):
+        verify(step.out)  # what follows may be done, and nobody else would read it
         return Artifact(step.out)
     return Artifact(link_or_copy(given, step.out, kind), LINKED)
 
