@@ -30,8 +30,8 @@ __version__ = "0.3.0"
 __all__ = [
     "AnalyticClassifier", "RunConfig", "aggregate", "backbone", "baseline", "calibrate",
     "confusion_picture", "convert", "counts", "coverage_picture", "diff", "evaluate", "export",
-    "extract", "head", "import_embeddings", "info", "local_stats", "merge", "partition",
-    "partition_picture", "predict", "read_counts", "reliability_picture", "report",
+    "extract", "head", "import_embeddings", "info", "local_stats", "merge", "open_features",
+    "partition", "partition_picture", "predict", "read_counts", "reliability_picture", "report",
     "ridge_path_picture", "roc_picture", "rounds_picture", "run", "scale", "solve", "split",
     "study", "table", "verify",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ wrong value a `UsageError`. Options of a head are ``head_options={"ridge": 1.0}`
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ from .plans.config import RunConfig as RunConfig
 if TYPE_CHECKING:
     from .estimator import AnalyticClassifier as AnalyticClassifier
     from .files.counts import Counts
+    from .files.features import Features
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +77,16 @@ def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
     from .plans.here import run as stage
 
     return stage(config, Path(out), overwrite=overwrite)
+
+
+def open_features(path: str | Path) -> AbstractContextManager[Features]:
+    """A feature file, open for reading: ``with afltool.open_features("train.h5") as rows``.
+
+    It has ``labels``, ``row_ids``, ``classes``, ``blocks()``, ``to_numpy()``, ``to_frame()``.
+    """
+    from .files.features import open_features as opened
+
+    return opened(Path(path), labelled=False)
 
 
 def info(path: str | Path) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from . import machine, memory
@@ -28,7 +28,6 @@ BLAS = "OPENBLAS_NUM_THREADS"
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 Part = TypeVar("Part")
-
 
 # The pool of the stage under way, and its number of threads, which start when the first work comes.
 _pool: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("pool", default=None)
@@ -99,6 +98,25 @@ def each(
         wait([one for one in waiting if not one.cancel()])
 
 
+def _alone(work: Callable[[Item], Found], item: Item) -> Found:
+    """The work on an item, in a thread of the pool; what it asks for in turn is done there."""
+    _pool.set(None)
+    return work(item)
+
+
+def _fitting(number: int, size: int, what: str) -> int:
+    """Items under way: one waits for the threads, or as many as memory has room for."""
+    free = memory.available()
+    if number * size <= free:
+        return number + 1
+    fit = max(1, free // size)
+    log.warning(
+        "%d threads would take %.2f GB for %s, and %.2f GB are free: %d work",
+        number, number * size / 1e9, what, free / 1e9, fit,
+    )  # fmt: skip
+    return fit
+
+
 class Spare(Generic[Part]):
     """What threads use in turn, such as a sum that is exact in any order: ``make`` makes one for
     each thread that works; ``made`` has them all in the end."""
@@ -117,15 +135,19 @@ class Spare(Generic[Part]):
         self.made.append(part)
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Inside, BLAS has one thread; the command has started it so."""
-    if os.environ.get(BLAS) == "1" and _is_openblas():
-        return nullcontext()
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Inside, BLAS has one thread; the command has started OpenBLAS so, which costs nothing."""
+    import numpy as np
+
+    blas = np.__config__.CONFIG["Build Dependencies"]["blas"]["name"]
+    if os.environ.get(BLAS) == "1" and "openblas" in blas:
+        yield
+        return
     import scipy.linalg  # noqa: F401 - its BLAS is another one than NumPy's, and is limited once loaded
 
-    found = _libraries(len(sys.modules))
-    limits: AbstractContextManager[Any] = found.limit(limits=1, user_api="blas")
-    return limits
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
+        yield
 
 
 @lru_cache(maxsize=1)
@@ -149,29 +171,3 @@ def torch_threads(torch: Any, number: int = 1) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _alone(work: Callable[[Item], Found], item: Item) -> Found:
-    """The work on an item, in a thread of the pool; what it asks for in turn is done there."""
-    _pool.set(None)
-    return work(item)
-
-
-def _fitting(number: int, size: int, what: str) -> int:
-    """Items under way: one waits for the threads, or as many as memory has room for."""
-    free = memory.available()
-    if number * size <= free:
-        return number + 1
-    fit = max(1, free // size)
-    log.warning(
-        "%d threads would take %.2f GB for %s, and %.2f GB are free: %d work",
-        number, number * size / 1e9, what, free / 1e9, fit,
-    )  # fmt: skip
-    return fit
-
-
-@cache
-def _is_openblas() -> bool:
-    import numpy as np
-
-    return "openblas" in np.__config__.CONFIG["Build Dependencies"]["blas"]["name"]

@@ -1,22 +1,7 @@
 """Every mistake that afltool answers for, one class per kind.
 
-    AflError
-    ├── UsageError               2   the command itself is wrong
-    │   ├── OutputExistsError    2   a different output is already there
-    │   └── EngineError          2   a runtime of graphs cannot run a network
-    ├── InputError               3   a file is missing, unreadable or cannot be written
-    │   ├── BusyError            3   another process is at work on it; later it may be done
-    │   ├── UnreachableError     3   a place on the network cannot be reached now
-    │   ├── CorruptFileError     3   a file is damaged or incomplete
-    │   └── InvalidDataError     3   the file is intact, its content cannot be used
-    ├── MismatchError            4   inputs that do not belong together
-    ├── NumericalError           5   the numbers do not determine an answer
-    │   └── RidgeNeededError     5   they do not determine a head; with a larger ridge they do
-    ├── IncompleteError          5   some of many pieces of work failed; the others are done
-    └── StoppedError           75   stopped on request; the same command continues
-
-The number is the exit status of the command line. A message says what was expected, what was
-found (with numbers and the path) and what to try, in one short paragraph.
+A class has the exit status of the command line. A message says what was expected, what was found
+(with numbers and the path) and what to try, in one short paragraph.
 """
 
 from __future__ import annotations
@@ -26,10 +11,7 @@ from contextlib import contextmanager
 
 
 class AflError(Exception):
-    """Base of all errors that carry a message for the user; ``exit_code`` is the shell's status.
-
-    ``advice``: how the message ends; whoever knows better may replace it.
-    """
+    """An error for the user; ``advice``: how the message ends, which a caller may replace."""
 
     exit_code = 1
 
@@ -115,7 +97,8 @@ def naming(
     try:
         yield
     except kind as error:
-        named = columns is not None and error.feature is not None
-        column = f"column {columns[error.feature]!r}, " if named else ""  # type: ignore[index]
+        column = ""
+        if columns is not None and error.feature is not None:
+            column = f"column {columns[error.feature]!r}, "
         error.args = (f"{path}: {column}{error}", *error.args[1:])
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from .errors import AflError, MismatchError, UsageError
 from .files.arrays import damage_as_error
 from .files.hdf5 import recipe
-from .files.heads import load_head, save_head
+from .files.heads import load_solved_head, save_head
 from .heads import OPTIONS, make_head
-from .heads.base import Block, Head, binding, solved, statistics_of
+from .heads.base import Block, Classifier, Head, Stored, binding, solved, statistics_of
 from .heads.calibration import CalibratedHead
 from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
@@ -27,7 +27,7 @@ from .options.base import fields_of
 from .options.features import NumberFormat
 from .sources.embeddings import imported_space
 from .values.names import ordered_columns
-from .values.parsed import PROBABILITIES, SCORES
+from .values.parsed import parse_bins, usual_bins
 from .values.statistics import Context, Statistics
 from .values.text import COLUMNS
 
@@ -42,34 +42,21 @@ except ImportError:
     ) from None
 
 BLOCK = 4096  # rows at a time
-LONGEST_LABEL = 4 * 1000  # bytes: as many characters as a label has in a file of labels
 
 
-def _of_one_round(estimator: AnalyticClassifier) -> bool:
-    if not _asked_for(estimator).options.one_round():
-        raise AttributeError(
-            f"a {estimator.head!r} head with these options needs several rounds over all rows: use "
-            "fit"
-        )
-    return True
+def _where(holds: Callable[[Head], bool], why: str) -> Any:
+    """A method that is there where this ``holds`` of the head, fitted or asked for."""
 
+    def check(estimator: AnalyticClassifier) -> bool:
+        try:
+            head = getattr(estimator, "head_", None) or estimator._made()
+        except AflError as error:  # no such head
+            raise AttributeError(str(error)) from error
+        if not holds(head):
+            raise AttributeError(f"a {estimator.head!r} head with these options {why}")
+        return True
 
-def _with_probabilities(estimator: AnalyticClassifier) -> bool:
-    head = getattr(estimator, "head_", None) or _asked_for(estimator)
-    if not head.log_probabilities:
-        raise AttributeError(
-            f"the scores of a {estimator.head!r} head with these options are not probabilities: "
-            "use decision_function, or calibrate"
-        )
-    return True
-
-
-def _asked_for(estimator: AnalyticClassifier) -> Head:
-    """The head that the parameters name; `AttributeError`, for `hasattr`, where there is none."""
-    try:
-        return make_head(estimator.head, estimator._head_options())
-    except AflError as error:
-        raise AttributeError(str(error)) from error
+    return available_if(check)
 
 
 class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped bases
@@ -100,7 +87,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             columns in the order of their names, so that columns in another order add up.
         head_: the solved head.
         statistics_: the sums of heads of one round, else None.
-        coef_, intercept_: of heads whose scores are linear in X, as scikit-learn has them.
+        coef_, intercept_: of heads whose scores are linear in X, as scikit-learn has them: (C, d)
+            and (C,); of two classes the second's minus the first's.
         n_iter_: the rounds of heads that take several.
         report_: what solving found: ridge, rank, rounds.
 
@@ -130,15 +118,19 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
         X, y = self._checked(X, y, reset=True)
         self._take_classes(y)
-        self._refuse_lost(X)
+        if self._bits is not None:
+            found = Rounding(X.shape[1])
+            for rows, x in zip(self._cut(X), np.split(X, range(BLOCK, len(X), BLOCK)), strict=True):
+                found.add(self._in_order(x), real(rows))
+            found.check(self._columns and self._columns[1])
         head, report, rounds = self._unsolved(), dict[str, Any](), 0
         while head.phase() is not None:
-            total = self._gather(head, X, y)
+            total = statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
             head, report = _one_phase(head, total, report)
             rounds += 1
-        return self._solved(head, report, total if head.options.one_round() else None, rounds)
+        return self._solved(head, report, total if head.one_round else None, rounds)
 
-    @available_if(_of_one_round)  # type: ignore[untyped-decorator]  # scikit-learn's
+    @_where(lambda head: head.one_round, "needs several rounds over all rows: use fit")  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far.
 
@@ -153,16 +145,14 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(
                 f"the first call of partial_fit had the classes {self.classes_}, this one has "
-                f"{np.unique(classes)}: give the same ones, or none; a new estimator may have "
-                "others"
+                f"{np.unique(classes)}: give the same ones, or none"
             )
-        more = self._gather(self._unsolved(), X, y)
+        head = self._unsolved()
+        more = statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
         return self._solve(more if first else self._sums() + more)
 
     def __add__(self, other: object) -> AnalyticClassifier:
         """The estimator of both estimators' rows."""
-        if not isinstance(other, AnalyticClassifier):
-            return NotImplemented
         return self._combined(other, operator.add)
 
     def __radd__(self, other: object) -> AnalyticClassifier:
@@ -171,11 +161,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def __sub__(self, other: object) -> AnalyticClassifier:
         """The estimator of the rows that are not the other's: these are unlearned."""
-        if not isinstance(other, AnalyticClassifier):
-            return NotImplemented
         return self._combined(other, operator.sub)
 
-    def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
+    def _combined(self, other: object, operation: Any) -> AnalyticClassifier:
+        if not isinstance(other, AnalyticClassifier):
+            return NotImplemented  # type: ignore[no-any-return]  # Python asks the other one
         mine, theirs = self._sums(), other._sums()
         if not np.array_equal(self.classes_, other.classes_):
             raise MismatchError(
@@ -203,18 +193,25 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _solved(
         self, head: Head, report: dict[str, Any], total: Statistics | None, rounds: int = 1
     ) -> Self:
-        self.head_, self.report_, self._rounds = head, report, rounds
+        for name in ("coef_", "intercept_", "n_iter_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        self.head_: Classifier = head
+        self.report_ = report
         self.statistics_: Statistics | None = total
+        if (affine := head.affine()) is not None:
+            W, b = affine
+            W = W if self._columns is None else W[np.argsort(self._columns[0])]
+            if len(self.classes_) == 2:
+                W, b = W[:, 1:] - W[:, :1], b[1:] - b[:1]
+            self.coef_, self.intercept_ = W.T, b
+        if rounds > 1:
+            self.n_iter_ = rounds
         return self
 
-    def _unsolved(self) -> Head:
-        head = make_head(self.head, self._head_options())
-        return head.bind(self.n_features_in_, len(self.classes_))
-
-    def _head_options(self) -> dict[str, Any]:
-        cls = OPTIONS.get(self.head)
+    def _made(self) -> Head:
+        """The head that the parameters name."""
+        cls, chosen = OPTIONS.get(self.head), dict(self.options or {})
         known = {} if cls is None else fields_of(cls)
-        chosen = dict(self.options or {})
         for name in chosen.keys() & {"ridge", "intercept"}:
             raise UsageError(
                 f"{name} is a parameter of the estimator: give {name}={chosen[name]!r} beside "
@@ -226,15 +223,15 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             raise UsageError(f"a {self.head!r} head has no ridge; found ridge={self.ridge!r}")
         if "ridge" in known and (self.ridge != "auto" or known["ridge"].default is not None):
             chosen["ridge"] = self.ridge
-        return chosen
+        return make_head(self.head, chosen)
 
-    def _gather(self, head: Head, X: NDArray[Any], y: NDArray[Any]) -> Statistics:
-        return statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
+    def _unsolved(self) -> Head:
+        return self._made().bind(self.n_features_in_, len(self.classes_))
 
-    def _context(self, head: Head) -> Context:
-        bits, names = self._bits, self._ordered()
-        kind = "float32" if bits is None else "int16"
-        space = imported_space("import", self.n_features_in_, kind, bits, names and names[1])
+    def _context(self, head: Stored) -> Context:
+        kind = "float32" if self._bits is None else "int16"
+        columns = self._columns and self._columns[1]
+        space = imported_space("import", self.n_features_in_, kind, self._bits, columns)
         return Context(space, tuple(str(name) for name in self.classes_), binding(head))
 
     def _blocks(self, X: NDArray[Any], y: NDArray[Any]) -> Iterator[Block]:
@@ -242,31 +239,26 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
         if not np.all(known):
             raise ValueError(f"the label {y[~known][0]!r} is not in the classes {self.classes_}")
-        for start in range(0, max(len(X), 1), BLOCK):
-            part = slice(start, start + BLOCK)
-            yield self._rows(X[part], start), codes[part]
+        return zip(self._cut(X), np.split(codes, range(BLOCK, len(X), BLOCK)), strict=True)
 
-    def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
-        bits, names = self._bits, self._ordered()
-        if bits is None:
-            check_float32(X, first)  # as feature files hold them
-            return X if names is None else X[:, names[0]]
-        values = encode(X, bits, first)
-        return FixedPoint(values if names is None else values[:, names[0]], bits)
+    def _cut(self, X: NDArray[Any]) -> Iterator[Rows]:
+        """The rows in blocks, as feature files hold them."""
+        for start in range(0, len(X), BLOCK):
+            part, bits = X[start : start + BLOCK], self._bits
+            if bits is None:
+                check_float32(part, start)
+                yield self._in_order(part)
+            else:
+                yield FixedPoint(self._in_order(encode(part, bits, start)), bits)
 
-    def _refuse_lost(self, X: NDArray[Any]) -> None:
-        """Refuse to round a column that varies to a single value."""
-        if (bits := self._bits) is not None:
-            found = Rounding(X.shape[1])
-            for start in range(0, len(X), BLOCK):
-                x = X[start : start + BLOCK]
-                found.add(x, real(FixedPoint(encode(x, bits, start), bits)))
-            found.check(getattr(self, "feature_names_in_", None))
-
-    def _ordered(self) -> tuple[list[int], list[str]] | None:
+    @property
+    def _columns(self) -> tuple[list[int], list[str]] | None:
         """The places and names of columns that have names, in the order of feature files."""
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else ordered_columns(list(names))
+
+    def _in_order(self, x: NDArray[Any]) -> NDArray[Any]:
+        return x if self._columns is None else x[:, self._columns[0]]
 
     @property
     def _bits(self) -> int | None:
@@ -298,11 +290,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        parts = [
-            self.head_.scores(self._rows(X[start : start + BLOCK], start))
-            for start in range(0, len(X), BLOCK)
-        ]
-        return np.concatenate(parts)
+        return np.concatenate([self.head_.scores(rows) for rows in self._cut(X)])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
@@ -310,43 +298,14 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         best: NDArray[Any] = self.classes_[places]
         return best
 
-    @available_if(_with_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn's
+    @_where(
+        lambda head: head.log_probabilities,
+        "has no probabilities: use decision_function, or calibrate",
+    )  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
         scores = self._scores(X)  # refuses before fit
         return reported_scores(self.head_, scores)
-
-    @property
-    def coef_(self) -> NDArray[np.float64]:
-        """Weights of the features, (C, d); of two classes (1, d), the second's minus the first's.
-
-        Of heads whose scores are linear in the features; `AttributeError` for others.
-        """
-        return self._affine()[0]
-
-    @property
-    def intercept_(self) -> NDArray[np.float64]:
-        """What is added to X @ coef_.T, (C,) or (1,); it is where ``coef_`` is."""
-        return self._affine()[1]
-
-    @property
-    def n_iter_(self) -> int:
-        """How often `fit` went over all rows; `AttributeError` where once is enough."""
-        check_is_fitted(self)
-        if self._rounds == 1:
-            raise AttributeError("n_iter_ is of heads that fit takes several rounds for")
-        return self._rounds
-
-    def _affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        check_is_fitted(self)
-        if (found := self.head_.affine()) is None:
-            raise AttributeError(f"the scores of this {self.head!r} head are not linear in X")
-        W, b = found
-        if (names := self._ordered()) is not None:
-            W = W[np.argsort(names[0])]
-        if len(self.classes_) == 2:
-            W, b = W[:, 1:] - W[:, :1], b[1:] - b[:1]
-        return W.T, b
 
     def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
         """Make probabilities of the scores, by rows that were not fitted; `predict_proba` has them.
@@ -356,7 +315,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         check_is_fitted(self)
         X, y = self._checked(X, y, reset=False)
         head = _uncalibrated(self.head_)
-        bins = PROBABILITIES if head.log_probabilities else SCORES
+        bins = parse_bins(usual_bins(head.log_probabilities))
         shapes = counting.shapes(len(self.classes_), bins).items()
         counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
         for rows, codes in self._blocks(X, y):
@@ -387,31 +346,24 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if self._bits is None:
             space = {k: v for k, v in context.space.items() if k != "dtype"}
             context = replace(context, space=space)
-        made_by = recipe(
-            "fit", {"params": _plain(self.get_params())}, {"head": self.head_.digest()}
-        )
-        names = getattr(self, "feature_names_in_", None)
-        more: dict[str, Any] = {} if names is None else {COLUMNS: list(names)}  # in the order of X
-        return save_head(
-            Path(path), self.head_, made_by, context, report=self.report_, label_type=kind, **more
-        )
+        params = {"params": _plain(self.get_params())}
+        made_by = recipe("fit", params, {"head": self.head_.digest()})
+        more: dict[str, Any] = {"label_type": kind}
+        if self._columns is not None:
+            more[COLUMNS] = list(self.feature_names_in_)  # in the order of X
+        return save_head(Path(path), self.head_, made_by, context, report=self.report_, **more)
 
     @classmethod
     def load(cls, path: str | Path) -> AnalyticClassifier:
         """The estimator of a solved head file; it predicts, and has no statistics to add."""
-        file = load_head(Path(path))
+        file = load_solved_head(Path(path))
         head, header = file
-        if head.phase() is not None or not header["classes"]:
-            raise UsageError(
-                f"the head {path} is not solved yet: its next phase is {head.phase()!r}"
-            )
         plain = _uncalibrated(head)
         options = plain.options.as_dict()
-        every = ((name, options.pop(name, None)) for name in ("ridge", "intercept"))
-        own = {name: value for name, value in every if value is not None}
-        loaded = cls(
-            plain.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
-        )
+        every = {name: options.pop(name, None) for name in ("ridge", "intercept")}
+        own = {name: value for name, value in every.items() if value is not None}
+        bits = header["space"]["fraction_bits"]
+        loaded = cls(plain.name, fraction_bits=bits, options=options, **own)
         with damage_as_error(Path(path)):
             loaded.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
             if (columns := header["space"].get(COLUMNS)) is not None:
@@ -434,7 +386,7 @@ def _one_phase(
         raise ValueError(f"the head cannot be solved: {error}") from error
 
 
-def _uncalibrated(head: Head) -> Head:
+def _uncalibrated(head: Any) -> Any:
     return head.inner if isinstance(head, CalibratedHead) else head
 
 
@@ -451,7 +403,7 @@ def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
     """
     texts = np.array(names)
     wanted = texts.dtype if kind is None else np.dtype(kind)
-    if wanted.kind not in "biufMUO" or wanted.itemsize > LONGEST_LABEL:
+    if wanted.kind not in "biufMUO" or wanted.itemsize > 4 * 1000:  # a label has 1,000 characters
         raise ValueError(f"labels of type {wanted}")
     labels: NDArray[Any] = texts == "True" if wanted.kind == "b" else texts.astype(wanted)
     if [str(label) for label in labels] != list(names):

@@ -6,7 +6,6 @@ memory. Files of arrays (HDF5, .npz …) have readers of their own, which read i
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import stat
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 from unicodedata import normalize
 
-from . import machine
 from .errors import CorruptFileError, InputError, UsageError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of such a file
@@ -28,14 +26,11 @@ MOST_LINES = 1_000_000  # paths on stdin
 AROUND = " \t\r\n"  # what is no part of a name that has a line of its own
 LONGEST_LINE = 1 << 16  # characters of such a path
 TIMEOUT = 20  # seconds without an answer after which a download counts as failed
+KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
 def given_path(text: str | Path) -> Path:
-    """A path that somebody gave.
-
-    Raises:
-        UsageError: it is empty or holds a NUL byte, which no path can.
-    """
+    """A path that somebody gave; `UsageError`: it is empty or holds a NUL byte."""
     if not str(text) or "\0" in str(text):
         raise UsageError(f"expected a path, not empty and without NUL bytes; found {str(text)!r}")
     return Path(text)
@@ -65,17 +60,14 @@ def open_regular(path: str | Path) -> IO[bytes]:
         InputError: it is a pipe, a device, a socket or a folder.
         OSError: it is missing or may not be read.
     """
-    file = open(given_path(path), "rb", opener=_without_waiting)  # noqa: SIM115 - the caller's
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
+    # Opening a pipe that nobody writes into would take for ever.
+    opener = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
+    file = open(given_path(path), "rb", opener=opener)  # noqa: SIM115 - the caller's
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
         file.close()
-        raise InputError(f"{path}: expected a regular file, found {kind_of(status.st_mode)}")
+        raise InputError(f"{path}: expected a regular file, found {kind_of(mode)}")
     return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opening a pipe that nobody writes into would take for ever."""
-    return os.open(path, flags | machine.flags("NONBLOCK"))
 
 
 def is_hdf5(path: str | Path) -> bool:
@@ -86,22 +78,13 @@ def is_hdf5(path: str | Path) -> bool:
 
 def kind_of(mode: int) -> str:
     """What is there instead of a regular file, in words."""
-    kinds = {
-        stat.S_IFDIR: "a folder",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-        stat.S_IFSOCK: "a socket",
-    }
-    return kinds.get(stat.S_IFMT(mode), "something else")
+    return KINDS.get(stat.S_IFMT(mode), "a device")
 
 
 def read_bytes(path: str | Path, most: int) -> bytes:
     """All bytes of a regular file that has at most ``most``.
 
-    Raises:
-        InputError: as `open_regular`, or the file is larger.
-        OSError: it is missing or may not be read.
+    Raises `InputError` for a larger file, and what `open_regular` raises.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -124,34 +107,20 @@ def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
     """
     try:
         text = read_bytes(path, most).decode("utf-8-sig")
-        return text.replace("\r\n", "\n") if "\r" in text else text  # looking is much faster
-    except FileNotFoundError:
-        raise InputError(
-            f"cannot read {what} in {path}: there is no such file; check the path"
-        ) from None
-    except NotADirectoryError:
-        raise InputError(
-            f"cannot read {what} in {path}: {Path(path).parent} is not a folder; check the path"
-        ) from None
     except OSError as error:
-        raise InputError(f"cannot read {what} in {path}: {error.strerror or error}") from error
+        why = "there is no such file" if error.errno == 2 else error.strerror or error
+        raise InputError(f"cannot read {what} in {path}: {why}; check the path") from error
     except UnicodeDecodeError as error:
-        hdf5 = "an HDF5 file, as features, statistics and heads are"
-        byte = f"the byte 0x{error.object[error.start]:02x} at place {error.start}"
+        hdf5, at = error.object.startswith(HDF5), error.start
+        found = "an HDF5 file" if hdf5 else f"the byte {error.object[at]:#04x} at place {at}"
         raise CorruptFileError(
-            f"{path}: expected {what}, which is UTF-8 text; found "
-            f"{hdf5 if error.object.startswith(HDF5) else byte}; is it the right file?"
+            f"{path}: expected {what}, which is UTF-8 text; found {found}; is it the right file?"
         ) from error
+    return text.replace("\r\n", "\n") if "\r" in text else text  # looking is much faster
 
 
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        InputError: as `read_text`.
-        CorruptFileError: it is not JSON, a key occurs twice in an object, it is nested too deeply,
-            or a number has too many digits.
-    """
+    """The value in a JSON file; errors as of `read_text` and `parsed_json`."""
     return parsed_json(read_text(path, what, most), path)
 
 
@@ -167,7 +136,8 @@ def parsed_json(
     gets NaN or Infinity, such as `no_number` and `null`.
 
     Raises:
-        CorruptFileError: see `read_json`.
+        CorruptFileError: it is not JSON, a key occurs twice in an object, it is nested too deeply,
+            or a number has too many digits.
     """
     try:
         return json.loads(text, object_pairs_hook=keys_once, parse_constant=constant)
@@ -212,12 +182,12 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
 
 def _check_spellings(path: str | Path, value: Any) -> None:
     keys: dict[str, str] = {}
-    for key, one in value.items() if isinstance(value, dict) else ():
+    for key in value if isinstance(value, dict) else ():
         other = keys.setdefault(key.replace("-", "_"), key)
         if other != key:
             raise UsageError(f"{path} gives {other!r} and {key!r}: these are one option, twice")
-        _check_spellings(path, one)
-    for one in value if isinstance(value, list) else ():
+    inner = value.values() if isinstance(value, dict) else value
+    for one in inner if isinstance(value, (dict, list)) else ():
         _check_spellings(path, one)
 
 
@@ -226,28 +196,24 @@ def flat(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in tree.items():
         inner = flat(path, value) if isinstance(value, dict) else {key.replace("-", "_"): value}
-        twice = values.keys() & inner.keys()
-        if twice:
+        if twice := values.keys() & inner.keys():
             raise UsageError(f"{path} gives {min(twice)!r} more than once")
         values.update(inner)
     return values
 
 
 def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
-    """The option that a key means; `UsageError` names the nearest one."""
+    """The option that a key means; `UsageError` where there is none."""
     name = key.replace("-", "_")
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
-    raise UsageError(f"{path}: {key!r} is no option of {what}{hint}")
+    if name not in names:
+        raise UsageError(f"{path}: {key!r} is no option of {what}")
+    return name
 
 
 def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
     """The lines of a stream that may never end, stripped, without the empty ones.
 
-    Raises:
-        InputError: more than ``most`` lines, or a line that is too long for a path.
+    Raises `InputError` for more than ``most`` lines, or one that is too long for a path.
     """
     for number in range(most + 1):
         line = stream.readline(LONGEST_LINE + 1)

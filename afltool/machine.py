@@ -1,12 +1,10 @@
-"""What one system has and another lacks: locks, flags of files, signals, cores, memory.
-
-`WINDOWS` is asked where files behave otherwise there.
-"""
+"""What the operating system decides: locks, control groups, cores, memory, signals."""
 
 from __future__ import annotations
 
 import _thread
 import errno
+import fcntl
 import os
 import re
 import signal
@@ -17,22 +15,11 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-try:
-    import fcntl
-except ModuleNotFoundError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # mypy knows only this system's
-
-WINDOWS = os.name == "nt"
-FOLDS = sys.platform in ("win32", "darwin")  # its disks do not tell capitals apart, usually
+FOLDS = sys.platform == "darwin"  # its disks do not tell capitals apart, usually
 #: What asks a command to stop cleanly; Slurm sends the second one before the time limit.
-STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
+STOPS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, *STOPS)
 WITHOUT = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
-
-
-def flags(*names: str) -> int:
-    """Flags of `os.open` by name, without ``O_``, those that this system has; never for a child."""
-    every = (*names, "CLOEXEC", "BINARY", "NOINHERIT")
-    return sum({getattr(os, f"O_{name}", 0) for name in every})
 
 
 def lock(descriptor: int) -> None:
@@ -41,20 +28,10 @@ def lock(descriptor: int) -> None:
     Nothing happens on a file system that has no locks.
     """
     try:
-        if not _take(descriptor):
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in WITHOUT:
             raise
-
-
-def _take(descriptor: int) -> bool:
-    if fcntl is None:
-        from filelock import lock_descriptor
-
-        return lock_descriptor(descriptor, blocking=False)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return True
 
 
 def cores() -> int:
@@ -103,9 +80,6 @@ def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
     return flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split())
 
 
-SIGNALS = (signal.SIGINT, *STOPS)
-
-
 def repeat_lost_interrupts() -> None:
     """Raise KeyboardInterrupt again where it came while Python ignores exceptions (`__del__`)."""
     sys.unraisablehook = _unheard
@@ -126,10 +100,7 @@ def leave_on_signals() -> None:
 
 
 def leave(number: int, frame: object) -> None:
-    """End now: there is nothing to clean up.
-
-    An exception would end in a traceback while modules load, or be swallowed by one of them.
-    """
+    """End now: an exception would end in a traceback while modules load, or be swallowed."""
     os.write(2, b"interrupted before it began\n")
     os._exit(130 if number == signal.SIGINT else 75)
 

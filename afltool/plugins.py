@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import UsageError
@@ -43,12 +42,6 @@ def doors(group: str) -> dict[str, EntryPoint]:
     return {one.name: one for one in sorted(found, key=lambda e: e.name)}
 
 
-def opened(group: str) -> dict[str, Any]:
-    """What is behind the doors of a group, by name, without what cannot be loaded."""
-    every = ((name, behind(group, name)) for name in doors(group))
-    return {name: module for name, module in every if module is not None}
-
-
 @cache
 def behind(group: str, name: str) -> Any:
     """What is behind one door; None for what cannot be loaded, which is said once."""
@@ -70,9 +63,11 @@ def left_out(what: str) -> Iterator[None]:
 
 def asked(question: str, about: Any) -> Any:
     """The first answer of another part to a question; None where no part has one."""
-    answers_of = (getattr(part, question, None) for part in opened(COMMANDS).values())
-    answers = (answer(about) for answer in answers_of if answer is not None)
-    return next((reply for reply in answers if reply is not None), None)
+    for name in doors(COMMANDS):
+        answer = getattr(behind(COMMANDS, name), question, None)
+        if answer is not None and (reply := answer(about)) is not None:
+            return reply
+    return None
 
 
 class Registry(UserDict[str, T]):
@@ -89,19 +84,17 @@ class Registry(UserDict[str, T]):
     ) -> None:
         super().__init__(own)
         self.group, self.made = group, made
-        self._added: dict[str, T] | None = None
 
-    @property
+    @cached_property
     def added(self) -> dict[str, T]:
         """The entries of plug-ins, by name."""
-        if self._added is None:
-            self._added = {}  # first: a plug-in that looks here itself finds those before it
-            for name, door in doors(self.group).items():
-                with left_out(f"{name} ({door.value}, {self.group})"):
-                    if name in self.data:
-                        raise TypeError(f"afltool itself has a {name!r}")
-                    self._added[name] = self.made(door.value, door.load())
-        return self._added
+        found = self.__dict__["added"] = dict[str, T]()  # first: a plug-in may look here itself
+        for name, door in doors(self.group).items():
+            with left_out(f"{name} ({door.value}, {self.group})"):
+                if name in self.data:
+                    raise TypeError(f"afltool itself has a {name!r}")
+                found[name] = self.made(door.value, door.load())
+        return found
 
     def __missing__(self, name: str) -> T:
         return self.added[name]
@@ -138,23 +131,7 @@ TORCH = ("torch", "torchvision")  # what the light build leaves out
 FULL = "pip uninstall afltool-light, then pip install afltool"
 
 
-def has_torch() -> bool:
-    """Whether PyTorch can be imported; asking takes no time."""
-    return find_spec("torch") is not None
-
-
 def need_torch(what: str) -> None:
-    """`UsageError` with what to install, where PyTorch is not there."""
-    if not has_torch():
+    """`UsageError` with what to install, where PyTorch is not there; asking takes no time."""
+    if find_spec("torch") is None:
         raise UsageError(f"{what} needs PyTorch, which is not installed: {FULL}")
-
-
-def twice(package: Path) -> str:
-    """What to do where both builds lie beside each other, the files of one over the other's."""
-    builds = [x.name for x in package.parent.glob("afltool*.dist-info")]
-    if {name.split("-")[0] for name in builds} >= {"afltool", "afltool_light"}:
-        return (
-            "afltool and afltool-light are both installed, over each other: pip uninstall both, "
-            "then install one"
-        )
-    return ""

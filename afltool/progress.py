@@ -13,22 +13,16 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from .errors import StoppedError
 
 log = logging.getLogger("afltool")  # what a person is told; the command line shows it on stderr
 
 
-class Task(Protocol):
-    """One piece of work under way."""
+class Task:
+    """One piece of work under way, of which nothing is shown."""
 
-    def advance(self, n: int = 1) -> None: ...
-
-    def finish(self) -> None: ...
-
-
-class _Silent:
     def __init__(self, title: str, total: int, unit: str, done: int) -> None: ...
 
     def advance(self, n: int = 1) -> None: ...
@@ -36,13 +30,13 @@ class _Silent:
     def finish(self) -> None: ...
 
 
-Reporter = Callable[[str, int, str, int], Task]  # title, number of units, their name, units done
-_reporter: Reporter = _Silent
+Reporter = Callable[[str, int, str, int], Any]  # title, number of units, their name, units done
+_reporter: Reporter = Task
 _stop_reason: str | None = None
 
 
 def set_reporter(reporter: Reporter) -> None:
-    """Let ``reporter`` show the progress of every stage of this process."""
+    """Let ``reporter`` show the progress of every stage of this process, as a `Task`."""
     global _reporter
     _reporter = reporter
 
@@ -79,16 +73,19 @@ def heard() -> bool:
 
 def event(name: str, **facts: Any) -> None:
     """Say that something happened, now and in this process. No result depends on who listens."""
-    if _listeners:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        where = f"{platform.node()}:{os.getpid()}"
-        tell_again({"event": name, "time": now, "process": where, **facts})
+    where = f"{platform.node()}:{os.getpid()}"
+    tell_again({"event": name, "time": now("milliseconds"), "process": where, **facts})
 
 
 def tell_again(one: Event) -> None:
     """Pass an event on, perhaps one of another process."""
     for listener in _listeners:
         listener(one)
+
+
+def now(precision: str = "seconds") -> str:
+    """The time in UTC, as files and events have it."""
+    return datetime.now(UTC).isoformat(timespec=precision)
 
 
 def request_stop(reason: str) -> None:
@@ -111,15 +108,14 @@ def stop_point() -> None:
 
 
 @contextmanager
-def quiet(but: logging.Logger | None = None) -> Iterator[None]:
+def quiet(but: logging.Logger = log) -> Iterator[None]:
     """Inside, only warnings are said, and with -v all; the logger ``but`` says what it did."""
-    own = log if but is None else but
-    levels = log.level, own.level
-    own.setLevel(own.getEffectiveLevel())
+    levels = log.level, but.level
+    but.setLevel(but.getEffectiveLevel())
     if log.level > logging.DEBUG:
         log.setLevel(max(log.level, logging.WARNING))
     try:
         yield
     finally:
         log.setLevel(levels[0])
-        own.setLevel(levels[1])
+        but.setLevel(levels[1])

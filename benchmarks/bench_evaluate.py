@@ -22,7 +22,9 @@ import afltool
 from afltool.files.features import open_features
 from afltool.files.heads import load_solved_head
 from afltool.math.metrics import counting
-from afltool.values.parsed import SCORES
+from afltool.values.parsed import parse_bins
+
+SCORES = parse_bins("-0.5:1.5:240")
 
 
 def made(rows: int, dim: int, classes: int, folder: Path) -> tuple[Path, Path]:

@@ -23,6 +23,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,6 @@ from afltool.options.features import ExtractOptions
 from afltool.options.grammars import parse_views
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction.engines import is_installed, load_network
-from afltool.sources.extraction.network import batches
 from afltool.sources.extraction.request import Asked
 from afltool.sources.images import open_dataset
 from afltool.stages import extract as stage
@@ -96,14 +96,14 @@ def ours(a: argparse.Namespace, folder: Path, engine: str) -> float:
 def timed(a: argparse.Namespace, folder: Path, **more: str) -> float:
     """Seconds of the stage once its network is built."""
     found = []
-    original = stage._Job.run
+    original = stage._Extraction.run
 
     def clocked(*args: object) -> None:
         begun = time.perf_counter()
         original(*args)
         found.append(time.perf_counter() - begun)
 
-    stage._Job.run = clocked
+    stage._Extraction.run = clocked
     try:
         afltool.extract(
             backbone=a.backbone,
@@ -116,7 +116,7 @@ def timed(a: argparse.Namespace, folder: Path, **more: str) -> float:
             **more,
         )
     finally:
-        stage._Job.run = original
+        stage._Extraction.run = original
     return found[0]
 
 
@@ -142,11 +142,8 @@ def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
             """Images a second of what the decoding threads do."""
 
             def run() -> None:
-                for _ in batches(
-                    lambda i: (work(i), one)[1], every, network.batch, network.workers,
-                    network.preprocessing.crop,
-                ):  # fmt: skip
-                    pass
+                with ThreadPoolExecutor(network.workers) as pool:
+                    list(pool.map(work, every, chunksize=network.batch))
 
             return rate(run, a.images, a.rounds)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from afltool.papers.crosstab import published
+from afltool.papers.published import options_in, published
 
 DATA = Path(__file__).parent / "results" / "claims.toml"
 PAGE = DATA.with_suffix(".md")
@@ -73,18 +73,17 @@ def page(told: dict[str, Any]) -> str:
 
 def versions() -> str:
     """The cells of AFL's main table that the later version has otherwise, side by side."""
-    later = {tuple(sorted(one.axes.items())): one for one in published("afl-1")}
-    pairs = [(one, later[tuple(sorted(one.axes.items()))]) for one in published("afl-v1-2")]
+    first, later = (published(name) for name in ("afl-v1-2", "afl-1"))
+    both = first.merge(later, on=options_in(first), suffixes=("", "_later"))
     rows = [
-        _row(one.axes["head"], one.axes["data"], f"{one.axes['alpha']}", _top1(one), _top1(two))
-        for one, two in pairs
-        if one.figures != two.figures
+        _row(one["head"], one["data"], f"{one['alpha']}", _top1(one), _top1(one, "_later"))
+        for one in both[both["top1"] != both["top1_later"]].to_dict("records")
     ]
     return VERSIONS.format(len(rows)) + "".join(rows)
 
 
-def _top1(one: Any) -> str:
-    return f"{100 * one.figures['top1']:.2f} ± {100 * one.spread:.2f}"
+def _top1(one: Any, of: str = "") -> str:
+    return f"{100 * one[f'top1{of}']:.2f} ± {100 * one[f'spread{of}']:.2f}"
 
 
 def _claim(one: dict[str, Any]) -> str:

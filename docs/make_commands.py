@@ -11,13 +11,16 @@ from typing import Any
 import typer
 
 from afltool.cli.app import app
+from afltool.plans.config import FIELDS, HEAD_NAMES
 
 PAGE = Path(__file__).with_name("commands.md")
 
 
-def of_heads(parameter: Any) -> bool:
+def of_heads(command: str, parameter: Any) -> bool:
     """Whether an option is one of heads, which their own commands describe."""
-    return (parameter.rich_help_panel or "").startswith("Options of the head")
+    within, _, own = parameter.name.rpartition("__")
+    known = within in ("head_options", "options", "axes") and own in HEAD_NAMES
+    return known and own not in FIELDS and not command.startswith("afltool head ")
 
 
 def commands(group: Any, name: str) -> list[tuple[str, Any]]:
@@ -55,7 +58,7 @@ def options(name: str, command: Any, described: dict[str, str]) -> list[str]:
     own: list[str] = []
     elsewhere: dict[str, list[str]] = {}
     for parameter in command.params:
-        if of_heads(parameter) or parameter.name == "help_all":
+        if of_heads(name, parameter) or parameter.name == "help_all":
             continue
         line = row(parameter)
         first = described.setdefault(line, name)
@@ -69,7 +72,7 @@ def options(name: str, command: Any, described: dict[str, str]) -> list[str]:
             f"{', '.join(names)} ([{first}]({anchor(first)}))" for first, names in elsewhere.items()
         ]
         lines += [""] * bool(own) + ["Also " + "; ".join(of) + "."]
-    if any(map(of_heads, command.params)):
+    if any(of_heads(name, parameter) for parameter in command.params):
         lines += ["", "The options of the head as well: see `afltool head` below."]
     return lines
 

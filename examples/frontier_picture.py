@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from afltool.errors import InvalidDataError
-from afltool.show.style import GREY, Look, figure, legend_below, looks
+from afltool.show.style import GREY, Look, figure, legend_below, look
 
 
 def plot_frontier(
@@ -31,17 +31,17 @@ def plot_frontier(
     from matplotlib.ticker import LogLocator, NullFormatter
 
     families = list(dict.fromkeys(p["family"] for p in points))
-    styles, entries = looks([(family,) for family in families])
+    entries = []
     with figure(path, 8.0, 5.0, overwrite) as drawn:
         axes = drawn.add_subplot()
         most = max(p["megabytes"] for p in points)
         for budget in (b for b in budgets if b < 2 * most):
             axes.axvline(budget, color=GREY, linewidth=0.8, linestyle=":")
-        for family, style in zip(families, styles, strict=True):
+        for i, family in enumerate(families):
             ours = sorted(
                 (p for p in points if p["family"] == family), key=lambda p: p["megabytes"]
             )
-            _family(axes, ours, style)
+            entries.append((_family(axes, ours, look(i)), family))
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter("{x:g}")
@@ -66,14 +66,15 @@ def frontier(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return best
 
 
-def _family(axes: Any, points: Sequence[Mapping[str, Any]], style: Look) -> None:
+def _family(axes: Any, points: Sequence[Mapping[str, Any]], style: Look) -> Any:
     x = [p["megabytes"] for p in points]
     y = [100 * p["top1"] for p in points]
     bars = [100 * (p["standard_error"] or 0.0) for p in points]
-    axes.errorbar(x, y, bars, capsize=2, **{**style, "linestyle": "none"})
+    drawn = axes.errorbar(x, y, bars, capsize=2, **{**style, "linestyle": "none"})
     line = frontier(points)
     if len(line) > 1:
         axes.plot(
             [p["megabytes"] for p in line], [100 * p["top1"] for p in line],
             color=style["color"], linestyle=style["linestyle"],
         )  # fmt: skip
+    return drawn

@@ -6,12 +6,14 @@ import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from afltool.files.features import Features
-from afltool.files.statistics import weigh_statistics
+from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.math.gram import FixedPoint, Rows, encode, real
@@ -112,7 +114,10 @@ def weigh(data: Data, name: str, options: Options, rounds: int) -> dict[str, Any
     head, found = started(data, name, options), []
     for number in range(rounds):
         parts = [road.statistics(head) for road in roads]
-        found.append(float(np.mean([weigh_statistics(one, {}) for one in parts])))
+        with TemporaryDirectory() as folder:
+            place = Path(folder) / "statistics.h5"
+            sizes = [save_statistics(place, one, {}).stat().st_size for one in parts]
+        found.append(float(np.mean(sizes)))
         if number + 1 < rounds:
             head, _ = head.absorb(reduce(add, parts))
     return {"bytes_by_round": found}

@@ -205,7 +205,7 @@ class Sweep:
         found = []
         for tried in one.tried:
             head = self._head(data, replace(one, options={**one.options, **tried}), seed)
-            if head.options.one_round():
+            if head.one_round:
                 kept, held, _ = self.sums.of(data, key, head, seed)
                 walked = {"ridge": ridge_by_factors(head, kept, held)} if one.walk else {}
                 head, done = with_options(head, **one.solve, **walked).absorb(
@@ -224,7 +224,7 @@ class Sweep:
         """Solved from all clients; top-1 on the test rows."""
         begun, rounds = time.process_time(), 1
         head = self._head(data, one, seed)
-        if head.options.one_round():
+        if head.one_round:
             head, _ = with_options(head, **options).absorb(self.sums.of(data, key, head, seed)[2])
         else:
             head = self._head(data, replace(one, options={**one.options, **options}), seed)

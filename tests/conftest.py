@@ -146,7 +146,7 @@ def each_random_network_is_drawn_once():
     """Copies of networks by name, size and seed: drawing them takes as long as using them here."""
     from copy import deepcopy
 
-    from afltool.sources.backbones.published import TorchvisionSource
+    from afltool.sources.backbones.families import TorchvisionSource
 
     build, drawn = TorchvisionSource.build, {}
 

@@ -7,7 +7,8 @@ import hashlib
 import io
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+import tarfile
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,28 +49,24 @@ def patterns(labels: np.ndarray, n_classes: int, size: int, seed: int) -> np.nda
 
 
 @contextmanager
-def scarce_memory(most: int, full: Callable[[], Any], error: Exception | None = None):
-    """A device that takes ``most`` images at a time while it is ``full``; gives the sizes tried.
+def scarce_memory(step: int, after: int):
+    """A device whose memory is full when a ResNet gets ``step`` images once more than ``after``.
 
-    By a hook that PyTorch has for every module. A network is tried out before the work begins.
+    By a hook that PyTorch has for every module.
     """
     import torch
 
     tried: list[int] = []
-    error = error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     def hook(module: object, given: tuple[Any, ...]) -> None:
-        if not full() or given[0].ndim != 4 or given[0].shape[1] != 3:
-            return
-        size = len(given[0])
-        if tried[-1:] != [size]:
-            tried.append(size)
-        if size > most:
-            raise error
+        if type(module).__name__ == "ResNet" and len(given[0]) == step:
+            tried.append(step)
+            if len(tried) > after:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(hook)
     try:
-        yield tried
+        yield
     finally:
         handle.remove()
 
@@ -219,6 +216,17 @@ def write_imagefolder(
                 picture = pattern(label, len(classes), size, rng)
                 Image.fromarray(picture).save(folder / f"{i:04d}{suffix}")
     return root
+
+
+def write_tar(path: Path, members: Any) -> Path:
+    """A tar file of names and bytes, a dict or pairs, as WebDataset's writer makes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in members.items() if isinstance(members, dict) else members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
 
 
 def write_tiny_imagenet(root: Path, n_classes: int = 3, per_class: int = 2, seed: int = 0) -> Path:

@@ -215,7 +215,7 @@ def test_one_stage_never_imports_another():
 
 ONLY = {
     "h5py": {"files"},
-    "filelock": {"files.locks", "machine"},
+    "filelock": {"files.locks"},
     "fsspec": {"federation.place"},
     "cryptography": {"federation"},
     "nacl": {"federation"},
@@ -243,7 +243,16 @@ ONLY = {
         "sources.backbones.*",
         "sources.embeddings.*",
     },
-    "pandas": {"files.tables", "papers.crosstab", "papers.plots", "papers.records"},
+    "pandas": {
+        "files.tables",
+        "files.features",
+        "papers.crosstab",
+        "papers.frames",
+        "papers.p_values",
+        "papers.plots",
+        "papers.published",
+        "papers.tables",
+    },
     "click": set(),
     "dill": set(),
     "joblib": set(),
@@ -420,7 +429,7 @@ def test_the_house_stays_as_simple_as_it_became():
     lengths = [
         n.end_lineno - n.lineno + 1 for m in MODULES for n in nodes(m) if isinstance(n, functions)
     ]
-    assert len(lengths) > 3000
+    assert len(lengths) > 2000
     assert median(lengths) <= 8
     skipped = sum(path.read_text().count("# fmt: skip") for path in MODULES.values())
     assert skipped <= 40

@@ -13,8 +13,6 @@ import afltool
 from afltool.errors import UsageError
 from afltool.rivals import METHODS, make_settings
 from afltool.rivals import stage as stage
-from afltool.rivals.clients import Clients
-from afltool.rivals.runner import curvature, stability
 
 QUICK = {"fedlpa": ["--epochs", "3"], "fedfisher": ["--epochs", "3"], "fedgen": ["--noise", "4"]}
 
@@ -74,6 +72,7 @@ def test_rounds_are_told_as_table_json_and_picture(road, tmp_path, cli):
     assert [i + 1 for i, v in enumerate(table.top1) if not np.isnan(v)] == [2, 4, 5]
     assert set(table.upload_bytes) == {4 * 9 * 4}
     assert summary(out)["upload_bytes"] == 5 * 144
+    assert set(summary(out)["accuracies"]) == {"last_round", "best_on_test_rows"}
     assert cli("plot", "rounds", out, "-o", tmp_path / "p.png").exit_code == 0
     assert (tmp_path / "p.png").stat().st_size > 1000
 
@@ -92,42 +91,7 @@ def test_three_accuracies_and_the_head_that_held_out_clients_like(road, held_out
     assert told == pytest.approx(best["top1"], abs=0.006)
 
 
-def test_accuracies_of_the_papers_rule_alone_are_marked(road, tmp_path, cli):
-    out = tmp_path / "run"
-    cli(*arguments(road, "fedavg", out))
-    assert set(summary(out)["accuracies"]) == {"last_round", "best_on_test_rows"}
-
-
-def test_the_edge_of_stability_is_told(road, tmp_path, cli):
-    done = cli(*arguments(road, "fedavg", tmp_path / "run", "--lr", "3"))
-    assert "λ_max / C" in done.stderr
-    assert "would oscillate" in done.stderr
-    found = summary(tmp_path / "run")
-    assert found["stability"] == pytest.approx(3 * found["largest_curvature"] / 4)
-
-
-def test_the_largest_curvature_is_that_of_the_gram():
-    import torch
-
-    X = np.abs(np.random.default_rng(0).normal(size=(50, 6))).astype(np.float32)
-    rows = (np.arange(0, 20), np.arange(25, 50))
-    clients = Clients(torch.from_numpy(X), torch.zeros(50).long(), rows, ("a", "b"), 3)
-    used = np.hstack([X, np.ones((50, 1))])[np.concatenate(rows)]
-    wanted = np.linalg.eigvalsh(used.T @ used / 45)[-1]
-    assert curvature(clients, bias=True) == pytest.approx(wanted, rel=1e-6)
-    assert stability(0.1, wanted, 3) == pytest.approx(0.1 * wanted / 3)
-
-
 # ------------------------------------------------------------ again, elsewhere, interrupted
-
-
-def test_threads_give_the_same_digest(road, tmp_path, cli):
-    found = set()
-    for number, more in enumerate((["1"], ["3"], ["7"])):
-        out = tmp_path / str(number)
-        assert cli(*arguments(road, "feddyn", out, "--threads", *more)).exit_code == 0
-        found.add(digest(out))
-    assert len(found) == 1
 
 
 def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):
@@ -236,11 +200,6 @@ def test_checkpoints_are_written_while_it_runs(road, tmp_path, monkeypatch, watc
 # ------------------------------------------------------------ presets
 
 
-@pytest.mark.parametrize("more", [("--lr", "auto"), ("--lr-rounds", 3), ("--stack", 4)])
-def test_rates_are_given_and_not_searched(more, road, tmp_path, cli):
-    assert cli(*arguments(road, "fedavg", tmp_path / "run", *more)).exit_code == 2
-
-
 def test_presets_are_the_papers_and_what_is_given_wins():
     found = make_settings("fedlpa", {"lr": 0.2}, "deepafl")
     assert (found.epochs, found.lr, found.momentum, found.rounds) == (50, 0.2, 0.0, 1)
@@ -255,29 +214,22 @@ def test_presets_are_the_papers_and_what_is_given_wins():
 # ------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--lr", "0"], "above 0"),
-        (["--lr", "fast"], "--lr"),
-        (["--momentum", "1"], "--momentum"),
-        (["--layers", "1", "--hidden", "5"], "--hidden"),
-        (["--epochs", "0"], "--epochs"),
-    ],
-)
-def test_bad_settings_are_refused(more, said, road, tmp_path, cli):
+@pytest.mark.parametrize(("more", "code", "said"), [
+    (["--lr", "0"], 2, "above 0"),
+    (["--lr", "fast"], 2, "--lr"),
+    (["--lr", "auto"], 2, "--lr"),
+    (["--lr-rounds", "3"], 2, "gone: choose rates by an axis"),
+    (["--momentum", "1"], 2, "--momentum"),
+    (["--layers", "1", "--hidden", "5"], 2, "--hidden"),
+    (["--epochs", "0"], 2, "--epochs"),
+    (["--lr", "1e38"], 5, "try --lr"),
+])  # fmt: skip
+def test_bad_settings_are_refused_and_a_rate_that_diverges(more, code, said, road, tmp_path, cli):
     done = cli(*arguments(road, "fedavg", tmp_path / "run", *more))
-    assert done.exit_code == 2
+    assert done.exit_code == code
     assert said in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_rate_that_diverges_ends_with_its_round(road, tmp_path, cli):
-    done = cli(*arguments(road, "fedavg", tmp_path / "run", "--lr", "1e38"))
-    assert done.exit_code == 5
-    assert "round " in done.stderr
-    assert "try --lr" in done.stderr
     assert not (tmp_path / "run" / "head.h5").exists()
+    assert code == 2 or "round " in done.stderr
 
 
 def test_inputs_that_do_not_belong_together_are_refused(road, tmp_path, cli):
@@ -341,5 +293,5 @@ def test_several_runs_are_drawn_in_one_picture(road, tmp_path, cli):
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "p.png").stat().st_size > 10_000
     refused = cli("plot", "rounds", runs[0], road.head, "-o", tmp_path / "q.png")
-    assert refused.exit_code == 2
-    assert "holds no accuracy" in refused.stderr
+    assert refused.exit_code == 3
+    assert "expected what afltool evaluate" in refused.stderr

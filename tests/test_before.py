@@ -118,8 +118,10 @@ def test_a_run_takes_an_existing_partition_or_a_table(road, tmp_path, cli):
     assert afltool.info(drawn / "02-clients.h5")["digest"] == digest
     assert cli("run", drawn / "run.toml", "-o", drawn).exit_code == 0
 
-    table = tmp_path / "table.csv"
-    assert cli("partition", road.clients, "--export", table).exit_code == 0
+    table, drawing = tmp_path / "table.csv", ["--alpha", 0.5, "--clients", 6]
+    assert (
+        cli("partition", road.train, *drawing, "-o", road.clients, "--export", table).exit_code == 0
+    )
     by = ["--scheme", "by-attribute", "--table", table, "--column", "client"]
     done = cli("run", *given, *by, "-o", tmp_path / "by")
     assert done.exit_code == 0, done.stderr

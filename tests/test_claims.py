@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from afltool.papers.crosstab import names, published
 from afltool.papers.description import find, shipped_names
+from afltool.papers.options import FIGURES
+from afltool.papers.published import options_in, papers, published
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -57,7 +58,7 @@ def test_every_table_figure_and_theorem_has_a_claim(paper):
 
 
 def test_every_published_table_and_every_shipped_study_has_a_claim():
-    for name in names():
+    for name in papers():
         paper, _, table = name.rpartition("-")
         assert f"table {table}" in places(paper), name
     named = {by for one in CLAIMS for by in one["by"]}
@@ -95,13 +96,14 @@ def test_our_figures_stand_in_the_files_that_are_named():
 
 def test_published_figures_are_the_papers():
     """Every figure of a claim about tables with two digits behind the point is in the paper's."""
-    of = {paper: {f"{v * f:.2f}" for name in names() if name.startswith(paper.split("-")[0])
-                  for r in published(name) for v in r.figures.values() for f in (100, 1)}
+    of = {paper: {f"{v * f:.2f}" for name in papers() if name.startswith(paper.split("-")[0])
+                  for figure in FIGURES if figure in published(name)
+                  for v in published(name)[figure].dropna() for f in (100, 1)}
           for paper in PAPERS}  # fmt: skip
     wrong = []
     for one in CLAIMS:
         tables = {f"{one['paper']}-{place.removeprefix('table ')}" for place in one["place"]}
-        if tables & set(names()):
+        if tables & set(papers()):
             plain = re.sub(r"\S+e-?\d+|α = \S+|\(0\.\d+\)|± \S+", "", one.get("published", ""))
             found = {n for n in NUMBER.findall(plain) if re.fullmatch(r"\d+\.\d\d", n)}
             wrong += [(n, one["says"]) for n in sorted(found - of[one["paper"]])]
@@ -120,14 +122,11 @@ def test_every_sentence_with_numbers_has_a_claim(paper):
 
 def test_the_two_versions_of_afl_differ_in_fourteen_cells():
     """The seven rivals at α = 0.1 on CIFAR-100 and Tiny-ImageNet; each ± is the same in both."""
-    first, later = (
-        {tuple(sorted(r.axes.items())): (r.figures["top1"], r.spread) for r in published(name)}
-        for name in ("afl-v1-2", "afl-1")
-    )
-    assert first.keys() == later.keys()
-    assert len(first) == 96
-    changed = [dict(key) for key in first if first[key][0] != later[key][0]]
-    assert all(first[key][1] == later[key][1] for key in first)
+    first, later = (published(name) for name in ("afl-v1-2", "afl-1"))
+    both = first.merge(later, on=options_in(first), suffixes=("", "_later"))
+    assert len(both) == len(first) == len(later) == 96
+    assert (both["spread"] == both["spread_later"]).all()
+    changed = both[both["top1"] != both["top1_later"]].to_dict("records")
     assert len(changed) == 14
     assert {(one["data"], one["alpha"]) for one in changed} == {
         ("cifar100", 0.1), ("tiny-imagenet", 0.1),
@@ -154,6 +153,6 @@ def test_studies_have_what_their_tables_have():
     assert {rounds for _, rounds in settings("afl-v1-table2", "label", "rounds")} == {None, 200}
     assert len(settings("afl-figure3", "label", "alpha")) == 8
     codes = settings("safle-table2", "bucketing", "buckets", "group_size", "every_digit")
-    assert len(codes) == 12
+    assert len(codes) == 14  # integer codes of one digit beside those of two
     assert {digits for *_, digits in codes} == {True}
-    assert {one[:3] for one in codes if one[2] != 2} == {("integer", 14, 1), ("integer", 20, 1)}
+    assert {one[:3] for one in codes if one[2] != 2} == {("integer", b, 1) for b in (2, 8, 14, 20)}

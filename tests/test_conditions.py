@@ -26,7 +26,7 @@ from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
 from afltool.math.gram import FixedPoint
-from afltool.stages._pairwise import pairwise_total
+from afltool.math.pairwise import pairwise_total
 from afltool.values.names import Phase
 from afltool.values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -69,8 +70,9 @@ def job(tmp_path):
 def test_a_step_runs_in_the_image_with_the_run_in_sight(job, tmp_path):
     code, out, words = job("--step", "04-total")
     assert (code, out) == (0, "afltool run run.toml -o . --step 04-total\n")
-    start = ["exec", "--bind", str(tmp_path / "a run"), "/images/afltool.sif", "afltool"]
-    assert words[:6] == [*start, "run"]
+    binds = ["--bind", str(tmp_path / "a run"), "--bind", os.environ["AFLTOOL_STORE"]]
+    start = ["exec", *binds, "/images/afltool.sif", "afltool"]
+    assert words[:8] == [*start, "run"]
 
 
 def test_jobs_with_a_gpu_say_so(job):
@@ -95,7 +97,8 @@ def test_the_scripts_of_a_run_have_it_and_an_environment_beside_it_is_refused(ro
     given = ["--train-features", road.train, "--test-features", road.test, "-o", road.folder / "c"]
     printed = cli("slurm", *given, "--container", "docker://some/image:1", "--dry-run", "--json")
     line = (
-        'run=(apptainer exec ${SLURM_JOB_GPUS:+--nv} --bind "$PWD" docker://some/image:1 afltool)'
+        'run=(apptainer exec ${SLURM_JOB_GPUS:+--nv} --bind "$PWD" --bind "$AFLTOOL_STORE" '
+        "docker://some/image:1 afltool)"
     )
     texts = json.loads(printed.stdout)
     assert line in texts["job.sh"]

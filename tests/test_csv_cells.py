@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import afltool
-from afltool.papers.crosstab import Record, as_csv, as_latex, as_markdown, crosstab
+from afltool.papers.crosstab import as_csv, as_latex, as_markdown, crosstab
+from afltool.papers.published import frame_of
 
 CLASSES = ("=1+1", "@SUM(A1)", "-1", "plain")
 
@@ -39,11 +40,12 @@ def cells(text):
 def each_csv(road):
     """Every command that writes CSV, the output last."""
     head, rows = road / "head.h5", road / "rows.h5"
+    drawn = ["partition", rows, "--scheme", "iid", "--clients", 3]
     return {
         "predict": ["predict", head, rows, "-o"],
         "confusion": ["evaluate", head, rows, "--confusion"],
         "errors": ["evaluate", head, rows, "--errors"],
-        "export": ["partition", road / "clients.h5", "--export"],
+        "export": [*drawn, "-o", road / "clients.h5", "--export"],
     }
 
 
@@ -60,8 +62,8 @@ BAD = "<script>alert(1)</script>|a\nb&c`[x](javascript:1)"
 
 @pytest.fixture
 def table():
-    record = Record({"head": BAD, "data": "=cmd()"}, {"top1": 0.5})
-    made = crosstab([record], ["head"], ["data"], ["top1"], "mean", (), BAD)
+    line = {"head": BAD, "data": "=cmd()", "top1": 0.5, "kind": "ours", "state": "done"}
+    made = crosstab(frame_of([line]), ["head"], ["data"], ["top1"], "mean", (), BAD)
     made.notes.append(BAD)
     return made
 

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import dense, sums
+from problems import dense
 from rounds_of_heads import absorb, report_of
 
-from afltool import memory
-from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
-from afltool.heads.checks import with_options
 from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
@@ -180,23 +177,14 @@ def test_the_report_is_the_risk_of_the_rows_themselves():
         assert np.isclose(((np.eye(C)[y] - scores) ** 2).sum() / len(y), found[t], rtol=1e-9)
 
 
-def test_what_is_carried_and_what_is_computed_anew_agree_bit_for_bit():
-    X, y = rows()
-    for more in ({}, {"from_phi0": True}, {"identity_omega": True}, {"no_skip": True}):
-        head = make_head("deepafl", {"width": 12, "layers": 3, **more}).bind(D, C)
-        carried = Remembered()
-        while head.phase() is not None:
-            fresh = sums(head, X, y)
-            kept, carried = head.gather([(X, y)], carried=carried)
-            assert kept.digest() == fresh.digest(), (head.phase(), more)
-            head = absorb(head, kept)
-
-
 ABLATIONS = {
     "no skip": {"no_skip": True},
     "B = I": {"identity_projection": True},
     "no activation": {"activation": "none"},
     "Ω = I": {"identity_omega": True},
+    "Ω random": {"random_omega": True},
+    "bias of A": {"bias": "first"},
+    "bias of B": {"bias": "layers"},
     "variant (89)": {"from_phi0": True},
     "gaussian": {"projection": "gaussian"},
     "seed": {"seed": 1},
@@ -210,7 +198,7 @@ ABLATIONS = {
 def test_ablations_change_the_layers_and_only_some_the_beginning(name):
     X, y = rows()
     plain, changed = fitted(X, y), fitted(X, y, **ABLATIONS[name])
-    begins_otherwise = name in ("gaussian", "seed", "Φ_0")
+    begins_otherwise = name in ("gaussian", "seed", "Φ_0", "bias of B")
     one, other = plain.weights, changed.weights
     assert np.array_equal(one[0], other[0]) != begins_otherwise
     first_is_the_same = begins_otherwise or name == "variant (89)"  # whose first layer is no other
@@ -243,10 +231,28 @@ def test_ablations_are_what_they_say():
     omega = fitted(X, y, identity_omega=True)
     assert np.allclose(phi(omega, 1), phi0 + hidden(phi0, 0))
     assert [r["phase"] for r in report_of(omega)["phases"]] == [f"weights-{t}" for t in range(4)]
+    frozen = fitted(X, y, random_omega=True)
+    drawn = projection("linear-uniform", 0, 2**33, 12, 12).A.astype(float)
+    assert np.allclose(phi(frozen, 1), phi0 + hidden(phi0, 0) @ drawn)
+    assert [r["phase"] for r in report_of(frozen)["phases"]] == [f"weights-{t}" for t in range(4)]
     variant = fitted(X, y, from_phi0=True)
     first, second, _ = (dense(omega) for omega in variant.blocks)
     step = hidden(phi0, 0) @ first + hidden(phi0, 1) @ second
     assert np.allclose(phi(variant, 2), phi0 + step)
+
+
+@pytest.mark.parametrize("bias", ["first", "layers", "none"])
+def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
+    """Φ_0 = σ_0(XA + a) and F_0 = σ(Φ_0 B + b), of which --bias leaves some without a or b."""
+    X, y = rows()
+    head = fitted(X, y, bias=bias)
+    first, layer = (projection("linear-uniform", 0, t, n, 12) for t, n in ((0, D), (1, 12)))
+    a = first.a if bias == "first" else 0.0
+    b = layer.a if bias == "layers" else 0.0
+    phi0 = np.tanh(X @ first.A.astype(float) + a)
+    F = activate("gelu", phi0 @ layer.A.astype(float) + b)
+    assert np.allclose(head.state(X, 0)["phi"], phi0)
+    assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
 
 
 @pytest.mark.parametrize("more", [{}, {"reconstruction": 0.3}])
@@ -278,47 +284,6 @@ def test_the_ridge_of_each_layer_can_be_chosen():
     assert all(r["ridge_by"] == "generalised cross-validation" for r in chosen)
 
 
-def test_no_rows_are_refused_inevery_phase():
-    X, y = rows()
-    head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
-    for _ in range(2):
-        with pytest.raises(InvalidDataError, match="0 rows"):
-            absorb(head, sums(head, X[:0], y[:0]))
-        head = absorb(head, sums(head, X, y))
-
-
-def test_a_total_of_another_phase_is_refused():
-    X, y = rows()
-    head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
-    total = sums(head, X, y)
-    with pytest.raises(MismatchError, match="next phase is 'block-1'; the total is of 'weights-0'"):
-        absorb(absorb(head, total), total)
-
-
-def test_a_solve_that_does_not_fit_is_refused_with_numbers(free_memory):
-    X, y = rows()
-    head = make_head("deepafl", {"width": 64, "layers": 1}).bind(D, C)
-    total = sums(head, X, y)
-    free_memory(1000)
-    with pytest.raises(NumericalError, match=r"64 features needs about .* GB of memory and"):
-        absorb(head, total)
-
-
-def test_a_wide_solve_says_what_it_needs_before_it_starts(caplog):
-    """Width 8192: nothing is allocated by the message, and nothing is said of small ones."""
-    with caplog.at_level("INFO", logger="afltool"):
-        memory.need(8 * 5 * 1024**2, "the weights of 1024 features")
-        assert not caplog.messages
-        if (memory.available() or 0) > 8 * 5 * 8192**2:
-            memory.need(8 * 5 * 8192**2, "the weights of 8192 features")
-            assert caplog.messages == ["the weights of 8192 features: about 2.68 GB of memory"]
-
-
-def test_memory_is_known_on_this_machine():
-    free = memory.available()
-    assert free is None or free > 1 << 20
-
-
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
     assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)
@@ -331,62 +296,3 @@ def test_presets_and_defaults():
         assert again.digest() == made.digest()
     spelled = make_head("deepafl", {"ridge": 10.0, "block_ridge": 0.1, "layers": 20})
     assert spelled.digest() == make_head("deepafl", {"preset": "cifar10"}).digest()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layers": -1}, "--layers is at least 0; found -1"),
-        ({"width": 0}, "--width is at least 1; found 0"),
-        ({"activation": "sine"}, "--activation is none, gelu"),
-        ({"phi0_activation": "sine"}, "--phi0-activation is none, gelu"),
-        ({"projection": "x"}, "--projection is linear-uniform or gaussian"),
-        ({"compute": "float16"}, "--compute is float32, float64 or fixed"),
-        ({"preset": "mnist"}, "--preset is paper, cifar10, cifar100"),
-        ({"preset": "paper"}, "--preset paper is chosen by the data set"),
-        ({"block_ridge": -1.0}, "--block-ridge is at least 0"),
-        ({"ridge": "-1"}, "a ridge is"),
-        ({"gamma": -1.0}, "--gamma is"),
-        ({"seed": -1}, r"--seed is 0 to 2\^64 − 1"),
-        ({"seed": 2**64}, r"--seed is 0 to 2\^64 − 1"),
-        ({"hidden_width": 5, "identity_omega": True}, "--identity-omega needs equal widths"),
-        ({"hidden_width": 5, "identity_projection": True}, "--identity-projection needs equal"),
-    ],
-)
-def test_options_that_are_wrong_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        make_head("deepafl", options)
-
-
-def test_a_many_round_head_fixes_its_ridge_at_the_start():
-    with pytest.raises(UsageError, match="fixes --ridge before its first round"):
-        with_options(make_head("deepafl"), ridge=2.0)
-
-
-def test_a_head_is_restored_atevery_phase():
-    X, y = rows()
-    head = make_head("deepafl", {"width": 5, "layers": 2}).bind(D, C)
-    while head.phase() is not None:
-        after = absorb(head, sums(head, X, y))
-        again = make_head("deepafl", head.options.as_dict()).restore(after.phase(), after.arrays())
-        assert again.digest() == after.digest()
-        head = after
-    with pytest.raises(InvalidDataError, match="holds the arrays of phase None"):
-        again.restore("block-1", head.arrays())
-    assert np.array_equal(again.bind(D, C).scores(X), head.scores(X))
-
-
-def test_one_client_without_rows_changes_nothing():
-    X, y = rows()
-    head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
-    one = sums(head, X, y)
-    assert (one + sums(head, X[:0], y[:0])).digest() == one.digest()
-
-
-def test_one_upload_for_all_layers_is_gone_and_files_say_so():
-    X, y = rows()
-    layered = fitted(X, y, from_phi0=True)
-    assert layered.options.as_dict()["single_round"] is False  # as digests and recipes had it
-    assert make_head("deepafl", layered.options.as_dict()).options == layered.options
-    with pytest.raises(UsageError, match="'single_round' no longer; found True"):
-        make_head("deepafl", {"from_phi0": True, "single_round": True})

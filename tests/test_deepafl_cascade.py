@@ -11,11 +11,9 @@ from rounds_of_heads import absorb, report_of
 from test_deepafl import C, D, rows
 
 import afltool
-from afltool.errors import UsageError
 from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.deepafl.layers import OF_LABELS
-from afltool.heads.deepafl.options import OF_BLOCKS
 from afltool.heads.projections import activate, projection
 from afltool.memory import NOTHING, Remembered
 from afltool.values.statistics import Sum
@@ -90,17 +88,6 @@ def test_linear_layers_change_nothing_without_a_ridge(encoded):
 
 
 @pytest.mark.parametrize("strategy", FOUR)
-def test_theorem_1_holds_and_nothing_has_to_be_carried(strategy):
-    X, y = rows(400)
-    whole = fitted(X, y, **strategy)
-    dealt = fitted(X, y, np.argsort(np.argsort(y, kind="stable")) % 7, **strategy)
-    for W, other in zip(whole.weights, dealt.weights, strict=True):
-        assert np.abs(W - other).max() <= 1e-9 * np.abs(W).max()
-    alone = fitted(X, y, carry=False, **strategy)
-    assert alone.digest() == whole.digest()
-
-
-@pytest.mark.parametrize("strategy", FOUR)
 def test_a_layer_is_one_round(strategy):
     X, y = rows()
     head = fitted(X, y, **strategy)
@@ -116,18 +103,6 @@ def test_the_default_is_not_in_a_heads_file():
     known = OPTIONS["deepafl"]().as_dict()
     assert not {"deepening", "label_encoding"} & known.keys()
     assert OPTIONS["deepafl"](deepening="cascade").as_dict()["deepening"] == "cascade"
-
-
-@pytest.mark.parametrize("name", OF_BLOCKS)
-def test_what_is_said_of_blocks_is_refused(name):
-    value = 0.5 if name == "reconstruction" else True
-    with pytest.raises(UsageError, match=r"is for --deepening residual; found --deepening cascade"):
-        make_head("deepafl", {name: value, "deepening": "cascade"})
-
-
-def test_codes_of_labels_are_for_cascades():
-    with pytest.raises(UsageError, match=r"--label-encoding is for --deepening cascade or"):
-        make_head("deepafl", {"label_encoding": True})
 
 
 def test_a_run_through_files(road, tmp_path, cli):

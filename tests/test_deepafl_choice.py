@@ -13,7 +13,6 @@ from test_deepafl import C, D, fitted, rows
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
 from afltool.heads.projections import activate, projection
-from afltool.memory import Remembered
 from afltool.values.statistics import Sum
 
 
@@ -62,15 +61,6 @@ def test_reconstruction_is_88_layer_by_layer(hidden):
     assert not np.allclose(head.scores(X), fitted(X, y, **options).scores(X))
 
 
-def test_reconstruction_does_not_depend_on_the_partition():
-    X, y = rows(300)
-    whole = fitted(X, y, layers=6, reconstruction=0.2)
-    owner = np.random.default_rng(0).integers(0, 7, len(y))
-    head = fitted(X, y, owner, layers=6, reconstruction=0.2)
-    for mine, theirs in zip(head.weights, whole.weights, strict=True):
-        assert np.abs(mine - theirs).max() < 1e-7 * np.abs(theirs).max()
-
-
 def test_reconstruction_keeps_more_of_phi0():
     X, y = rows(300)
     options = {"layers": 6, "block_ridge": 1e-2, "ridge": 1e-3}
@@ -79,41 +69,6 @@ def test_reconstruction_keeps_more_of_phi0():
         for share in (1e-6, 0.1, 0.5, 1.0)
     ]
     assert all(b < 0.6 * a for a, b in pairwise(left)), left
-
-
-def test_a_reconstructing_head_is_restored_atevery_phase():
-    X, y = rows(60)
-    options = {"width": 7, "layers": 2, "reconstruction": 0.5}
-    head = make_head("deepafl", options).bind(D, C)
-    while head.phase() is not None:
-        after = absorb(head, sums(head, X, y))
-        again = make_head("deepafl", options).restore(after.phase(), after.arrays()).bind(D, C)
-        assert again.digest() == after.digest()
-        if after.phase() is not None:
-            assert sums(again, X, y).digest() == sums(after, X, y).digest()
-        head = after
-    assert not any(name.startswith("decoder") for name in head.arrays())
-
-
-def test_what_is_carried_serves_the_reconstruction_too():
-    X, y = rows(60)
-    head = make_head("deepafl", {"width": 7, "layers": 2, "reconstruction": 0.5}).bind(D, C)
-    carried = Remembered()
-    while head.phase() is not None:
-        kept, carried = head.gather([(X, y)], carried=carried)
-        assert kept.digest() == sums(head, X, y).digest()
-        head = absorb(head, kept)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_a_share_is_between_nothing_and_all(share):
-    with pytest.raises(UsageError, match="--reconstruction is 0 to 1"):
-        make_head("deepafl", {"reconstruction": share})
-
-
-def test_nothing_is_reconstructed_where_nothing_is_learned():
-    with pytest.raises(UsageError, match="--reconstruction is for learned layers"):
-        make_head("deepafl", {"reconstruction": 0.1, "identity_omega": True})
 
 
 # ---------------------------------------------------------------- layers by held-out clients

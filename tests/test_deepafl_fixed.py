@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import dense, total
+from problems import dense
 from rounds_of_heads import absorb, report_of
-from test_conditions import labelled
-from test_steps import check_specs
 from threadpoolctl import threadpool_limits
 
-from afltool.errors import InvalidDataError, UsageError
-from afltool.heads import conditions, make_head
+from afltool.errors import InvalidDataError
+from afltool.heads import make_head
 from afltool.heads.deepafl.layers import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
 from afltool.heads.deepafl.options import DeepAFLOptions
 from afltool.heads.options import ACTIVATIONS
@@ -19,7 +17,6 @@ from afltool.heads.projections import FINER, activate, projection, table
 from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode
 from afltool.math.sandwich import LowRank
-from afltool.memory import Remembered
 
 C, D, BITS = 4, 6, 9
 WAYS = {
@@ -62,36 +59,6 @@ def solved(head, X, y):
 OFTEN = ("plain", "cascade of codes", "no skip", "(89)", "(88)", "Ω = I")
 
 
-@pytest.mark.parametrize(
-    "way", [way if way in OFTEN else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
-)
-def test_totals_are_the_same_bits_for_every_partition_order_and_blocking(way):
-    """In every phase; clients come in any order, also late, and can be taken out again."""
-    X, y = rows(120)
-    head, rng = begun(**{"layers": 2, **WAYS[way]}), np.random.default_rng(1)
-    while head.phase() is not None:
-        whole = head.gather([(X, y)])[0]
-        assert whole.exact
-        check_specs(head, whole, BITS)
-        for clients in (2, 30):
-            owner = rng.integers(0, clients, len(y))
-            mine = [np.flatnonzero(owner == k) for k in rng.permutation(clients)]
-            parts = [head.gather([(X[i], y[i])])[0] for i in mine]
-            assert total(parts).digest() == whole.digest(), head.phase()
-        late, early = parts[-1], total(parts[:-1])
-        assert (whole - late).digest() == early.digest()
-        assert (early + late).digest() == whole.digest()
-        blocks = [(X[i : i + 17], y[i : i + 17]) for i in range(0, len(y), 17)]
-        assert head.gather(blocks)[0].digest() == whole.digest()
-        for s in (whole, early, late):
-            conditions.check(labelled(s, head, BITS, C))
-        after = absorb(head, total(parts))
-        assert after.digest() == absorb(head, whole).digest()
-        head = after
-    alone = np.concatenate([head.scores(X[i : i + 1]) for i in range(len(y))])
-    assert np.array_equal(alone, head.scores(X))  # nor do scores depend on the block
-
-
 def test_a_row_is_the_same_in_every_block_with_any_number_of_threads():
     X, y = rows(300, dim=50)
     head = solved(begun(50, width=150, layers=2), X, y)
@@ -104,15 +71,6 @@ def test_a_row_is_the_same_in_every_block_with_any_number_of_threads():
                     for i in range(0, 300 if step > 1 else 20, step)
                 ]
                 assert np.array_equal(np.concatenate(found), phi[: len(np.concatenate(found))])
-
-
-def test_carried_rows_give_the_sums_of_fresh_ones():
-    X, y = rows()
-    head, carried = begun(), Remembered()
-    while head.phase() is not None:
-        kept, carried = head.gather([(X, y)], carried=carried)
-        assert kept.digest() == head.gather([(X, y)])[0].digest()
-        head = absorb(head, kept)
 
 
 # ---------------------------------------------------------------- what is computed
@@ -227,7 +185,7 @@ def test_values_beyond_the_fixed_point_are_refused_never_clipped():
     X, y = rows()
     doubling = {"identity_omega": True, "identity_projection": True, "activation": "none"}
     state = begun(layers=2, fixed_bits=14, **doubling).state(X, 1)
-    with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches [23]\.\d+, beyond .* ±1\.99"):
+    with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches [23]\.\d+, beyond ±1\.99"):
         begun(layers=2, fixed_bits=14, **doubling)._step(state, 1)
     wide = begun(activation="relu", phi0_activation="relu", projection="gaussian", fixed_bits=14)
     with pytest.raises(InvalidDataError, match=r"before --activation relu .* fewer --fixed-b"):
@@ -239,7 +197,7 @@ def test_a_residual_beyond_its_range_is_refused():
     head = begun()
     head = absorb(head, head.gather([(X, y)])[0])
     W = {**head.arrays(), "weights-0": head.arrays()["weights-0"] * 1e4}
-    with pytest.raises(InvalidDataError, match="it may be at most 16: use larger ridges"):
+    with pytest.raises(InvalidDataError, match=r"beyond ±16, .*: use larger ridges"):
         head.restore("block-1", W).gather([(X, y)])
 
 
@@ -249,24 +207,6 @@ def test_long_blocks_are_cut_so_that_products_stay_exact():
     n = EXACT_ROWS + 5
     F, R = np.full((n, 2), 32767, np.int16), np.full((n, 1), 2.0**24)
     assert head.layers.between(F, R).tolist() == [[n * 32767 * 2**24]] * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"incremental": True}, "--incremental cannot be combined with --compute fixed"),
-        ({"compute": "float32", "fixed_bits": 10}, "--fixed-bits is for --compute fixed"),
-        ({"fixed_bits": 15}, "--fixed-bits is 6 to 14"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        begun(**options)
-
-
-def test_float_features_are_refused():
-    with pytest.raises(UsageError, match="needs int16 features; these are float32"):
-        begun().gather([(np.zeros((2, D), np.float32), np.zeros(2, np.int64))])
 
 
 def test_a_run_takes_thin_sums_only_where_rows_are_real():

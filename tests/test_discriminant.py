@@ -13,8 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid
 
-import afltool
-from afltool.errors import NumericalError, UsageError
+from afltool.errors import NumericalError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.discriminant import shrunk
@@ -150,66 +149,7 @@ def test_a_singular_covariance_is_refused_with_its_remedy(rule):
     assert np.isfinite(solved(rule, X, y, shrinkage=0.1).scores(X)).all()
 
 
-def test_options_of_other_rules_are_refused():
-    with pytest.raises(UsageError, match="takes no --shrinkage"):
-        make_head("discriminant", {"rule": "nearest-mean", "shrinkage": 0.1})
-    with pytest.raises(UsageError, match="a ridge is a number ≥ 0; found"):
-        make_head("discriminant", {"rule": "fed3r", "ridge": "auto"})
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_float32_rows_do_as_well(rule):
-    X, y = rows()
-    x = real(X).astype(np.float32)
-    head = make_head("discriminant", {"rule": rule}).bind(6, 4)
-    total, _ = head.gather([(x, y)], {ClientId("all"): Client(len(y))})
-    context = Context({"fraction_bits": None}, tuple("abcd"), binding(head))
-    found = absorb(head, replace(total, context=context)).scores(x)
-    np.testing.assert_allclose(found, solved(rule, X, y).scores(X), rtol=1e-6, atol=1e-6)
-
-
 # ------------------------------------------------------------ through files
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_digests_are_the_same_for_every_partition_and_files_give_the_head_back(
-    rule, road, tmp_path
-):
-    digests, tops = set(), set()
-    for number, given in enumerate(({"alpha": 0.1}, {"scheme": "iid"})):
-        clients = afltool.partition(road.train, tmp_path / f"c{number}.h5", clients=5, **given)
-        head0 = afltool.head(
-            "discriminant", tmp_path / f"0{number}.h5", head_options={"rule": rule}
-        )
-        total = afltool.local_stats(
-            road.train, head0, tmp_path / f"t{number}.h5", partition=clients, sum=True
-        )
-        head = afltool.solve(total, tmp_path / f"h{number}.h5")
-        afltool.verify(head)
-        digests.add((afltool.info(total)["digest"], afltool.info(head)["digest"]))
-        tops.add(afltool.evaluate(head, road.test)["top1"])
-    assert len(digests) == 1
-    assert min(tops) > 0.7
-
-
-def test_a_late_client_is_added_exactly(road, tmp_path):
-    head0 = afltool.head("discriminant", tmp_path / "0.h5", head_options={"rule": "qda"})
-    each = afltool.local_stats(road.train, head0, tmp_path / "s", partition=road.clients)
-    files = sorted(each.glob("*.h5"))
-    early = afltool.aggregate(files[:-1], tmp_path / "early.h5")
-    late = afltool.aggregate([early, files[-1]], tmp_path / "late.h5")
-    whole = afltool.aggregate(files, tmp_path / "whole.h5")
-    assert afltool.info(late)["digest"] == afltool.info(whole)["digest"]
-
-
-def test_shrinkage_may_be_changed_at_solve(road, tmp_path):
-    head0 = afltool.head("discriminant", tmp_path / "0.h5")
-    total = afltool.local_stats(
-        road.train, head0, tmp_path / "t.h5", partition=road.clients, sum=True
-    )
-    given = {"shrinkage": 0.05}
-    head = afltool.solve(total, tmp_path / "h.h5", head_options=given)
-    assert afltool.info(head)["options"]["shrinkage"] == 0.05
 
 
 # ------------------------------------------------------------ features far from zero

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +25,11 @@ from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
 from afltool.math.metrics.figures import Scored, ece
 from afltool.sources.images import open_dataset
-from afltool.sources.images.files import DEBIAN_FASHION_MNIST, default_data_root
-from afltool.values.parsed import ONE, SCORES, parse_bins
+from afltool.sources.images.torchvision_datasets import DEBIAN_FASHION_MNIST
+from afltool.values.parsed import ONE, parse_bins
 from afltool.values.statistics import Statistics
+
+SCORES = parse_bins("-0.5:1.5:240")
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +129,8 @@ def test_probabilities_are_counted_where_a_head_has_them(road, tmp_path):
         total = afltool.local_stats(
             road.train, head, tmp_path / f"t{number}.h5", client="a", sum=True
         )
-        head = afltool.solve(total, softmax if number == 2 else tmp_path / f"{number + 1}.h5")
+        after = softmax if number == 2 else tmp_path / f"{number + 1}.h5"
+        head = afltool.solve(total, after, head=head)
     afltool.counts(softmax, road.test, tmp_path / "o", client="a")
     (found,) = afltool.read_counts(tmp_path / "o" / "client-a.h5").heads
     assert found.probabilities
@@ -431,7 +436,9 @@ def real_images():
     yield pytest.param("digits", digits_of, 0.001, id="digits")
     absent = pytest.mark.skipif(not DEBIAN_FASHION_MNIST.is_dir(), reason="no Debian package")
     yield pytest.param("fashion-mnist", pictures_of, 0.005, id="fashion-mnist", marks=absent)
-    for folder in sorted(one.parent for one in default_data_root().glob("*/train")):
+    for folder in sorted(
+        one.parent for one in Path(os.environ.get("AFLTOOL_DATA") or "afl-data").glob("*/train")
+    ):
         yield pytest.param(f"imagefolder:{folder}", pictures_of, 0.01, id=folder.name)
 
 

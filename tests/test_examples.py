@@ -84,8 +84,8 @@ def test_the_dummy_experiment_shows_what_the_paper_shows():
         for line in out.splitlines()
         if "│" in line
     }
-    with_ri = [float(v) for v in rows["pairwise law with RI, γ = 1"]]
-    without = [float(v) for v in rows["pairwise law without RI"]]
+    with_ri = [float(v) for v in rows["printed law with RI, γ = 1"]]
+    without = [float(v) for v in rows["printed law without RI"]]
     summed = [float(v) for v in rows["sum and one solve"]]
     assert max(summed) < 1e-11
     assert max(with_ri) < 1e-8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
@@ -65,13 +64,6 @@ def test_the_command_says_what_it_wrote_and_how_it_was_checked(road, tmp_path, c
     assert done.exit_code == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "m.onnx")
     assert "sample rows agree" in done.stderr
-    again = cli("export", road.head, "-o", tmp_path / "m.onnx", "--json")
-    assert again.exit_code == 0, again.output
-    assert json.loads(again.stdout) == {
-        "path": str(tmp_path / "m.onnx"),
-        "bytes": (tmp_path / "m.onnx").stat().st_size,
-        "sha256": sha256((tmp_path / "m.onnx").read_bytes()).hexdigest(),
-    }
 
 
 @pytest.mark.slow
@@ -222,8 +214,9 @@ def test_a_missing_package_is_named_before_any_work(road, tmp_path, cli, monkeyp
 
 
 def test_a_model_too_large_for_one_message_is_refused_as_onnx():
+    module = SimpleNamespace(state_dict=lambda: {"W": SimpleNamespace(nbytes=2**31)})
     with pytest.raises(UsageError, match=r"2.1 GB of numbers.*export it as \.pt2"):
-        onnx_files.pack(SimpleNamespace(bytes=lambda: 2**31))
+        onnx_files.pack(SimpleNamespace(module=module))
 
 
 def test_an_arithmetic_that_a_graph_has_not_is_refused(tmp_path):

@@ -73,6 +73,12 @@ HEADS = {
     "deepafl, identities": (
         "deepafl", {"layers": 2, "width": 16, "identity_omega": True, "identity_projection": True},
     ),
+    "deepafl, Ω random": (
+        "deepafl", {"layers": 2, "width": 16, "random_omega": True, "bias": "first"},
+    ),
+    "deepafl, fixed, Ω random": (
+        "deepafl", {"layers": 2, "width": 16, "random_omega": True, "compute": "fixed"},
+    ),
     "deepafl, cascade": ("deepafl", {"layers": 2, "width": 16, "deepening": "cascade"}),
     "deepafl, activated cascade of codes": (
         "deepafl",

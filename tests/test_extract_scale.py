@@ -69,7 +69,7 @@ def die():
     os.kill(os.getpid(), number)
 
 def run(place, share):
-    original = getattr(stage._Job, place)
+    original = getattr(stage._Extraction, place)
     seen = []
     def dying(self, *args):
         if not seen:
@@ -84,7 +84,7 @@ def run(place, share):
         if place == "commit" or (place == "decode" and before >= seen[0] - 8):
             die()
         return result
-    setattr(stage._Job, place, dying)
+    setattr(stage._Extraction, place, dying)
     afltool.extract(backbone="resnet18", data=data, split="train", out=out, weights="random",
                     image_size=32, batch_size=8,
                     engine=engine)

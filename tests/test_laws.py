@@ -117,7 +117,7 @@ def test_a_stranger_cannot_be_subtracted_nor_anybody_twice():
     with pytest.raises(MismatchError, match="client b cannot be subtracted"):
         a - b
     without = (a + b) - b
-    with pytest.raises(MismatchError, match="taken out before"):
+    with pytest.raises(MismatchError, match="or taken out"):
         without - b
 
 
@@ -135,7 +135,7 @@ def test_a_client_with_other_rows_cannot_be_subtracted():
             "'x' only in these; '1' only in",
         ),
         ({"context": replace(one().context, space={"fraction_bits": 8})}, "fraction_bits is 8"),
-        ({"arrays": {"gram": one().arrays["gram"]}}, "'cross' has another shape"),
+        ({"arrays": {"gram": one().arrays["gram"]}}, "cross is None in these"),
     ],
 )
 def test_what_does_not_belong_together_is_refused_with_the_field(change, message):

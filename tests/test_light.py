@@ -131,15 +131,6 @@ def test_what_needs_pytorch_says_what_to_install(road, tmp_path):
     assert not out.exists()
 
 
-def test_both_builds_in_one_place_are_noticed(tmp_path):
-    (tmp_path / "afltool").symlink_to(ROOT / "afltool")
-    for name in ("afltool", "afltool_light"):
-        (tmp_path / f"{name}-1.0.dist-info").mkdir()
-    code = f"sys.path.insert(0, {str(tmp_path)!r})"
-    _, done = without([], ["info", "-h"], ["verify", tmp_path / "no.h5"], prepare=code)
-    assert "afltool and afltool-light are both installed" in done.stderr
-
-
 def builder():
     spec = importlib.util.spec_from_file_location(
         "build", ROOT / "packaging" / "light" / "build.py"

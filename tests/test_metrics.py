@@ -140,6 +140,11 @@ def test_what_the_rows_do_not_determine_is_nan():
         assert np.isnan(FIGURES[name].of(rows, np.zeros(30)))
 
 
+def test_scores_of_minus_infinity_are_equal():
+    S, y = np.array([[0, -np.inf], [0, -np.inf], [0, 1]]), np.array([0, 1, 1])
+    assert areas(Scored.of(S, S, y), np.ones(3))[1] == (0.5 + 1) / 2
+
+
 def test_intervals_of_rows_cover_and_shrink_with_the_rows():
     def width(n):
         rows = scored(n=n)

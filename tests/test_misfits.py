@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import embeddings, fill
+from conftest import embeddings
 from damage import forge
 from test_bad_input import INPUT, MISMATCH, refused
 
@@ -20,8 +19,8 @@ from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS
 from afltool.memory import Room
 from afltool.options.statistics import LocalStats
-from afltool.stages.local_stats import job as local_stats
-from afltool.stages.runner import Files, carry_out
+from afltool.stages.local_stats import local_stats
+from afltool.stages.runner import Files
 from afltool.values.statistics import Context
 
 OPTIONS_OF = {
@@ -78,7 +77,7 @@ def test_arrays_that_do_not_fit_the_head(name, road, tmp_path, cli):
         for what, arrays in misfits(whole.arrays):
             path = save_statistics(
                 tmp_path / f"{number}-{what.replace(' ', '-')}.h5", replace(whole, arrays=arrays),
-                {"stage": "forged", "options": {}, "inputs": {}}, str(head),
+                {"stage": "forged", "options": {}, "inputs": {}},
             )  # fmt: skip
             for args in (["solve", path], ["solve", total, "--validate", path]):
                 more = ["--head", head] if number else []
@@ -199,22 +198,6 @@ def test_a_header_of_another_form(change, what, road, tmp_path, cli):
 # ---------------------------------------------------------------- what is said of a sum
 
 
-def test_one_class_only_is_said(tmp_path, cli):
-    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.full(40, 2)
-    np.savez(tmp_path / "e.npz", x=x, y=y)
-    site = afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "f.h5", classes=list("abcde"))
-    total = afltool.local_stats(site, "linear", tmp_path / "t.h5", client="site", sum=True)
-    done = cli("solve", total, "-o", tmp_path / "h.h5")
-    assert done.exit_code == 0
-    said = " ".join(done.stderr.split())
-    assert "all 40 rows are of the class 'c', the other 4 of 5 classes have none" in said
-    y[:1] = 0
-    np.savez(tmp_path / "e2.npz", x=x, y=y)
-    two = afltool.import_embeddings(tmp_path / "e2.npz", tmp_path / "f2.h5", classes=list("abcde"))
-    total = afltool.local_stats(two, "linear", tmp_path / "t2.h5", client="site", sum=True)
-    assert "are of the class" not in cli("solve", total, "-o", tmp_path / "h2.h5").stderr
-
-
 def test_clients_that_are_missing_are_counted(road, tmp_path, cli):
     files, out = sorted(road.stats.iterdir()), tmp_path / "o.h5"
     partition = afltool.info(road.clients)["digest"][:12]
@@ -285,19 +268,6 @@ def test_silos_are_not_counted(road, tmp_path, cli):
     assert "clients: object missing required field `dealt_to`" in done.stderr
 
 
-def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, small_disk):
-    """Counts of few rows are stored in bytes, not in the eight that a sum may need."""
-    few = afltool.import_embeddings(embeddings(tmp_path / "e.npz", 60, d=64), tmp_path / "f.h5")
-    dealt = afltool.partition(few, tmp_path / "c.h5", scheme="iid", clients=30)
-    fill(small_disk, 900_000)
-    done = cli("local-stats", few, "--head", "linear", "--partition", dealt, "-o", small_disk / "s")
-    assert done.exit_code == 0
-    said = " ".join(done.stderr.split())
-    assert re.search(r"30 files of at most \d\d\.\d kB, 1\.\d\d MB in all", said)
-    assert " kB free, which may not suffice" in said
-    assert sum(p.stat().st_size for p in (small_disk / "s").iterdir()) < 900_000
-
-
 # ---------------------------------------------------------------- features of other classes
 
 
@@ -357,18 +327,17 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
 
 
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
-    """Neither sums nor a partition: one process works on both files."""
+    """Not the partition: one process works on both files."""
     parts = []
-    files = Files(Room(1 << 30), sums={})
+    files = Files(Room(1 << 30))
     for rows in twins:
         dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
         total = tmp_path / f"t-{rows.stem}.h5"
         how = LocalStats(rows, "linear", total, partition=dealt, sum=True)
-        parts.append(carry_out(local_stats, how, files)[-1].path)
+        parts.append(local_stats(how, files))
     how = LocalStats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
-    with pytest.raises(MismatchError, match="classes differ"):
-        carry_out(local_stats, how, files)
-    assert len(files.sums) == 2
+    with pytest.raises(MismatchError, match="rows of 2 classes"):
+        local_stats(how, files)
     assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
 
 

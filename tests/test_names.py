@@ -14,7 +14,6 @@ import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
 from afltool.files.features import open_features
 from afltool.files.partitions import load_partition
-from afltool.stages import partition as stage
 from afltool.values.names import file_of_name
 
 ROWS = 240
@@ -72,10 +71,9 @@ def test_a_name_is_a_client_and_a_file(train, tmp_path, suffix, names):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
 def test_an_export_comes_back_with_the_same_names(train, tmp_path, suffix):
-    dealt = afltool.partition(
-        train, tmp_path / "c.h5", scheme="file", table=table(tmp_path / "t.json", train, WILD)
-    )
-    again = stage.export(dealt, tmp_path / f"again{suffix}")
+    names, again = table(tmp_path / "t.json", train, WILD), tmp_path / f"again{suffix}"
+    how = {"scheme": "file", "table": names, "export": again}
+    dealt = afltool.partition(train, tmp_path / "c.h5", **how)
     other = afltool.partition(train, tmp_path / "d.h5", scheme="file", table=again)
     assert afltool.info(other)["digest"] == afltool.info(dealt)["digest"]
 
@@ -90,9 +88,6 @@ def test_simulated_clients_keep_their_padded_files(road):
 def test_a_silo_has_its_file_printed(train, tmp_path, cli):
     done = cli("local-stats", train, "--head", "linear", "--client", "a/b", "-o", tmp_path / "s")
     assert done.stdout.strip() == str(tmp_path / "s" / "client-a%2Fb.h5")
-    again = cli("local-stats", train, "--head", "linear", "--client", "a/b", "-o", tmp_path / "s",
-                "--json")  # fmt: skip
-    assert json.loads(again.stdout)["path"] == done.stdout.strip()
 
 
 @pytest.mark.parametrize("name", ["", "\ud800"])
@@ -110,7 +105,7 @@ def test_names_that_no_file_can_hold(train, tmp_path, name):
             "a.csv",
             "row,client\nNA,a\n,b\n",
             InvalidDataError,
-            r"row 2 \(from 1\) has no row id \(1 of 2",
+            r"row 2 has no row id \(1 of 2",
         ),
         ("a.csv", "row,client\nNA,a,b\n", CorruptFileError, "line 2: expected 2 cells, found 3"),
         ("a.csv", "client\na\n", InvalidDataError, "in a column row or path"),

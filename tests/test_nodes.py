@@ -1,25 +1,29 @@
-"""Features of several nodes: what they are, that they do not depend on how the work is cut up."""
+"""Features of several nodes and views: what they are, whatever the way that the work is cut up."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from helpers_images import write_imagefolder
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import nn
 from torchvision.models import VisionTransformer
 from torchvision.models.feature_extraction import create_feature_extractor
+from torchvision.transforms import functional
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
-from afltool.options.grammars import Node, parse_node, parse_nodes
+from afltool.options.features import ExtractOptions
+from afltool.options.grammars import Node, Views, parse_node, parse_nodes, parse_views
+from afltool.sources.backbones.families import TorchvisionSource
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.nodes import Intermediates, stage_nodes
-from afltool.sources.backbones.published import TorchvisionSource
 from afltool.sources.extraction.engines import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
@@ -28,21 +32,18 @@ SIZE = 32
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """21 pictures of three classes: no multiple of a step."""
-    return write_imagefolder(tmp_path_factory.mktemp("images"), per_class=7, splits=("train",))
+    """21 pictures of three classes, no multiple of a step; larger than what the network sees."""
+    folder = tmp_path_factory.mktemp("images")
+    return write_imagefolder(folder, per_class=7, splits=("train",), size=40)
 
 
-def extract(images, out, **options):
-    given = {
-        "weights": "random",
-        "image_size": SIZE,
-        "engine": "torch",
-        "node": "stages",
-        **options,
-    }
-    return afltool.extract(
-        backbone="resnet18", data=f"imagefolder:{images}", split="train", out=out, **given
-    )
+def made(images, out, default, **options):
+    given = {"weights": "random", "image_size": SIZE, "engine": "torch", **default, **options}
+    return afltool.extract(backbone="resnet18", data=f"imagefolder:{images}", out=out, **given)
+
+
+extract = partial(made, default={"node": "stages"})
+seen = partial(made, default={"preprocess": "paper", "views": "flip"})
 
 
 def values(path):
@@ -54,9 +55,19 @@ def digest(path):
     return afltool.info(path)["digest"]
 
 
+def ids_of(path):
+    with open_features(path) as features:
+        return features.row_ids.tolist()
+
+
 @pytest.fixture(scope="module")
 def staged(images, tmp_path_factory):
     return extract(images, tmp_path_factory.mktemp("staged") / "a.h5")
+
+
+@pytest.fixture(scope="module")
+def flipped(images, tmp_path_factory):
+    return seen(images, tmp_path_factory.mktemp("flipped") / "a.h5")
 
 
 # --- what --node says -----------------------------------------------------------------------------
@@ -146,7 +157,7 @@ def test_a_scale_moves_the_point_and_nothing_else(images, tmp_path):
     b = extract(images, tmp_path / "b.h5", node=["penultimate", "layer3*1/4"], dtype="float32")
     np.testing.assert_array_equal(values(a)[:, :512], values(b)[:, :512])
     np.testing.assert_array_equal(values(a)[:, 512:] / 4, values(b)[:, 512:])
-    with pytest.raises(InvalidDataError, match=r"or give its slice a scale: --node layer3\*0\.5"):
+    with pytest.raises(InvalidDataError, match="beyond the range"):
         extract(images, tmp_path / "c.h5", node=["penultimate", "layer3*1024"])
 
 
@@ -248,15 +259,6 @@ def test_one_digest_for_any_batch_size_and_number_of_threads(images, staged, tmp
     assert afltool.info(other)["provenance"]["batch_size"] == 16
 
 
-@pytest.mark.slow
-def test_merged_shards_are_the_whole(images, staged, tmp_path):
-    for i in range(3):
-        extract(images, tmp_path / "shards" / f"{i}.h5", shard=f"{i}/3")
-    merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
-    assert digest(merged) == digest(staged)
-    assert afltool.info(merged)["recipe"] == afltool.info(staged)["recipe"]
-
-
 # --- what belongs together ------------------------------------------------------------------------
 
 
@@ -288,12 +290,22 @@ def test_the_same_nodes_by_other_words_are_one_space(images, staged, tmp_path):
     )
 
 
-@pytest.mark.parametrize("node", ["stages", "layer3.1.relu_1", ("layer2:max", "penultimate*2")])
-def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path, node):
+@pytest.mark.parametrize(
+    ("node", "views"),
+    [
+        ("stages", None),
+        ("layer3.1.relu_1", None),
+        (("layer2:max", "penultimate*2"), None),
+        ("stages", "flip"),
+        ("stages", "flip+crops:2"),
+    ],
+)
+def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path, node, views):
     """As whoever has a head does: the network that its space asks for, image by image."""
-    path = extract(images, tmp_path / "a.h5", node=node)
+    path = extract(images, tmp_path / "a.h5", node=node, views=views)
     space, names = afltool.info(path)["space"], ids_of(path)
     options = options_for(space, weights="random", batch_size=16, engine="torch")
+    assert (options.views, options.image_size) == (views, SIZE)
     network = load_network(options, preprocessing_of(space))
     assert json.loads(json.dumps(space_of(network, options))) == space
 
@@ -304,6 +316,96 @@ def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path
     np.testing.assert_array_equal(np.rint(np.concatenate(rows) * 512), values(path))
 
 
-def ids_of(path):
-    with open_features(path) as features:
-        return features.row_ids.tolist()
+# --- views ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "views"),
+    [("flip", Views(True)), ("crops:5", Views(False, 5)), ("crops:2+flip", Views(True, 2))],
+)
+def test_views_are_named_in_any_order(text, views):
+    assert parse_views(text) == views
+    assert parse_views(str(views)) == views
+    assert ExtractOptions(backbone="x", views=text).seen == views
+    assert len(views) == (2 if views.flip else 1) * (views.crops or 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "mirror", "flip+flip", "crops:1", "crops:6", "crops", "flip+"]
+)
+def test_what_names_no_views_is_refused(text):
+    with pytest.raises(UsageError, match=r"--views is flip, crops:N or flip\+crops:N"):
+        afltool.extract(backbone="resnet18", data="digits", views=text)
+
+
+def test_the_square_that_views_are_cut_from_tells_their_side():
+    views = Views(crops=5)
+    assert [views.outer(s) for s in (224, 128, 32)] == [256, 146, 36]
+    assert all(views.inner(views.outer(side)) == side for side in range(1, 600))
+    assert Views(True).inner(7) == Views(True).outer(7) == 7
+    with pytest.raises(UsageError, match="no view is cut from squares of 7 pixels"):
+        views.inner(7)
+
+
+def test_flip_is_the_mean_of_a_picture_and_its_mirror_image(images, flipped, tmp_path):
+    """Exactly: of float32 features in float64, rounded once."""
+    shutil.copytree(images, tmp_path / "mirrored")
+    for path in (tmp_path / "mirrored").rglob("*.png"):
+        ImageOps.mirror(Image.open(path)).save(path)
+    # These nodes take steps as views do; the maximum keeps the first slice in company.
+    two = {"node": ["penultimate", "layer1:max"], "dtype": "float32"}
+    parts = [
+        values(seen(folder, tmp_path / f"{folder.name}.h5", views=None, **two))
+        for folder in (images, tmp_path / "mirrored")
+    ]
+    found = values(seen(images, tmp_path / "views.h5", **two))
+    mean = ((parts[0].astype(np.float64) + parts[1]) / 2).astype(np.float32)
+    assert not np.array_equal(parts[0], parts[1]), "the premise: mirroring changes features"
+    np.testing.assert_array_equal(found, mean)
+    np.testing.assert_array_equal(values(flipped), np.rint(mean[:, :512] * np.float64(512)))
+
+
+def test_crops_are_torchvisions_five(images, tmp_path):
+    """An independent loop: resize, five crops, their mirror images, the network, the mean."""
+    path = seen(images, tmp_path / "a.h5", views="flip+crops:5", dtype="float32")
+    found, ids = values(path), ids_of(path)
+    network = load_backbone("resnet18", weights="random", image_size=SIZE).module
+    expected = []
+    for name in ids[:6]:
+        picture = functional.resize(Image.open(images / name.decode()).convert("RGB"), [36])
+        crops = functional.five_crop(picture, [SIZE, SIZE])
+        both = [one for crop in crops for one in (crop, ImageOps.mirror(crop))]
+        x = torch.stack([functional.to_tensor(one) for one in both])
+        with torch.no_grad():
+            expected.append(network((x - 0.5) / 0.5).double().mean(0).numpy())
+    np.testing.assert_allclose(found[:6], np.stack(expected), rtol=1e-4, atol=1e-5)
+    centre = values(seen(images, tmp_path / "b.h5", views="crops:2", dtype="float32"))
+    assert np.abs(centre - found).max() > 1e-3
+
+
+def test_merged_shards_and_totals_of_any_partition_are_the_whole(images, flipped, tmp_path):
+    for i in range(3):  # with another size of a batch, and another number of threads
+        how = {"batch_size": 23, "workers": 1 + i}
+        seen(images, tmp_path / "shards" / f"{i}.h5", shard=f"{i}/3", **how)
+    merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
+    assert digest(merged) == digest(flipped)
+    totals = set()
+    for clients in (1, 4):
+        dealt = afltool.partition(
+            merged, tmp_path / f"{clients}.h5", scheme="iid", clients=clients, seed=0
+        )
+        total = tmp_path / f"total{clients}.h5"
+        afltool.local_stats(merged, "linear", total, partition=dealt, sum=True)
+        totals.add(digest(total))
+    assert len(totals) == 1
+
+
+def test_a_head_refuses_other_views_by_name(images, flipped, tmp_path):
+    total = afltool.local_stats(flipped, "linear", tmp_path / "t.h5", client="a")
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
+    assert afltool.evaluate(head, flipped)["top1"] > 0.9
+    for views, field in ((None, "views"), ("crops:2", r"preprocessing\.crop is 36")):
+        other = seen(images, tmp_path / f"{views}.h5", views=views)
+        with pytest.raises(MismatchError, match=rf"space\.{field}"):
+            afltool.evaluate(head, other)
+    assert "views" not in afltool.info(tmp_path / "None.h5")["space"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from helpers_images import write_imagefolder
 from option_matrix import (
     AXES,
+    EXECUTION_ONLY,
+    REFUSES,
     faults,
     is_taken,
     of_heads,
@@ -18,6 +22,10 @@ from option_matrix import (
 )
 
 import afltool
+from afltool.cli.app import OWN
+from afltool.errors import UsageError
+from afltool.plans.layout import RunFolder
+from afltool.plans.plan import next_steps
 
 #: Commands with options that decide what the others do; {…} is a file. One that begins with a plus
 #: is given once more for the same output, which is refused if the recipe is another one.
@@ -63,11 +71,6 @@ COMBINATIONS = {
         "predict {head} {test} -o OUT/o.csv --scores",
     ],
     "export": ["export {head} -o OUT/o.onnx"],
-    "run": ["+run --train-features {train} --test-features {test} --clients 6 -o OUT"],
-    "run (rounds)": [
-        "+run --train-features {train} --test-features {test} --clients 6 --head deepafl "
-        "--layers 2 --width 16 --participation 0.5 -o OUT",
-    ],
     "run (images)": ["+run {images} --clients 2 --scheme iid --ridge 1 -o OUT"],
 }
 COMBINATIONS |= {f"head {name}": [f"head {name} -o OUT/o.h5"] for name in of_heads()}
@@ -120,7 +123,7 @@ def test_every_option_has_an_effect_in_every_combination_or_is_refused(
     path, heads = name.split(" (")[0].split(), {k for every in of_heads().values() for k in every}
     tried = {k: p for k, p in options(*path).items() if k not in heads or path[0] in SOLVING}
     if "(" in name:
-        tried = {k: p for k, p in tried.items() if k in (OF_IMAGES if "images" in name else AXES)}
+        tried = {k: p for k, p in tried.items() if k in OF_IMAGES}
     found = []
     for number, line in enumerate(COMBINATIONS[name]):
         given, again = line.removeprefix("+").format(**files), line[0] == "+"
@@ -145,3 +148,36 @@ def test_every_option_has_an_effect_in_every_combination_or_is_refused(
             if not taken:
                 found.append(f"{line} --{option}: none of its type; see WORDS")
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("more", ["", "--head=deepafl --layers=2 --width=16 --participation=0.5"])
+def test_every_option_of_a_run_is_in_its_steps_or_is_refused(more, files):
+    """What the steps do with it, their own commands show."""
+    given = f"--train-features={files['train']} --test-features={files['test']} --clients=6 {more}"
+
+    def steps_of(*words):
+        told = OWN["run"].build("run", words).make_context("run", [*words, "-o", "R"]).params
+        taken = {k.partition("__")[2]: v for k, v in told.items() if k.startswith("options__")}
+        config = afltool.RunConfig(**{k: v for k, v in taken.items() if v not in (None, [], ())})
+        every = next_steps(config, RunFolder(Path("R")), lambda head: None)
+        return [step.line() for steps in every for step in steps], config.meaning()
+
+    plain, wrong = steps_of(*given.split()), []
+    heads = {k for every in of_heads().values() for k in every}
+    for option, parameter in options("run").items():
+        if option in heads | {"step", "part", "join"} or f"--{option}=" in given:
+            continue
+        for value in values(option, parameter, files["folder"]):
+            word = f"--{option}" if parameter.is_flag else f"--{option}={value}"
+            try:
+                found = steps_of(*given.split(), word)
+            except typer.BadParameter:
+                continue
+            except UsageError as error:
+                wrong += [(word, error)] if option.split("-")[-1] not in str(error) else []
+                continue
+            if option in EXECUTION_ONLY | REFUSES:
+                wrong += [(word, "changes the result")] if found[1] != plain[1] else []
+            elif found == plain and option not in AXES:
+                wrong.append((word, "changes nothing"))
+    assert not wrong, "\n".join(map(str, wrong))

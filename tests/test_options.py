@@ -11,26 +11,29 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import commands, installed
+import typer
+from conftest import commands
 from option_matrix import ANY, AXES, SHARED, WORDS, command, of_heads, options
 
 import afltool
 from afltool.errors import UsageError
-from afltool.options.base import _tell
+from afltool.options.base import (
+    Options,
+    choices_of,
+    fields_of,
+    flag,
+    range_of,
+    tell_once,
+)
 from afltool.options.statistics import LocalStatsOptions
+from afltool.plans.config import read_config
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
-#: Of these the help names some values; others are allowed.
-EXAMPLES = {"backbone", "data", "device", "head", "node", "views", "weights", "x", "y", "value"}
-#: What has to be given with an option before its value counts.
-BESIDE = {
-    "partition": ["-o", "o.h5"], "min-group": ["--counts", "-o", "o"],
-    "baseline": ["--partition", "/nowhere/p.h5", "--test", "/nowhere/t.h5"],
-}  # fmt: skip
 FUNCTIONS = (
     "extract", "backbone", "import", "scale", "convert", "split", "merge", "partition",
     "local-stats", "aggregate", "solve", "calibrate", "predict", "export",
@@ -79,18 +82,6 @@ def test_every_command_has_the_options_of_the_page_with_their_texts():
     assert not wrong
 
 
-def line(path, option, value):
-    """A command line whose files are not there, so that nothing but its options is looked at."""
-    words = [*path]
-    for i, p in enumerate(command(*path).params):
-        if p.required and f"--{option}" not in p.opts:
-            words += [p.opts[0]] if p.opts[0].startswith("-") else []
-            words.append(f"/nowhere/{i}.h5")
-    if path[0] in ("run", "slurm", "study", "extract"):
-        words += ["--data", "imagefolder:/nowhere", "--backbone", "resnet18"]
-    return [*words, *BESIDE.get(path[0], []), *BESIDE.get(option, []), f"--{option}={value}"]
-
-
 # ------------------------------------------------------------ ranges and choices
 
 
@@ -114,46 +105,72 @@ def ends(told):
     return [(number(limit), *words[word]) for word, limit in parts]
 
 
-def test_every_range_of_the_page_is_the_range_of_its_command(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    wrong, ranges = [], 0
-    for path, option, told, _ in promised():
-        for limit, inside, out in ends(told):
-            ranges += 1
-            real = "float" in str(options(*path)[option].type_descriptor.annotation)
-            beyond = math.nextafter(limit, out * math.inf) if real else limit + out
-            for value, fits in ((limit, inside), (beyond, False)):
-                done = cli(*line(path, option, value))
-                said = " ".join(done.stderr.split())
-                refused = re.search(rf"--{option} is (?!used)[^:]*; found", said)
-                if bool(refused) == fits or (refused and done.exit_code != 2):
-                    wrong.append((path, option, told, value, said))
-        if ends(told):
-            for value in ("nan", "x", ""):
-                done = cli(*line(path, option, value))
-                if done.exit_code != 2 or f"--{option}" not in done.stderr:
-                    wrong.append((path, option, value, done.stderr))
-    assert ranges > 150
+@cache
+def classes():
+    """Every class of options: of commands, heads, methods and sites."""
+    list(commands(command()))
+    found, todo = [], [Options]
+    while todo:
+        found.append(todo.pop())
+        todo += found[-1].__subclasses__()
+    return found
+
+
+def said_of(cls, name, value):
+    """What is said of a value beside files that are not there; nothing if it is taken."""
+    several = {n: "tuple" in str(info.annotation) for n, info in fields_of(cls).items()}
+    needed = {
+        n: ("/nowhere",) if several[n] else "/nowhere"
+        for n, info in fields_of(cls).items()
+        if info.is_required()
+    }
+    try:
+        cls(**{**needed, name: (value,) if several[name] else value})
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def test_every_range_and_choice_is_that_of_its_option():
+    """As the help says it, in each class; other types are refused, too."""
+    wrong, ranges, lists = [], 0, 0
+    for cls in classes():
+        for name in vars(cls).get("__annotations__", {}).keys() & fields_of(cls).keys():
+            info = fields_of(cls)[name]
+            told, words, real = range_of(info), choices_of(info), "float" in str(info.annotation)
+            for limit, inside, out in ends(told):
+                ranges += 1
+                beyond = math.nextafter(limit, out * math.inf) if real else limit + out
+                for value, fits in ((limit, inside), (beyond, False)):
+                    refused = f"{flag(name)} is {told}; found" in said_of(cls, name, value)
+                    if refused == fits:
+                        wrong.append((cls, name, told, value))
+            if told and not all(flag(name) in said_of(cls, name, v) for v in (math.nan, "x", "")):
+                wrong.append((cls, name, "takes another type"))
+            if words:
+                lists += 1
+                known = re.search(rf"{flag(name)} is (.*?); found", said_of(cls, name, "no-such"))
+                if not known or re.split(", | or ", known[1]) != [*words]:
+                    wrong.append((cls, name, known))
+                wrong += [(cls, name, w) for w in words if "; found" in said_of(cls, name, w)]
     assert not wrong, "\n".join(map(str, wrong))
-
-
-def test_the_choices_of_the_page_are_the_choices_of_its_command(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    wrong, lists = [], 0
-    for path, option, told, _ in promised():
-        if ends(told) or not re.fullmatch(r"[\w-]+(, [\w-]+)+", told) or option in EXAMPLES:
-            continue
-        lists += 1
-        done = cli(*line(path, option, "no-such"))
-        said = " ".join(done.stderr.split())
-        known = re.search(rf"--{option} is (.*?); found 'no-such'", said)
-        if done.exit_code != 2 or not known or re.split(", | or ", known[1]) != told.split(", "):
-            wrong.append((path, option, told, said))
-        for value in told.split(", "):
-            if f"found '{value}'" in " ".join(cli(*line(path, option, value)).stderr.split()):
-                wrong.append((path, option, value))
+    assert ranges > 120
     assert lists > 20
-    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("words", [
+    "partition no.h5 -o o.h5 --alpha nan", "partition no.h5 -o o.h5 --clients x",
+    "partition no.h5 -o o.h5 --seed=", "partition no.h5 -o o.h5 --scheme=no-such",
+    "run --data digits --backbone x -o R --participation 2",
+    "head deepafl -o o.h5 --layers -1", "slurm --data digits --backbone x -o R --cpus 0",
+    "baseline fedavg no.h5 --partition p --test t -o B --lr 0", "study --jobs 0",
+])  # fmt: skip
+def test_a_wrong_value_on_the_command_line_ends_with_its_option(words, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = cli(*words.split())
+    assert done.exit_code == 2
+    assert words.split()[-2 if "=" not in words else -1].partition("=")[0] in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -220,8 +237,6 @@ def test_the_choices_of_the_page_are_the_choices_of_its_command(cli, tmp_path, m
      "--limit is not used with --list-nodes: leave one of them out"),
     ("alone info {head} --json --field digest", "--json is not used with --field"),
     ("alone info {head} --all --json", "--all is not used with --json"),
-    ("alone partition {clients} --overwrite", "--overwrite is used only with --out or"),
-    ("alone partition {train} --alpha 1", "--alpha is used only with --out"),
     ("alone evaluate {head} {test} --overwrite", "--overwrite is used only with"),
     ("alone evaluate {head} {test} --counts", "--counts is used only with --out"),
     ("alone predict {head} {test} --overwrite", "--overwrite is used only with --out"),
@@ -234,15 +249,6 @@ def test_texts_with_a_grammar_and_options_that_do_not_go_together(words, said, r
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
     assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
-
-
-def test_an_axis_that_some_cells_do_not_use_is_named(road, tmp_path):
-    """So a study may have it for all of its cells; said once in a process."""
-    given = ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
-    out = ["--participation-kind", "inconsistent", "-o", tmp_path / "R"]
-    done = installed("run", *given, *out)
-    assert done.returncode == 0
-    assert done.stderr.count("--participation-kind is used only with --participation") == 1
 
 
 # ------------------------------------------------------------ Python
@@ -259,7 +265,7 @@ def shown(name):
 def test_a_function_has_the_options_of_its_command_with_the_defaults_of_the_page(name):
     found, typed = shown(name), options(name)
     heads = {option for every in of_heads().values() for option in every}
-    ours = {"describe", "export", "list-nodes"}  # of the commands alone
+    ours = {"list-nodes"}  # of the commands alone
     assert typed.keys() - heads - ours - found.keys() == set()
     page = {o: default for path, o, _, default in promised() if path == [name]}
     for option in typed.keys() & found.keys():
@@ -317,7 +323,7 @@ def test_a_value_of_another_type_is_refused_with_the_type_and_the_value(
 
 
 def test_an_option_that_nothing_uses_is_named_once(caplog):
-    _tell.cache_clear()
+    tell_once.cache_clear()
     said = "--participation-seed is used only with --participation: it changes nothing here"
     with caplog.at_level("INFO", logger="afltool"):
         for more in ({}, {"participation": 0.5}, {"participation_seed": None}):
@@ -348,19 +354,6 @@ def test_values_become_the_types_of_their_options(road, tmp_path):
     for given in ({"classes": 3}, {"classes": ["a", 3]}, {"labels": ["a", "b"]}):
         with pytest.raises(UsageError, match=f"--{next(iter(given))} takes"):
             afltool.import_embeddings(road.embeddings, tmp_path / "g.h5", **given)
-
-
-def test_a_function_refuses_to_write_what_it_reads(road, tmp_path):
-    copy = tmp_path / "total.h5"
-    copy.write_bytes(road.total.read_bytes())
-    with pytest.raises(UsageError, match=r"out .*is a file that this command reads .*lost"):
-        afltool.solve(copy, copy, overwrite=True)
-    (tmp_path / "link.h5").hardlink_to(copy)
-    with pytest.raises(UsageError, match="would be lost"):
-        afltool.aggregate([copy], tmp_path / "link.h5", overwrite=True)
-    with pytest.raises(UsageError, match="two outputs with one path"):
-        afltool.aggregate([copy], tmp_path / "o.h5", held_out=tmp_path / "o.h5")
-    assert copy.read_bytes() == road.total.read_bytes()
 
 
 # ------------------------------------------------------------ options of heads
@@ -449,25 +442,37 @@ def as_toml(option, value):
     return value if is_number else f'"{value}"'
 
 
-def test_every_option_of_a_run_is_a_key_of_its_toml(cli, tmp_path, monkeypatch):
-    """The same scripts, or the same refusal, as of the command line."""
+def test_every_option_of_a_run_is_a_key_of_its_toml(tmp_path, monkeypatch):
+    """The same run, or the same refusal, as of the command line; another one than without it."""
     monkeypatch.chdir(tmp_path)
     given = {"data": "imagefolder:/nowhere", "backbone": "resnet18", "weights": "random"}
     heads = {option for every in of_heads().values() for option in every}
-    shell, config, differ = ["slurm", "-o", "R", "--dry-run", "--json"], tmp_path / "c.toml", []
     elsewhere = AXES | {"head", "head-seed"}  # in the head's file, or used beside others
-    plain = cli(*shell, *(f"--{k}={v}" for k, v in given.items())).stdout
-    for option in sorted(options("slurm").keys() & options("run").keys() - heads):
+    (config := tmp_path / "c.toml").touch()
+
+    def run_of(*words):
+        try:
+            told = command("slurm").make_context("slurm", [*map(str, words), "-o", "R"]).params
+            taken = {k.partition("__")[2]: v for k, v in told.items() if k.startswith("options__")}
+            taken = {k: v for k, v in taken.items() if v not in (None, [], ())}
+            return afltool.RunConfig(**read_config(config) | taken)
+        except (UsageError, typer.BadParameter):
+            return "refused"
+
+    plain, differ = run_of(*(f"--{k}={v}" for k, v in given.items())), []
+    ours = {p.opts[0][2:] for p in command("slurm").params if p.name.startswith("options__")}
+    for option in sorted(ours - heads):
         for value in WORDS.get(option, ANY).split():
             both = {**given, option: value}
             flags = {k for k in both if options("run")[k].is_flag}
-            typed = [f"--{k}" if k in flags else f"--{k}={v}" for k, v in both.items()]
+            config.write_text("")
+            words = (f"--{k}" if k in flags else f"--{k}={v}" for k, v in both.items())
+            typed = run_of(*words)
             config.write_text("".join(f"{k} = {as_toml(k, v)}\n" for k, v in both.items()))
-            ours, theirs = cli(*shell, *typed), cli(*shell, config)
-            if (ours.exit_code, ours.stdout) != (theirs.exit_code, theirs.stdout):
-                differ.append((option, value, ours.stderr, theirs.stderr))
-            if (ours.exit_code, ours.stdout) == (0, plain) and option not in elsewhere:
-                differ.append((option, value, "is lost on the way to the scripts"))
+            if typed != (written := run_of()):
+                differ.append((option, value, typed, written))
+            if typed == plain and option not in elsewhere:
+                differ.append((option, value, "is lost on the way"))
     assert not differ, "\n".join(map(str, differ))
 
 

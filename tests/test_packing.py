@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from afltool.errors import CorruptFileError
 from afltool.files import hdf5, schema
-from afltool.files.arrays import deflated, describe_additive, pays
+from afltool.files.arrays import describe_additive, pays
 from afltool.files.statistics import load_statistics
 
 KINDS = ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<i8")
@@ -56,37 +56,6 @@ def test_wide_integers_are_packed_when_it_halves_them(tmp_path):
         assert np.array_equal(hdf5.read_file(path, "statistics")[1]["arrays/counts"], values)
     assert not pays("arrays/a", np.zeros((10, 10)))
     assert pays("arrays/a", np.zeros((10, 10), "<u1"))
-
-
-def test_runs_are_worth_more_than_strings_to_counts():
-    """The premise of the module: counts of pairs by zlib's two strategies."""
-    import zlib
-
-    counts = np.random.default_rng(0).poisson(0.15, (64, 64, 32)).astype(np.uint8)
-    assert len(deflated(counts)) < 0.85 * len(zlib.compress(counts.tobytes(), 1))
-
-
-def test_an_altered_byte_of_a_packed_chunk_is_found(tmp_path):
-    values = np.random.default_rng(0).integers(0, 9, (500, 99)).astype(np.uint8)
-    path = written(tmp_path / "c.h5", values)
-    with h5py.File(path) as file:
-        info = file["arrays/counts"].id.get_chunk_info(0)
-    data = bytearray(path.read_bytes())
-    data[info.byte_offset + info.size // 2] ^= 16
-    path.write_bytes(data)
-    with pytest.raises(CorruptFileError, match="is damaged"):
-        hdf5.read_file(path, "statistics")
-
-
-def test_other_arrays_are_not_packed_and_must_not_be(tmp_path):
-    values = np.zeros(1000, "<i8")
-    path = written(tmp_path / "c.h5", values, schema.CLASS_COUNTS)
-    assert path.stat().st_size > values.nbytes
-    with h5py.File(path, "r+") as file:
-        del file[schema.CLASS_COUNTS]
-        file.create_dataset(schema.CLASS_COUNTS, data=values, compression="gzip", fletcher32=True)
-    with pytest.raises(CorruptFileError, match="not a plain"):
-        hdf5.read_file(path, "statistics")
 
 
 # ---------------------------------------------------------------- thin arrays of 0.3
@@ -134,8 +103,8 @@ def changed(path, name, value):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("arrays/counts", np.ones(7, np.uint8), "7 values are kept and"),
-        ("sparse/counts/kept", np.ones(9, np.uint8), "a bitmap of 9 bytes"),
+        ("arrays/counts", np.ones(7, np.uint8), "is damaged"),
+        ("sparse/counts/kept", np.ones(9, np.uint8), "is not a bitmap"),
         ("sparse/counts/kept", np.ones(2**14, np.float32), "is not a bitmap"),
         ("sparse/counts/kept", np.ones((2**14, 1), np.uint8), "is not a bitmap"),
         ("sparse/counts/shape", np.array([-1, 5]), "is not a shape"),
@@ -148,14 +117,6 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, name, value, words):
     path = thinned(written(tmp_path / "a.h5", thin((1 << 17,), 0.05)), "counts")
     changed(path, name, value)
     with pytest.raises(CorruptFileError, match=words):
-        read(path)
-
-
-def test_a_bitmap_that_is_gone_or_alone_is_refused(tmp_path):
-    path = thinned(written(tmp_path / "a.h5", thin((1 << 17,), 0.05)), "counts")
-    with h5py.File(path, "r+") as file:
-        del file["sparse/counts/kept"]
-    with pytest.raises(CorruptFileError, match=r"the dataset .* is missing"):
         read(path)
 
 

@@ -115,13 +115,12 @@ def test_inputs_of_a_stage_are_parameters_or_options():
         own, every = (fields_of(one).keys() for one in (stage.options, stage.call))
         assert own <= every
         assert set(stage.plain) <= every - own
-        assert callable(getattr(stage.module, stage.name.replace("-", "_")))
-        assert stage.name == "evaluate" or callable(stage.module.job)
+        assert callable(stage.function)
+        assert callable(stage.function.job)
 
 
-def test_what_runs_share_is_no_second_name_of_their_own_sums(rows, tmp_path):
-    """A total with the names of its own clients serves no other run, and would keep its bytes."""
+def test_what_runs_share_is_what_their_steps_make(rows, tmp_path):
     config = RunConfig(**rows, **CONFIGS["linear"])
     run(config, tmp_path / "run", made=Made(tmp_path / "steps"))
     kinds = sorted(one.name.rpartition("-")[0] for one in (tmp_path / "steps").iterdir())
-    assert kinds == ["evaluate", "head", "partition", "solve", "sums", "sums"]
+    assert kinds == ["head", "local-stats", "local-stats", "partition", "solve"]

@@ -16,7 +16,6 @@ from afltool.heads.projections import (
     _words,
     activate,
     projection,
-    projections,
 )
 
 GOLDEN = {
@@ -64,14 +63,6 @@ def test_the_logarithm_is_numpys_to_the_last_bits():
     assert np.abs(_log(x) / np.log(x) - 1).max() < 1e-15
 
 
-def test_more_projections_than_are_kept_are_made_anew():
-    made = projections("linear-uniform", 0, 1000)
-    tables = [made(t, 10, 10) for t in range(5)]
-    again = [made(t, 10, 10) for t in range(5)]
-    assert all(np.array_equal(a.A, b.A) for a, b in zip(tables, again, strict=True))
-    assert 0 < sum(a is b for a, b in zip(tables, again, strict=True)) <= 2
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_activations_are_torchs(name, kind):
@@ -92,14 +83,3 @@ def test_activations_are_torchs(name, kind):
         assert np.allclose(found[x >= -1], exact[x >= -1], rtol=1e-6, atol=0)
     else:
         assert np.allclose(found, expected, rtol=1e-6 if kind == "float32" else 1e-13)
-
-
-def test_the_first_projections_and_the_latest_are_not_drawn_again():
-    made, before, drawn = projections("gaussian", 0, 2 * 4 * 30 * 20), {}, []
-    for stream in (0, 1, 2, 2, 3, 3, 0, 1, 2):
-        found = made(stream, 30, 20)
-        assert np.array_equal(found.A, projection("gaussian", 0, stream, 30, 20).A)
-        if found is not before.get(stream):
-            drawn.append(stream)
-        before[stream] = found
-    assert drawn == [0, 1, 2, 3, 2]

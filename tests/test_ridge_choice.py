@@ -171,11 +171,11 @@ def test_every_candidate_is_a_ridge_that_the_solver_takes():
         cholesky_solve(G, H, chosen.ridge)
         assert np.isfinite([point["training_mse"] for point in chosen.path]).all()
     assert len(refused) < 10
-    assert all("no ridge can be chosen: for none of the 41 ridges from" in one for one in refused)
+    assert all("is not positive definite to working precision" in one for one in refused)
 
 
 def test_a_ridge_of_a_path_that_cannot_be_solved_is_left_out():
-    """For both systems; where it is the only one, its own message is said."""
+    """For both systems; where there is no other, the largest one's message is said."""
     p = known_problem(50, 20, 3, 100.0, seed=1)
     G = p.G - 1.0 * np.eye(20)  # the least eigenvalue is below 0, as rounding makes it
     least = float(np.linalg.eigvalsh(G)[0])
@@ -186,7 +186,6 @@ def test_a_ridge_of_a_path_that_cannot_be_solved_is_left_out():
     for system in (one, other):
         chosen = rc.choose(system, ridges)
         assert [point["ridge"] for point in chosen.path] == ridges[1:]
-        with pytest.raises(NumericalError, match="is not positive definite"):
-            rc.choose(system, ridges[:1])
-        with pytest.raises(NumericalError, match="chosen: for none of the 2 ridges from"):
-            rc.choose(system, [ridges[0] / 2, ridges[0]])
+        for none in (ridges[:1], [ridges[0], ridges[0] / 2]):
+            with pytest.raises(NumericalError, match=rf"{ridges[0]:g}·I .* is not positive"):
+                rc.choose(system, none)

@@ -295,7 +295,7 @@ def test_held_out_clients_are_kept_apart(road, tmp_path):
     held = set(afltool.info(dealt)["held_out"])
     assert len(held) == 3
     stats = afltool.local_stats(road.train, road.head0, tmp_path / "s", partition=dealt)
-    with pytest.raises(UsageError, match=r"3 of these files .* --held-out FILE"):
+    with pytest.raises(UsageError, match=r"3 of clients held out .*--held-out FILE"):
         afltool.aggregate([stats], tmp_path / "all.h5")
     both = tmp_path / "t.h5", tmp_path / "v.h5"
     afltool.aggregate([stats], both[0], held_out=both[1])

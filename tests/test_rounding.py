@@ -113,23 +113,6 @@ def test_columns_are_named(tmp_path, cli):
     frame.assign(weight=n + 100.0).to_parquet(tmp_path / "u.parquet", index=False)
     beyond = cli("import", tmp_path / "u.parquet", "-o", tmp_path / "u.h5")
     assert "column 'weight', row 39, feature 2 is 139" in said(beyond)
-    assert "7 fraction bits hold all rows and make 1 constant, such as the column 'dose'" in said(
-        beyond
-    )
-    assert "--fraction-bits" not in said(beyond)
-
-
-def test_the_bits_that_are_advised_hold_all_rows_and_lose_nothing(tmp_path, cli):
-    """It was the number that held the first value that was too large."""
-    X = np.random.default_rng(0).normal(size=(9000, 3)) * 20
-    X[10, 0], X[8000, 1] = 100.0, 900.0
-    done = import_(cli, tmp_path, X)
-    assert done.exit_code == 3
-    assert "--fraction-bits 5 would hold all rows" in said(done)
-    advised = import_(cli, tmp_path, X, "--fraction-bits", 5)
-    assert advised.exit_code == 0
-    assert "rounding takes most from feature" in said(advised)
-    assert "fewer than" not in said(advised)
 
 
 def test_nothing_is_said_of_numbers_that_are_stored_as_they_are(tmp_path, cli):

@@ -10,14 +10,17 @@ import pytest
 import afltool
 from afltool.errors import CorruptFileError, OutputExistsError, UsageError
 from afltool.files.hdf5 import read_header
+from afltool.files.recipes import Target, change, is_done, state
 from afltool.files.statistics import load_statistics, write_statistics
 from afltool.heads import make_head
 from afltool.heads.base import solved
+from afltool.heads.scoring import score
 from afltool.memory import Room
 from afltool.options.statistics import Aggregate, LocalStats, Solve
-from afltool.stages import aggregate, local_stats, solve
-from afltool.stages.evaluate import score
-from afltool.stages.runner import Files, Job, Target, carry_out, change, is_done, make, state
+from afltool.stages.aggregate import aggregate
+from afltool.stages.local_stats import local_stats
+from afltool.stages.runner import Files, Job, make
+from afltool.stages.solve import solve
 
 
 @pytest.fixture
@@ -99,13 +102,13 @@ def test_steps_hand_objects_on_and_read_none_of_their_files(road, tmp_path, monk
     """Sums and heads that a step has made are the next one's, while there is room."""
     files, out, digest = Files(Room(10**7)), tmp_path / "t.h5", read_header(road.head)["digest"]
     how = LocalStats(road.train, road.head0, out, partition=road.clients, sum=True)
-    carry_out(local_stats.job, how, files)
+    local_stats(how, files)
 
     def read(*_, **how):
         raise AssertionError("a file is read")
 
     monkeypatch.setattr("afltool.files.statistics.read_statistics", read)
-    carry_out(solve.job, Solve(out, tmp_path / "h.h5"), files)
+    solve(Solve(out, tmp_path / "h.h5"), files)
     monkeypatch.setattr("afltool.files.heads.load_head", read)
     assert files.head(tmp_path / "h.h5").head.digest() == digest
     files.forget(out)
@@ -121,7 +124,8 @@ def test_the_functions_of_objects_are_those_of_the_files(road):
     assert after.digest() == afltool.info(road.head)["digest"]
     with Files().reading() as files:
         rows = files.features(road.test)
-        [counted] = score(after, rows).counted.values()
+        found = score(after, rows.blocks(), rows.labels, len(rows.classes))
+    [counted] = found.counted.values()
     assert counted.tops["top1"] == afltool.evaluate(road.head, road.test)["top1"]
     job = aggregate.job(Aggregate([road.stats], road.folder / "no.h5"), Files())
     assert job.targets[0].recipe == read_header(road.total)["recipe"]

@@ -15,7 +15,7 @@ from afltool import solve
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.hdf5 import read_file, write_file
-from afltool.files.heads import load_solved_head
+from afltool.files.heads import load_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import make_options
 from afltool.heads.scaling import ScalingHead, ScalingOptions
@@ -69,7 +69,7 @@ def test_equal_to_scikit_learn_on_the_pooled_rows(tmp_path, sites, rows):
     found, theirs = scaled_by(sites, tmp_path / "all.npz", tmp_path), StandardScaler()
     expected = theirs.fit_transform(rows[0])
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=3e-7)  # of float32
-    head = load_solved_head(tmp_path / "scaling.h5").head
+    head = load_head(tmp_path / "scaling.h5").head
     np.testing.assert_allclose(head.centre, theirs.mean_, rtol=1e-12)
     np.testing.assert_allclose(head.spread, theirs.scale_, rtol=1e-12)
     assert head.constant.tolist() == [0, 0, 0, 0, 1]
@@ -79,7 +79,7 @@ def test_values_off_the_grid_differ_by_their_rounding(tmp_path):
     x = np.random.default_rng(0).normal(size=(50, 3))
     np.savez(tmp_path / "x.npz", x=x)
     total = afltool.scale(tmp_path / "x.npz", tmp_path, unit_bits=10)
-    head = load_solved_head(solve(total, tmp_path / "s.h5")).head
+    head = load_head(solve(total, tmp_path / "s.h5")).head
     assert (np.abs(head.centre - x.mean(0)) <= 2.0**-11).all()
     assert not np.allclose(head.centre, x.mean(0), rtol=0, atol=1e-7)
 
@@ -115,7 +115,7 @@ def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, r
     assert made["space"]["scaling"] == info(by)["digest"]
     with pytest.raises(UsageError, match="those of a feature file keep theirs, ours"):
         afltool.import_embeddings(real_file, tmp_path / "no.h5", backbone="mine")
-    spread = load_solved_head(by).head.spread
+    spread = load_head(by).head.spread
     told = made["source"]["scaling"]
     np.testing.assert_allclose(told["resolution"], spread / 512)
     assert told["constant"] == [4]
@@ -136,7 +136,7 @@ def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
         )
     total = afltool.local_stats(made, "linear", tmp_path / "l.h5", client="a", sum=True)
     solved = afltool.solve(total, tmp_path / "linear.h5", head_options={"ridge": 1})
-    with pytest.raises(UsageError, match="is a linear head; expected a scaling"):
+    with pytest.raises(UsageError, match="is a linear file; expected a scaling"):
         afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "no.h5", scale=solved)
 
 
@@ -213,10 +213,10 @@ def test_the_commands(tmp_path, sites, cli):
 
 def test_what_earlier_versions_made_by_other_methods(tmp_path, sites):
     """A solved scaling is its arrays; what is not solved yet is refused by its version."""
-    solved = load_solved_head(solve(sites, tmp_path / "s.h5"))
+    solved = load_head(solve(sites, tmp_path / "s.h5"))
     header, arrays = read_file(tmp_path / "s.h5", "head")
     old = {**header, "options": {**header["options"], "method": "robust", "bins": 32}}
     write_file(tmp_path / "old.h5", "head", old, arrays)
-    assert load_solved_head(tmp_path / "old.h5").head.digest() == solved.head.digest()
+    assert load_head(tmp_path / "old.h5").head.digest() == solved.head.digest()
     with pytest.raises(UsageError, match="'bins' no longer; found 32, which afltool 0"):
         make_options("scaling", {"bins": 32})

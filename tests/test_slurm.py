@@ -82,6 +82,7 @@ RUNS = {
 def test_the_scripts_are_these_line_by_line(name, road, cli, tmp_path, monkeypatch):
     """AFLTOOL_WRITE_GOLDEN=1 pytest writes them anew; read the difference before committing it."""
     monkeypatch.chdir("/")
+    monkeypatch.setenv("AFLTOOL_STORE", "/scratch/store")
     site = tmp_path / "site.toml"
     site.write_text(SITE if name == "images" else "")
     files = {"/data/my train.h5": road.train, "/data/train.h5": road.train,
@@ -134,7 +135,7 @@ def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("acount = 'a'", r"'acount' is no option of a site; did you mean 'account'"),
+        ("acount = 'a'", "'acount' is no option of a site"),
         ("cpus = 'two'", r"cpus takes a whole number; found 'two'"),
         ("cpus = 0", r"--cpus is 1 to 1000000; found 0"),
         ("fan-in = 16", r"'fan-in' is no option of a site"),

@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.heads.checks import with_options
 from afltool.math import softmax as sm
 from afltool.math.gram import LARGEST, FixedPoint, real
 from afltool.math.softmax import Coded, Dense
@@ -126,24 +125,6 @@ def test_the_bound_is_above_the_true_hessian(seed, scale):
     assert np.linalg.eigvalsh(above)[0] > -1e-9
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(st.integers(0, 10**6), st.sampled_from([1e-4, 1e-2, 1.0]), st.integers(3, 80))
-def test_a_step_of_the_bound_never_raises_the_objective(seed, penalty, n):
-    """Each W is such a step from V, whose objective the round says; the best one is kept."""
-    X, y = rows(n=n, seed=seed)
-    steps, best = [], []
-
-    def look(head):
-        steps.append(head.step)
-        best.append(head.weights if head.best is None else head.best)
-
-    values = [r["objective"] for r in gradients(trained(X, y, look, rounds=12, penalty=penalty))]
-    for at, W in zip(values, steps[1:-1], strict=False):
-        assert objective(W, X, y, penalty) <= at + 1e-6
-    for least, W in zip(np.minimum.accumulate(values), best[1:], strict=True):
-        assert objective(W, X, y, penalty) <= least + 1e-6
-
-
 @pytest.mark.parametrize("mu", [1e-3, 1e-1])
 def test_the_limit_is_scikit_learns(mu):
     X, y = rows(n=400)
@@ -153,34 +134,6 @@ def test_the_limit_is_scikit_learns(mu):
     assert np.isclose(objective(head.weights, X, y, mu), best, rtol=1e-6)
     soon = trained(X, y, rounds=60, penalty=mu)
     assert -1e-6 < objective(soon.weights, X, y, mu) - best < 1e-3 * best
-
-
-def test_the_gradient_is_the_same_integers_however_rows_are_cut():
-    X, y = rows(n=300)
-    V = np.random.default_rng(1).normal(size=(7, 4))
-    found = set()
-    for step in (1, 7, 64, 300):
-        cut = [(Dense(X[at : at + step]), y[at : at + step]) for at in range(0, 300, step)]
-        gradient, loss = gradient_and_loss(cut, V)
-        assert gradient.dtype == loss.dtype == np.int64
-        found.add((gradient.tobytes(), loss.tobytes()))
-    assert len(found) == 1
-
-
-@pytest.mark.parametrize("kind", ["exact", "real"])
-def test_a_gradient_is_the_sum_of_those_of_parts_of_the_rows(monkeypatch, kind):
-    """Integers move before float64 could round their sum, whatever the parts."""
-    X, y = rows(n=300)
-    X = X if kind == "exact" else real(X)
-    V = np.random.default_rng(1).normal(size=(7, 4))
-    whole = gradient_and_loss([(Dense(X), y)], V)
-    monkeypatch.setattr(sm, "EXACT_ROWS", 80)
-    sums, taken = sm.Gradients(V), []
-    for at in [(0, 60, 120), (180, 240)]:
-        sums.add((Dense(X[i : i + 60]), y[i : i + 60]) for i in at)
-        taken.append(tuple(sums.taken().values()))
-    for one, parts in zip(whole, zip(*taken, strict=True), strict=True):
-        assert np.allclose(sum(parts), one, rtol=0 if kind == "exact" else 1e-12)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -220,7 +173,7 @@ def _bare(V):
     return np.vstack([V[:-1], np.zeros((1, V.shape[1]))])
 
 
-def test_a_client_whom_the_bound_does_not_cover_is_refused_by_name():
+def test_a_client_whom_the_bound_does_not_cover_is_refused():
     X, y = rows()
     head = make_head("softmax").bind(6, 4)
     head = absorb(head, gathered(head, X, y, "early"))
@@ -231,11 +184,10 @@ def test_a_client_whom_the_bound_does_not_cover_is_refused_by_name():
         gathered(head, X[1:], y[1:], "early"),
         replace(found, clients=moved),
     ):
-        with pytest.raises(MismatchError, match=r"1 of 1 clients, such as (late|early), were"):
+        with pytest.raises(MismatchError, match="1 of 1 clients were not in the first phase"):
             absorb(head, other)
     assert absorb(head, found).phase() == "gradient-2"
     assert "early" not in json.dumps(report_of(head)), "head files go to everybody"
-    assert head.arrays()["covered"].dtype == np.int64
 
 
 def overfitted(**options):
@@ -307,69 +259,11 @@ def test_momentum_restarts_when_the_objective_rises():
     assert any(r["restarted"] for r in rounds), "it never restarts: a weak test"
 
 
-def test_options_of_other_methods_are_refused():
-    assert make_head("softmax").options.as_dict()["no_momentum"] is False, "as files of 0.3"
-    assert "lbfgs" not in make_head("softmax").options.as_dict()
-    for other in ({"no_momentum": True}, {"lbfgs": True}):
-        with pytest.raises(UsageError, match="no longer; found"):
-            make_head("softmax", other)
-
-
 def test_a_small_gradient_ends_it_early():
     X, y = rows()
     head = trained(X, y, rounds=500, penalty=0.1, tolerance=1e-4)
     assert len(gradients(head)) < 500
     assert gradients(head)[-1]["gradient_norm"] < 1e-4
-
-
-def test_settings_that_would_diverge_cannot_be_had():
-    for bad in ({"penalty": 0.0}, {"penalty": -1.0}, {"penalty": float("nan")}, {"rounds": 0},
-                {"label_smoothing": 1.0}):  # fmt: skip
-        with pytest.raises(UsageError):
-            make_head("softmax", bad)
-    with pytest.raises(UsageError, match="fixes --penalty"):
-        with_options(make_head("softmax"), penalty=1.0)
-
-
-def test_no_rows_are_refused():
-    X, y = rows()
-    head = make_head("softmax").bind(6, 4)
-    with pytest.raises(InvalidDataError, match="0 rows"):
-        absorb(head, gathered(head, X[:0], y[:0]))
-
-
-def test_a_total_of_another_phase_is_refused():
-    X, y = rows()
-    head = make_head("softmax").bind(6, 4)
-    first = gathered(head, X, y)
-    with pytest.raises(MismatchError, match="next phase is 'gradient-1'; the total is of 'gram'"):
-        absorb(absorb(head, first), first)
-
-
-def test_float_features_give_the_same_up_to_rounding():
-    X, y = rows()
-    head = make_head("softmax", {"rounds": 10}).bind(6, 4)
-    while head.phase() is not None:
-        found = replace(gathered(head, X, y), arrays=sums(head, real(X), y).arrays)
-        head = absorb(head, replace(found, context=Context({"fraction_bits": None}, (), {})))
-    exact = trained(X, y, rounds=10)
-    assert np.allclose(head.weights, exact.weights, atol=1e-5)
-
-
-def test_everything_that_later_rounds_need_is_in_the_arrays():
-    """A head that is read from a file in every round, without its report, goes the same way."""
-    X, y = rows()
-    V, v = rows(seed=5)
-    options = {"rounds": 6, "patience": 0, "penalty": 1e-4}
-    kept = read = make_head("softmax", options).bind(6, 4)
-    while kept.phase() is not None:
-        found, held = gathered(kept, X, y), gathered(kept, V, v, "held")
-        assert read.digest() == kept.digest()
-        kept, read = absorb(kept, found, held), absorb(read, found, held)
-        fresh = make_head("softmax", options).restore(read.phase(), read.arrays())
-        read = fresh.bind(6, 4)
-    assert np.array_equal(read.weights, kept.weights)
-    assert len(gradients(kept)) == 6
 
 
 def test_momentum_and_the_best_round_are_part_of_the_digest_and_clients_are_not():
@@ -390,8 +284,7 @@ def test_momentum_and_the_best_round_are_part_of_the_digest_and_clients_are_not(
     ("name", "value"),
     [
         ("momentum", np.ones(2)),
-        ("best-round", np.array([7, 0])),
-        ("best-round", np.array([0, 2])),
+        ("best-round", np.array([7])),
         ("covered", np.ones((1, 2), np.int64)),
         ("factor", np.ones(3)),
         ("step", np.ones((2, 2))),

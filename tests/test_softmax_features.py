@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,18 +17,14 @@ from sklearn.linear_model import LogisticRegression
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.heads import load_head
-from afltool.heads import OPTIONS, make_head
+from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
 from afltool.heads.projections import activate, projection, table
-from afltool.heads.random_features import Lift, fixed_lift
-from afltool.heads.softmax.options import WRAPPED
+from afltool.heads.random_features import Lift
 from afltool.math import codes as cd
 from afltool.math.gram import FixedPoint, real
-from afltool.options.base import choices_of, fields_of, range_of
-from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
 from afltool.plans.config import RunConfig
 from afltool.values.names import Phase
 from afltool.values.statistics import Client, ClientId, Context
@@ -128,54 +123,6 @@ DEALT = (("iid", 10, {}), ("shards", 10, {"shards_per_client": 1}),
          ("dirichlet", 10, {"alpha": 0.01}), ("dirichlet", 200, {"alpha": 0.01}))  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_sum_is_an_integer_and_the_same_for_every_partition(kind):
-    X, y = rows()
-    ids = np.char.mod("%03d", np.arange(len(y))).astype("S")
-    for head in heads(X, y, rounds=1, **KINDS[kind]):
-        if head.phase() is None:
-            break
-        pooled = gathered(head, X, y)
-        assert pooled.exact
-        for scheme, K, more in DEALT:
-            how = PartitionOptions(scheme=scheme, clients=K, **more)
-            owner = assign(ids, y, CLASSES, how).client
-            parts = [gathered(head, X[owner == k], y[owner == k], f"c{k}") for k in range(K)]
-            assert total(parts[::-1]).digest() == pooled.digest()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_float_features_agree_up_to_rounding(kind):
-    """Codes and their products are exact all the same; losses agree to 1e-6, predictions mostly."""
-    X, y = rows()
-    options = {"rounds": 5, **KINDS[kind]}
-    if "codes" in kind:  # thresholds of real features lie on another grid
-        options["thresholds"] = "range:-2:2"
-    exact, rounded = solved(X, y, **options), solved(real(X), y, **options)
-    losses = [[p["loss"] for p in report_of(h)["phases"] if "loss" in p] for h in (exact, rounded)]
-    # Random features of fixed-point rows are rounded to 2^−9, those of float rows are not.
-    assert np.allclose(*losses, rtol=1e-3 if "random" in kind else 1e-6)
-    same = exact.scores(X).argmax(1) == rounded.scores(real(X)).argmax(1)
-    assert same.mean() >= 0.99
-
-
-def test_float_random_features_are_the_same_for_every_split_up_to_rounding():
-    X, y = rows()
-    X = real(X).astype(np.float32)
-    owner = np.random.default_rng(0).integers(0, 30, 300)
-    heads = [make_head("softmax", {"features": "random", "width": 20, "rounds": 5})] * 2
-    heads = [h.bind(DIM, CLASSES) for h in heads]
-    while heads[0].phase() is not None:
-        parts = [gathered(heads[1], X[owner == k], y[owner == k], f"c{k}") for k in range(30)]
-        heads = [
-            absorb(heads[0], gathered(heads[0], X, y)),
-            absorb(heads[1], total(replace(p, context=parts[0].context) for p in parts)),
-        ]
-    a, b = (report_of(h)["phases"][-1]["loss"] for h in heads)
-    assert np.isclose(a, b, rtol=1e-9)
-    assert np.allclose(heads[0].scores(X), heads[1].scores(X), atol=1e-8)
-
-
 # ---------------------------------------------------------------- standardised
 
 
@@ -253,23 +200,6 @@ def test_a_step_of_the_bound_never_raises_the_objective(kind, standardise, seed,
     assert all(b <= a + 1e-6 * max(1, a) for a, b in zip(least, found, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_standardised_heads_of_all_rounds_are_the_same_for_every_partition(kind):
-    """Also of a head that is made again from its arrays before every round."""
-    X, y = uneven()
-    options = {"rounds": 3, "standardise": True, **KINDS[kind]}
-    owner = np.random.default_rng(0).integers(0, 30, len(y))
-    dealt = make_head("softmax", options).bind(DIM, CLASSES)
-    for pooled in heads(X, y, **options):
-        assert dealt.digest() == pooled.digest()
-        if pooled.phase() is None:
-            break
-        parts = [gathered(dealt, X[owner == k], y[owner == k], f"c{k}") for k in range(30)]
-        dealt = absorb(dealt, total(parts[::-1]))
-        fresh = make_head("softmax", dealt.options.as_dict())
-        dealt = fresh.restore(dealt.phase(), dealt.arrays()).bind(DIM, CLASSES)
-
-
 def test_a_round_of_some_clients_weighs_by_the_variances_of_all():
     X, y = uneven()
     head = make_head("softmax", {"rounds": 3, "standardise": True}).bind(DIM, CLASSES)
@@ -301,61 +231,13 @@ def test_what_standardise_leaves_as_it_was_and_what_it_refuses():
 # ---------------------------------------------------------------- options
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"features": "raw", "width": 9}, "--width belongs to --features random"),
-        ({"features": "raw", "seed": 1}, "--seed belongs to --features random or safle"),
-        ({"features": "random", "experts": 9}, "--experts belongs to --features safle"),
-        ({"features": "safle", "compute": "float64"}, "--compute belongs to --features random"),
-        ({"features": "raw", "with_linear": True}, "--with-linear belongs to"),
-        ({"features": "sine"}, "--features is raw, random or safle; found 'sine'"),
-        ({"features": "safle", "buckets": 1}, "--buckets is 2 to 256"),
-        ({"features": "random", "width": 0}, "--width is at least 1; found 0"),
-        ({"patience": -1}, "--patience"),
-        ({"tolerance": float("nan")}, "--tolerance"),
-    ],
-)
-def test_options_that_do_not_belong_are_refused_by_name(given, named):
-    with pytest.raises(UsageError, match=named):
-        make_head("softmax", given)
-
-
-def test_options_mean_the_same_given_or_left_out():
-    long = {"features": "safle", "bucketing": "overlap", "group_size": 3, "seed": 0}
-    assert (
-        make_head("softmax", long).digest() == make_head("softmax", {"features": "safle"}).digest()
-    )
-    for kind in KINDS.values():
-        options = make_head("softmax", kind).options
-        assert make_head("softmax", options.as_dict()).options == options
-
-
 @pytest.mark.parametrize("thresholds", ["federated", "range:-2:2"])
 def test_digits_that_codes_leave_out_are_said_once(caplog, thresholds):
     X, y = rows()
     solved(X, y, features="safle", experts=3, rounds=1, thresholds=thresholds)
-    said = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "digits of a row" in r.getMessage()]
     assert len(said) == 1
-    assert "3 codes of 3 digits use 9 of the 48 digits of a row" in said[0]
-
-
-@pytest.mark.parametrize("features", ["random", "safle"])
-def test_options_are_those_of_the_wrapped_head(features):
-    """An option that the wrapped head declares is the softmax head's: name, range and default."""
-    cls = OPTIONS[{"random": "random-features"}.get(features, features)]
-    mine = fields_of(OPTIONS["softmax"])
-    own = WRAPPED[features][1]
-    assert own
-    for name, info in ((n, f) for n, f in fields_of(cls).items() if n in own):
-        about = str(info.description).partition(" (default:")[0]
-        assert about in str(mine[name].description)
-        assert list(choices_of(mine[name])) == list(choices_of(info))
-        assert range_of(mine[name]).split()[:1] == range_of(info).split()[:1]
-    wrapped = make_head("softmax", {"features": features}).options.wrapped()
-    assert isinstance(wrapped, cls)
-    usual = {"width": 2048, "compute": "float64"} if features == "random" else {}
-    assert wrapped.as_dict() == cls(**usual).as_dict()
+    assert "use 9 of the 48 digits of a row" in said[0]
 
 
 # ---------------------------------------------------------------- the lift to fixed point
@@ -366,7 +248,7 @@ def test_options_are_those_of_the_wrapped_head(features):
 def test_lifted_rows_are_the_random_features_rounded(activation, kind):
     X, _ = rows()
     options = RandomFeaturesOptions(width=15, activation=activation, projection=kind)
-    lift = fixed_lift(options, DIM, 9)
+    lift = Lift(options)._table(DIM, 9)
     made = projection(kind, 0, 0, DIM, 15)
     z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
     found, wanted = lift(X.values) / 512, activate(activation, z)
@@ -395,8 +277,8 @@ def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
     X = FixedPoint(np.full((2, DIM), 32767, np.int16), 9)
     wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
     with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
-        fixed_lift(wide, DIM, 9)(X.values)
-    assert np.abs(fixed_lift(replace(wide, activation="tanh"), DIM, 9)(X.values)).max() == 512
+        Lift(wide)._table(DIM, 9)(X.values)
+    assert np.abs(Lift(replace(wide, activation="tanh"))(X)).max() == 512
     with pytest.raises(InvalidDataError, match="--fraction-bits 14 or fewer"):
         table("tanh", 15)
 
@@ -431,45 +313,6 @@ PARTITIONS = (
 )
 FACTS = {"phase", "rows", "clients", "upload_bytes", "download_bytes", "solve_seconds"}
 OF_A_ROUND = {"loss", "objective", "gradient_norm", "validation_loss", "restarted"}
-
-
-@pytest.mark.parametrize(
-    "kind", ["raw", pytest.param("random beside raw", marks=pytest.mark.slow), "codes beside raw"]
-)
-def test_over_files_the_rounds_are_the_same_for_every_partition(files, tmp_path, kind):
-    options = KINDS[kind]
-    digests = set()
-    for i, partition in enumerate(PARTITIONS):
-        folder = carried_out(files, tmp_path / str(i), rounds=2, **options, **partition)
-        paths = sorted(folder.glob("05-head*.h5"), key=lambda p: (len(p.name), p.name))
-        digests.add(tuple(afltool.info(p)["digest"] for p in paths))
-    assert len(digests) == 1
-    names = ["histogram", "codes"] if "codes" in kind else ["gram"]
-    phases = afltool.info(paths[-1])["report"]["phases"]
-    assert [p["phase"] for p in phases] == [*names, "gradient-1", "gradient-2"]
-    assert all(p.keys() >= FACTS and p["rows"] == 400 for p in phases)
-    assert all(p.keys() >= OF_A_ROUND for p in phases[-2:])
-    sent = load_head(paths[-2])[0].arrays()["point"]
-    assert phases[-2]["download_bytes"] == sent.nbytes
-    uploads = json.loads((folder / "summary.json").read_text())["bytes_per_client"]
-    assert [u["arrays_at_most"] for u in uploads][-1] >= phases[-1]["upload_bytes"]
-    assert json.loads((folder / "06-metrics.json").read_text())["top1"] > 0.5
-
-
-def test_over_files_standardised_rounds_are_the_same_for_every_partition(files, tmp_path, cli):
-    done = cli("head", "softmax", "--standardise", "--rounds", 2, "-o", tmp_path / "head0.h5")
-    assert done.exit_code == 0, done.output
-    found = []
-    by_name = {"standardise": True, "rounds": 2, "clients": 5, "alpha": 0.1}
-    for i, how in enumerate(({"head": str(tmp_path / "head0.h5"), "clients": 1}, by_name)):
-        folder = carried_out(files, tmp_path / str(i), **how)
-        paths = sorted(folder.glob("05-head*.h5"))
-        found.append([afltool.info(p)["digest"] for p in paths])
-    assert len(found[0]) == 3
-    assert found[0] == found[1]
-    first = load_head(folder / "05-head.h5")[0].arrays()["variances"]
-    X, _ = rows(400, 0)
-    assert np.allclose(first, [*real(X).var(axis=0), 1.0], rtol=1e-9)
 
 
 def test_a_cache_of_random_features_changes_the_work_and_nothing_else(files, tmp_path, monkeypatch):
@@ -530,10 +373,11 @@ def test_clients_may_miss_rounds_but_not_the_first(files, tmp_path):
             late = afltool.local_stats(
                 train, head, tmp_path / "late.h5", partition=clients, sum=True
             )
-            with pytest.raises(MismatchError, match="1 of 8 clients, such as 7"):
-                afltool.solve(late, tmp_path / "x.h5")
+            with pytest.raises(MismatchError, match="1 of 8 clients were not in the first"):
+                afltool.solve(late, tmp_path / "x.h5", head=head)
         afltool.local_stats(train, head, stats, partition=clients, only=only)
-        head = afltool.solve(afltool.aggregate([stats], total), tmp_path / f"head{number + 1}.h5")
+        total = afltool.aggregate([stats], total)
+        head = afltool.solve(total, tmp_path / f"head{number + 1}.h5", head=head)
     phases = afltool.info(head)["report"]["phases"]
     assert [p["clients"] for p in phases] == [7, 4, 5, 2]
     assert afltool.evaluate(head, files / "test.h5")["top1"] > 0.5

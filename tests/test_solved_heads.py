@@ -85,4 +85,4 @@ def test_a_class_that_is_named_twice_is_refused(road, tmp_path):
         forged = forge(path, tmp_path / f"{kind}.h5", {"classes": [names[0], *names[:-1]]})
         words = {"features": [road / "head.h5", forged], "head": [forged, road / "train.h5"]}[kind]
         done = command("evaluate", *words, code=3)
-        assert "not a list of different texts" in done.stderr
+        assert "not a list of different entries" in done.stderr

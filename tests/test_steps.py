@@ -182,4 +182,4 @@ def test_nobody_else_computes():
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in verbs
     }
-    assert calls == {"heads/base", "heads/softmax/features", "testing"}
+    assert calls == {"heads/base", "heads/softmax/head", "testing"}

@@ -20,7 +20,6 @@ from afltool.papers.description import find, read
 from afltool.papers.execution import carry_out, part_of
 from afltool.papers.listings import status
 from afltool.papers.options import StudyOptions
-from afltool.plans.layout import RunFolder
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
 
@@ -125,38 +124,6 @@ def test_cells_without_result_are_submitted_once(submitted, wanted):
     assert len(stand_in.jobs()) == 2, "nothing is missing"
 
 
-def test_status_asks_the_queue_and_logs(submitted, wanted):
-    at, stand_in = submitted
-    folder, cells = StudyFolder(at), wanted.cells
-    stand_in.answers("echo '1|2|RUNNING|None|{name}'")
-    (at / RunFolder.LOGS / "cells-1_5.log").write_text("slurmstepd: error: exceeded memory limit\n")
-    states = jobs.states(folder, cells)
-    assert states == {
-        cells[2].key: ("running", None),
-        cells[5].key: ("failed", "slurmstepd: error: exceeded memory limit"),
-    }
-    stand_in.answers("exit 1")
-    assert jobs.states(folder, cells)[cells[5].key] == ("unknown", None)
-
-
-@pytest.mark.parametrize(
-    ("squeue", "shown"),
-    [("echo '2|3|RUNNING|None|{name}'", "running"), ("exit 1", "failed"), ("true", "failed")],
-)
-def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(submitted, wanted, squeue, shown):
-    (at, stand_in), cell = submitted, wanted.cells[3]
-    folder = StudyFolder(at)
-    stand_in.answers(squeue)
-    folder.cell(cell.key).mkdir(parents=True)
-    wanted.keep(folder)
-    (folder.cell(cell.key) / StudyFolder.FAILED).write_text("out of memory\n")
-    (found,) = (
-        c for c in status(folder.root)["cells"] if c["folder"] == str(folder.cell(cell.key))
-    )
-    assert found["state"] == shown
-    assert found["why"] == ("out of memory" if shown == "failed" else None)
-
-
 # ------------------------------------------------------------ text of the user in scripts
 
 
@@ -208,8 +175,8 @@ def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):
     Path("cells.sh").write_text(script)
     hostile("cells.sh")
     folder = StudyFolder("-S $(touch X7)")
-    own = [words for cell in cells for words in cell.commands(folder)[0]]
-    own += [cell.commands(folder)[1] for cell in cells]
+    own = [words for cell in cells for words in cell.commands(folder)[:-1]]
+    own += [cell.commands(folder)[-1] for cell in cells]
     last = ["study", "./-s.toml", "--out", "-S $(touch X7)"]
     assert hostile.told("afltool") == [*own, last]
     assert len(script.splitlines()) == len(own) + 4, "one line a command, for parallel"

@@ -15,10 +15,10 @@ from afltool import report, table
 from afltool.errors import UsageError
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
+from afltool.papers.frames import frame
 from afltool.papers.options import StudyPicture
 from afltool.papers.page import templates
-from afltool.papers.plots import lines_of, runs_by_name, series_of, study_picture
-from afltool.papers.records import records
+from afltool.papers.plots import lines_of, points_of, runs_by_name, study_picture
 from afltool.papers.results import finished, results_of
 
 pytest.importorskip("matplotlib")
@@ -211,16 +211,16 @@ def test_a_table_of_many_columns_is_whole_on_paper(done, tmp_path):
 
 
 def test_the_lines_of_a_picture_are_the_cells(done):
-    found = records(results_of(done))
+    found = frame(results_of(done))
     assert lines_of(found, "alpha") == ["head"]
-    series = {", ".join(one.name): one for one in series_of(found, "alpha", "top1", ["head"])}
-    assert list(series) == ["AFL <i>", "fedavg"]
-    assert series["fedavg"].x == [0.1, 1.0]
+    points = points_of(found, "alpha", "top1", ["head"])
+    assert list(points["name"].unique()) == [("AFL <i>",), ("fedavg",)]
+    of_fedavg = points[[one == ("fedavg",) for one in points["name"]]]
+    assert of_fedavg["x"].tolist() == [0.1, 1.0]
     made = table(done, published="none")
-    row = made.rows[1]
-    for at, column in enumerate(made.columns):
-        values = made.entry(row, column).values
-        assert series["fedavg"].y[at] == pytest.approx(sum(values) / 2)
+    assert of_fedavg["y"].tolist() == pytest.approx(
+        (100 * made.numbers.loc[("ours", "fedavg")]).tolist()
+    )
 
 
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
@@ -246,6 +246,8 @@ def test_the_width_is_that_of_the_column(done, tmp_path):
         (["-o", "p.png"], "Missing option '--x'"),
         (["--x", "alpha", "--y", "beauty", "-o", "p.png"], "--y is of top1"),
         (["--x", "layers", "-o", "p.png"], "no cell has the option 'layers'"),
+        (["--x", "csr", "-o", "p.png"], "there is nothing to draw: no cell has both CSR and top1"),
+        (["--x", "alpha", "--y", "csr", "-o", "p.png"], "there is nothing to draw"),
     ],
 )
 def test_a_picture_that_cannot_be_drawn_is_refused(done, tmp_path, cli, monkeypatch, words, error):

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import shutil
-from dataclasses import replace
 from statistics import fmean, stdev
 
 import numpy as np
@@ -22,19 +21,11 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.math.metrics.intervals import paired_bootstrap
 from afltool.papers.cells import StudyFolder
-from afltool.papers.crosstab import (
-    FORMATS,
-    TABLE,
-    Entry,
-    Record,
-    beside,
-    crosstab,
-    names,
-    published,
-)
+from afltool.papers.crosstab import FORMATS, crosstab
 from afltool.papers.description import find, read, shipped_names
-from afltool.papers.options import names_of, numbers_of
-from afltool.papers.records import figures, records
+from afltool.papers.frames import beside, figures, frame
+from afltool.papers.options import FIGURES, names_of, numbers_of
+from afltool.papers.published import TABLE, frame_of, options_in, papers, published
 from afltool.papers.results import finished, results_of
 
 TEXT = """
@@ -72,6 +63,10 @@ def done(road, tmp_path_factory):
     return carried_out(read(at / "two.toml"), at / "S")
 
 
+def rows(made):
+    return [name for _, name in made.texts.index]
+
+
 @pytest.fixture
 def copied(done, tmp_path):
     return shutil.copytree(done, tmp_path / "S", copy_function=shutil.copy2)
@@ -84,24 +79,20 @@ def test_the_numbers_are_those_of_the_cells(done, road):
         for cell in find(str(done)).cells
         if cell.method is None and cell.label != "AFL" and cell.setting["alpha"] == 0.1
     ]
-    row, column = ("ours", "Deep | 100%, layers = 1"), ("top1", "alpha = 0.1")
-    assert made.entry(row, column).values == wanted
+    row, column = "Deep | 100%, layers = 1", "alpha = 0.1"
+    assert made.values(row, column) == wanted
     shown = f"{100 * fmean(wanted):.2f} ± {100 * stdev(wanted):.2f}"
-    assert made.text(row, column) == shown
-    names = [name for _, name in made.rows]
-    assert names == ["AFL", *(f"Deep | 100%, layers = {t}" for t in (0, 1))]
+    assert made.texts.loc[("ours", row), column] == shown
+    assert rows(made) == ["AFL", *(f"Deep | 100%, layers = {t}" for t in (0, 1))]
 
 
 def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
-    zero, drawn = table(done).notes
+    (note,) = table(done).notes
     start = (
         "Equal totals for all partitions, by construction, since rows are summed whoever owns them"
     )
-    assert zero.startswith(f"{start}: AFL. Their")
-    assert "0 by construction" in zero
-    assert "--weights-seed" in zero
-    assert drawn.startswith(f"{start}: Deep | 100%.")
-    assert "over the seeds of the features or the head alone" in drawn
+    assert note.startswith(f"{start}: AFL; Deep | 100%. Partitions add nothing to their deviation")
+    assert "--weights-seed" in note
 
 
 def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
@@ -112,12 +103,14 @@ def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
     (tmp_path / "s.toml").write_text(text.format(train=road.train, test=road.test))
     notes = table(carried_out(read(tmp_path / "s.toml"), tmp_path / "S")).notes
     assert len(notes) == 1
-    assert "by their digests: linear; discriminant. Their deviation" in notes[0]
+    assert "by their digests: linear; discriminant. Partitions add nothing" in notes[0]
 
 
-def entry(*values, hole=""):
-    records = [Record({}, {"top1": value}) for value in values]
-    return Entry("top1", [*records, *([Record({}, {}, hole)] if hole else [])])
+def entry(stat, *values, hole=""):
+    lines = [{"kind": "ours", "state": "done", "head": "a", "top1": value} for value in values]
+    lines += [{"kind": "ours", "state": hole, "head": "a"}] if hole else []
+    made = crosstab(frame_of(lines), ["head"], [], ["top1"], stat, ["seed"])
+    return *(made.records()[0][name] for name in ("value", "spread")), made.texts.iloc[0, 0]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +121,10 @@ def entry(*values, hole=""):
     ],
 )  # fmt: skip
 def test_statistics_over_seeds(stat, middle, spread):
-    found = entry(0.4, 0.5, 0.6).statistic(stat)
+    found = entry(stat, 0.4, 0.5, 0.6)
     assert found[0] == pytest.approx(middle)
     assert found[1] == (None if spread is None else pytest.approx(spread))
-    assert entry(0.4).statistic("mean±sd") == (0.4, None), "one value has no deviation"
+    assert entry("mean±sd", 0.4)[:2] == (0.4, None), "one value has no deviation"
 
 
 def test_deleting_a_cell_and_running_again_gives_the_same_table(copied):
@@ -151,7 +144,7 @@ def test_holes_are_marked(copied):
     folder.cell(second.key).mkdir()
     (folder.cell(second.key) / StudyFolder.FAILED).write_text("out of memory\n")
     made = table(copied)
-    shown = [made.text(made.rows[0], column) for column in made.columns]
+    shown = made.texts.iloc[0].tolist()
     assert sum("(2 of 3)" in one for one in shown) == 1
     assert sum("(2 of 3, failed)" in one for one in shown) == 1
     assert any("1 of 12 cells failed" in n and "(out of memory)" in n for n in made.notes)
@@ -161,8 +154,8 @@ def test_holes_are_marked(copied):
     folder.cell(first.key).mkdir()
     (folder.cell(first.key) / why).write_text("18.21 GB are free\n")
     assert any("(18.21 GB are free)" in n and "19.6" not in n for n in table(copied).notes)
-    assert entry(hole="failed").text("mean") == "failed"
-    assert entry(hole="missing").text("mean") == "–"
+    assert entry("mean", hole="failed")[2] == "failed"
+    assert entry("mean", hole="missing")[2] == "–"
 
 
 def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
@@ -176,14 +169,15 @@ def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
     folder.root.mkdir()
     wanted.keep(folder)
     made = table(folder.root)
-    assert {made.text(r, c) for r in made.rows for c in made.columns} == {"–"}
+    assert set(made.texts.to_numpy().ravel()) == {"–"}
+    assert "0 of 4 cells done" in afltool.report(folder.root, tmp_path / "p.html").read_text()
 
 
 def test_a_cell_never_averages_unequal_settings(done):
     with pytest.raises(UsageError, match=r"would average over alpha \(0\.1, 1\)"):
         table(done, columns="clients")
     made = table(done, columns="clients", where=("alpha=1",))
-    assert [made.heading(c) for c in made.columns] == ["clients = 6"]
+    assert made.headings == ["clients = 6"]
     with pytest.raises(UsageError, match=r"no cell has the option 'colour'"):
         table(done, rows="colour")
     with pytest.raises(UsageError, match=r"no cell fits"):
@@ -192,24 +186,24 @@ def test_a_cell_never_averages_unequal_settings(done):
 
 def test_a_label_is_a_name_of_rows_and_of_cells(done):
     made = table(done, rows="label", where=("label=AFL",))
-    assert [name for _, name in made.rows] == ["AFL"]
-    assert table(done, rows="baseline,layers").rows == table(done).rows
+    assert rows(made) == ["AFL"]
+    assert rows(table(done, rows="baseline,layers")) == rows(table(done))
 
 
 def test_rounds_are_counted_up_to_the_layer(done):
     made = table(done, value="exchanges", stat="mean")
-    by_row = {row[1]: made.entry(row, made.columns[0]).values[0] for row in made.rows}
-    assert by_row == {"AFL": 1, "Deep | 100%, layers = 0": 1, "Deep | 100%, layers = 1": 3}
+    assert rows(made) == ["AFL", "Deep | 100%, layers = 0", "Deep | 100%, layers = 1"]
+    assert made.numbers.iloc[:, 0].tolist() == [1, 1, 3]
 
 
 def test_the_best_round_is_beside_the_last(done):
     """Of a rival on the test rows, as papers have it; of a deep head up to the layer."""
     of = results_of(done)
-    deep = [one for one in records(of, (0, 1)) if one.axes.get("layers") in (0, 1)]
+    deep = [one for one in frame(of, (0, 1)).to_dict("records") if one["layers"] in (0, 1)]
     assert len(deep) == 12
     for first, last in zip(deep[::2], deep[1::2], strict=True):
-        assert first.figures["best"] == first.figures["top1"]
-        assert last.figures["best"] == max(first.figures["top1"], last.figures["top1"])
+        assert first["best"] == first["top1"]
+        assert last["best"] == max(first["top1"], last["top1"])
     assert "best round" in str(table(done, value="top1,best"))
     rounds = [{"phase": "round-1", "top1": 0.7}, {"phase": "round-2", "top1": 0.6, "top1_max": 0.9}]
     found = figures({"top1": 0.6, "rounds": rounds, "seconds": 1.0})
@@ -226,12 +220,12 @@ def test_who_trains_alone_has_no_rounds_of_communication():
 
 def test_several_figures_stand_side_by_side(done):
     made = table(done, value="top1,upload_bytes", stat="mean")
-    assert len(made.columns) == 4
-    deepest, column = made.rows[-1], made.columns[-1]
-    assert column[0] == "upload_bytes"
+    assert len(made.headings) == 4
+    deepest, column = rows(made)[-1], made.headings[-1]
+    assert column.endswith(FIGURES["upload_bytes"].label)
     cell = next(c for c in find(str(done)).cells if c.label != "AFL")
     sent = finished(StudyFolder(done), cell)["upload_bytes"]
-    assert made.entry(deepest, column).values == [sent] * 3
+    assert made.values(deepest, column) == [sent] * 3
 
 
 def test_accuracy_on_training_rows_has_a_table(done, road):
@@ -239,7 +233,7 @@ def test_accuracy_on_training_rows_has_a_table(done, road):
     cell = next(c for c in find(str(done)).cells if c.label != "AFL")
     head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
     wanted = afltool.evaluate(head, road.train)["top1"]
-    assert made.entry(made.rows[-1], made.columns[0]).values[0] == wanted
+    assert made.values(rows(made)[-1], made.headings[0])[0] == wanted
 
 
 # ------------------------------------------------------------ formats
@@ -291,14 +285,14 @@ def test_csv_says_the_units_that_its_numbers_have(done):
     }  # fmt: skip
 
 
-def test_a_figure_that_no_cell_has_is_named_with_what_would_measure_it(done, tmp_path, cli):
+def test_a_figure_that_no_cell_has_is_named(done, tmp_path, cli):
     """Of few clients no file is weighed; a page then shows the bound."""
     made = cli("table", done, "--value", "file_bytes")
     assert made.exit_code == 2
-    assert "no cell has the figure file_bytes; fewer than 20 clients" in made.stderr
+    assert "no cell has the figure file_bytes;" in made.stderr
     beside = cli("table", done, "--value", "top1,file_bytes")
     assert beside.exit_code == 0
-    assert "No cell has the figure file_bytes; fewer than 20 clients" in beside.stdout
+    assert "No cell has the figure file_bytes." in beside.stdout
     weighed = shutil.copytree(done, tmp_path / "weighed")
     for place in weighed.glob("cells/*/summary.json"):
         found = json.loads(place.read_text())
@@ -326,15 +320,11 @@ def test_seconds_of_shared_work_are_explained(done):
 
 
 def test_every_published_table_can_be_read():
-    assert sum(len(published(name)) for name in names()) == 1897
-    frame = pd.read_csv(TABLE)
-    assert len(frame) == 1897
-    first = published("afl-1")[0]
-    assert (first.axes, first.figures) == (
-        {"data": "cifar10", "alpha": 0.1, "scheme": "dirichlet", "head": "FedAvg"},
-        {"top1": 0.6402},
-    )  # fmt: skip
-    assert first.spread == pytest.approx(0.0018)
+    assert sum(len(published(name)) for name in papers()) == len(pd.read_csv(TABLE)) == 1897
+    first = published("afl-1").iloc[0]
+    known = {"data": "cifar10", "alpha": 0.1, "scheme": "dirichlet", "head": "FedAvg"}
+    assert known.items() <= {**first}.items()
+    assert (first["top1"], first["spread"]) == (0.6402, pytest.approx(0.0018))
     with pytest.raises(UsageError, match=r"no published figures 'afl-9'; known are afl-1, "):
         published("afl-9")
 
@@ -357,7 +347,7 @@ def test_every_published_table_can_be_read():
     ],
 )
 def test_settings_of_the_papers_are_our_options(name, axes):
-    assert any(axes.items() <= one.axes.items() for one in published(name))
+    assert any(axes.items() <= one.items() for one in published(name).to_dict("records"))
 
 
 @pytest.mark.parametrize("name", [n for n in shipped_names() if find(n).shown.published])
@@ -366,7 +356,8 @@ def test_published_figures_have_a_place_in_the_shipped_study(name):
     wanted = find(name)
     columns = names_of(wanted.shown.columns)
     theirs = wanted.shown.published
-    assert beside(theirs, list(_axes(wanted)), columns) == published(theirs)
+    there = beside(theirs, frame_of(list(_axes(wanted))), columns)
+    assert there.index.tolist() == published(theirs).index.tolist()
 
 
 def _axes(wanted):
@@ -375,20 +366,23 @@ def _axes(wanted):
     layers = list(numbers_of(wanted.shown.layers))
     for cell in wanted.cells:
         axes = axes_of(cell)
-        yield from (Record({**axes, "layers": t}, {}) for t in layers)
-        yield Record(axes, {})
+        yield from ({**axes, "layers": t} for t in layers)
+        yield axes
+
+
+OURS = frame_of([
+    {"kind": "ours", "state": "done", "head": "AFL", "alpha": 0.1, "data": "cifar10", "top1": 0.7}
+])  # fmt: skip
 
 
 def test_published_rows_are_marked_and_come_last():
-    ours = [Record({"head": "AFL", "alpha": 0.1, "data": "cifar10"}, {"top1": 0.7})]
-    made = crosstab([*ours, *beside("afl-1", ours, ["alpha"])], ["head"], ["alpha"], ["top1"],
-                    "mean±sd", ["seed"])  # fmt: skip
-    assert [name for _, name in made.rows][:2] == ["AFL", "FedAvg (published)"]
-    assert made.text(made.rows[1], made.columns[0]) == "64.02 ± 0.18"
-    assert len(made.columns) == 1
-    of_files = [Record({"head": "AFL", "alpha": 0.1}, {"top1": 0.7})]
-    assert beside("afl-1", of_files, ["alpha"]) == []
-    assert beside("afl-1:cifar10", of_files, ["alpha"]) == beside("afl-1", ours, ["alpha"])
+    theirs = beside("afl-1", OURS, ["alpha"])
+    made = crosstab(pd.concat([OURS, theirs]), ["head"], ["alpha"], ["top1"], "mean±sd", ["seed"])
+    assert rows(made)[:2] == ["AFL", "FedAvg (published)"]
+    assert made.texts.iloc[1].tolist() == ["64.02 ± 0.18"]
+    of_files = OURS.drop(columns="data")
+    assert beside("afl-1", of_files, ["alpha"]).empty
+    assert beside("afl-1:cifar10", of_files, ["alpha"]).equals(theirs)
 
 
 def test_published_rows_have_options_that_given_features_do_not_tell(done):
@@ -396,16 +390,14 @@ def test_published_rows_have_options_that_given_features_do_not_tell(done):
     with pytest.raises(UsageError, match="no cell has the option 'backbone'"):
         table(done, **asked)
     made = table(done, **asked, published="safle-3:cifar10")
-    names = [name for _, name in made.rows]
-    assert {"AFL", "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= set(names)
+    assert {"AFL", "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= {*rows(made)}
 
 
 def test_results_of_another_method_stand_beside(done, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("alpha,seed,top1\n0.1,0,0.5\n0.1,1,0.7\n1,0,0.25\n")
     made = table(done, also=(f"Mine={path}",))
-    assert made.rows[-1] == ("also", "Mine")
-    assert [made.text(made.rows[-1], c) for c in made.columns] == ["60.00 ± 14.14", "25.00"]
+    assert made.texts.loc[("also", "Mine")].tolist() == ["60.00 ± 14.14", "25.00"]
     path.write_text("alpha,top1\n0.1,50\n")
     with pytest.raises(InvalidDataError, match=r"line 2: top1 is a fraction.*divide percentages"):
         table(done, also=(f"Mine={path}",))
@@ -417,14 +409,9 @@ def test_results_of_another_method_stand_beside(done, tmp_path):
 # ------------------------------------------------------------ tests of rows
 
 
-def values(made, name, column):
-    return made.entry(("ours", name), column).values
-
-
 def test_p_values_are_those_of_scipy(done, road):
-    column = table(done).columns[0]
     made = table(done, test="t")
-    a, b = values(made, "AFL", column), values(made, "Deep | 100%, layers = 0", column)
+    a, b = (made.values(name, "alpha = 0.1") for name in ("AFL", "Deep | 100%, layers = 0"))
     line = next(n for n in made.notes if "alpha = 0.1: Deep | 100%, layers = 0 against" in n)
     assert line.endswith(f"p = {stats.ttest_rel(a, b).pvalue:.3g}")
 
@@ -490,37 +477,34 @@ def test_equal_heads_of_many_seeds_give_the_p_of_one_seed(road, tmp_path):
 ])  # fmt: skip
 def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
     """The paper's table has both; their mean is in no paper."""
-    found = [one for one in published(paper) if one.axes["data"] == "cifar100"]
-    of_layers = [one for one in found if one.axes.get("layers") in (None, 5)]
-    made = crosstab(of_layers, ["head"], ["alpha", "layers"], ["top1"], "mean", [])
+    found = published(paper)
+    layers = found.reindex(columns=["layers"])["layers"]
+    found = found[(found["data"] == "cifar100") & (layers.isna() | (layers == 5))]
+    made = crosstab(found, ["head"], ["alpha", "layers"], ["top1"], "mean", [])
     for head, values in apart.items():
-        rows = [
-            row for row in made.rows if row[1].split(",")[0].removesuffix(" (published)") == head
-        ]
-        assert len(rows) == 2
-        of_rows = (e.values for (row, _), e in made.entries.items() if row in rows)
-        assert sorted(v for one in of_rows for v in one) == pytest.approx(
-            sorted(v / 100 for v in values)
-        )
+        named = [n for n in rows(made) if n.split(",")[0].removesuffix(" (published)") == head]
+        assert len(named) == 2
+        of_rows = made.entries[made.entries["row"].isin(named)]["value"].dropna()
+        assert sorted(of_rows) == pytest.approx(sorted(v / 100 for v in values))
 
 
 def test_a_table_with_every_paper_has_one_published_figure_a_cell():
-    for name in names():
+    for name in papers():
         found = published(name)
-        axes = sorted({axis for one in found for axis in one.axes})
-        figures = sorted({figure for one in found for figure in one.figures})
-        made = crosstab(found, axes, [], figures, "mean", [])
-        assert all(len(entry.values) <= 1 for entry in made.entries.values()), name
+        figures = [one for one in FIGURES if one in found]
+        made = crosstab(found, options_in(found), [], figures, "mean", [])
+        assert made.entries["count"].max() == 1, name
 
 
 def test_published_figures_of_one_cell_are_refused():
     """Two data sets of a paper, of which the table tells nothing: no cell has their mean."""
-    found = [one for one in published("afl-A.2") if one.axes["head"] == "AFL"]
-    two = [replace(found[0], axes={**found[0].axes, "data": data}) for data in ("a", "b")]
+    found = published("afl-A.2")
+    one = {**found[found["head"] == "AFL"].iloc[0]}
+    two = frame_of([{**one, "data": data} for data in ("a", "b")])
     with pytest.raises(UsageError, match=r"would average over data \(a, b\): add it to --rows"):
         crosstab(two, ["head"], [], ["top1"], "mean", [])
     assert len(crosstab(two, ["head"], ["data"], ["top1"], "mean", []).entries) == 2
-    again = [found[0], replace(found[0], figures={"top1": 0.5})]  # all options are the same
+    again = frame_of([one, {**one, "top1": 0.5}])  # all options are the same
     with pytest.raises(UsageError, match="would average 2 published figures of AFL"):
         crosstab(again, ["head"], [], ["top1"], "mean", [])
 
@@ -530,9 +514,8 @@ def test_published_figures_of_one_cell_are_refused():
 ])  # fmt: skip
 def test_the_header_says_what_a_paper_has_behind_its_plus_and_minus(paper, behind):
     """In every format; with a statistic that has no ± nothing is said of it."""
-    ours = [Record({"head": "AFL", "alpha": 0.1, "data": "cifar10"}, {"top1": 0.7})]
-    asked = ([*ours, *beside(f"{paper}:cifar10", ours, [])], ["head", "layers", "backbone"],
-             ["alpha", "shards_per_client"], ["top1"])  # fmt: skip
+    both = pd.concat([OURS, beside(f"{paper}:cifar10", OURS, [])])
+    asked = both, ["head", "layers", "backbone"], ["alpha", "shards_per_client"], ["top1"]
     made = crosstab(*asked, "mean±sd", ["seed"], "T")
     header = "mean ± standard deviation over seeds" + f"; published ± are {behind}" * bool(behind)
     assert FORMATS["md"](made).startswith(f"**T** ({header})\n")
@@ -543,9 +526,10 @@ def test_the_header_says_what_a_paper_has_behind_its_plus_and_minus(paper, behin
 
 def test_each_paper_has_one_thing_behind_its_plus_and_minus():
     """AFL and SAFLe print standard deviations, DeepAFL standard errors."""
-    kinds = {name.split("-")[0]: set() for name in names()}
-    for name in names():
-        kinds[name.split("-")[0]] |= {one.spread_of for one in published(name) if one.spread}
+    kinds = {name.split("-")[0]: set() for name in papers()}
+    for name in papers():
+        found = published(name).reindex(columns=["spread", "spread_of"])
+        kinds[name.split("-")[0]] |= {*found[found["spread"].notna()]["spread_of"]}
     assert kinds == {
         "afl": {"standard deviation"}, "deepafl": {"standard error"},
         "safle": {"standard deviation"},

@@ -13,7 +13,13 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from afltool.errors import (
+    CorruptFileError,
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    UsageError,
+)
 from afltool.files.partitions import load_partition
 from afltool.files.tables import values_by_row
 from afltool.sources.images import open_dataset
@@ -97,7 +103,7 @@ def test_a_table_without_splits_is_for_training_only(folder):
     rows = [{"path": row["path"], "label": row["label"]} for row in rows_of(folder)]
     table = write(folder / "all.csv", rows)
     assert len(open_dataset(f"table:{table}", "train")) == 36
-    with pytest.raises(InvalidDataError, match="no column split"):
+    with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):
         open_dataset(f"table:{table}", "test")
 
 
@@ -126,26 +132,23 @@ def changed(**cells):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
-def test_row_ids_are_found_under_any_name(tmp_path, caplog, suffix):
-    """A table that `extract --path-column file` read serves --by, --group and --table, too."""
-    caplog.set_level("INFO", logger="afltool")
+def test_row_ids_are_in_a_column_row_or_path(tmp_path, suffix):
+    """A table of images may have rows that nobody asks for; each that is stands once."""
     ids = np.array([b"a/1.jpg", b"a/2.jpg", b"b/3.jpg"])
-    rows = [{"file": f"{name}.jpg", "site": site, "n": "1"} for name, site in
+    rows = [{"path": f"{name}.jpg", "site": site, "n": "1"} for name, site in
             (("b/3", "x"), ("a/2", "y"), ("a/1", "z"), ("c/9", "w"))]  # fmt: skip
     table = tmp_path / f"images{suffix}"
     json_or_table(table, rows)
     assert values_by_row(table, "site", ids) == ["z", "y", "x"]
-    assert "the row ids are in the column 'file'" in caplog.text
-    json_or_table(table, [{**row, "same": row["file"]} for row in rows])
-    with pytest.raises(InvalidDataError, match="'file' and 'same' holds all") as error:
-        values_by_row(table, "site", ids)
-    assert "rename the one with the row ids to path" in str(error.value)
-    json_or_table(table, rows[1:])
-    with pytest.raises(InvalidDataError, match=r"'a/1\.jpg', in a column row or path beside site"):
-        values_by_row(table, "site", ids)
-    json_or_table(table, [*rows, rows[0]])
-    with pytest.raises(InvalidDataError, match="more than once"):
-        values_by_row(table, "site", ids)
+    for wrong, error, said in (
+        (rows[1:], MismatchError, r"missing: 1, such as 'b/3\.jpg'"),
+        ([*rows, rows[0]], InvalidDataError, "more than once"),
+        ([{**rows[0], "site": ""}, *rows[1:]], InvalidDataError, r"row 'b/3\.jpg' has no 'site'"),
+        ([{"file": one["path"], "site": "x"} for one in rows], InvalidDataError, "rename the one"),
+    ):
+        json_or_table(table, wrong)
+        with pytest.raises(error, match=said):
+            values_by_row(table, "site", ids)
 
 
 def json_or_table(place, rows):

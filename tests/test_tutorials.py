@@ -29,7 +29,7 @@ def follow(page, folder, kinds=("sh", "full"), env=None, timeout=600):
 
 
 def test_every_block_is_of_a_kind_that_is_run():
-    assert len(PAGES) == 3
+    assert len(PAGES) == 4
     for page in PAGES:
         kinds = re.findall(r"^```(\w*)$", page.read_text(), re.M)
         assert set(kinds) - {""} <= {"sh", "full", "slurm", "python", *WINDOWS}, page
@@ -74,7 +74,7 @@ def test_what_a_site_gives_is_the_same_for_every_shell():
 
 # consortium is followed in test_portable.py.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster", "researcher"])
+@pytest.mark.parametrize("name", ["cluster", "patients", "researcher"])
 def test_a_tutorial_can_be_followed(name, tmp_path):
     page = next(page for page in PAGES if page.stem == name)
     done = follow(page, tmp_path)

@@ -11,18 +11,23 @@ def main() -> None:
     """Entry point of the installed command."""
     leave_on_signals()  # first, because loading the other modules takes most of a short command
     use_given_cores()
-    from ._console import secure, settle
+    from ._console import BROKEN_PIPE, secure, settle, tell
 
-    out = secure()
+    secure()
     from .app import app
 
+    code = 0
     try:
         app()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        raise SystemExit(settle(code, out)) from None
+        code = BROKEN_PIPE if isinstance(ended.__context__, BrokenPipeError) else code
+    except OSError as error:  # of a help that stdout does not take
+        tell(f"error: cannot write to stdout: {error.strerror}")
+        code = 3
     finally:
         ignore_signals()
+    raise SystemExit(settle(code))
 
 
 def use_given_cores() -> None:
@@ -31,11 +36,8 @@ def use_given_cores() -> None:
     Call it before any numerical library loads. `afltool.cores` has the threads that use BLAS.
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    os.environ.setdefault(
-        "PYDANTIC_DISABLE_PLUGINS", "__all__"
-    )  # nobody has any; it looks for them
-    cores = os.environ.get("SLURM_CPUS_PER_TASK")
-    if cores:
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # nobody has any; it looks
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):
         os.environ.setdefault("OMP_NUM_THREADS", cores)
 
 

@@ -2,86 +2,56 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
 from .. import progress
 from ..errors import AflError
 from ..machine import STOPS, leave, repeat_lost_interrupts
-from ..plugins import FULL, TORCH, twice
+from ..plugins import FULL, TORCH
 from ..values.text import shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 
 
-class _Bytes(io.FileIO):
-    """The bytes of a stream, dropped where nobody reads them (``| head -1``) or a disk is full.
+def secure() -> None:
+    """Make the three streams usable, before any file is opened.
 
-    The command goes on and writes its files whole; `settle` gives the shell the exit code.
+    A closed one becomes /dev/null; otherwise the next file would get its number. Characters that a
+    stream's encoding lacks are printed as escapes; bytes on stdin that are not UTF-8 are kept,
+    because names of files can have them.
     """
+    for name, mode, errors in (
+        ("stdin", "r", "surrogateescape"),
+        ("stdout", "w", "backslashreplace"),
+        ("stderr", "w", "backslashreplace"),
+    ):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors=errors)
 
-    failed: OSError | None = None
 
-    def write(self, data: Any, /) -> int:
+def settle(code: int) -> int:
+    """Flush the output at the end of a command; returns its final exit code."""
+    for stream in (sys.stdout, sys.stderr):
         try:
-            return super().write(data)
+            stream.flush()
         except OSError as error:
-            self.failed = error
-            return len(data)
-
-
-def secure() -> _Bytes:
-    """Make the three streams usable, before any file is opened; returns what stdout writes to.
-
-    A closed stream becomes /dev/null; otherwise the next file would get its number, and messages
-    would be written into that file. Characters that a stream's encoding lacks are printed as
-    escapes; bytes on stdin that are not UTF-8 are kept, because names of files can have them.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
-    if sys.stdin is None:
-        sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - as long as the process
-    stdin: Any = sys.stdin  # to mypy it is a TextIO, which does not promise to reconfigure
-    stdin.reconfigure(errors="surrogateescape")
-    out, err = (_Bytes(number, "wb", closefd=False) for number in (1, 2))
-    sys.stdout, sys.stderr = _stream(sys.stdout, out), _stream(sys.stderr, err)
-    return out
-
-
-def _stream(old: Any, to: _Bytes) -> TextIO:
-    encoding, lines = "utf-8", True
-    if old is not None:
-        encoding, lines = old.encoding, old.line_buffering
-        old.flush()
-    return io.TextIOWrapper(
-        io.BufferedWriter(to), encoding, "backslashreplace", line_buffering=lines
-    )
-
-
-def settle(code: int, out: _Bytes) -> int:
-    """Flush stdout at the end of a command; returns its final exit code."""
-    sys.stdout.flush()
-    if out.failed is None or code:
-        return code
-    if isinstance(out.failed, BrokenPipeError):
-        return BROKEN_PIPE
-    tell(f"error: cannot write to stdout: {out.failed.strerror or out.failed}")
-    return 3
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or it fails once more
+            if not code and not isinstance(error, BrokenPipeError):
+                tell(f"error: cannot write the output: {error.strerror or error}")
+            code = code or (BROKEN_PIPE if isinstance(error, BrokenPipeError) else 3)
+    return code
 
 
 def say(text: object) -> None:
@@ -101,8 +71,9 @@ def print_json(value: Any, indent: int | None = 2) -> None:
 
 
 def tell(text: object) -> None:
-    """One line on stderr."""
-    print(shown(text), file=sys.stderr, flush=True)
+    """One line on stderr; who reads it may leave, and the work goes on."""
+    with suppress(OSError):
+        print(shown(text), file=sys.stderr, flush=True)
 
 
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
@@ -118,8 +89,6 @@ def set_up(quiet: bool, verbose: bool) -> None:
     logger.setLevel(level)
     if not quiet:
         progress.set_reporter(_Bar if sys.stderr.isatty() else _Lines)
-    if both := twice(Path(__file__).parents[1]):
-        logger.warning(both)
     for number in STOPS:
         signal.signal(number, _ask_to_stop)
 
@@ -153,7 +122,7 @@ def command() -> Iterator[None]:
         _stop(f"{error}", error.exit_code)
     except KeyboardInterrupt:
         _stop("interrupted; a file that was being written is not under its final name", 130)
-    except BrokenPipeError:  # of a file that was asked for on stdout
+    except BrokenPipeError:
         raise typer.Exit(BROKEN_PIPE) from None
     except ModuleNotFoundError as error:
         if error.name not in TORCH:
@@ -170,7 +139,8 @@ def command() -> Iterator[None]:
 
 
 def _stop(message: str, code: int) -> None:
-    progress.event("error", text=message, exit_code=code)
+    with suppress(AflError):  # of a place that takes no more events
+        progress.event("error", text=message, exit_code=code)
     tell(f"error: {message}" if code not in (75, 130) else message)
     raise typer.Exit(code)
 
@@ -203,7 +173,6 @@ class _Lines:
         self.title, self.total, self.unit = title, total, unit
         self.begun_with = self.done = done
         self.begun = self.last = time.monotonic()
-        self.shown = False
 
     def advance(self, n: int = 1) -> None:
         self.done += n
@@ -211,19 +180,15 @@ class _Lines:
             self._line()
 
     def finish(self) -> None:
-        if self.shown:
+        if self.last > self.begun:
             self._line()
 
     def _line(self) -> None:
-        now = time.monotonic()
-        rate = (self.done - self.begun_with) / max(now - self.begun, 1e-9)
-        left = (self.total - self.done) / rate if rate else float("inf")
-        left_text = f"{left:.0f} s left" if left < 1e6 else "time left unknown"
-        tell(
-            f"{self.title}: {self.done}/{self.total} {self.unit}, {rate:.1f} {self.unit}/s, "
-            f"{left_text}"
-        )
-        self.last, self.shown = now, True
+        self.last = time.monotonic()
+        rate = (self.done - self.begun_with) / (self.last - self.begun)
+        left = f"{(self.total - self.done) / rate:.0f} s left" if rate else "time left unknown"
+        done = f"{self.done}/{self.total} {self.unit}"
+        tell(f"{self.title}: {done}, {rate:.1f} {self.unit}/s, {left}")
 
 
 class _Bar:
@@ -234,17 +199,9 @@ class _Bar:
 
         from ..show.terminal import on_stderr
 
-        self.bar = of_rich.Progress(
-            of_rich.TextColumn("{task.description}"),
-            of_rich.BarColumn(),
-            of_rich.MofNCompleteColumn(),
-            of_rich.TextColumn(unit),
-            of_rich.TimeRemainingColumn(),
-            console=on_stderr(),
-            transient=True,
-        )
+        self.bar = of_rich.Progress(console=on_stderr(), transient=True)
         self.bar.start()
-        self.number = self.bar.add_task(shown(title), total=total, completed=done)
+        self.number = self.bar.add_task(shown(f"{title}, {unit}"), total=total, completed=done)
 
     def advance(self, n: int = 1) -> None:
         self.bar.update(self.number, advance=n)

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from .. import __version__, machine, progress
-from ..errors import AflError, OutputExistsError
+from .. import __version__, progress
+from ..errors import AflError, InputError, OutputExistsError
 from ..files.hdf5 import read_header
 from ..files.headers import KINDS
-from ..files.outputs import check_output, make_folder, why_not_written, writer_errors
+from ..files.outputs import check_output, make_folder, writer_errors
 from ..values.text import json_text
 from ._console import tell
 
@@ -35,21 +36,23 @@ def writing(place: Path, command: str) -> Iterator[None]:
         InputError: the file cannot be written.
         OutputExistsError: it is there and holds no events.
     """
-    begun, lines, warnings = time.monotonic(), _Lines(place), _Warnings(logging.WARNING)
+    begun, warnings = time.monotonic(), _Warnings(logging.WARNING)
+    descriptor = None if place == STDERR else _opened(place)
     progress.log.addHandler(warnings)
     try:
-        with progress.listening(lines):
+        with progress.listening(partial(_write, place, descriptor)):
             progress.event("begin", schema=SCHEMA, command=command, version=__version__)
             try:
                 yield
             finally:
-                error = sys.exc_info()[1]
+                error, seconds = sys.exc_info()[1], round(time.monotonic() - begun, 3)
                 code = 0 if error is None else getattr(error, "exit_code", 1)
-                seconds = round(time.monotonic() - begun, 3)
-                progress.event("end", exit_code=code, seconds=seconds)
+                with suppress(InputError):  # a full disk has stopped the work already
+                    progress.event("end", exit_code=code, seconds=seconds)
     finally:
         progress.log.removeHandler(warnings)
-        lines.close()
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class _Warnings(logging.Handler):
@@ -59,27 +62,17 @@ class _Warnings(logging.Handler):
         progress.event(record.levelname.lower(), text=record.getMessage())
 
 
-class _Lines:
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.descriptor = None if place == STDERR else _opened(place)
-        self.whole = True  # nothing was lost so far
-
-    def __call__(self, one: progress.Event) -> None:
-        text = json_text({**one, **_digest(one)}, default=str)
-        if self.descriptor is None:
-            tell(text)
-        elif self.whole:
-            try:
-                os.write(self.descriptor, f"{text}\n".encode())
-            except OSError as error:
-                self.whole = False
-                why = why_not_written(error, "give another --events")
-                progress.log.warning("%s has no events from here on: %s", self.place, why)
-
-    def close(self) -> None:
-        if self.descriptor is not None:
-            os.close(self.descriptor)
+def _write(place: Path, descriptor: int | None, one: progress.Event) -> None:
+    """Write an event, with the digest in its file, where that has one."""
+    if one.get("kind") in KINDS:
+        with suppress(AflError, OSError):
+            one = {**one, "digest": read_header(one["path"], one["kind"])["digest"]}
+    text = json_text(one, default=str)
+    if descriptor is None:
+        tell(text)
+        return
+    with writer_errors(place):
+        os.write(descriptor, f"{text}\n".encode())
 
 
 def _opened(place: Path) -> int:
@@ -87,16 +80,8 @@ def _opened(place: Path) -> int:
     check_output(place)
     make_folder(place.parent)
     with writer_errors(place):
-        descriptor = os.open(place, machine.flags("RDWR", "APPEND", "CREAT", "NOFOLLOW"), 0o666)
+        descriptor = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     if os.read(descriptor, len(START)) in (b"", START):
         return descriptor
     os.close(descriptor)
     raise OutputExistsError(f"{place} exists and holds no events: choose another --events")
-
-
-def _digest(one: progress.Event) -> dict[str, str]:
-    """The digest in the file of an event, where it has one."""
-    if one.get("kind") in KINDS:
-        with suppress(AflError, OSError):
-            return {"digest": read_header(one["path"], one["kind"])["digest"]}
-    return {}

@@ -31,42 +31,50 @@ from . import _console
 from ._console import say
 from .commands import Command
 
-Builder = Callable[[Sequence[str]], Any]  # words behind the name → Typer's command
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 PLAIN: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": None}
-ROWS, SUMS, USES, RUNS, FILES = "Features", "Statistics", "Solved heads", "Runs", "Files"
+HELP = {"help_option_names": ["-h", "--help"]}
 OTHERS = "Plug-ins"
-#: The commands of the main part, in the order of the help.
-OWN: dict[str, Command] = {
-    "extract": Command("run images through a network", ROWS, "options.features:ExtractNodes"),
-    "backbone": Command("write a frozen network as one file", ROWS, "options.features:Backbone"),
-    "import": Command("make features of embeddings or a table", ROWS, "options.features:Import"),
-    "scale": Command(
-        "sum up features, so that all sites scale alike", ROWS, "options.features:Scale"
-    ),
-    "convert": Command("write features in another number format", ROWS, "options.features:Convert"),
-    "split": Command("cut features for training and testing", ROWS, "options.features:Split"),
-    "merge": Command("put the shards of one extraction together", ROWS, "options.features:Merge"),
-    "partition": Command("assign rows to clients", SUMS, "options.partition:PartitionOrLook"),
-    "head": Command(
-        "write a head: what a federation agrees on", SUMS, make="cli.groups:head_group"
-    ),
-    "local-stats": Command(
-        "compute the statistics of clients", SUMS, "options.statistics:LocalStats"
-    ),
-    "aggregate": Command("add statistics up", SUMS, "options.statistics:Aggregate"),
-    "solve": Command("solve the head of a total", SUMS, "options.statistics:Solve"),
-    "evaluate": Command("measure a head", USES, "options.evaluation:EvaluateOrCount"),
-    "calibrate": Command("make probabilities of scores", USES, "options.evaluation:Calibrate"),
-    "predict": Command("predict rows or images", USES, "options.evaluation:Predict"),
-    "export": Command("write a head as .onnx or .pt2", USES, "options.evaluation:Export"),
-    "run": Command("carry out every stage on this machine", RUNS, make="cli.runs:run_command"),
-    "slurm": Command("write and submit the jobs of a run", RUNS, make="cli.runs:slurm_command"),
-    "status": Command("what of a run or study is done", RUNS, "options.look:StatusOf"),
-    "info": Command("what is in a file", FILES, "options.look:Info"),
-    "diff": Command("in what two files differ", FILES, "options.look:Diff"),
-    "verify": Command("compare every checksum and digest", FILES, "options.look:Verify"),
-    "plot": Command("draw pictures", FILES, make="cli.groups:plot_group"),
+PANELS = ("Start here", "Stages", "Studies", "Federation", "Files")  # of the help, in order
+#: The commands of the main part by panel: name, what it does, the class of its options.
+_TABLE: dict[str, list[tuple[str, str, str]]] = {
+    "Start here": [
+        ("run", "carry out every stage on this machine", "cli.runs:Run"),
+        ("import", "make features of embeddings or a table", "options.features:Import"),
+        ("extract", "run images through a network", "options.features:ExtractNodes"),
+        ("evaluate", "measure a head", "options.evaluation:EvaluateOrCount"),
+        ("predict", "predict rows or images", "options.evaluation:Predict"),
+        ("export", "write a head as .onnx or .pt2", "options.evaluation:Export"),
+    ],
+    "Stages": [
+        ("partition", "assign rows to clients", "options.partition:Partition"),
+        ("head", "write a head: what a federation agrees on", ""),
+        ("local-stats", "compute the statistics of clients", "options.statistics:LocalStats"),
+        ("aggregate", "add statistics up", "options.statistics:Aggregate"),
+        ("solve", "solve the head of a total", "options.statistics:Solve"),
+        ("calibrate", "make probabilities of scores", "options.evaluation:Calibrate"),
+        ("backbone", "write a frozen network as one file", "options.features:Backbone"),
+        ("scale", "sum up features, so that all sites scale alike", "options.features:Scale"),
+        ("convert", "write features in another number format", "options.features:Convert"),
+        ("split", "cut features for training and testing", "options.features:Split"),
+        ("merge", "put the shards of one extraction together", "options.features:Merge"),
+    ],
+    "Studies": [
+        ("slurm", "write and submit the jobs of a run", "cli.runs:Slurm"),
+        ("status", "what of a run or study is done", "options.look:StatusOf"),
+        ("plot", "draw pictures", ""),
+    ],
+    "Files": [
+        ("info", "what is in a file", "options.look:Info"),
+        ("diff", "in what two files differ", "options.look:Diff"),
+        ("verify", "compare every checksum and digest", "options.look:Verify"),
+        ("store", "list and remove what is kept", "options.look:Store"),
+    ],
+}
+OWN = {
+    name: Command(about, panel, of, make="" if of else f"cli.flat:{name}_group")
+    for panel, rows in _TABLE.items()
+    for name, about, of in rows
 }
 _SESSION = "gone: a session does it, see afltool session new, serve and join"
 _SCALED = "gone: solve makes the scaling of a total of what scale wrote"
@@ -87,6 +95,7 @@ RENAMED: dict[str, str] = {
     "evaluate --train": "gone: call evaluate for each file; run has --train-accuracy",
     "evaluate --earlier": "gone: call evaluate for each head; run evaluates each round itself",
     "evaluate --beside": "gone: call evaluate --counts for each head",
+    "partition --describe": "gone: afltool info PARTITION",
     "session join --features": "renamed: --data",
     "slurm --print": "renamed: --dry-run",
     "solve --ridge-path": "renamed: --ridge LO:HI:COUNT",
@@ -94,6 +103,7 @@ RENAMED: dict[str, str] = {
     "--balance-cap": "gone: partition --scheme dirichlet --min-size N draws again instead",
     "--checksums": "gone: CIFAR is compared with torchvision's; read others by imagefolder:",
     "--fan-in": "gone: one task adds up the sums of all parts",
+    "--json": "gone: afltool info FILE --json says what is in a file",
     "--formulas": "gone: CSV has texts as they are; a spreadsheet imports columns as text",
     "--plain": "gone: extract --engine torch is the nearest",
     "--single-round": "gone: head random-features solves in one round",
@@ -142,63 +152,63 @@ def of_app(name: str, app: typer.Typer, _: Sequence[str] = ()) -> Any:
 class Group(typer.core.TyperGroup):
     """Commands that are built when they are asked for, with the words behind their names.
 
-    ``builders(word)`` has them by name; where it has ``word`` itself, it loads no other part.
+    ``known(word)`` has them by name; where it has ``word`` itself, it loads no other part.
     """
 
-    builders: Callable[[str], Mapping[str, Builder]]
+    known: Callable[[str], Mapping[str, Command]]
 
     @property  # type: ignore[override]  # an attribute of Typer's
     def commands(self) -> dict[str, Any]:
         """Every command by name, built."""
-        return {name: build([]) for name, build in self.builders("").items()}
+        return {name: one.build(name, []) for name, one in self.known("").items()}
 
     @commands.setter
     def commands(self, known: Any) -> None:
         """What Typer knows of: nothing."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.builders("")]
+        return [*self.known("")]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] == "help" and len(args) > 1:
+            args = [*args[1:], "--help"]
+        if args == ["version"]:
+            _version(True)
         ctx.meta["words"] = args[1:]
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        build = self.builders(name).get(name)
-        return None if build is None else build([] if ctx is None else ctx.meta.get("words", []))
+        words = [] if ctx is None else ctx.meta.get("words", [])
+        found = self.known(name).get(name)
+        return None if found is None else found.build(name, words)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Names with a line each, by panels; none is built for it."""
+        every = self.known("")
+        for panel in dict.fromkeys((*PANELS, *(one.panel for one in every.values()))):
+            rows = [(name, one.about) for name, one in every.items() if one.panel == panel]
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
 
 
-def group(name: str, about: str, builders: Callable[[str], Mapping[str, Builder]]) -> Group:
+def group(name: str, about: str, known: Callable[[str], Mapping[str, Command]]) -> Group:
     """A command with commands of its own."""
-    made = Group(
-        name=name,
-        help=about,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    made.builders = builders
+    how: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
+    made = Group(name=name, help=about, context_settings=HELP, **how)
+    made.known = known
     return made
 
 
-def _builders(word: str) -> dict[str, Builder]:
+def _known(word: str) -> dict[str, Command]:
     every = OWN if word in OWN else {**OWN, **added(word), **OWN}
-    return {name: partial(one.build, name) for name, one in every.items() if " " not in name}
+    return {name: one for name, one in every.items() if " " not in name}
 
 
 class Commands(Group):
     """All commands. Typer's messages about a wrong command line are escaped like all others."""
 
-    builders = staticmethod(_builders)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Names with a line each, by panels; none is built for it."""
-        every = {**added(), **OWN}
-        for panel in dict.fromkeys(one.panel for one in (*OWN.values(), *every.values())):
-            shown_here = [name for name in self.list_commands(ctx) if every[name].panel == panel]
-            if shown_here:
-                with formatter.section(panel):
-                    formatter.write_dl([(name, every[name].about) for name in shown_here])
+    known = staticmethod(_known)
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors():
@@ -237,7 +247,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
     rich_markup_mode=None,
 )
 
@@ -248,15 +258,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_HELP = (
-    "Analytic federated learning over files: frozen features, one round, no gradients.\n\n"
-    "Stages: extract → partition → local-stats → aggregate → solve → evaluate. run carries all of "
-    "them out on one machine. Every stage reads files and writes one. stdout has only the result; "
-    "an input that is - is the path that the command before has printed.\n\n"
-    "Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong "
-    "together, 5 numerical failure or "
-    "failed cells of a study, 75 interrupted but resumable, 130 Ctrl-C."
-)
+_HELP = """Analytic federated learning over files: frozen features, one round, no gradients.
+
+Stages: extract → partition → local-stats → aggregate → solve → evaluate. run carries all of them
+out on one machine. Every stage reads files and writes one. stdout has only the result; an input
+that is - is the path that the command before has printed.
+
+Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong
+together, 5 numerical failure or failed cells of a study, 75 interrupted but resumable, 130 Ctrl-C.
+"""
 
 
 @app.callback(help=_HELP)
@@ -266,10 +276,7 @@ def afltool(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="say more")] = False,
     events: Annotated[
         Path | None,
-        typer.Option(
-            "--events",
-            help="append what happens to this file, a line of JSON an event; - is stderr",
-        ),
+        typer.Option("--events", help="append what happens to a file, as JSON; - is stderr"),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from ..options.common import STDOUT, Threads
+from ..options.common import STDOUT
 from ..options.evaluation import Counts, Evaluate, EvaluateOrCount, Predict
 from ..options.features import ExtractNodes
-from ..options.look import Diff, Found, Info, StatusOf, Verify
-from ..options.partition import Partition, PartitionOrLook
+from ..options.look import Diff, Found, Info, StatusOf, Store, Verify
 from ..plugins import asked
 from ._console import print_json, say, tell
 from .commands import show
 
 LONGEST = 200  # characters of a value that a line of `diff` has
-
-Print = Callable[[dict[str, Any]], None]
 
 
 def extract(o: ExtractNodes) -> None:
@@ -26,7 +23,7 @@ def extract(o: ExtractNodes) -> None:
     if not o.list_nodes:
         from ..stages.extract import extract as stage
 
-        show(stage(o), o.as_json)
+        show(stage(o))
         return
     from ..show.tables import print_nodes
     from ..sources.extraction.request import Asked
@@ -35,31 +32,8 @@ def extract(o: ExtractNodes) -> None:
     print_json(rows) if o.as_json else print_nodes(rows)
 
 
-def partition(o: PartitionOrLook) -> None:
-    """Make a partition, or look at one that is there."""
-    from ..files.hdf5 import read_header
-    from ..show.tables import print_facts
-    from ..stages import partition as stage
-
-    describe = o.describe
-    if o.out is not None:
-        path = stage.partition(o.to(Partition))
-    else:
-        if read_header(o.features)["kind"] != "partition":
-            raise UsageError("-o FILE is needed: where the partition goes")
-        path, describe = o.features, describe or o.export is None
-        if o.export is not None:
-            stage.export(path, o.export, overwrite=o.overwrite)
-    if not describe:
-        show(path, o.as_json)
-        return
-    facts = stage.describe(path)
-    print_json(facts) if o.as_json else print_facts(facts)
-
-
 def evaluate(o: EvaluateOrCount) -> None:
     """Print the figures of a head, and write them where they are wanted; or write counts."""
-    from ..files.atomic import together
     from ..files.tables import check_table, write_confusion, write_json, write_records
     from ..show.tables import print_metrics
     from ..stages.evaluate import evaluate as stage
@@ -67,19 +41,18 @@ def evaluate(o: EvaluateOrCount) -> None:
     if o.counts:
         from ..stages.local_stats import counts
 
-        show(counts(o.to(Counts)), o.as_json)
+        show(counts(o.to(Counts)))
         return
     if o.rounds is not None:
         check_table(o.rounds)
     each_round = o.each_round or o.rounds is not None
-    with together():
-        report = stage(o.to(Evaluate, each_round=each_round))
-        if o.rounds is not None:
-            write_records(report["rounds"], o.rounds, o.overwrite)
-        if o.out is not None:
-            write_json(report, o.out, o.overwrite)
-        if o.confusion is not None:
-            write_confusion(report, o.confusion, o.overwrite)
+    report = stage(o.to(Evaluate, each_round=each_round))
+    if o.rounds is not None:
+        write_records(report["rounds"], o.rounds, o.overwrite)
+    if o.out is not None:
+        write_json(report, o.out, o.overwrite)
+    if o.confusion is not None:
+        write_confusion(report, o.confusion, o.overwrite)
     if o.as_json:
         print_json(report)
     elif STDOUT not in (o.out, o.confusion, o.rounds):
@@ -113,15 +86,26 @@ def status(o: StatusOf) -> None:
     _show_found(facts, o, o.folder, print_it)
 
 
-def _show_found(facts: dict[str, Any], o: Found, source: Path, print_it: Print) -> None:
+def _show_found(
+    facts: dict[str, Any], o: Found, source: Path, print_it: Callable[[dict[str, Any]], None]
+) -> None:
     """One field for a script (a text without quotes), JSON, or a table."""
-    from ..stages.inspect import field
-
     if o.field is None:
         print_json(facts) if o.as_json else print_it(facts)
         return
-    value = field(facts, o.field, source)
+    value = _field(facts, o.field, source)
     say(value) if isinstance(value, str) else print_json(value, indent=None)
+
+
+def _field(facts: dict[str, Any], name: str, source: Path) -> Any:
+    """One entry of what a command found of ``source``; dots lead into nested ones."""
+    value: Any = facts
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            have = ", ".join(value) if isinstance(value, dict) else "no names"
+            raise UsageError(f"{source} has no field {name!r}: there are {have}")
+        value = value[part]
+    return value
 
 
 def verify(o: Verify) -> None:
@@ -129,7 +113,7 @@ def verify(o: Verify) -> None:
     from ..files.listing import expand
     from ..stages.inspect import check_all
 
-    results = check_all(expand(o.files), o.keep_going, o.to(Threads))
+    results = check_all(expand(o.files), o.keep_going, o.threads)
     if o.as_json:
         print_json(results)
     for one in results:
@@ -169,3 +153,20 @@ def _apart(one: dict[str, Any]) -> str:
 def _short(value: Any) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def store(o: Store) -> None:
+    """Print what is kept, the largest files first, and what was removed."""
+    from ..stages.store import store as stage
+    from ..values.text import byte_text
+
+    found = stage(o)
+    if o.as_json:
+        print_json(found)
+        return
+    for one in sorted(found["files"], key=lambda one: -one["bytes"]):
+        say(f"{byte_text(one['bytes']):>9}  {one['days']:7.1f} days  {one['path']}")
+    size = sum(one["bytes"] for one in found["removed"])
+    if o.prune is not None:
+        tell(f"removed: {len(found['removed'])} files, {byte_text(size)}")
+    tell(f"{found['folder']}: {len(found['files'])} files, {byte_text(found['bytes'])}")

@@ -1,7 +1,8 @@
 """What `export` writes: a model with its metadata, packed as a file of another program's format.
 
-To add a format: a module here with ``pack(model)`` and ``run(data, model, given)``, and its line in
-`FORMATS`, with the packages that it needs.
+To add a format: a module here with two functions, and its line in `FORMATS`, with the packages that
+it needs. ``pack(model)`` gives the bytes of the file, ``run(data, model, given)`` what it makes of
+a batch, by the names of `Model.outputs`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,10 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any
 
 from ..errors import UsageError
 from ..plugins import Registry
-
-if TYPE_CHECKING:
-    from ..values.arrays import Array
-    from .build import Model
 
 #: The end of a file's name, the module that packs it, and the packages of the extra that it needs.
 FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
@@ -29,18 +26,8 @@ FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
 )
 
 
-class Format(Protocol):
-    """One kind of file."""
-
-    def pack(self, model: Model) -> bytes:
-        """The file."""
-
-    def run(self, data: bytes, model: Model, given: Array) -> dict[str, Array]:
-        """What the packed file makes of a batch, by the names of `Model.outputs`."""
-
-
-def format_of(path: Path) -> Format:
-    """The format that a file's name ends with.
+def format_of(path: Path) -> Any:
+    """The module of the format that a file's name ends with.
 
     `UsageError` names those that exist, or what to install where a package is missing.
     """
@@ -50,5 +37,4 @@ def format_of(path: Path) -> Format:
     for package in packages:
         if find_spec(package) is None:
             raise UsageError(f"this file needs {package}: pip install 'afltool[export]'")
-    target: Any = import_module(module, __name__)
-    return cast(Format, target)
+    return import_module(module, __name__)

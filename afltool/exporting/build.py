@@ -46,8 +46,7 @@ class Model:
         """A batch of zeros."""
         import torch
 
-        kind = getattr(torch, self.metadata["input"]["type"])
-        return torch.zeros(self.shape, dtype=kind)
+        return torch.zeros(self.shape, dtype=getattr(torch, self.metadata["input"]["type"]))
 
     def text(self) -> str:
         """The metadata as JSON."""
@@ -55,20 +54,7 @@ class Model:
 
     def named(self, values: Any) -> dict[str, Array]:
         """Outputs by name, as NumPy arrays."""
-        texts = (np.asarray(value) for value in values)
-        return dict(zip(self.outputs, texts, strict=True))
-
-    def bytes(self) -> int:
-        """Of the numbers that every graph holds."""
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        return sum(t.numel() * t.element_size() for t in tensors)
-
-
-SCORES = (
-    "(n, C) float64; the class with the highest is predicted",
-    "least-squares scores estimate one-hot labels; they are not probabilities",
-    "log-probabilities up to a constant for each row",
-)
+        return dict(zip(self.outputs, map(np.asarray, values), strict=True))
 
 
 def of_features(head: Head, header: Mapping[str, Any]) -> Model:
@@ -86,13 +72,15 @@ def of_features(head: Head, header: Mapping[str, Any]) -> Model:
 
 def metadata_of(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     space = dict(header["space"])
-    bits = space["fraction_bits"]
+    bits, log = space["fraction_bits"], head.log_probabilities
     rounding = "none: float32" if bits is None else f"round(x · 2^{bits}) / 2^{bits}, half to even"
+    what = "least-squares scores estimate one-hot labels; they are not probabilities"
+    what = "log-probabilities up to a constant for each row" if log else what
     outputs = {
-        "scores": f"{SCORES[0]}; {SCORES[1 + head.log_probabilities]}",
+        "scores": f"(n, C) float64; the class with the highest is predicted; {what}",
         "predicted": f"(n,) int64, index of the class; {NOBODY}: a row that afltool refuses",
     }
-    if head.log_probabilities:
+    if log:
         outputs["probabilities"] = "(n, C) float64, softmax of the scores"
     return {
         "made_by": f"afltool {__version__}",

@@ -33,7 +33,7 @@ def card(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=in_markdown
     )
     made.filters |= {"chosen": _chosen, "pairs": _pairs, "listed": _listed}
-    made.filters |= {"figure": _figure, "label": _label}
+    made.filters |= {"figure": _figure, "label": figure_label}
     template = made.from_string(CARD.read_text(encoding="utf-8"))
     return template.render(**metadata, report=report, file=file, test=evaluation, many=MANY)
 
@@ -48,10 +48,6 @@ def _pairs(settings: Mapping[str, Any] | None) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MANY]) + f" … ({len(names)} in all)" * (len(names) > MANY)
-
-
-def _label(name: str, one: Any) -> str:
-    return figure_label(str(name), one)
 
 
 def _figure(one: Any) -> str:

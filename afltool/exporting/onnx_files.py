@@ -13,10 +13,11 @@ MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room fo
 
 def pack(model: Model) -> bytes:
     """The graph with its weights in one message; equal models give equal bytes."""
-    if model.bytes() > MOST:
+    numbers = sum(t.nbytes for t in model.module.state_dict().values())
+    if numbers > MOST:
         raise UsageError(
-            f"the model has {model.bytes() / 1e9:.1f} GB of numbers and one .onnx file holds at "
-            "most 2: export it as .pt2"
+            f"the model has {numbers / 1e9:.1f} GB of numbers and one .onnx file holds at most 2: "
+            "export it as .pt2"
         )
     proto = exported(model.module, model.example, FREE, model.input, model.outputs)
     for key, value in ((KEY, model.text()), ("classes", json_text(model.metadata["classes"]))):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from ..sources.extraction.network import Network
 from ..sources.extraction.scoring import network_of
 from ..sources.extraction.torch_engine import TorchEngine
 from ..values.arrays import U8, Array
-from . import Format
 from .build import Model, metadata_of, of_features
 from .trial import COARSE, Trial, compare, differs
 
@@ -100,7 +101,7 @@ def sample_pictures(crop: int) -> list[Array]:
 
 
 def on_pictures(
-    packer: Format,
+    packer: Any,
     data: bytes,
     model: Model,
     network: Network,
@@ -109,13 +110,14 @@ def on_pictures(
     out: Path,
 ) -> Trial:
     """Features against extraction's, then scores against the head's of the same features."""
-    trials = []
-    for pictures in sample_pictures(network.preprocessing.crop):
+
+    def tried(pictures: Array) -> Trial:
         squares = as_extracted(network.preprocessing, pictures)
         answers = packer.run(data, model, np.ascontiguousarray(squares.transpose(0, 2, 3, 1)))
         compare_features(network, squares, answers["features"], str(out))
-        trials.append(compare(head, bits, answers["features"], answers, str(out)))
-    return Trial.of(trials)
+        return compare(head, bits, answers["features"], answers, str(out))
+
+    return reduce(add, map(tried, sample_pictures(network.preprocessing.crop)))
 
 
 def compare_features(network: Network, squares: U8, features: Array, what: str) -> None:

@@ -6,9 +6,8 @@ own arrays (means, thresholds: where scores change), and of rows that afltool re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ import torch
 from ..errors import InvalidDataError, NumericalError
 from ..heads.base import NOBODY, Head
 from ..heads.graphs import arithmetic, graph_of
-from ..math.gram import LARGEST, FixedPoint, Rows, encode
+from ..math.gram import LARGEST, FixedPoint, check_finite, encode
 from ..values.arrays import F32, F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
@@ -37,11 +36,8 @@ class Trial:
     tolerance: float
     largest: float
 
-    @classmethod
-    def of(cls, parts: Sequence[Trial]) -> Self:
-        """Several trials as one."""
-        largest = max(part.largest for part in parts)
-        return cls(sum(part.rows for part in parts), parts[0].tolerance, largest)
+    def __add__(self, more: Trial) -> Trial:
+        return Trial(self.rows + more.rows, self.tolerance, max(self.largest, more.largest))
 
 
 def sample_rows(head: Head, bits: int | None) -> F32:
@@ -78,16 +74,13 @@ def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], w
     finite = np.isfinite(wanted)
     if not np.array_equal(finite, np.isfinite(scores)):
         raise differs(what, "has finite scores where afltool has none, or the reverse")
-    sizes = np.abs(np.where(finite, wanted, 0.0)).max(axis=1, keepdims=True)
-    away = np.abs(np.where(finite, scores, 0.0) - np.where(finite, wanted, 0.0))
-    sizes = np.maximum(sizes, least)
-    relative = away / sizes
-    largest = float(relative.max(initial=0.0))
+    sizes = np.abs(np.where(finite, wanted, 0.0)).max(axis=1, keepdims=True).clip(least)
+    away = np.abs(np.subtract(scores, wanted, out=np.zeros_like(wanted), where=finite))
+    largest = float((away / sizes).max(initial=0.0))
     if largest > tolerance:
         raise differs(what, f"differs by up to {largest:.3g} of a row's largest score")
-    chosen = np.take_along_axis(wanted, predicted[:, None], axis=1)
-    behind = wanted.max(axis=1, keepdims=True) - chosen
-    if (behind > 2 * tolerance * sizes).any():
+    behind = wanted.max(axis=1) - wanted[np.arange(len(wanted)), predicted]
+    if (behind > 2 * tolerance * sizes[:, 0]).any():
         raise differs(what, f"predicts other classes for {(behind > 0).sum()} of {len(x)} rows")
     return Trial(len(x), tolerance, largest)
 
@@ -95,16 +88,10 @@ def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], w
 def own_scores(head: Head, bits: int | None, x: Array) -> F64:
     """The head's scores of features (n, d); NaN for rows that afltool refuses."""
     out = np.full((len(x), head._bound()[1]), np.nan)
-    for i in range(len(x)):
-        try:
-            row: Rows = x[i : i + 1]
-            if bits is not None:
-                row = FixedPoint(encode(x[i : i + 1], bits), bits)
-            elif not np.isfinite(x[i]).all():
-                continue
-            out[i] = head.scores(row)[0]
-        except InvalidDataError:
-            continue
+    for i, row in enumerate(x[:, None]):
+        with suppress(InvalidDataError):
+            check_finite(row)
+            out[i] = head.scores(row if bits is None else FixedPoint(encode(row, bits), bits))[0]
     return out
 
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any, Literal, get_type_hints
 from unicodedata import normalize
@@ -17,7 +16,6 @@ from unicodedata import normalize
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
-from ..files.atomic import write_bytes
 from ..heads import HEADS, make_options
 from ..values.parsed import parse_bins
 from ..values.text import difference, json_text, shown
@@ -25,11 +23,11 @@ from .keys import DOMAIN, Keys, Party, canonical
 
 MASKED = "masked"
 LARGEST = 4 << 20  # bytes of session.json
-LONGEST = 500  # characters of a name; NFC takes quadratic time
 LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
 MOST_OPTION = 1 << 16  # of a head: rounds, layers, width that are shown fit into memory
 HEX64 = "[0-9a-f]{64}"
 Digest = Annotated[str, Meta(pattern=rf"^{HEX64}\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=500)]  # NFC takes quadratic time
 Rows = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 
@@ -48,11 +46,9 @@ def _within(what: str, value: Any, least: int, most: int) -> None:
     _expect(what, f"a whole number from {least} to {most}", good, value)
 
 
-def _check_names(what: str, names: Sequence[str]) -> None:
-    short = all(len(name) <= LONGEST for name in names)
-    _expect(what, f"texts of {LONGEST} characters at most", short, names)
-    known = {normalize("NFC", name) for name in names if name}
-    _expect(what, "different texts, not empty", len(known) == len(names), names)
+def _check_names(what: str, names: Sequence[Name]) -> None:
+    known = {normalize("NFC", name) for name in names}
+    _expect(what, "different texts", len(known) == len(names), names)
 
 
 def _depth(value: Any) -> int:
@@ -73,8 +69,16 @@ class Counted(Struct, frozen=True, forbid_unknown_fields=True):
     """How the last round counts test rows."""
 
     bins: str
-    groups: tuple[str, ...]
+    groups: tuple[Name, ...]
     min_cell: Annotated[int, Meta(ge=1, le=1 << 20)]  # rows of a class or a group, or none
+
+
+class Named(Struct, frozen=True, forbid_unknown_fields=True):
+    """A head: its digest is that before its first round. Each site makes it; nobody sends it."""
+
+    name: str
+    options: dict[str, Any]
+    digest: Digest
 
 
 @dataclass(frozen=True, order=True)
@@ -83,13 +87,10 @@ class Consent:
 
     name: str
     key: str
-    session: str
-    signature: str
+    session: Digest
+    signature: Annotated[str, Meta(pattern=rf"^{HEX64}{HEX64}\Z")]
 
     def __post_init__(self) -> None:
-        for what, form in (("session", HEX64), ("signature", HEX64 * 2)):
-            good = isinstance(value := getattr(self, what), str) and re.fullmatch(form, value)
-            _expect(f"{what} of a consent", form, good, value)
         signature, text = bytes.fromhex(self.signature), self._text(self.session, self.name)
         if not Party(self.name, self.key).has_signed(signature, text):
             raise MismatchError(f"{self.name!r} has not signed that it leaves {self.session[:12]}")
@@ -110,9 +111,9 @@ class Agreement:
 
     members: tuple[Party, ...]  # sorted by name
     server: Party  # who decides when a round is over, and nothing else
-    head: Mapping[str, Any]  # name, options, digest before its first round; each site makes it
+    head: Named
     space: Mapping[str, Any]  # of the features that are summed: int16 with fraction bits
-    classes: Annotated[tuple[str, ...], Meta(min_length=1)]  # their names, in order
+    classes: Annotated[tuple[Name, ...], Meta(min_length=1)]  # their names, in order
     protection: Literal["masked", "signed"] = "masked"  # signed: the server reads each site's sums
     threshold: int  # t: so many members are enough to open a sum, and fewer open none
     min_rows: Rows = 0  # of one site
@@ -121,9 +122,8 @@ class Agreement:
     #: m: round 1 brings features within ±2^m to mean 0, deviation 1
     scale: Annotated[int, Meta(ge=0, le=30)] | None = None
     evaluation: Counted | None = None
-    follows: Annotated[str, Meta(pattern=rf"^({HEX64})?\Z")] = (
-        ""  # an earlier session of the same rows
-    )
+    #: an earlier session of the same rows
+    follows: Annotated[str, Meta(pattern=rf"^({HEX64})?\Z")] = ""
     consents: tuple[Consent, ...] = ()  # of those who have left it, or one before it
     nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] = field(
         default_factory=lambda: token_hex(16)
@@ -153,8 +153,8 @@ class Agreement:
         _within("fraction bits", self.space.get("fraction_bits"), 0, 15)
         if self.noise is not None:
             self._check_noise(self.noise)
-        elif self.max_rows == 0:
-            _expect("max_rows (--max-rows)", "at least 1", False, 0)
+        else:
+            _expect("max_rows (--max-rows)", "at least 1", self.max_rows, 0)
         _within("min_rows", self.min_rows, 0, self.max_rows)
         if self.evaluation is not None:
             _check_names("groups", self.evaluation.groups)
@@ -162,13 +162,8 @@ class Agreement:
 
     def _check_head(self) -> None:
         """Refuse options that are not exactly those that the head itself writes."""
-        good = self.head.keys() == {"digest", "name", "options"}
-        _expect("head", "digest, name, options", good, self.head)
-        name, digest, given = (self.head[key] for key in ("name", "digest", "options"))
-        hexadecimal = isinstance(digest, str) and re.fullmatch(HEX64, digest)
-        _expect("digest of the head", HEX64, hexadecimal, digest)
-        _expect("head", ", ".join(HEADS), isinstance(name, str) and name in HEADS, name)
-        _expect("options of the head", "their names", isinstance(given, Mapping), given)
+        name, given = self.head.name, self.head.options
+        _expect("head", ", ".join(HEADS), name in HEADS, name)
         for what, value in given.items():
             if type(value) is int:
                 _within(f"option {what!r} of the head", value, -MOST_OPTION, MOST_OPTION)
@@ -184,8 +179,6 @@ class Agreement:
             raise UsageError("noise needs masks, and neither a scale nor an evaluation")
         _within("colluding", noise.colluding, 0, self._most_colluding)
         _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
-
-    # ------------------------------------------------------------ what follows from the terms
 
     @property
     def masked(self) -> bool:
@@ -230,14 +223,12 @@ class Agreement:
     def check_approved(self, given: str, allowed: str = MASKED) -> None:
         """Refuse unless somebody has compared the code, and allowed a protection below masks."""
         digits = re.sub("[ -]", "", given.lower())
-        if not re.fullmatch("[0-9a-f]{32}", digits):
+        if not re.fullmatch("[0-9a-f]{32}", digits):  # which are not shown
             raise UsageError("--approve is malformed: expected 32 digits 0-9, a-f")
         if digits != self.code.replace(" ", ""):
             raise MismatchError("--approve is the code of another session: do not go on")
         if not self.masked and allowed != self.protection:
             raise UsageError(f"the server reads this site's sums: --allow {self.protection}")
-
-    # ------------------------------------------------------------ its file
 
     @classmethod
     def parse(cls, data: bytes) -> Agreement:
@@ -253,7 +244,3 @@ class Agreement:
     @property
     def text(self) -> bytes:
         return json_text(to_builtins(self), indent=1, sort_keys=True, ensure_ascii=False).encode()
-
-    def write(self, path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return write_bytes(self.text, path)

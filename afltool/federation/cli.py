@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,7 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..cli.app import group
-from ..cli.commands import Command, apart, parameters, show, typer_command
+from ..cli.commands import Command, first_line, show
 from ..errors import UsageError
 from ..options.base import Holds, Options, Writes
 from ..options.common import Output
@@ -22,11 +21,14 @@ INSTALL = "pip install 'afltool[session]'"
 Out = Annotated[Path, Writes()]
 
 
-# ---------------------------------------------------------------- options
+class Verb(Options):
+    """Of every command."""
+
+    PRINTS = "federation.cli:carry_out"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked(Options):
+class Locked(Verb):
     """Of every command that may need a passphrase."""
 
     _word = "file whose first line is the passphrase"
@@ -42,7 +44,7 @@ class NewKeys(Locked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Options):
+class Rows(Verb):
     """Rows of a site."""
 
     data: Path = Field(description="feature file (.h5), or a table that import reads")
@@ -93,7 +95,7 @@ class NewSession(Rows):
 
 
 @dataclass(frozen=True)
-class Storage(Options):
+class Storage(Verb):
     """Where a session is."""
 
     url: str = Field(description="shared storage: a directory, sftp://, s3:// or webdav://")
@@ -146,7 +148,7 @@ class Status(Storage):
 
 
 @dataclass(frozen=True)
-class Folder(Options):
+class Folder(Verb):
     """Of one party."""
 
     folder: Path = Field(description="your directory of the session")
@@ -173,45 +175,39 @@ class Report(Folder, Output):
     out: Annotated[Path | None, Writes()] = Field(None, description="write an .html page")
 
 
-# ---------------------------------------------------------------- commands
-
-KEYS = {"new": (NewKeys, "new_keys")}
-SESSION = {
-    "new": (NewSession, "create"),
-    "serve": (Serve, "serve"),
-    "join": (Join, "join"),
-    "status": (Status, "status"),
-    "leave": (Leave, "leave"),
-    "report": (Report, "report"),
+GROUPS: dict[str, tuple[str, dict[str, type[Options]]]] = {
+    "keys": ("create the keys of members and server", {"new": NewKeys}),
+    "session": (
+        "set up and run a federation of sites that are apart",
+        {"new": NewSession, "serve": Serve, "join": Join, "status": Status}
+        | {"leave": Leave, "report": Report},
+    ),
 }
+FUNCTIONS = {"NewKeys": "new_keys", "NewSession": "create"}  # others are called as their class
 
 
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
-    groups: dict[str, tuple[str, Mapping[str, Any]]] = {
-        "keys": ("create the keys of members and server", KEYS),
-        "session": ("set up and run a federation of sites that are apart", SESSION),
-    }
     return {
-        name: Command(about, "Federation", make=partial(_group, name, about, verbs))
-        for name, (about, verbs) in groups.items()
+        name: Command(about, "Federation", make=partial(_group, name))
+        for name, (about, _) in GROUPS.items()
     }
 
 
-def _group(name: str, about: str, verbs: Mapping[str, Any], _: Any) -> Any:
-    builders = {verb: partial(_command, verb, *how) for verb, how in verbs.items()}
-    return group(name, f"{about.capitalize()}.", lambda _: builders)
+def _group(name: str, _: Any) -> Any:
+    about, verbs = GROUPS[name]
+    known = {k: Command(first_line(cls.__doc__), "Commands", cls) for k, cls in verbs.items()}
+    return group(name, f"{about.capitalize()}.", lambda _: known)
 
 
-def _command(verb: str, cls: Any, function: str, _: Any) -> Any:
-    def call(**values: Any) -> None:
-        try:
-            made = located(f".commands:{function}", __package__)(cls(**apart(values, (), "")))
-        except ModuleNotFoundError as error:
-            if error.name not in EXTRA:
-                raise
-            raise UsageError(f"{error.name} is missing: {INSTALL}") from None
-        if made is not None:
-            show(made, as_json=False)
-
-    return typer_command(verb, cls.__doc__, call, parameters(cls), cls.COMMON)
+def carry_out(o: Options) -> None:
+    """Do what a command says, and print what comes of it."""
+    name = type(o).__name__
+    try:
+        made = located(f".commands:{FUNCTIONS.get(name, name.lower())}", __package__)(o)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        raise UsageError(f"{error.name} is missing: {INSTALL}") from None
+    if made is not None:
+        show(made)

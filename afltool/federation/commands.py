@@ -6,6 +6,7 @@ import math
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
@@ -16,13 +17,12 @@ from ..cli._console import say_lines, tell
 from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import private_folder, write_bytes, write_once, write_text
 from ..files.counts import read_counts
+from ..files.figures_of_counts import evaluations
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
-from ..inputs import read_json
 from ..options.features import Import
 from ..progress import log, stop_point
-from ..stages._counted import evaluations
 from ..stages.imports import import_embeddings
 from ..values.parsed import usual_bins
 from ..values.statistics import Context
@@ -30,17 +30,17 @@ from ..values.text import json_text
 from . import keys
 from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
 from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Rows, Serve, Status
-from .compute import described
+from .compute import described, first_head
 from .ledger import Ledger
+from .noise import epsilon_of
 from .place import Place
 from .rows import SiteRows
 from .session import FINISHED, SESSION, Member, Replica, Server
-from .words import in_words, lines
-from .words import status as waiting
 
 MANY = 32  # members, above which every member loads more than is sensible
 SOLVED, SCALING, COSTS = "head.h5", "scaling.h5", "costs.json"
 PAGE = Path(__file__).with_name("page.html")  # for Jinja2
+SAID = {"key": "beginning", "done": "end"}  # what is waited for
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
 
 
@@ -49,18 +49,11 @@ def new_keys(o: NewKeys) -> list[Path]:
 
 
 def _passphrase(o: Locked) -> bytes | None:
-    if (path := o.passphrase_file) is None:
+    if o.passphrase_file is None:
         return None
-    try:
-        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
-    except OSError:
-        line = b""
-    if not line:  # with which a key would be written as it is
-        raise InputError(f"{path} has no passphrase in its first line")
+    if not (line := o.passphrase_file.read_bytes().partition(b"\n")[0].rstrip(b"\r")):
+        raise InputError(f"{o.passphrase_file} has no passphrase in its first line")
     return line
-
-
-# ---------------------------------------------------------------- what is agreed
 
 
 def new(o: NewSession) -> Agreement:
@@ -73,10 +66,9 @@ def new(o: NewSession) -> Agreement:
         rows = rows_of(path)
     units = {} if scale is None else {"dtype": "int16", "fraction_bits": o.fraction_bits}
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
-    bins = o.bins or usual_bins(first.log_probabilities)
-    noise = None
-    if o.dp_epsilon is not None and o.dp_delta is not None and o.clip is not None:
-        noise = Budget(o.dp_epsilon, o.dp_delta, o.clip, o.colluding)
+    bins, noise = o.bins or usual_bins(first.log_probabilities), None
+    if o.dp_epsilon is not None:
+        noise = Budget(o.dp_epsilon, o.dp_delta or 0.0, o.clip or 0.0, o.colluding)
     agreed = Agreement(
         members=tuple(sorted(people)),
         server=server,
@@ -91,17 +83,17 @@ def new(o: NewSession) -> Agreement:
         scale=scale,
         evaluation=Counted(bins, o.groups, o.min_cell) if o.evaluate else None,
     )
-    lines(agreed)  # refuses noise that cannot be, and the like
     return _written(agreed, o.out)
 
 
-def create(o: NewSession) -> None:
-    """Make a session, and print its terms and its code."""
-    _print(new(o))
-
-
-def _print(agreed: Agreement) -> None:
+def show_terms(agreed: Agreement) -> None:
+    """Print the terms of a new session, and its code."""
     say_lines(f"{in_words(agreed)}\n{'code':>12}  {agreed.code}\n")
+
+
+def create(o: NewSession) -> None:
+    """Make a session."""
+    show_terms(new(o))
 
 
 def features(path: Path, out: Path, o: Rows, scale: int | None, bits: int, **how: Any) -> Path:
@@ -109,34 +101,83 @@ def features(path: Path, out: Path, o: Rows, scale: int | None, bits: int, **how
     if path.suffix == ".h5":
         return path
     form = {"fraction_bits": bits} if scale is None else {"dtype": "float32"}  # raw ones
-    return import_embeddings(Import(path, out, y=o.y, row_ids=o.row_ids, **form, **how))
+    made: Path = import_embeddings(Import(path, out, y=o.y, row_ids=o.row_ids, **form, **how))
+    return made
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:
+    lines(agreed)  # refuses noise that cannot be, and the like
     private_folder(out)  # totals will lie in it
-    agreed.write(out / SESSION)
+    write_bytes(agreed.text, out / SESSION)
     if len(agreed.members) > MANY:
         text = "session: each member loads what all send: above %d members let some add up first"
         log.warning(text, MANY)
     return agreed
 
 
-def read_session(folder: Path) -> Agreement:
-    """The session of a party's own folder."""
-    if not (path := folder / SESSION).is_file():
-        raise InputError(f"{folder} holds no session. Make one: afltool session new")
-    return Agreement.parse(path.read_bytes())
-
-
-def fetch_session(place: Place) -> Agreement:
-    """The session that lies in a place; nobody has approved it."""
-    data = place.read(SESSION, LARGEST)
+def read_session(at: Path | Place) -> Agreement:
+    """The session of a party's own folder, or that in a place, which nobody has approved."""
+    if isinstance(at, Place):
+        data, where = at.read(SESSION, LARGEST), at.url
+    else:
+        data, where = (at / SESSION).read_bytes() if (at / SESSION).is_file() else b"", str(at)
     if not data:
-        raise InputError(f"{place.url} holds no session: the server puts it there (session serve)")
+        raise InputError(f"{where} holds no session: session new makes one, session serve puts it")
     return Agreement.parse(data)
 
 
-# ---------------------------------------------------------------- who is known to this site
+def in_words(agreed: Agreement) -> str:
+    """`lines` as text."""
+    return "\n".join(f"{k:>12}  {v}" for k, v in lines(agreed).items())
+
+
+def lines(agreed: Agreement) -> dict[str, str]:
+    """What a site approves: every term is in them. Refuses another first head than agreed on."""
+    o, first, server = agreed, first_head(agreed), agreed.server
+    rounds, rows = [*map(str, first.schedule())], f"{o.min_rows} to {o.max_rows} a site"
+    protection = "signed: the server reads the sums of each site"
+    noise, follows = "none: sums that are opened are exact", "no other session"
+    if o.scale is not None:
+        reach = f"features within ±2^{o.scale}"
+        rounds.insert(0, f"scale (sums and sums of squares of {reach})")
+    if e := o.evaluation:
+        groups = ", ".join(map(repr, e.groups)) or "none"
+        counts = f"counts of test rows in bins {e.bins}, groups: {groups}"
+        least = f"of each class and group a site has {e.min_cell} test rows or none"
+        rounds.append(f"evaluation of the final head ({counts}; {least})")
+    if o.masked:
+        protection = (
+            f"masked: nobody opens a sum of fewer than {o.threshold} sites, nor do the server "
+            f"and {o.colluding} members together learn more; {o.colluding + 1} may"
+        )
+    if n := o.noise:
+        rows = "no limits: a refusal would tell of them"
+        noise = (
+            f"ε = {epsilon_of(o, n):.4g}, δ = {n.delta:g} for one row (as asked: ε = "
+            f"{n.epsilon:g}), rows of norm {n.clip:g} at most, {n.colluding} members may "
+            "work with the server"
+        )
+    if o.follows:
+        follows = f"{o.follows[:16]}: with both sums those of a site that is new here are known"
+    left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
+    return {
+        "members": ", ".join(f"{p.name} ({p.key[:16]})" for p in o.members),
+        "server": f"{server.name} ({server.key[:16]})",
+        "protection": protection,
+        "threshold": f"{o.threshold} of {len(o.members)} must stay",
+        "noise": noise,
+        "head": f"{first.name} {_short(o.head.options)} ({o.head.digest[:16]})",
+        "rounds": f"{len(rounds)} at most: {'; '.join(rounds)}",
+        "features": _short(o.space),
+        "classes": f"{len(o.classes)}: {', '.join(map(repr, o.classes))}",
+        "rows": rows,
+        "follows": "; ".join([follows, *left]),
+        "nonce": o.nonce,
+    }
+
+
+def _short(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k} {v!r}" for k, v in facts.items() if v is not None)
 
 
 def state() -> Path:
@@ -145,24 +186,17 @@ def state() -> Path:
     return Path(os.environ.get("AFLTOOL_STATE") or Path(home) / "afltool")
 
 
-def met() -> dict[str, str]:
-    """Names of parties by their keys, each a file that stays as it is."""
-    files = (state() / "people").glob("[0-9a-f]*")
-    return {path.name: path.read_text(errors="replace") for path in files}
-
-
 def what_is_agreed(o: Join) -> str:
     """What would be approved, in words, but not the code; and who is new, or has another key."""
-    me, agreed, known = keys.load(o.key, _passphrase(o)), fetch_session(Place(o.url)), met()
+    me, agreed = keys.load(o.key, _passphrase(o)), read_session(Place(o.url))
+    files = (state() / "people").glob("[0-9a-f]*")  # by key, each a file that stays as it is
+    known = {path.name: path.read_text(errors="replace") for path in files}
     text = f"{in_words(agreed)}\n"
     for name, person in agreed.people.items():
         if person != me.party and known.get(person.key) != name:
             other = "has ANOTHER KEY than before" if name in known.values() else "is new here"
             text += f"{'new':>12}  {name} {other}\n"
     return text
-
-
-# ---------------------------------------------------------------- serve and join
 
 
 def serve(o: Serve) -> Path | None:
@@ -186,7 +220,7 @@ def join(o: Join) -> Path | None:
 def member(o: Join) -> Member:
     """A member of the session at ``o.url``; refused until somebody has compared its code."""
     me, place, own = keys.load(o.key, _passphrase(o)), _place(o), o.out / SESSION
-    agreed = fetch_session(place)
+    agreed = read_session(place)
     if own.exists() and own.read_bytes() != agreed.text:
         raise MismatchError(f"{place.url} holds another session than {own}, which was approved")
     if me.party not in agreed.members:
@@ -228,10 +262,7 @@ def _place(o: Party) -> Place:
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
     place = Place(o.url)
     if (path := o.out / COSTS).exists():  # of an earlier process
-        try:
-            place.up, place.down = map(int, read_json(path, "costs"))
-        except (TypeError, ValueError, OverflowError):
-            raise CorruptFileError(f"{path} is damaged: remove it, and costs count anew") from None
+        place.up, place.down = keys.read_as(tuple[int, int], path)
     return place
 
 
@@ -279,7 +310,7 @@ def finish(party: Replica) -> Path:
         "session": agreed.digest,
         "party": party.me.name,
         "members": sorted(one.name for one in totals[-1].clients),
-        "signed": read_json(folder / FINISHED, "who has signed"),
+        "signed": keys.read_as(list[str], folder / FINISHED),
         "head": party.head(number).digest(),
         "totals": [one.digest() for one in totals],
         "bytes_up": party.place.up,
@@ -292,13 +323,10 @@ def finish(party: Replica) -> Path:
     return path
 
 
-# ---------------------------------------------------------------- members who leave
-
-
 def leave(o: Leave) -> Path | None:
     """The consent of a member that leaves, signed; or the session of those who stay."""
     if o.key is None:
-        _print(follow(o))
+        show_terms(follow(o))
         return None
     agreed, me = read_session(o.folder), keys.load(o.key, _passphrase(o))
     if me.party not in agreed.members:
@@ -312,7 +340,7 @@ def follow(o: Leave) -> Agreement:
     old, leavers = read_session(o.folder), {*o.without}
     if unknown := sorted(leavers - {p.name for p in old.members}):
         raise UsageError(f"no members of {o.folder}: {', '.join(unknown)}")
-    signed = {_consent(path) for path in o.consent}
+    signed = {keys.read_as(Consent, path) for path in o.consent}
     if missing := sorted(leavers - {c.name for c in signed if c.session == old.digest}):
         raise UsageError(
             f"{', '.join(missing)} must sign that they leave, since both sums tell theirs: afltool "
@@ -330,19 +358,9 @@ def follow(o: Leave) -> Agreement:
     return _written(made, o.out)
 
 
-def _consent(path: Path) -> Consent:
-    try:
-        return Consent(**read_json(path, "a consent"))
-    except (TypeError, UsageError) as error:
-        raise InputError(f"{path} is no consent of a member that leaves: {error}") from None
-
-
-# ---------------------------------------------------------------- what a session is at, and was
-
-
 def status(o: Status) -> dict[str, Any] | None:
     """Print its terms and whom it waits for, or return them."""
-    agreed = fetch_session(place := Place(o.url))
+    agreed = read_session(place := Place(o.url))
     found = waiting(place, agreed)
     if o.json:
         return found
@@ -350,13 +368,52 @@ def status(o: Status) -> dict[str, Any] | None:
     return None
 
 
+def waiting(place: Place, agreed: Agreement) -> dict[str, Any]:
+    """What a session waits for, as the files in its place tell; of nobody at the end.
+
+    It needs no key and proves nothing: who may write into the place can make it say anything.
+    """
+    rounds = len(first_head(agreed).schedule())
+    rounds += (agreed.scale is not None) + (agreed.evaluation is not None)
+    number, kind, late = _late(place, agreed, rounds)
+    at = f"round {number} of {rounds} at most" if number else "roll-call"
+    text = f"{at}: waiting for the {SAID.get(kind, kind)} of {', '.join(late)}"
+    if not late:
+        text = f"round {number} of {rounds}: solved"
+    return {"session": agreed.digest, "round": number, "waiting_for": late, "text": text}
+
+
+def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:
+    """The round, and which message of whom is the next one; of nobody at the end."""
+
+    def late(kind: str, number: int, who: list[str]) -> list[str]:
+        return [name for name in who if not place.size(keys.name_of(kind, number, name))]
+
+    inside, server = [p.name for p in agreed.members], [agreed.server.name]
+    if late("key", 1, server):
+        return 0, "key", server
+    for number in range(rounds + 1):
+        kind = "sums" if number else "hello"
+        missing = late(kind, number, inside)
+        if late("close", number, server):
+            return number, kind if missing else "close", missing or server
+        inside = [name for name in inside if name not in missing]
+        if number and not late("done", number + 1, server):
+            return number, "done", late("done", number + 1, [p.name for p in agreed.members])
+        answers = late("shares", number, inside) if number and agreed.masked else []
+        if len(inside) - len(answers) < agreed.threshold:
+            return number, "shares", answers
+        begun = number == 0 or len(late("sums", number + 1, inside)) < len(inside)
+        if not begun and late("head", number + 1, server):
+            return number, "head", server
+    return rounds, "done", server
+
+
 def report(o: Report) -> dict[str, Any] | Path:
     """The summary of a session that is over, or its page: one HTML file."""
     if not (path := o.folder / SUMMARY).is_file():
         raise InputError(f"{o.folder} holds no session that is over: it has no {SUMMARY}")
-    facts = read_json(path, "a summary")
-    if not isinstance(facts, dict):
-        raise CorruptFileError(f"{path} is damaged: it is no summary of a session")
+    facts = keys.read_as(dict[str, Any], path)
     if o.out is None:
         return facts
     if o.out.suffix != ".html":

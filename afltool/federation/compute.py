@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from msgspec import msgpack
 
 from ..errors import InvalidDataError, MismatchError, NumericalError
 from ..heads import base, conditions, make_head, make_options
-from ..heads.base import Block, Head, binding
+from ..heads.base import Block, Head, Task, binding
 from ..math.blas import length, unpack
 from ..math.ridge import gram_matrix
 from ..values.arrays import F64, I64, Array
-from ..values.names import GRAM
+from ..values.names import GRAM, Phase
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
-from .agreement import Agreement
+from .agreement import Agreement, Named
 from .masking import Words
 
 CLOSE = 1e-9  # of the largest number of a column, where no system of equations is known
@@ -31,31 +31,28 @@ LOSS_BITS = 24
 SLACK = 2.0  # of the loss of a point that momentum has moved
 COUNTS = "class counts"
 INT64 = 2**63 - 1
-H = TypeVar("H", bound=Head)
-
-
-# ---------------------------------------------------------------- heads and their statistics
+H = TypeVar("H", bound=Task)
 
 
 def first_head(agreed: Agreement) -> Head:
     """The head before its first round: of its name and options alone, nobody sends it."""
-    head = make_head(agreed.head["name"], agreed.head["options"])
+    head = make_head(agreed.head.name, agreed.head.options)
     head = head.bind(agreed.space["dim"], len(agreed.classes))
-    if head.digest() != agreed.head["digest"]:
+    if head.digest() != agreed.head.digest:
         raise MismatchError("this afltool makes another first head than was agreed on")
     return head
 
 
-def described(head: Head) -> dict[str, Any]:
+def described(head: Head) -> Named:
     """What an agreement says of a head before its first round."""
-    return {"name": head.name, "options": head.options.as_dict(), "digest": head.digest()}
+    return Named(head.name, head.options.as_dict(), head.digest())
 
 
-def context_of(agreed: Agreement, head: Head) -> Context:
+def context_of(agreed: Agreement, head: Task) -> Context:
     return Context(agreed.space, agreed.classes, binding(head))
 
 
-def statistics_of(agreed: Agreement, head: Head, blocks: Iterable[Block]) -> Statistics:
+def statistics_of(agreed: Agreement, head: Task, blocks: Iterable[Block]) -> Statistics:
     """What a site sums of its rows for a head."""
     return base.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
 
@@ -83,20 +80,17 @@ def check_point(own: Statistics, rows: int, classes: int) -> None:
         )
 
 
-# ---------------------------------------------------------------- a flat vector of integers
-
-
 @dataclass(frozen=True)
 class Layout:
     """The arrays of a round, in order; ``first``: of these rows, with their class counts."""
 
     agreed: Agreement
-    task: Head
+    task: Task
     first: bool
     arrays: tuple[tuple[str, ArraySpec], ...]
 
     @classmethod
-    def of(cls, agreed: Agreement, task: Head, first: bool) -> Layout:
+    def of(cls, agreed: Agreement, task: Task, first: bool) -> Layout:
         first |= not task.of_sums  # test rows are others
         specs = task.array_specs(agreed.space["fraction_bits"])
         if reals := [name for name, one in specs.items() if not one.exact]:
@@ -115,16 +109,9 @@ class Layout:
     def phase(self) -> str:
         return str(self.task.phase())
 
-    def flat(self, s: Statistics) -> Words:
-        """The numbers of one site; its rows are as many as was agreed."""
-        self.check_rows(s.class_counts, 1)
-        return self.joined(s)
-
     def joined(self, s: Statistics) -> Words:
+        """The numbers of statistics that were gathered for this task."""
         named = {**s.arrays, COUNTS: s.class_counts}
-        shapes = [(name, named[name].shape) for name, _ in self.arrays if name in named]
-        if shapes != [(name, one.shape) for name, one in self.arrays]:
-            raise MismatchError("these statistics are not of the head that was agreed on")
         flat = [named[name].reshape(-1).astype(np.int64) for name, _ in self.arrays]
         return np.concatenate(flat).view(np.uint64)
 
@@ -151,19 +138,14 @@ class Layout:
             parts[name] = x.view(np.int64)[at : (at := at + one.size)].reshape(one.shape)
         if specs.pop(COUNTS, None):
             counts = parts.pop(COUNTS)
-        phase = self.task.phase()
         assert counts is not None
-        assert phase is not None
         self.check_rows(counts, len(names))
         clients = {ClientId(name): Client(None) for name in sorted(names)}
-        context = context_of(self.agreed, self.task)
+        context, phase = context_of(self.agreed, self.task), Phase(self.phase)
         total = Statistics(phase, parts, counts, context, clients, specs)
         if not self.agreed.noise:
             conditions.check(total)
         return total
-
-
-# ---------------------------------------------------------------- a head that the server has solved
 
 
 def packed(before: Head, after: Head) -> bytes:
@@ -194,9 +176,6 @@ def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
                 "than unlike machines may; tell the others, and leave this server"
             )
     return mine.restore(mine.phase(), theirs)
-
-
-# ---------------------------------------------------------------- another machine's solve
 
 
 def is_same(name: str, mine: Array, theirs: Array, before: Head, total: Statistics) -> bool:

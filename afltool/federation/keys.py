@@ -23,7 +23,7 @@ import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as form
@@ -32,17 +32,18 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import convert, to_builtins
 from nacl.exceptions import RuntimeError as WeakKey
 from nacl.signing import SigningKey, VerifyKey
 
-from .. import machine
 from ..errors import AflError, CorruptFileError, InputError, UsageError
 from ..files.atomic import write_bytes, write_once
-from ..inputs import read_text
-from ..values.names import DEVICES
+from ..inputs import read_json, read_text
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
+DEVICES = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"  # a shared folder may lie on Windows
 Private = X25519PrivateKey
+T = TypeVar("T")
 PUBLIC = "the key 'ssh-ed25519 … NAME'"
 DOMAIN = b"afltool federation 1\n"  # no other program signs texts with this beginning
 KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head", "done")
@@ -57,22 +58,18 @@ class Party:
     key: str
 
     def __post_init__(self) -> None:
-        self.check_name(self.name)
+        good = isinstance(self.name, str) and NAME.fullmatch(self.name)
+        if not good or re.fullmatch(DEVICES, self.name, re.I):
+            raise UsageError(
+                f"{self.name!r} is no name of a party: up to 64 of A-Z, a-z, 0-9, '.', '_', '-', "
+                "not ending in a dot, and no device of Windows"
+            )
         try:
             if not re.fullmatch("[0-9a-f]{64}", self.key):
                 raise ValueError
             _ = self.agreeing
         except (WeakKey, ValueError, TypeError):  # of small order: anybody could sign for it
             raise CorruptFileError(f"the public key of {self.name!r} is no Ed25519 key") from None
-
-    @staticmethod
-    def check_name(name: object) -> None:
-        good = isinstance(name, str) and NAME.fullmatch(name)
-        if not good or re.fullmatch(DEVICES, str(name), re.I):
-            raise UsageError(
-                f"{name!r} is no name of a party: up to 64 of A-Z, a-z, 0-9, '.', '_', '-', not "
-                "ending in a dot, and no device of Windows"
-            )
 
     @property
     def agreeing(self) -> bytes:
@@ -108,8 +105,8 @@ class Keys:
 
 def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
     """Write NAME (private, mode 600) and NAME.pub as ssh-keygen does; returns the public file."""
-    Party.check_name(name)
     path, key = folder / name, Ed25519PrivateKey.generate()
+    Keys.of(name, key)  # refuses what is no name
     lock = form.BestAvailableEncryption(passphrase) if passphrase else form.NoEncryption()
     data = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, lock)
     line = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
@@ -123,7 +120,7 @@ def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
 def load(path: Path, passphrase: bytes | None = None) -> Keys:
     """A private key; its name is that of the public file beside it."""
     data = read_text(path, "the key").encode()
-    if not machine.WINDOWS and stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise InputError(f"others can read the private key {path}: chmod 600 {path}")
     try:
         key = form.load_ssh_private_key(data, passphrase)
@@ -148,9 +145,6 @@ def load_public(path: Path) -> Party:
     return Party(words[2], key.public_bytes_raw().hex())
 
 
-# ---------------------------------------------------------------- secrets
-
-
 def exchange(mine: Private, theirs: bytes) -> bytes:
     """X25519; refused for keys of small order, with which every secret would be 0."""
     try:
@@ -170,11 +164,20 @@ def cipher_between(mine: Private, theirs: bytes, *purpose: object) -> AESGCM:
     return AESGCM(derive(exchange(mine, theirs), "box", *purpose))
 
 
-# ---------------------------------------------------------------- messages
-
-
 def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read_as(kind: type[T], path: Path) -> T:
+    """What a JSON file of this party holds: of this type, and nothing beside it."""
+    value = read_json(path, "what afltool has written")
+    try:
+        made = convert(value, kind)
+        if canonical(to_builtins(made)) != canonical(value):
+            raise ValueError("it has more than afltool writes")
+    except ValueError as error:
+        raise CorruptFileError(f"{path} is damaged: {error}; restore it") from None
+    return made
 
 
 def name_of(kind: str, number: int, sender: str) -> str:
@@ -200,14 +203,12 @@ class Box:
     def seal(self, kind: str, number: int, payload: bytes, to: bytes = b"") -> bytes:
         """``to``: the X25519 public key of its only reader; else it is for all of the session."""
         assert kind in KINDS
-        about, own = (self.session, kind, number, self.me.name), b""
-        nonce, cipher = secrets.token_bytes(12), AESGCM(derive(self.group, *about))
-        if to:
-            once = Private.generate()
+        about, nonce, own = (kind, number, self.me.name), secrets.token_bytes(12), b""
+        once = Private.generate() if to else None
+        if once:
             own = once.public_key().public_bytes_raw()
-            cipher = cipher_between(once, to, *about, own.hex())
-        body = own + nonce + cipher.encrypt(nonce, payload, None)
-        header = self._header(kind, number, self.me.name, sha256(body).hexdigest())
+        body = own + nonce + self._cipher(about, once, to, own).encrypt(nonce, payload, None)
+        header = self._header(*about, sha256(body).hexdigest())
         return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
 
     def open(
@@ -215,25 +216,28 @@ class Box:
     ) -> Envelope:
         """The payload; `CorruptFileError` of all that is not this message and whole. ``mine``: the
         key of its only reader."""
-        body, about = self.body(kind, number, sender, data), (kind, number, sender.name)
+        if not self.is_of(kind, number, sender, data):
+            raise CorruptFileError(f"it is not signed by {sender.name!r}, or was altered")
+        body = data.partition(b"\n")[2][64:]
+        own, body = (body[:32], body[32:]) if mine else (b"", body)
         try:
-            cipher = AESGCM(derive(self.group, self.session, *about))
-            if mine is not None:
-                own, body = body[:32], body[32:]
-                cipher = cipher_between(mine, own, self.session, *about, own.hex())
+            cipher = self._cipher((kind, number, sender.name), mine, own, own)
             payload = cipher.decrypt(body[:12], body[12:], None)
         except (InvalidTag, ValueError, AflError):
             raise CorruptFileError("it is encrypted with another key") from None
         return Envelope(sha256(data).hexdigest(), payload)
 
-    def body(self, kind: str, number: int, sender: Party, data: bytes) -> bytes:
-        """What the sender has signed, still encrypted."""
+    def _cipher(self, about: Any, mine: Private | None, theirs: bytes, once: bytes) -> AESGCM:
+        about = self.session, *about
+        if mine is None:
+            return AESGCM(derive(self.group, *about))
+        return cipher_between(mine, theirs, *about, once.hex())
+
+    def is_of(self, kind: str, number: int, sender: Party, data: bytes) -> bool:
+        """Whether it is this message, as its sender has signed it."""
         header, _, rest = data.partition(b"\n")
-        if not sender.has_signed(rest[:64], DOMAIN + header):
-            raise CorruptFileError(f"it is not signed by {sender.name!r}")
-        if header != self._header(kind, number, sender.name, sha256(rest[64:]).hexdigest()):
-            raise CorruptFileError("it is another message, or was altered on its way")
-        return rest[64:]
+        expected = self._header(kind, number, sender.name, sha256(rest[64:]).hexdigest())
+        return header == expected and sender.has_signed(rest[:64], DOMAIN + header)
 
     def _header(self, kind: str, number: int, sender: str, sha: str) -> bytes:
         return canonical([self.session, kind, number, sender, sha])

@@ -21,22 +21,38 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from msgspec import Struct, to_builtins
 from numpy.typing import NDArray
 
-from ..errors import CorruptFileError, MismatchError
+from ..errors import MismatchError
 from ..files.atomic import write_once
 from ..files.locks import alone
-from ..inputs import read_json
 from .agreement import Agreement
-from .keys import canonical
+from .keys import canonical, read_as
 from .rows import Raw
 
 Hashes = NDArray[np.uint64]
 Names = Iterable[str]
-UNSIGNED = np.dtype("<u8")
+
+
+class Summed(Struct, frozen=True, forbid_unknown_fields=True):
+    """A round whose sum was opened, or may have been."""
+
+    people: dict[str, str]  # keys of its members, and their names
+    format: tuple[int, int | None]  # features of a row, fraction bits of their numbers; raw: None
+    labels: str  # digest of the rows with the names of their classes
+    classes: tuple[str, ...]
+    colluding: int
+    follows: str
+
+    @classmethod
+    def of(cls, agreed: Agreement, inside: Names, labels: bytes) -> Summed:
+        people = {agreed.people[name].key: name for name in sorted(inside)}
+        bits = agreed.space["fraction_bits"] if agreed.scale is None else None
+        form = agreed.space["dim"], bits
+        return cls(people, form, labels.hex(), agreed.classes, agreed.colluding, agreed.follows)
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,7 @@ class Ledger:
                 found.append(hashlib.blake2b(row.tobytes(), key=key, digest_size=8).digest())
                 labeled.append(found[-1] + names[label % len(names)])
         digest = hashlib.sha256(b"".join(sorted(labeled))).digest()
-        return np.sort(np.frombuffer(b"".join(found), UNSIGNED)), digest
+        return np.sort(np.frombuffer(b"".join(found), "<u8")), digest
 
     def check(self, agreed: Agreement, inside: Names, rows: Hashes, labels: bytes = b"") -> None:
         """Refuse sums that with earlier ones would tell more than their members allow.
@@ -68,30 +84,34 @@ class Ledger:
         That may be sums of few members, or of rows that have changed. ``labels``: the second result
         of `hashes`.
         """
-        now = {agreed.people[name].key: name for name in inside}
-        known = [_known(path) for path in sorted(self.folder.glob("*/*/people-*"))]
-        follows = {session: before["follows"] for session, before, _ in known}
+        now = Summed.of(agreed, inside, labels)
+        known = [(path.parts[-3], path) for path in sorted(self.folder.glob("*/*/people-*"))]
+        rounds = [(session, read_as(Summed, path), path) for session, path in known]
+        follows = {session: before.follows for session, before, _ in rounds}
         goes_on = agreed.follows not in follows  # or whose consents would count there, too?
         # A scale follows from the rows of all sites, and other groups may differ in a few rows.
         moves = agreed.scale is not None or (agreed.evaluation and agreed.evaluation.groups)
-        for session, before, summed in known:
+        for session, before, path in rounds:
+            summed = np.frombuffer(path.with_name("rows").read_bytes(), "<u8")
             left = {c.key for c in agreed.consents if session in _line(c.session, follows)}
-            apart = (now.keys() ^ before["people"].keys()) - left
+            apart = (now.people.keys() ^ before.people.keys()) - left
             if agreed.follows == session:
-                apart -= now.keys()  # who joins has agreed to this, whose text names the other
-            overlap, changed = _compared(agreed, rows, before["format"], summed)
-            alike = overlap and before["format"] == _format(agreed)
-            goes_on |= bool(session == agreed.follows and alike)
+                apart -= now.people.keys()  # who joins has agreed to this, whose text names it
+            alike = now.format == before.format
+            overlap = int(np.isin(rows, summed).sum())
+            if not alike and now.format[0] == before.format[0]:
+                overlap = len(rows)  # in other numbers nobody can tell
+            goes_on |= session == agreed.follows and alike and overlap > 0
             if session == agreed.digest or not overlap:
                 continue
-            if before.get("classes") == list(agreed.classes):
-                changed |= before["labels"] != labels.hex()
-            names = ", ".join(sorted({**before["people"], **now}[key] for key in apart))
+            changed = not alike or not np.array_equal(rows, summed)
+            changed |= before.classes == now.classes and before.labels != now.labels
+            names = ", ".join(sorted({**before.people, **now.people}[key] for key in apart))
             what = (
                 f"{overlap} of the {len(rows)} rows of this site are, or may be, in the sums of "
                 f"the session {session[:12]}, too; with both sums "
             )
-            if apart and len(apart) <= max(agreed.colluding, before["colluding"]) + 1:
+            if apart and len(apart) <= max(now.colluding, before.colluding) + 1:
                 raise MismatchError(
                     f"{what}the sum of {names} is known nearly alone: each must sign that it "
                     "leaves, and the session must follow that one (session leave)"
@@ -109,14 +129,12 @@ class Ledger:
         self, agreed: Agreement, number: int, inside: Names, rows: Hashes, labels: bytes = b""
     ) -> None:
         """Write down, before a sum can be opened, that these rows are in it; see `check`."""
-        people = {agreed.people[name].key: name for name in sorted(inside)}
-        terms = {k: getattr(agreed, k) for k in ("colluding", "follows", "classes")}
-        content = {"people": people, "format": _format(agreed), "labels": labels.hex(), **terms}
-        where = f"{agreed.digest}/{hashlib.sha256(rows.tobytes()).hexdigest()[:32]}"
+        where = self.folder / agreed.digest / hashlib.sha256(rows.tobytes()).hexdigest()[:32]
         with alone(self.folder / "claim", wait=True):
-            self.check(agreed, people.values(), rows, labels)
-            write_once(self.folder / where / "rows", rows.tobytes())
-            write_once(self.folder / where / f"people-{number}", canonical(content))
+            self.check(agreed, inside, rows, labels)
+            write_once(where / "rows", rows.tobytes())
+            summed = canonical(to_builtins(Summed.of(agreed, inside, labels)))
+            write_once(where / f"people-{number}", summed)
 
     def note(self, agreed: Agreement, name: str, digest: str) -> None:
         """Refuse another message than the one that was sent by this name before."""
@@ -128,41 +146,8 @@ class Ledger:
             )
 
     def spend(self, agreed: Agreement, rho: float) -> None:
+        """What all sessions with noise tell together is Σ ρ-concentrated private."""
         write_once(self.folder / agreed.digest / "rho", repr(rho).encode())
-
-    def spent(self) -> float:
-        """Σ ρ of all sessions with noise: what they tell together is ρ-zCDP."""
-        return sum(float(path.read_bytes()) for path in sorted(self.folder.glob("*/rho")))
-
-
-def _known(path: Path) -> tuple[str, dict[str, Any], Hashes]:
-    """A session, what the ledger has of a round of it, and which rows were in it."""
-    try:
-        before = read_json(path, "a session of the ledger")
-        if not isinstance(before["people"], dict) or len(before["format"]) != 2:
-            raise TypeError
-        _ = before["follows"], int(before["colluding"])
-        rows = np.frombuffer(path.with_name("rows").read_bytes(), UNSIGNED)
-    except (LookupError, TypeError, ValueError):
-        raise CorruptFileError(f"{path} or rows beside it is damaged: restore both") from None
-    return path.parts[-3], before, rows
-
-
-def _format(agreed: Agreement) -> list[int | None]:
-    """Features of a row, and the fraction bits of their numbers; None for raw ones."""
-    bits = agreed.space["fraction_bits"] if agreed.scale is None else None
-    return [agreed.space["dim"], bits]
-
-
-def _compared(
-    agreed: Agreement, rows: Hashes, of: list[int | None], summed: Hashes
-) -> tuple[int, bool]:
-    """How many rows are, or may be, among those that were summed, and whether others differ;
-    ``of``: the format of those that were summed."""
-    (dim, bits), here = of, _format(agreed)
-    if dim == here[0] and bits != here[1]:
-        return len(rows), True
-    return int(np.isin(rows, summed).sum()), not np.array_equal(rows, summed)
 
 
 def _line(session: str, follows: Mapping[str, str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from ..errors import AflError, CorruptFileError
+from ..errors import CorruptFileError
 from .agreement import Agreement
 from .keys import Keys, cipher_between, derive, exchange
 
@@ -27,9 +27,6 @@ Words = NDArray[np.uint64]
 PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
 SHARE = 33  # bytes of a number below PRIME
 OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
-
-
-# ---------------------------------------------------------------- Shamir's secret sharing
 
 
 def split(secret: bytes, threshold: int, places: Iterable[int]) -> list[bytes]:
@@ -52,8 +49,6 @@ def join(shares: Mapping[int, bytes]) -> bytes:
     return (total % PRIME).to_bytes(SHARE)[1:]
 
 
-# ---------------------------------------------------------------- a member's offer of a round
-
 FIRST, HASHES, BOX = 96, 64, 2 * SHARE + 16  # bytes of the parts of an `Offer`
 
 
@@ -72,7 +67,7 @@ def offered(agreed: Agreement, number: int, giver: str, drawn: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a member offers for a round; refused where it would stop those who use it.
+    """What a member offers for a round.
 
     ``data`` is S_u, a commitment to b_u, and the public part of the key of its boxes; then for each
     member, in their order, the hashes of its two shares and a box with both.
@@ -83,11 +78,13 @@ class Offer:
     giver: str
     data: bytes
 
-    def __post_init__(self) -> None:
-        if len(self.data) != offer_size(self.agreed):
-            raise CorruptFileError("an offer of another length")
-        for key in (self.public, self.data[64:FIRST]):
+    @classmethod
+    def of(cls, agreed: Agreement, number: int, giver: str, payload: bytes) -> Offer:
+        """That with which a hello or sums end; refused where it would stop those who use it."""
+        made = cls(agreed, number, giver, payload[-offer_size(agreed) :])
+        for key in (made.public, made.data[64:FIRST]):
             exchange(X25519PrivateKey.generate(), key)
+        return made
 
     @property
     def public(self) -> bytes:
@@ -104,10 +101,10 @@ class Offer:
 
     def held(self, me: Keys) -> dict[str, bytes]:
         """My shares of both secrets; of a box that is rubbish some that nobody takes."""
+        cipher = cipher_between(me.agreeing, self.data[64:FIRST], self.about, me.party.key)
         try:
-            cipher = cipher_between(me.agreeing, self.data[64:FIRST], self.about, me.party.key)
             text = cipher.decrypt(bytes(12), self.part(me.name)[1], None)
-        except (InvalidTag, AflError):
+        except InvalidTag:
             text = bytes(2 * SHARE)
         return {PAIRS: text[:SHARE], OWN: text[SHARE:]}
 
@@ -120,8 +117,8 @@ class Offer:
             return None, wrong
         some = right[: self.agreed.threshold]
         secret = join({self.agreed.places[name]: answers[name] for name in some})
-        known = {PAIRS: public_of(secret), OWN: _hash(self.about, "", secret)}[kind]
-        if known != {PAIRS: self.public, OWN: self.data[32:64]}[kind]:
+        known = public_of(secret) if kind == PAIRS else _hash(self.about, "", secret)
+        if known != (self.public if kind == PAIRS else self.data[32:64]):
             raise CorruptFileError(
                 f"{self.giver!r} broke the rules in round {self.number}: its shares open nothing"
             )
@@ -143,8 +140,6 @@ def _about(agreed: Agreement, number: int, giver: str) -> str:
 def _hash(about: str, kind: str, share: bytes) -> bytes:
     return hashlib.sha256(f"{about} {kind}\0".encode() + share).digest()
 
-
-# ---------------------------------------------------------------- masks
 
 Offers = Mapping[str, Offer]
 

@@ -44,8 +44,8 @@ class Noise:
     def of(cls, agreed: Agreement, layout: Layout) -> Noise:
         budget, sharing = agreed.noise, _sharing(agreed)
         assert budget is not None
-        intercept = agreed.head["options"].get("intercept")
-        if (agreed.head["name"], layout.phase) != ("linear", "gram") or intercept:
+        head = agreed.head.name, layout.phase, bool(agreed.head.options.get("intercept"))
+        if head != ("linear", "gram", False):
             raise UsageError("noise is derived for the linear head without --intercept alone")
         radius = math.floor(budget.clip * 2 ** agreed.space["fraction_bits"])
         change = {"gram": float(radius) ** 2, "cross": float(radius), "class counts": 1.0}
@@ -146,9 +146,6 @@ def _drawn(n: int, sigma: float) -> I64:
         parts.append(draws)
         left -= len(draws)
     return np.concatenate(parts)
-
-
-# ---------------------------------------------------------------- what it is worth
 
 
 def rho(change: float, sigmas: dict[float, int], members: int) -> float:

@@ -1,10 +1,9 @@
 """A site's rows, as a session takes them, and the round that scales them.
 
 The first round of a session that scales sums raw features, exactly. x stands as q = round(x 2^u),
-|q| ≤ 2^31, with the agreed range |x| ≤ 2^m and u = 31 − m. Sent are Σq and Σq², in two parts of 31
-bits, and the class counts: no extremes, no bins, no counts of what is missing. Mean and deviation
-are rounded once from exact fractions, so they have the same bits on every machine, and nobody sends
-them.
+|q| ≤ 2^31, with the agreed range |x| ≤ 2^m and u = 31 − m. Sent are the numbers of rows, by class
+and of each feature, Σq and Σq²: no extremes, no bins, and nobody takes part who lacks a value. Mean
+and deviation are rounded once from exact fractions, so they have the same bits everywhere.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ..files.features import open_features
 from ..files.hdf5 import check_unchanged, fingerprint, read_header
 from ..files.heads import rows_of
 from ..files.partitions import ClientRows
-from ..heads.base import Block, Found, Gathered, add_up
+from ..heads.base import Block, Gathered
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.gram import FixedPoint, check_labels, encode, real
 from ..memory import NOTHING, Carried
 from ..values.arrays import I64, Array
-from ..values.statistics import ArraySpec, Statistics
+from ..values.statistics import ArraySpec
 from ..values.text import difference
 from .agreement import Agreement
 from .noise import clip_rows
@@ -46,31 +45,23 @@ class Scaling(ScalingHead):
         return cls(ScalingOptions(unit_bits=PART - reach))
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        (dim, _), most = self._bound(), 1 << PART
-        return {"sums": ArraySpec((dim,), "int", most), "squares": ArraySpec((2, dim), "int", most)}
+        specs = super().array_specs(bits)
+        return {k: replace(one, per_row=min(one.per_row, 1 << PART)) for k, one in specs.items()}
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
-        first, parts, bits = 0, list[dict[str, Array]](), self.options.unit_bits
-        for X, _ in blocks:
-            q = np.rint(real(X) * 2.0**bits)
-            for row, column in np.argwhere(~(np.abs(q) <= 2.0**PART))[:1]:
-                raise InvalidDataError(
-                    f"row {first + row}, feature {column} is {real(X)[row, column]:.6g}: expected "
-                    f"a number within ±{2.0 ** (PART - bits):g}, as agreed"
-                )
-            whole = q.astype(np.int64)
-            high, low = np.divmod(whole * whole, 1 << PART)
-            squares = np.stack([low.sum(0), high.sum(0)])
-            parts.append({"sums": whole.sum(0), "squares": squares})
-            first += len(q)
-        return add_up(parts), NOTHING
+        return super()._sums(self._within(blocks), carried)
 
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        low, high = total.arrays["squares"].astype(object)
-        squares = np.stack([low + (high << PART), 0 * low, 0 * low])
-        counts = np.full(len(low), total.rows)
-        whole = replace(total, arrays={**total.arrays, "squares": squares, "counts": counts})
-        return super()._solve(whole, validation)
+    def _within(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        first, most = 0, 2.0 ** (PART - self.options.unit_bits)
+        for X, y in blocks:
+            x = real(X)
+            for row, column in np.argwhere(~(np.abs(x) <= most))[:1]:
+                raise InvalidDataError(
+                    f"row {first + row}, feature {column} is {x[row, column]:.6g}: expected a "
+                    f"number within ±{most:g}, as agreed"
+                )
+            yield X, y
+            first += len(y)
 
 
 @dataclass(frozen=True)
@@ -84,11 +75,6 @@ class SiteRows:
 
     train: Callable[[], Iterable[Raw]]
     test: Callable[[], Iterable[Raw]] = tuple
-
-    @classmethod
-    def of_arrays(cls, X: Array, y: I64, *test: Array) -> SiteRows:
-        """Rows in memory, then those of the test and their labels, if there are any."""
-        return cls(lambda: [(X, y)], lambda: [(test[0], test[1])] if test else ())
 
     @classmethod
     def of_files(

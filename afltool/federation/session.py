@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -34,9 +34,10 @@ from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
-from ..heads.base import Block, Head
+from ..heads.base import Block, Head, Task
 from ..heads.evaluation import Evaluation
 from ..progress import log
+from ..values.arrays import I64
 from ..values.statistics import Context, Statistics
 from . import compute, masking
 from .agreement import LARGEST, Agreement, Digest
@@ -92,9 +93,6 @@ class Replica(ABC):
         member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
         `UnreachableError` where the place does not answer: later the same call goes on.
         """
-        session = self.agreed.digest.encode()
-        if write_once(self.folder / "of-session", session) != session:
-            raise MismatchError(f"{self.folder} is of another session: take a folder of its own")
         if not self.known():
             self.keep_head(1, first_head(self.agreed))
         try:
@@ -107,8 +105,6 @@ class Replica(ABC):
     @abstractmethod
     def go_on(self) -> None:
         """`turn`, after what was lost is there again; ends where it is `Waiting`."""
-
-    # ------------------------------------------------------------ messages
 
     def say(self, text: str) -> None:
         if text not in self._said:
@@ -125,10 +121,8 @@ class Replica(ABC):
         if not path.exists():
             data = self.box.seal(kind, number, make(), to)
             there = self.place.read(path.name, len(data) + MOST.get(kind, 0))
-            with suppress(CorruptFileError):
-                self.box.body(kind, number, self.me.party, there or b"")
-                if path.exists():  # another process of this site has just made it
-                    return self.post(kind, number, make, to)
+            own = self.box.is_of(kind, number, self.me.party, there or b"")
+            if own and not path.exists():  # nor has another process of this site just made it
                 raise MismatchError(
                     f"{self.place.url} has {path.name}, signed by you, and {self.folder} not: it "
                     "was restored from a backup, or another copy of your key takes part; stop"
@@ -148,22 +142,17 @@ class Replica(ABC):
         What a reader finds to be rubbish it empties, so that a look at the sizes is enough.
         """
         least = self.known() - 1
-        for folder in self.mended:
-            for path in sorted((self.folder / folder).glob("[0-9]*")):
-                if int(path.name.partition("-")[0]) >= least:
-                    self.send(path)
+        for path in sorted(p for one in self.mended for p in (self.folder / one).glob("[0-9]*")):
+            if int(path.name.partition("-")[0]) >= least:
+                self.send(path)
 
-    def take(
-        self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None
-    ) -> Envelope | None:
+    def take(self, kind: str, number: int, sender: str, digest: str = "") -> Envelope | None:
         """A message of somebody if it has come and is whole, kept; what is not counts as not there.
 
-        ``digest``: which one counts; else the first one. ``size``: of its payload, if another than
-        that of its kind.
+        ``digest``: which one counts; else the first one.
         """
         path, person = self.path_of(kind, number, sender), self.agreed.people[sender]
-        size = self.payload_size(kind, number) if size is None else size
-        kept = path.exists()
+        size, kept = self.payload_size(kind, number), path.exists()
         data = path.read_bytes() if kept else self.place.read(path.name, size + OVERHEAD)
         if data is None:
             return None
@@ -184,11 +173,9 @@ class Replica(ABC):
             write_once(path, data)
         return found
 
-    def need(
-        self, kind: str, number: int, sender: str, digest: str = "", size: int | None = None
-    ) -> Envelope:
+    def need(self, kind: str, number: int, sender: str, digest: str = "") -> Envelope:
         """`take`, of what nothing goes on without."""
-        if found := self.take(kind, number, sender, digest, size):
+        if found := self.take(kind, number, sender, digest):
             return found
         raise Waiting(f"the {kind} of {sender} in round {number}")
 
@@ -199,36 +186,27 @@ class Replica(ABC):
         if kind in ("sums", "total"):
             offer = offer_size(self.agreed) if kind == "sums" else 0
             return 8 * self.layout(number).size + offer
+        if kind == "head":
+            return compute.largest_head(self._solved[number - 1])
         return {**MOST, "key": 64, "hello": 32 + offer_size(self.agreed), "seen": 32}[kind]
-
-    @property
-    def _key_digest(self) -> bytes:
-        return sha256(self.box.group).digest()
 
     def check_payload(self, kind: str, number: int, sender: str, payload: bytes) -> None:
         """Raise an `AflError` for what is of no use to its readers."""
-        if kind == "hello" and payload[:32] != self._key_digest:
+        if kind == "hello" and payload[:32] != sha256(self.box.group).digest():
             raise CorruptFileError("for another key of the session")
         if kind in ("hello", "sums") and self.agreed.masked:
-            self.offer_in(number, sender, payload)
+            Offer.of(self.agreed, number + 1, sender, payload)
         elif kind == "sums":
-            layout = self.layout(number)
-            counts = None if layout.first else self.total(1).class_counts
-            layout.check_site(np.frombuffer(payload, "<u8"), sender, counts)
-
-    def offer_in(self, number: int, sender: str, payload: bytes) -> Offer:
-        """The offer for the next round, with which a hello and sums end."""
-        return Offer(self.agreed, number + 1, sender, payload[-offer_size(self.agreed) :])
-
-    # ------------------------------------------------------------ who is in a round
+            x = np.frombuffer(payload, "<u8")
+            self.layout(number).check_site(x, sender, self.counts(number))
 
     def closed(self, number: int) -> dict[str, str]:
         """Who is in a round, with the digest of what each has sent: the server says it once."""
         if number < 0:
             return dict.fromkeys(self.agreed.places, "")
         if number not in self._closes:
-            before = self.closed(number - 1)
-            payload = self.need("close", number, self.agreed.server.name).payload
+            before, server = self.closed(number - 1), self.agreed.server.name
+            payload = self.need("close", number, server).payload
             try:
                 close = decode(payload, type=Close)
                 names, good = close.members, payload == canonical(to_builtins(close))
@@ -238,28 +216,27 @@ class Replica(ABC):
                 good = False
             if not good:
                 raise MismatchError(f"the server has broken the rules: its close of round {number}")
-            self.check_gone(number, sorted(before.keys() - names.keys()))
+            gone = sorted(before.keys() - names.keys())
+            if gone and self.overlaps(number):
+                why = f"{', '.join(gone)} dropped out, and sums of the same rows would tell of it"
+                self.forget(f"the session has ended in round {number}: {why}")
             if len(names) < self.agreed.threshold:
                 raise MismatchError(f"the server has closed round {number} below the threshold")
+            if self.me.name in gone:
+                why = "what it has sent came late, or was not whole; begin a new session"
+                self.forget(f"the session goes on without {self.me.name!r}: {why}")
             self._closes[number] = names
         return self._closes[number]
 
     def close_digest(self, number: int) -> str:
         return "" if number < 0 else self.need("close", number, self.agreed.server.name).digest
 
-    def check_gone(self, number: int, gone: list[str]) -> None:
-        """End the session where a difference of two sums would tell of those who dropped out."""
-        if gone and self.overlaps(number):
-            self.forget()
-            raise IncompleteError(
-                f"the session has ended in round {number}: {', '.join(gone)} dropped out, and sums "
-                "of the same rows without a member would tell of it; earlier rounds are known"
-            )
-
-    def forget(self) -> None:
-        """Delete the secrets of all rounds: no sum of mine is opened any more."""
+    def forget(self, why: str = "") -> None:
+        """Delete the secrets of all rounds; ``why`` the session has ended for this party."""
         for path in self.folder.glob("secrets-*"):
             delete(path)
+        if why:
+            raise IncompleteError(why)
 
     def overlaps(self, number: int) -> bool:
         """Whether a round is of the same rows as the one before it."""
@@ -270,8 +247,6 @@ class Replica(ABC):
         about = self.close_digest(number - 1), self.head(number).digest(), self.layout(number).phase
         return sha256("\0".join(about).encode()).hexdigest()
 
-    # ------------------------------------------------------------ the schedule
-
     def head(self, number: int) -> Head:
         """The head before a round; of an evaluation the solved one."""
         if number not in self._heads:
@@ -279,69 +254,77 @@ class Replica(ABC):
             self._heads[number] = head.bind(self.agreed.space["dim"], len(self.agreed.classes))
         return self._heads[number]
 
+    def keep_head(self, number: int, head: Head) -> None:
+        context = Context(self.agreed.space, self.agreed.classes)
+        save_head(self.folder / f"head-{number}.h5", head, self.recipe_of(number), context)
+
+    def recipe_of(self, number: int) -> dict[str, Any]:
+        return recipe("session", {"round": number}, {"of": self.agreed.digest})
+
     def known(self) -> int:
         """The newest round whose head is here."""
         return max((int(p.stem[5:]) for p in self.folder.glob("head-*.h5")), default=0)
 
-    def task(self, number: int) -> Head | None:
+    def task(self, number: int) -> Task | None:
         """What a round sums; None after the last one."""
         o, head = self.agreed, self.head(number)
         if o.scale is not None and number == 1:
             return Scaling.within(o.scale).bind(o.space["dim"], len(o.classes))
         if head.phase() is not None:
             return head
-        if o.evaluation is not None and self.head(number - 1).phase() is not None:
-            counted = o.evaluation
-            return Evaluation.of([head], counted.bins, counted.groups, counted.min_cell)
+        if (e := o.evaluation) is not None and self.head(number - 1).phase() is not None:
+            return Evaluation.of([head], e.bins, e.groups, e.min_cell)
         return None
+
+    def solves(self, number: int) -> bool:
+        """Whether a round changes the head: not that of a scale, nor an evaluation."""
+        return self.task(number) is self.head(number)
 
     def layout(self, number: int) -> Layout:
         task = self.task(number)
         assert task is not None
         return Layout.of(self.agreed, task, number == 1)
 
+    def counts(self, number: int) -> I64 | None:
+        """Class counts of all sites, where a round is of rows that were counted before."""
+        return None if self.layout(number).first else self.total(1).class_counts
+
     def scale(self) -> Scaling | None:
         """By which rows are scaled, once round 1 is over."""
         task = self.task(1)
         return solved(task, self.total(1)) if isinstance(task, Scaling) else None
-
-    # ------------------------------------------------------------ totals and heads
 
     def noise(self, number: int) -> Noise | None:
         return Noise.of(self.agreed, self.layout(number)) if self.agreed.noise else None
 
     def solve(self, number: int, total: Statistics) -> Head:
         """The head one round further, as everybody solves it."""
-        head, noise = self.head(number), self.noise(number)
-        if self.task(number) is not head:  # a scale, or an evaluation
+        head, ridge = self.head(number), None
+        if not self.solves(number):
             return head
-        if noise is None:
-            return solved(head, total)
-        unit = 4.0 ** -self.agreed.space["fraction_bits"]
-        return solved(head, total, noise.ridge(total.arrays["gram"], unit, len(total.clients)))
+        if noise := self.noise(number):
+            unit = 4.0 ** -self.agreed.space["fraction_bits"]
+            ridge = noise.ridge(total.arrays["gram"], unit, len(total.clients))
+        return solved(head, total, ridge)
 
     def total(self, number: int) -> Statistics:
         """The sum of a round, from what its members have sent."""
         path = self.folder / f"total-{number}.h5"
         if not path.exists():
-            inside, layout = self.closed(number), self.layout(number)
+            inside = self.closed(number)
             x = self.unmasked(number) if self.agreed.masked else self.added(number)
-            counts = None if layout.first else self.total(1).class_counts
             try:
-                made = layout.statistics(x, inside, counts)
+                made = self.layout(number).statistics(x, inside, self.counts(number))
             except AflError as error:
-                lied = f"masks hide which of {', '.join(inside)} has sent something else"
+                lied = f"; masks hide which of {', '.join(inside)} has sent something else"
                 text = f"the sum of round {number} makes no sense: {error}"
-                raise type(error)(f"{text}; {lied}" if self.agreed.masked else text) from None
+                raise MismatchError(text + lied * self.agreed.masked) from None
             if noise := self.noise(number):
                 made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
             save_statistics(path, made, self.recipe_of(number))
             for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
                 delete(old)  # everybody has that total, or has left
         return load_statistics(path)
-
-    def recipe_of(self, number: int) -> dict[str, Any]:
-        return recipe("session", {"round": number}, {"of": self.agreed.digest})
 
     def added(self, number: int) -> Words:
         """The sum of what members have sent."""
@@ -354,7 +337,7 @@ class Replica(ABC):
         """The offers of all in a round, from what they have sent in the round before."""
         before, kind = number - 1, "sums" if number > 1 else "hello"
         found = {n: self.need(kind, before, n, d) for n, d in self.closed(before).items()}
-        return {name: self.offer_in(before, name, one.payload) for name, one in found.items()}
+        return {n: Offer.of(self.agreed, number, n, one.payload) for n, one in found.items()}
 
     def unmasked(self, number: int) -> Words:
         """The sum without masks, from any t right answers; who has lied is named."""
@@ -373,47 +356,32 @@ class Replica(ABC):
             elif late:
                 raise Waiting(f"the shares of {', '.join(late)} in round {number}")
             else:
-                raise MismatchError(
-                    f"nobody can open the sum of round {number}: the shares of {giver!r} from "
-                    f"{', '.join(wrong)} are wrong; it or these broke the rules"
-                )
+                who = f"of {giver!r} from {', '.join(wrong)} are wrong; one of them broke the rules"
+                raise MismatchError(f"nobody can open the sum of round {number}: shares {who}")
         total = self.added(number)
         masking.unmask(total, offers, inside, found, self.salt(number))
         return total
 
-    def keep_head(self, number: int, head: Head) -> None:
-        context = Context(self.agreed.space, self.agreed.classes)
-        save_head(self.folder / f"head-{number}.h5", head, self.recipe_of(number), context)
-
-    # ------------------------------------------------------------ the end
-
     def result(self, number: int) -> bytes:
         """What everybody signs: who was in the last round, and so in all, the totals, the head."""
-        totals = [load_statistics(self.folder / f"total-{r}.h5").digest() for r in range(1, number)]
+        totals = [self.total(r).digest() for r in range(1, number)]
         head, last = self.head(number).digest(), self.close_digest(number - 1)
         return canonical({"close": last, "totals": totals, "head": head})
 
-    def done(self, number: int, name: str) -> bool | None:
-        """Whether somebody has signed the same end; None: it has not signed yet."""
-        found = self.take("done", number, name)
-        return None if found is None else found.payload == self.result(number)
-
-    def end(self, number: int) -> None:
+    def end(self, number: int, awaited: Collection[str]) -> None:
         """Sign the end, and keep who has signed the same once those have who are waited for."""
-        self.post("done", number, lambda: self.result(number))
-        server = self.agreed.server.name
-        signed = {name: self.done(number, name) for name in {*self.closed(number - 1), server}}
-        if signed[server] is False:
+        mine, server = self.result(number), self.agreed.server.name
+        self.post("done", number, lambda: mine)
+        found = {one: self.take("done", number, one) for one in {*self.closed(number - 1), server}}
+        wrong = sorted(name for name, one in found.items() if one and one.payload != mine)
+        if server in wrong:
             raise MismatchError(f"{server!r}, the server, has signed another end of the session")
-        if wrong := sorted(name for name, same in signed.items() if same is False):
+        if wrong:
             self.say(f"{', '.join(wrong)} signed another end of the session")
-        if late := self.awaited(sorted(name for name, same in signed.items() if same is None)):
+        if late := sorted(name for name in awaited if not found[name]):
             raise Waiting(f"{', '.join(late)} to sign the end")
-        write_once(self.folder / FINISHED, canonical(sorted(n for n in signed if signed[n])))
-
-    @abstractmethod
-    def awaited(self, late: list[str]) -> list[str]:
-        """Whose signature under the end this party waits for."""
+        signed = sorted(name for name, one in found.items() if one and name not in wrong)
+        write_once(self.folder / FINISHED, canonical(signed))
 
 
 @dataclass(eq=False)
@@ -424,35 +392,19 @@ class Member(Replica):
     ledger: Ledger
 
     def go_on(self) -> None:
-        self.begin()
-        self.post("hello", 0, lambda: self._key_digest + self.draw(1))
+        server = self.agreed.server.name
+        found = self.take("key", self.agreed.places[self.me.name], server)
+        if found is None:
+            raise Waiting(f"{server}, the server, to begin")
+        self.box.group, self.server_key = found.payload[:32], found.payload[32:]
+        self.post("hello", 0, lambda: sha256(self.box.group).digest() + self.draw(1))
         number = self.known()
-        while self.inside(number - 1) and self.task(number) is not None:
+        while self.closed(number - 1) and self.task(number) is not None:
             self.sum_up(number)
             self.next_head(number)
-            number += 1
+            number = self.known()
         self.forget()
-        self.end(number)
-
-    def begin(self) -> None:
-        """Take the key of the session."""
-        found = self.take("key", self.agreed.places[self.me.name], self.agreed.server.name)
-        if found is None:
-            raise Waiting(f"{self.agreed.server.name}, the server, to begin")
-        self.box.group, self.server_key = found.payload[:32], found.payload[32:]
-
-    def inside(self, number: int) -> Mapping[str, str]:
-        """Who is in a round; refused where this site is not."""
-        inside = self.closed(number)
-        if self.me.name not in inside:
-            self.forget()
-            raise IncompleteError(
-                f"the session goes on without {self.me.name!r}: what it has sent came late, or was "
-                "not whole; begin a new session"
-            )
-        return inside
-
-    # ------------------------------------------------------------ one round
+        self.end(number, [server])
 
     def sum_up(self, number: int) -> None:
         """Send this site's numbers and, once it is known who is in the round, its shares."""
@@ -460,7 +412,7 @@ class Member(Replica):
             self.check_rows(number)
         to = b"" if self.agreed.masked else self.server_key
         mine = self.post("sums", number, lambda: self.protected(number), to)
-        inside = self.inside(number)
+        inside = self.closed(number)
         if inside[self.me.name] != mine:
             raise MismatchError("the server counts other sums than this site has sent: stop")
         if self.agreed.masked:
@@ -492,15 +444,14 @@ class Member(Replica):
     @cached_property
     def hashes(self) -> tuple[Hashes, bytes]:
         """Those of all rows and labels, to which this folder is bound from its first round on."""
-        parts = (blocks() for blocks in (self.rows.train, self.rows.test))
-        found, digest = self.ledger.hashes(self.agreed, (b for part in parts for b in part))
+        blocks = (block for part in (self.rows.train, self.rows.test) for block in part())
+        found, digest = self.ledger.hashes(self.agreed, blocks)
         if write_once(self.folder / "rows", digest) != digest:
             raise MismatchError(f"{self.folder} was begun with other rows: give the same ones")
         return found, digest
 
     def send(self, path: Path) -> None:
-        digest = sha256(path.read_bytes()).hexdigest()
-        self.ledger.note(self.agreed, path.name, digest)
+        self.ledger.note(self.agreed, path.name, sha256(path.read_bytes()).hexdigest())
         super().send(path)
 
     def draw(self, number: int) -> bytes:
@@ -513,10 +464,9 @@ class Member(Replica):
     def gathered(self, number: int) -> Statistics:
         """This site's statistics for a round."""
         if number not in self._gathered:
-            task, noise = self.task(number), self.noise(number)
-            if self.agreed.noise is None:
+            task, noise = self.layout(number).task, self.noise(number)
+            if noise is None:
                 _ = self.hashes  # the rows are those of the first round
-            assert task is not None
             blocks: Iterable[Block] = self.rows.train()
             if not isinstance(task, Scaling):
                 radius, test = noise.radius if noise else None, not task.of_sums
@@ -530,7 +480,8 @@ class Member(Replica):
         sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
             check_point(sums, self.total(1).rows, len(self.agreed.classes))
-        x = layout.flat(sums)
+        layout.check_rows(sums.class_counts, 1)
+        x = layout.joined(sums)
         if noise:
             x += noise.drawn(layout).view(np.uint64)
         if self.agreed.masked:
@@ -563,40 +514,32 @@ class Member(Replica):
         kinds = {giver: OWN if giver in inside else PAIRS for giver in offers}
         return b"".join(offers[giver].held(self.me)[kind] for giver, kind in kinds.items())
 
-    # ------------------------------------------------------------ totals and heads
-
     def added(self, number: int) -> Words:
         if self.agreed.masked:
             return super().added(number)
         x = np.frombuffer(self.need("total", number, self.agreed.server.name).payload, "<u8")
-        layout, own, others = self.layout(number), self.gathered(number), dict(self.closed(number))
-        del others[self.me.name]
-        counts = None if layout.first else self.total(1).class_counts - own.class_counts
+        layout, own, counts = self.layout(number), self.gathered(number), self.counts(number)
+        others = [name for name in self.closed(number) if name != self.me.name]
         try:  # without this site's sums it has to be a sum that rows of the others have
-            layout.statistics(x - layout.joined(own), others, counts)
+            rest = None if counts is None else counts - own.class_counts
+            layout.statistics(x - layout.joined(own), others, rest)
         except AflError as error:
-            raise MismatchError(
-                f"the server's total of round {number} does not hold this site's sums: of the rest "
-                f"{error}; tell the others, and leave this server"
-            ) from None
+            what = f"the server's total of round {number} does not hold this site's sums"
+            raise MismatchError(f"{what}: of the rest {error}; tell the others, and stop") from None
         return x.copy()
 
     def next_head(self, number: int) -> None:
         """Solve, compare with what the server has solved, and take its bits."""
-        if (self.folder / f"head-{number + 1}.h5").exists():
+        if self.known() > number:
             return
-        total, before = self.total(number), self.head(number)
+        total = self.total(number)
         if number not in self._solved:  # once, while it waits
             self._solved = {number: self.solve(number, total)}
         after = self._solved[number]
-        if self.task(number) is before:  # not a scale, nor an evaluation
-            server, size = self.agreed.server.name, compute.largest_head(after)
-            found = self.need("head", number + 1, server, size=size)
-            after = compute.adopted(before, after, total, found.payload)
+        if self.solves(number):
+            found = self.need("head", number + 1, self.agreed.server.name)
+            after = compute.adopted(self.head(number), after, total, found.payload)
         self.keep_head(number + 1, after)
-
-    def awaited(self, late: list[str]) -> list[str]:
-        return [name for name in late if name == self.agreed.server.name]
 
 
 class Server(Replica):
@@ -617,16 +560,12 @@ class Server(Replica):
         delete(self.folder / "group-key")
 
     def play(self) -> None:
-        keys = write_once(self.folder / "group-key", secrets.token_bytes(64))
-        self.box.group = keys[:32]
-        if not self.agreed.masked:
-            self.private["sums"] = X25519PrivateKey.from_private_bytes(keys[32:])
-        self.publish(keys[:32] + masking.public_of(keys[32:]))
+        self.begin()
         self.close(0)
         number = self.known()
         while True:
             head = self.head(number)
-            if number > 1 and self.task(number - 1) is self.head(number - 1):
+            if number > 1 and self.solves(number - 1):
                 self.post("head", number, partial(compute.packed, self.head(number - 1), head))
             if self.task(number) is None:
                 break
@@ -636,19 +575,22 @@ class Server(Replica):
                 self.post("total", number, self.layout(number).joined(total).tobytes)
             self.keep_head(number + 1, self.solve(number, total))
             number += 1
-        self.end(number)
+        self.end(number, [] if self.is_over() else self.closed(number - 1))
 
-    def publish(self, keys: bytes) -> None:
+    def begin(self) -> None:
         """The agreement, and for each member the keys of the session."""
+        keys = write_once(self.folder / "group-key", secrets.token_bytes(64))
+        self.box.group, own = keys[:32], X25519PrivateKey.from_private_bytes(keys[32:])
+        if not self.agreed.masked:
+            self.private["sums"] = own
         there, begun = self.place.read(SESSION, LARGEST), (self.folder / "sent").exists()
         if there not in (None, b"", self.agreed.text) and not begun:
             raise MismatchError(f"{self.place.url} holds another session: take an empty place")
         if there != self.agreed.text:
             self.place.write(SESSION, self.agreed.text)
+        given = keys[:32] + own.public_key().public_bytes_raw()
         for member in self.agreed.members:
-            self.post("key", self.agreed.places[member.name], lambda: keys, member.agreeing)
-
-    # ------------------------------------------------------------ who is in a round
+            self.post("key", self.agreed.places[member.name], lambda: given, member.agreeing)
 
     def close(self, number: int) -> None:
         """Who is in a round: all who were in the one before, after the deadline those who came."""
@@ -668,6 +610,3 @@ class Server(Replica):
     def is_over(self) -> bool:
         sent = [p.stat().st_mtime for p in (self.folder / "sent").iterdir()]
         return self.deadline is not None and time.time() - max(sent) >= self.deadline
-
-    def awaited(self, late: list[str]) -> list[str]:
-        return [] if self.is_over() else late

@@ -1,13 +1,12 @@
 """HDF5 files that are whole or not there, and arrays in them: read only as what they claim.
 
 HDF5 checks chunks under fletcher32, the superblock and object headers (from libver 1.8 on); zlib
-checks what it unpacks. Neither checks the index of chunks. The digest of each file covers that, and
-every reader compares it. Nothing of variable length is written or read: the library follows such
-pointers without a check and crashes.
+checks what it unpacks. The digest of each file covers the rest, and every reader compares it.
 
 HDF5 can point elsewhere: links to other files, virtual datasets, bytes of datasets in another file,
 references. A file from a stranger could so make a reader open any path, or wait at a pipe. Only a
-file's own objects are opened, and their claimed sizes are checked before memory is taken.
+file's own objects are opened, and their claimed sizes are checked before memory is taken. Nothing
+of variable length is read: the library follows such pointers without a check and crashes.
 
 Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
 flushed (libver below 1.10). The library does not survive a failed write, so it writes through
@@ -40,9 +39,8 @@ from .atomic import replacing
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
 MOST_OBJECTS = 10_000  # in one file; a head of 1,000 layers has 3,000
 SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
-WORTH = 0.5  # what they shrink to at the most, if the array is to be compressed
-_PLAIN = (h5z.FILTER_FLETCHER32,)
-_PACKED = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE)  # before 0.4 with fletcher32 behind them
+_PLAIN = {h5z.FILTER_FLETCHER32}
+_PACKED = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE}  # before 0.4 with fletcher32 behind them
 
 
 # ---------------------------------------------------------------- files
@@ -58,11 +56,10 @@ def writing(
     """
     with replacing(path, kind, size, go_on) as place:
         mode = "r+" if os.fstat(place).st_size else "w"
-        disk = _Disk(place, "r+b", closefd=False)
-        file = None
+        disk, file = _Disk(place, "r+b", closefd=False), None
         try:
             with undisturbed():
-                file = _File(disk, mode, libver=schema.LIBVER)
+                file = _File(disk, mode)
             yield file
             put_attribute(file, schema.COMPLETE, 1)
         finally:
@@ -125,9 +122,9 @@ class _Disk(io.FileIO):
 class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its File is Any
     """An HDF5 file on a `_Disk`, whose flush tells whether the disk has taken all."""
 
-    def __init__(self, disk: _Disk, mode: str, **options: Any) -> None:
+    def __init__(self, disk: _Disk, mode: str) -> None:
         self._disk = disk
-        super().__init__(disk, mode, **options)
+        super().__init__(disk, mode, libver=schema.LIBVER)
 
     def flush(self) -> None:
         with undisturbed():
@@ -135,13 +132,13 @@ class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its 
         self._disk.check()
 
 
+# ---------------------------------------------------------------- writing
+
+
 @undisturbed()
 def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
     """Write an attribute of the root group; texts get a fixed length."""
     file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
-
-
-# ---------------------------------------------------------------- writing
 
 
 @undisturbed()
@@ -168,23 +165,21 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
         data.id.write_direct_chunk((start, *(0,) * (value.ndim - 1)), deflated(part))
 
 
-def may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
-    """Whether a dataset may be compressed: integers of additive arrays."""
-    return name.split("/")[0] in (schema.ARRAYS, schema.SPARSE) and dtype.kind in "iu"
-
-
 def pays(name: str, value: Array) -> bool:
-    """Whether an array is compressed: narrow integers always, wide ones by a sample.
+    """Whether an array is compressed: narrow integers always, wide ones where a sample halves.
 
-    Sums of features over the rows of one code shrink to less than half. A gram matrix hardly
-    shrinks, and is not compressed, for speed.
+    A gram matrix hardly shrinks, and is not compressed, for speed.
     """
-    if not may_be_packed(name, value.dtype) or value.dtype.itemsize <= 2:
-        return may_be_packed(name, value.dtype)
+    if not _may_be_packed(name, value.dtype) or value.dtype.itemsize <= 2:
+        return _may_be_packed(name, value.dtype)
     flat = value.reshape(-1)
     count = min(len(flat), SAMPLE // value.dtype.itemsize)
     sample = flat[(len(flat) - count) // 2 :][:count]
-    return len(deflated(sample)) <= WORTH * sample.nbytes
+    return 2 * len(deflated(sample)) <= sample.nbytes
+
+
+def _may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
+    return name.split("/")[0] in (schema.ARRAYS, schema.SPARSE) and dtype.kind in "iu"
 
 
 def deflated(part: Array) -> bytes:
@@ -203,14 +198,6 @@ def deflated(part: Array) -> bytes:
 
 
 # ---------------------------------------------------------------- reading
-
-
-def open_to_read(path: Path) -> h5py.File:
-    """An HDF5 file open for reading, without a lock; the library's errors are passed on.
-
-    That works on network file systems, too (measured with HDF5 2.0).
-    """
-    return h5py.File(path, "r", locking=False)
 
 
 def get_attribute(file: h5py.File, name: str) -> str | int | None:
@@ -233,8 +220,12 @@ def damage_as_error(path: Path) -> Iterator[None]:
     except AflError:
         raise
     except _DAMAGE as error:
-        text = " ".join(str(error).split())
-        raise CorruptFileError(f"{path} is damaged ({text}); make it or fetch it again") from error
+        raise damaged(path, " ".join(str(error).split())) from error
+
+
+def damaged(path: Path, what: str) -> CorruptFileError:
+    """What is said of a file that is not what its writer wrote."""
+    return CorruptFileError(f"{path} is damaged: {what}; make it or fetch it again")
 
 
 def own_objects_only(path: Path, file: h5py.File) -> None:
@@ -246,13 +237,11 @@ def own_objects_only(path: Path, file: h5py.File) -> None:
         nonlocal count
         count += 1
         if link.type != h5l.TYPE_HARD:
-            shown = name.decode("utf-8", "backslashreplace")
-            return f"/{shown} is a link to something else, and no link is followed"
+            return f"/{name.decode('utf-8', 'backslashreplace')} is a link, and none is followed"
         return f"it has more than {MOST_OBJECTS} objects" if count > MOST_OBJECTS else None
 
-    wrong = file.id.links.visit(look, info=True)
-    if wrong is not None:
-        raise CorruptFileError(f"{path} is damaged: {wrong}; afltool writes no such file")
+    if wrong := file.id.links.visit(look, info=True):
+        raise damaged(path, wrong)
 
 
 def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
@@ -262,21 +251,17 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
     """
     data = file.get(name)
     if not isinstance(data, h5py.Dataset):
-        raise CorruptFileError(f"{path} is damaged: the dataset /{name} is missing")
+        raise damaged(path, f"the dataset /{name} is missing")
     if not _plain(name, data):
-        raise CorruptFileError(f"{path} is damaged: /{name} is not a plain, checksummed dataset")
+        raise damaged(path, f"/{name} is not a plain, checksummed dataset")
     kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
     if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
-        raise CorruptFileError(
-            f"{path} is damaged: /{name} has the type {data.dtype.str} and {data.ndim} "
-            f"dimensions, not {kind} and {dimensions}"
-        )
+        has = f"has the type {data.dtype.str} and {data.ndim} dimensions"
+        raise damaged(path, f"/{name} {has}, not {kind} and {dimensions}")
     size, stored, whole = data.nbytes, data.id.get_storage_size(), os.path.getsize(path)
     if not size // (schema.DEFLATE_RATIO if data.compression else 1) <= stored <= whole:
-        raise CorruptFileError(
-            f"{path} is damaged: /{name} claims the shape {data.shape}, {size} bytes; it holds "
-            f"{stored} of the file's {whole}"
-        )
+        claim = f"/{name} claims the shape {data.shape}, {size} bytes"
+        raise damaged(path, f"{claim}; it holds {stored} of the file's {whole}")
     return data
 
 
@@ -289,10 +274,10 @@ def _plain(name: str, data: h5py.Dataset) -> bool:
     if data.is_virtual or data.external or data.dtype.kind not in "iufS" or not data.shape:
         return False
     made = data.id.get_create_plist()
-    filters = tuple(made.get_filter(i)[0] for i in range(made.get_nfilters()))
+    filters = {made.get_filter(i)[0] for i in range(made.get_nfilters())}
     if data.size == 0:
-        return filters in ((), _PLAIN)
-    packed = filters in (_PACKED, _PACKED + _PLAIN) and may_be_packed(name, data.dtype)
+        return filters <= _PLAIN
+    packed = _PACKED <= filters <= _PACKED | _PLAIN and _may_be_packed(name, data.dtype)
     most = (max(len(data), schema.CHUNK_ROWS), *data.shape[1:])
     fits = data.chunks is not None and all(np.less_equal(data.chunks, most))
     return fits and (packed or filters == _PLAIN)
@@ -302,7 +287,7 @@ def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) 
     """Read a whole dataset, at most ``limit`` bytes."""
     data = checked_dataset(path, file, name)
     if limit is not None and data.nbytes > limit:
-        raise CorruptFileError(f"{path} is damaged: /{name} has more than {limit} bytes")
+        raise damaged(path, f"/{name} has more than {limit} bytes")
     values: Array = data[()]
     return values
 
@@ -332,21 +317,15 @@ def get_additive(path: Path, file: h5py.File, name: str) -> Array:
     if thin not in file:
         return values
     shape, kept = _shape(path, file, thin), get_array(path, file, f"{thin}/{schema.KEPT}")
-    if kept.dtype != np.uint8 or kept.ndim != 1 or values.ndim != 1:
-        raise CorruptFileError(f"{path} is damaged: a sparse array is not a bitmap of flat values")
-    count = prod(shape)
-    if len(kept) != -(-count // 8):
-        raise ValueError(f"a bitmap of {len(kept)} bytes does not belong to the shape {shape}")
-    chosen = np.unpackbits(kept, count=count).view(bool)
-    if (marked := int(np.count_nonzero(chosen))) != len(values):
-        raise ValueError(f"{len(values)} values are kept and {marked} are marked")
-    out = np.zeros(count, dtype=values.dtype)
-    out[chosen] = values
+    if kept.dtype != np.uint8 or kept.ndim != 1 or len(kept) != -(-prod(shape) // 8):
+        raise damaged(path, f"/{thin}/{schema.KEPT} is not a bitmap of {prod(shape)} places")
+    out = np.zeros(prod(shape), dtype=values.dtype)
+    out[np.unpackbits(kept, count=len(out)).view(bool)] = values
     return out.reshape(shape)
 
 
 def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
     shape = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
     if shape.dtype.str != "<i8" or shape.ndim != 1 or shape.min(initial=0) < 0:
-        raise CorruptFileError(f"{path} is damaged: /{thin}/{schema.SHAPE} is not a shape")
+        raise damaged(path, f"/{thin}/{schema.SHAPE} is not a shape")
     return tuple(shape.tolist())

@@ -13,33 +13,15 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 
 from .. import machine
 from ..errors import InputError, OutputExistsError
+from ..inputs import read_bytes
 from ..progress import event
 from .outputs import STDOUT, check_output, partial_path, writer_errors
 
-
-def free_space(folder: Path) -> int:
-    """Bytes free on the disk of a folder that is there or will be made."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
-
-
-def need_space(folder: Path, size: int, what: str) -> None:
-    """Refuse to start writing ``size`` bytes into a folder whose disk has fewer."""
-    free = free_space(folder)
-    if size > free:
-        raise InputError(
-            f"no space left for {what}: it takes {size / 1e6:.1f} MB and the disk of {folder} has "
-            f"{free / 1e6:.1f} MB free; free some space or choose another folder"
-        )
-
-
-# ---------------------------------------------------------------- writing
+PARTIAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
@@ -62,19 +44,16 @@ def replacing(
     partial = partial_path(path)
     with writer_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = locked(partial, _take_own)
+        lock = _locked(partial)
     try:
         with writer_errors(path):
             if go_on is None or not go_on(partial):
                 os.ftruncate(lock, 0)  # before the space is measured: it may be what fills the disk
-            need_space(path.parent, size - os.fstat(lock).st_size, str(path))
+            _need_space(path, size - os.fstat(lock).st_size)
             yield lock
             if durable:
                 os.fsync(lock)
             check_output(path)  # again: another program may have written a file there
-            if machine.WINDOWS:  # where an open file cannot be renamed
-                os.close(lock)
-                lock = os.open(os.devnull, os.O_RDONLY)
             os.replace(partial, path)
         _sync_folder(path.parent)
         if durable:
@@ -88,72 +67,75 @@ def replacing(
         os.close(lock)
 
 
-_waiting: ContextVar[list[tuple[bytes, Path]] | None] = ContextVar("files to write", default=None)
+def _locked(partial: Path) -> int:
+    """The descriptor of a partial file, which is made if it is not there, and locked.
 
-
-@contextmanager
-def together() -> Iterator[None]:
-    """What `write_bytes` is given in this block is checked at once and written when it ends.
-
-    After an error none of it is written: a command with two results leaves both or none. A block
-    inside another one ends with that. What waits is no argument: every writer of a small file would
-    have to pass it on, and what it holds does not depend on it.
+    Refused where it may be somebody else's, before it is truncated.
     """
-    if _waiting.get() is not None:
-        yield
-        return
-    waiting: list[tuple[bytes, Path]] = []
-    before = _waiting.set(waiting)
-    try:
-        yield
-    finally:
-        _waiting.reset(before)
-    for data, path in waiting:
-        _write(data, path)
+    while True:
+        descriptor = os.open(partial, PARTIAL_FLAGS, 0o666)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                raise InputError(
+                    f"{partial} is in the way: expected an unfinished file or nothing, found a "
+                    "device, a pipe or a file with other names; remove it"
+                )
+            machine.lock(descriptor)
+        except (OSError, InputError):
+            os.close(descriptor)
+            raise
+        # Who had it before may have renamed or removed it between our open and our lock.
+        with suppress(FileNotFoundError):
+            if os.lstat(partial).st_ino == status.st_ino:
+                return descriptor
+        os.close(descriptor)
+
+
+def _need_space(path: Path, size: int) -> None:
+    """Refuse to start writing ``size`` bytes onto a disk that has fewer."""
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise InputError(
+            f"no space left for {path}: it takes {size / 1e6:.1f} MB and its disk has "
+            f"{free / 1e6:.1f} MB free; free some space or choose another folder"
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some network file systems have no fsync of folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
     """Write a small file that is not HDF5: text, JSON, a table, a picture. '-' stands for stdout.
 
     An existing file with the same bytes is left as it is. Another one raises `OutputExistsError`
-    unless ``overwrite``. See `together`.
+    unless ``overwrite``.
     """
-    if path != STDOUT:
-        if _holds(path, data):
-            return path
-        check_output(path)
-        if path.exists() and not overwrite:
-            raise OutputExistsError(
-                f"{path} exists and holds something else; choose another path, or use --overwrite"
-            )
-    waiting = _waiting.get()
-    if waiting is None:
-        _write(data, path)
-    else:
-        waiting.append((data, path))
-    return path
-
-
-def _write(data: bytes, path: Path) -> None:
     if path == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return
+        return path
+    with suppress(OSError, ValueError, InputError):
+        if path.stat().st_size == len(data) and read_bytes(path, len(data)) == data:
+            return path
+    check_output(path)
+    if path.exists() and not overwrite:
+        raise OutputExistsError(
+            f"{path} exists and holds something else; choose another path, or use --overwrite"
+        )
     with (
         replacing(path, path.suffix[1:], len(data)) as place,
         os.fdopen(place, "wb", closefd=False) as file,
     ):
         file.write(data)
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    try:
-        status = path.stat()
-        same_size = stat.S_ISREG(status.st_mode) and status.st_size == len(data)
-        return same_size and path.read_bytes() == data
-    except (OSError, ValueError):
-        return False
+    return path
 
 
 def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
@@ -178,10 +160,9 @@ def write_once(path: Path, data: bytes) -> bytes:
     try:
         with writer_errors(path):
             private_folder(path.parent)
-            flags = machine.flags("WRONLY", "CREAT", "EXCL")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-                if not machine.WINDOWS:  # where the folder decides who may read
-                    os.fchmod(file.fileno(), 0o600)
+                os.fchmod(file.fileno(), 0o600)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -219,13 +200,11 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
     check_output(path)
     partial = partial_path(path)
     try:
-        with suppress(FileNotFoundError):
-            partial.unlink()
         path.parent.mkdir(parents=True, exist_ok=True)
+        partial.unlink(missing_ok=True)
         os.link(source, partial)
         os.replace(partial, path)
         event("file", path=path, kind=kind)
-        return path
     except OSError:
         with (
             replacing(path, kind, source.stat().st_size) as place,
@@ -233,51 +212,13 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
             os.fdopen(place, "wb", closefd=False) as copy,
         ):
             shutil.copyfileobj(file, copy)
-        return path
     finally:
         with suppress(OSError):
             partial.unlink()  # of two names of one file a rename leaves both
+    return path
 
 
 def second_name(source: Path, path: Path) -> None:
     """Make ``path`` a second name of ``source``, where that is free and the disk has such names."""
     with suppress(OSError):
         os.link(source, path)
-
-
-def locked(path: Path, take: Callable[[Path, int], None]) -> int:
-    """The descriptor of a file that is made if it is not there; ``take(path, it)`` locks it."""
-    flags = machine.flags("RDWR", "CREAT", "NOFOLLOW", "NONBLOCK")
-    while True:
-        descriptor = os.open(path, flags, 0o666)
-        try:
-            take(path, descriptor)
-        except (OSError, InputError):
-            os.close(descriptor)
-            raise
-        # Who had it before may have renamed or removed it between our open and our lock.
-        with suppress(FileNotFoundError):
-            if os.lstat(path).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)
-
-
-def _take_own(partial: Path, descriptor: int) -> None:
-    """Lock a partial file; refused where it may be somebody else's, before it is truncated."""
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise InputError(
-            f"{partial} is in the way: expected an unfinished file or nothing, found a device, a "
-            "pipe or a file with other names; remove it"
-        )
-    if not machine.WINDOWS:  # where HDF5 could not write a locked file
-        machine.lock(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # some network file systems have no fsync of folders
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -6,34 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..values.arrays import F32, U8, Digest
 from . import hdf5, schema
-from .hdf5 import Header
-from .schema import provenance
+from .arrays import damage_as_error
 
 
 def save_frozen(
     path: Path, about: Mapping[str, Any], graph: U8, probe: F32, made_by: Mapping[str, Any]
 ) -> Path:
     """Write a frozen backbone; ``about``: what its header says of it."""
-    header = {
-        "digest": _digest(about, graph, probe),
-        "recipe": dict(made_by),
-        "provenance": provenance(),
-        "backbone": dict(about),
-    }
+    made = {"recipe": dict(made_by), "provenance": schema.provenance()}
+    header = {"digest": _digest(about, graph, probe), **made, "backbone": dict(about)}
     return hdf5.write_file(path, "backbone", header, {schema.GRAPH: graph, schema.PROBE: probe})
 
 
-def load_frozen(path: Path) -> tuple[Header, U8, F32]:
+def load_frozen(path: Path) -> tuple[hdf5.Header, U8, F32]:
     """Read the header, the graph's bytes and the features (n, d) of the probe; all is checked."""
     header, arrays = hdf5.read_file(path, "backbone")
-    graph, probe = (
-        arrays.get(name, np.empty(0, kind))
-        for name, kind in ((schema.GRAPH, "u1"), (schema.PROBE, "f4"))
-    )
+    with damage_as_error(path):
+        graph, probe = arrays[schema.GRAPH], arrays[schema.PROBE]
     hdf5.check_digest(path, header, _digest(header["backbone"], graph, probe))
     return header, graph, probe
 

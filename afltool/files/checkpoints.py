@@ -8,19 +8,14 @@ from typing import Any
 
 from ..values.arrays import Array, Digest
 from . import hdf5, schema
-from .schema import provenance
 
 
 def save_checkpoint(
     path: Path, arrays: Mapping[str, Array], rounds: Sequence[Any], made_by: Mapping[str, Any]
 ) -> Path:
     """Write a checkpoint of a baseline; replaces an earlier one."""
-    header = {
-        "digest": _checkpoint_digest(arrays),
-        "recipe": dict(made_by),
-        "provenance": provenance(),
-        "rounds": list(rounds),
-    }
+    made = {"recipe": dict(made_by), "provenance": schema.provenance()}
+    header = {"digest": _digest(arrays), **made, "rounds": list(rounds)}
     named = {f"{schema.ARRAYS}/{name}": a for name, a in arrays.items()}
     return hdf5.write_file(path, "checkpoint", header, named)
 
@@ -28,12 +23,12 @@ def save_checkpoint(
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read the header and the arrays of a checkpoint, in the types they had."""
     header, arrays = hdf5.read_file(path, "checkpoint")
-    state = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
-    hdf5.check_digest(path, header, _checkpoint_digest(state))
+    state = hdf5.additive(arrays)
+    hdf5.check_digest(path, header, _digest(state))
     return header, state
 
 
-def _checkpoint_digest(arrays: Mapping[str, Array]) -> str:
+def _digest(arrays: Mapping[str, Array]) -> str:
     digest = Digest().text("checkpoint", "")
     for name in sorted(arrays):
         digest.array(name, arrays[name], arrays[name].dtype.str)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CorruptFileError, UsageError
+from ..errors import UsageError
 from ..heads import make_options
 from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
 from ..inputs import is_hdf5
@@ -17,6 +17,7 @@ from ..values.arrays import F64, I64
 from ..values.names import COUNTS
 from ..values.statistics import Statistics
 from ..values.text import difference
+from .arrays import damaged
 from .hdf5 import read_header
 from .statistics import load_statistics
 
@@ -53,9 +54,8 @@ class HeadCounts:
     @property
     def tallies(self) -> list[Tally]:
         """That of each group."""
-        few = self.confusion is not None
         groups = () if self.groups is None else self.groups
-        return [Tally.of(one) if few else Tally(*one) for one in groups]
+        return [Tally(*one) if self.confusion is None else Tally.of(one) for one in groups]
 
     @property
     def at_ends(self) -> float:
@@ -87,10 +87,8 @@ class Counts:
 
 def holds_counts(path: Path) -> bool:
     """Whether a file is one of counts, by its header."""
-    if not path.is_file() or not is_hdf5(path):
-        return False
-    header = read_header(path)
-    return bool(header["kind"] == "statistics" and header["phase"] == COUNTS)
+    header = read_header(path) if path.is_file() and is_hdf5(path) else {}
+    return header.get("kind") == "statistics" and header["phase"] == COUNTS
 
 
 def read_counts(path: Path) -> Counts:
@@ -101,26 +99,20 @@ def read_counts(path: Path) -> Counts:
         others: as `load_statistics`.
     """
     s = load_statistics(path)
-    if s.phase != COUNTS:
+    if s.phase != COUNTS or s.context.noise:
         raise UsageError(
-            f"{path} has statistics of phase {s.phase!r}, no counts: write some with afltool "
-            "evaluate HEAD FEATURES --counts -o DIR, and add them up with aggregate"
+            f"{path} has no counts (or with noise, as 0.3 made them), its phase is {s.phase!r}: "
+            "write some with afltool evaluate HEAD FEATURES --counts -o DIR"
         )
-    if s.context.noise:
-        raise UsageError(f"{path} has counts with noise, which afltool 0.3 made and reads")
     options = make_options(s.context.head["name"], s.context.head["options"])
     assert isinstance(options, EvaluationOptions)
-    _check_shapes(path, s, options)
-    heads = tuple(_of_head(s, options, number) for number in range(len(options.described)))
-    return Counts(path, s, heads, options.groups, options.min_group, s.arrays.get(PAIRS))
-
-
-def _check_shapes(path: Path, s: Statistics, options: EvaluationOptions) -> None:
     many = of_head(counting.TALLIES, 0) in s.arrays  # older files have matrices of any size
     wanted = shapes_of(options, len(s.context.classes), many)
     shapes = {name: a.shape for name, a in s.arrays.items()}
     if where := difference(wanted, shapes, "expected", f"in {path}"):
-        raise CorruptFileError(f"{path} is damaged: its arrays are not those of its heads: {where}")
+        raise damaged(path, f"its arrays are not those of its heads: {where}")
+    heads = tuple(_of_head(s, options, number) for number in range(len(options.described)))
+    return Counts(path, s, heads, options.groups, options.min_group, s.arrays.get(PAIRS))
 
 
 def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCounts:
@@ -133,18 +125,9 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
     if groups is not None:
         own = groups[:, 1] if many else groups.sum(axis=2)
         groups = _held_back(groups, own.sum(axis=1), options.min_group)
-    return HeadCounts(
-        entry["name"],
-        entry["digest"],
-        entry["probabilities"],
-        np.array(bins.edges),
-        Tally(*table) if many else Tally.of(table),
-        None if many else table,
-        ranks,
-        scores,
-        confidence,
-        groups,
-    )
+    about = (entry["name"], entry["digest"], entry["probabilities"], np.array(bins.edges))
+    tally = Tally(*table) if many else Tally.of(table)
+    return HeadCounts(*about, tally, None if many else table, ranks, scores, confidence, groups)
 
 
 def _held_back(groups: I64, sizes: I64, least: int) -> I64:

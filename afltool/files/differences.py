@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import MismatchError
 from ..values.arrays import Array
-from . import hdf5, schema
+from . import hdf5
 from .features import BLOCK_BYTES, open_features
 from .statistics import clients_of
 
@@ -67,8 +67,8 @@ def _arrays(path: Path, kind: str, files: ExitStack) -> dict[str, Array]:
     if kind != "features":
         return hdf5.read_file(path, kind)[1]
     rows = files.enter_context(open_features(path, labelled=False))
-    labels = {} if rows.given_labels is None else {schema.LABELS: rows.given_labels}
-    return {schema.FEATURES: rows.data, schema.ROW_IDS: rows.row_ids, **labels}
+    found = {"features": rows.data, "row_ids": rows.row_ids, "labels": rows.given_labels}
+    return {name: a for name, a in found.items() if a is not None}
 
 
 def _of_arrays(name: str, a: Array | None, b: Array | None) -> Iterator[Difference]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,16 +9,22 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ..errors import CorruptFileError
+from ..inputs import read_json
 from .headers import Record, Size, Whole, misfit
 
 Share = Size | None  # null: the rows do not determine it
 Shares = Annotated[list[Share], Meta(min_length=1)]
 OF_ONE_CLASS = ("sensitivity", "specificity")
+MOST_BYTES = 256 << 20  # a confusion matrix of 10 million cells
 
 
-def _check_alike(*lists: Sized) -> None:
-    if len({*map(len, lists)}) > 1:
-        raise ValueError("lists of different lengths")
+class Alike(Struct):
+    """All lists have one length."""
+
+    def __post_init__(self) -> None:
+        values = (getattr(self, name) for name in self.__struct_fields__)
+        if len({len(one) for one in values if isinstance(one, list)}) > 1:
+            raise ValueError("lists of different lengths")
 
 
 class Named(Struct):
@@ -30,15 +35,12 @@ class Digested(Struct):
     digest: str
 
 
-class Cells(Struct):
+class Cells(Alike):
     """The cells of a confusion matrix that are not 0, of 1,000 classes or more."""
 
     true: list[Whole]
     predicted: list[Whole]
     rows: list[Whole]
-
-    def __post_init__(self) -> None:
-        _check_alike(self.true, self.predicted, self.rows)
 
 
 class Confusion(Struct):
@@ -49,25 +51,25 @@ class Confusion(Struct):
 
     def __post_init__(self) -> None:
         if isinstance(self.confusion, list):
-            _check_alike(self.per_class, self.confusion, *self.confusion)
+            lengths = {len(self.confusion), *map(len, self.confusion)}
+            if lengths - {len(self.per_class)}:
+                raise ValueError("lists of different lengths")
+        elif max([*self.confusion.true, *self.confusion.predicted], default=0) >= len(
+            self.per_class
+        ):
+            raise ValueError(f"a cell of a class beyond its {len(self.per_class)} classes")
 
 
-class Bins(Struct):
+class Bins(Alike):
     weight: Shares
     confidence: Shares
     accuracy: Shares
 
-    def __post_init__(self) -> None:
-        _check_alike(self.weight, self.confidence, self.accuracy)
 
-
-class Curve(Struct):
+class Curve(Alike):
     false_positive: list[Share]
     true_positive: list[Share]
     auc: Share
-
-    def __post_init__(self) -> None:
-        _check_alike(self.false_positive, self.true_positive)
 
 
 class Figure(Struct):
@@ -91,6 +93,13 @@ class Rounds(Struct):
     def __post_init__(self) -> None:
         if not all(isinstance(one.get("phase"), str) for one in self.rounds):
             raise ValueError("rounds have no phase each")
+
+
+def read_evaluation(path: Path, kind: Any) -> dict[str, Any]:
+    """What `evaluate -o` wrote, of a type."""
+    found = read_json(path, "what afltool evaluate … -o writes", MOST_BYTES)
+    check_evaluation(path, found, kind)
+    return dict(found)
 
 
 def check_evaluation(path: str | Path, evaluation: Any, kind: Any) -> None:

@@ -23,7 +23,6 @@ from .arrays import (
     checked_dataset,
     damage_as_error,
     get_attribute,
-    open_to_read,
     own_objects_only,
     put_array,
     put_attribute,
@@ -45,10 +44,8 @@ class FeatureWriter:
         if schema.FEATURES not in file:
             dim, kind = space["dim"], schema.FEATURE_TYPES[space["dtype"]]
             how = {"chunks": (schema.CHUNK_ROWS, dim), "dtype": kind, "fletcher32": True}
-            fill = -(2**15) if kind == "<i2" else np.nan
-            file.create_dataset(
-                schema.FEATURES, (0, dim), maxshape=(None, dim), fillvalue=fill, **how
-            )
+            how["fillvalue"] = -(2**15) if kind == "<i2" else np.nan
+            file.create_dataset(schema.FEATURES, (0, dim), maxshape=(None, dim), **how)
         self._data = file[schema.FEATURES]
         self.rows, self.state = _progress(file)
         self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
@@ -140,7 +137,7 @@ def _resumable(path: Path, resume_key: str) -> bool:
     if path.stat().st_size == 0:
         return False
     try:
-        with damage_as_error(path), open_to_read(path) as file:
+        with damage_as_error(path), h5py.File(path, "r", locking=False) as file:
             own_objects_only(path, file)
             begun = get_attribute(file, schema.RESUME_KEY)
             if begun == resume_key:

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..errors import CorruptFileError, MismatchError, UsageError
-from ..math.gram import FixedPoint, Rows
-from ..memory import Identity, identity_of
+from ..errors import MismatchError, UsageError
+from ..math.gram import FixedPoint, Rows, real
 from ..partitions import rows_digest
-from ..values.arrays import Digest
-from ..values.text import difference
+from ..values.arrays import F64, Digest
+from ..values.text import COLUMNS, difference
 from . import schema
-from .arrays import checked_dataset, damage_as_error, get_array
+from .arrays import checked_dataset, damage_as_error, damaged, get_array
 from .hdf5 import Header, check_digest, read_header, reading
 from .schema import provenance
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
-SETTLED = 0.1  # seconds: a file's times tell of every change once the last one is so old
-_verified: set[Identity] = set()  # feature files whose digest this process has compared
 
 
 def features_digest(data: Any, labels: Labels | None, row_ids: NDArray[Any]) -> str:
     """Digest of a feature file's meaning; ``data`` is anything that slices into rows."""
-    step = schema.CHUNK_ROWS * 16
+    step, digest = schema.CHUNK_ROWS * 16, Digest()
     blocks = (data[start : start + step] for start in range(0, data.shape[0], step))
-    digest = Digest().blocks("features", data.shape, data.dtype.str, blocks)
+    for _ in digest.passing("features", data.shape, data.dtype.str, blocks):
+        pass
     return _with_rows(digest, labels, row_ids)
 
 
@@ -68,7 +67,6 @@ class Features:
     given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
     data: h5py.Dataset | NDArray[Any]
-    identity: Identity = ()
 
     @property
     def labels(self) -> Labels:
@@ -80,12 +78,17 @@ class Features:
             )
         return self.given_labels
 
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
     @property
     def dim(self) -> int:
         return int(self.data.shape[1])
 
-    def __len__(self) -> int:
-        return int(self.data.shape[0])
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all rows take, as they are stored."""
+        return len(self) * self.dim * int(self.data.dtype.itemsize)
 
     @cached_property
     def by_id(self) -> NDArray[np.int64]:
@@ -109,6 +112,23 @@ class Features:
     def meaning(self) -> dict[str, Any]:
         """See `meaning`."""
         return meaning(self.header)
+
+    def to_numpy(self) -> F64:
+        """All rows (n, d) as real numbers, float64."""
+        return np.concatenate([np.zeros((0, self.dim)), *(real(X) for _, X in self.blocks())])
+
+    def to_frame(self) -> DataFrame:
+        """All rows as real numbers, indexed by row id, with a column ``label`` of class names.
+
+        Features of a table have its columns' names, others are 0 … d−1.
+        """
+        from pandas import DataFrame, Index
+
+        ids = Index([one.decode("utf-8", "replace") for one in self.row_ids], name="row_id")
+        frame = DataFrame(self.to_numpy(), ids, self.header["space"].get(COLUMNS))
+        if self.given_labels is not None:
+            frame["label"] = np.array(self.classes, dtype=object)[self.given_labels]
+        return frame
 
     def derived(
         self,
@@ -139,18 +159,6 @@ class Features:
             values: NDArray[Any] = self.data[start:stop]
         return values
 
-    def _unchecked(self, start: int, values: NDArray[Any]) -> None:
-        """As `stored` from the start of a chunk into ``values``, without fletcher32."""
-        data = self.data
-        if isinstance(data, np.ndarray) or data.chunks != (schema.CHUNK_ROWS, self.dim):
-            values[:] = self.stored(start, start + len(values))
-            return
-        with damage_as_error(self.path):
-            for row in range(start, start + len(values), schema.CHUNK_ROWS):
-                part = values[row - start : row - start + schema.CHUNK_ROWS]
-                _, chunk = data.id.read_direct_chunk((row, 0))
-                part[:] = np.frombuffer(chunk, part.dtype, part.size).reshape(part.shape)
-
     def wrap(self, values: NDArray[Any]) -> Rows:
         """Stored values (n, d) as what heads take: fixed point or float32."""
         return values if self.bits is None else FixedPoint(values, self.bits)
@@ -167,57 +175,33 @@ class Features:
     def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """All rows in order as they are stored, as (first row, block); blocks are only read.
 
-        The first pass of a process over a file compares its digest at the end and raises
-        `CorruptFileError` if it is another: what was computed from the blocks counts only when the
-        end is reached. Later passes take the bytes as they are, until the file changes.
+        A pass over a file compares its digest at the end and raises `CorruptFileError` if it is
+        another: what was computed from the blocks counts only when the end is reached.
         """
+        step = self.block_rows()
+        starts = range(0, len(self), step)
+        parts = (self.stored(start, start + step) for start in starts)
         if isinstance(self.data, np.ndarray):
-            step = self.block_rows()
-            yield from ((at, self.data[at : at + step]) for at in range(0, len(self), step))
+            yield from zip(starts, parts, strict=True)
             return
-        parts = self._parts()
-        yield from parts if self.identity in _verified else self._checked(parts)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all rows take, as they are stored."""
-        return len(self) * self.dim * int(self.data.dtype.itemsize)
+        digest = Digest()
+        passing = digest.passing("features", self.data.shape, self.data.dtype.str, parts)
+        yield from zip(starts, passing, strict=True)
+        check_digest(self.path, self.header, _with_rows(digest, self.given_labels, self.row_ids))
 
     def in_memory(self) -> Features:
         """The same with all rows in memory, read once and checked; nobody can write into them."""
         whole = np.empty(self.data.shape, self.data.dtype)
-        parts = self._parts(whole)
-        for _ in parts if self.identity in _verified else self._checked(parts):
+        for start, values in self.stored_blocks():
+            whole[start : start + len(values)] = values
             progress.stop_point()
         whole.setflags(write=False)
         return replace(self, data=whole)
-
-    def _parts(self, whole: NDArray[Any] | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Blocks from the file, and into ``whole`` where there is one."""
-        for start in range(0, len(self), self.block_rows()):
-            stop = min(start + self.block_rows(), len(self))
-            shape = stop - start, self.dim
-            values = np.empty(shape, self.data.dtype) if whole is None else whole[start:stop]
-            self._unchecked(start, values)
-            yield start, values
-
-    def _checked(
-        self, parts: Iterator[tuple[int, NDArray[Any]]]
-    ) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The blocks, each of them in a digest that is compared at the end."""
-        digest, starts = Digest(), range(0, len(self), self.block_rows())
-        values = (block for _, block in parts)
-        passing = digest.passing("features", self.data.shape, self.data.dtype.str, values)
-        yield from zip(starts, passing, strict=True)
-        check_digest(self.path, self.header, _with_rows(digest, self.given_labels, self.row_ids))
-        if time.time() - max(self.identity[-2:], default=0) / 1e9 > SETTLED:
-            _verified.add(self.identity)
 
 
 def verify_features(path: Path) -> Header:
     """Read every byte of a feature file and compare its digest; returns the header."""
     with open_features(path, labelled=False) as features:
-        _verified.discard(features.identity)
         for _ in features.stored_blocks():
             pass
         return features.header
@@ -247,31 +231,29 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
         with damage_as_error(path):
             data = checked_dataset(path, file, schema.FEATURES)
             labels = get_array(path, file, schema.LABELS) if schema.LABELS in file else None
-            row_ids = get_array(path, file, schema.ROW_IDS)
-            space = header["space"]
-            wanted = (len(row_ids), space["dim"]), schema.FEATURE_TYPES[space["dtype"]]
-        if (data.shape, data.dtype.str) != wanted or (
-            labels is not None and len(labels) != len(row_ids)
-        ):
-            has = "no labels" if labels is None else f"{len(labels)} labels"
-            raise CorruptFileError(
-                f"{path} is damaged: features {data.shape} {data.dtype.str}, {has} "
-                f"and {len(row_ids)} row ids do not fit together; its header says {wanted[1]} with "
-                f"{space['dim']} features per row"
-            )
-        _check_labels(path, labels, len(header["classes"]))
-        at = identity_of(os.fstat(file.id.get_vfd_handle()))
-        features = Features(path, header, labels, row_ids, data, at)
+            features = Features(path, header, labels, get_array(path, file, schema.ROW_IDS), data)
+        _check_shapes(features)
         if labelled:
             _ = features.labels
         yield features
 
 
-def _check_labels(path: Path, labels: Labels | None, classes: int) -> None:
+def _check_shapes(features: Features) -> None:
+    path, data, labels = features.path, features.data, features.given_labels
+    space, n, classes = features.header["space"], len(features), len(features.classes)
+    kind = schema.FEATURE_TYPES[space["dtype"]]
+    if (data.shape, data.dtype.str) != ((n, space["dim"]), kind) or (
+        labels is not None and len(labels) != n
+    ):
+        has = "no labels" if labels is None else f"{len(labels)} labels"
+        raise damaged(
+            path,
+            f"features {data.shape} {data.dtype.str}, {has} and {n} row ids do not fit together; "
+            f"its header says {kind} with {space['dim']} features per row",
+        )
     if labels is None and classes:
-        raise CorruptFileError(f"{path} is damaged: it has {classes} classes and no /labels")
+        raise damaged(path, f"it has {classes} classes and no /labels")
     if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise CorruptFileError(
-            f"{path} is damaged: labels run from {labels.min()} to {labels.max()}, with "
-            f"{classes} classes"
+        raise damaged(
+            path, f"labels run from {labels.min()} to {labels.max()}, with {classes} classes"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,17 +23,17 @@ from ..errors import (
     OutputExistsError,
     UsageError,
 )
-from ..inputs import HDF5, no_number, null, open_regular, parsed_json
+from ..inputs import HDF5, is_hdf5, no_number, null, open_regular, parsed_json
 from ..memory import check_backed
 from ..values.arrays import Array, canonical_json
 from . import hdf5, schema
 from .arrays import (
     damage_as_error,
+    damaged,
     describe_additive,
     get_additive,
     get_array,
     get_attribute,
-    open_to_read,
     own_objects_only,
     pays,
     put_array,
@@ -46,6 +45,7 @@ from .headers import KINDS, check
 
 Header = dict[str, Any]
 LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
+BLOCK = 128 << 20  # bytes, of a block of rows and what is made of it
 
 
 # ---------------------------------------------------------------- writing
@@ -70,25 +70,31 @@ def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array
     """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
     # At the least: what is compressed may become next to nothing.
     size = LEAST_BYTES + sum(a.nbytes for name, a in arrays.items() if not pays(name, a))
-    with writing(path, kind, size) as file:
-        _fill(file, kind, header, arrays)
+    with writing(path, kind, size) as file, undisturbed():
+        for name, value in arrays.items():
+            put_array(file, name, value)
+        put_header(file, kind, header)
     return path
 
 
-def weigh_file(kind: str, header: Header, arrays: Mapping[str, Array]) -> int:
-    """Bytes of the file that `write_file` would write; it is made in memory and forgotten."""
-    place = io.BytesIO()
-    with h5py.File(place, "w", libver=schema.LIBVER) as file:
-        _fill(file, kind, header, arrays)
-        put_attribute(file, schema.COMPLETE, 1)
-    return place.seek(0, os.SEEK_END)
+def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a file: equal recipes make equal files. Inputs are given by digest."""
+    return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
 
 
-@undisturbed()
-def _fill(file: h5py.File, kind: str, header: Header, arrays: Mapping[str, Array]) -> None:
-    for name, value in arrays.items():
-        put_array(file, name, value)
-    put_header(file, kind, header)
+def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of the same file if nothing may be left out of it."""
+    options = made_by["options"]
+    tolerant = {"skip_corrupt": False} if "skip_corrupt" in options else {}
+    return {**made_by, "options": {**options, **tolerant}}
+
+
+def unusable(path: Path, why: object) -> AflError:
+    """What is said of an output that is damaged, or no HDF5 file, and so perhaps somebody's."""
+    kind: type[AflError] = OutputExistsError
+    with suppress(OSError, AflError):  # of a pipe nothing is read
+        kind = CorruptFileError if is_hdf5(path) else kind
+    return kind(f"{path} exists and is not usable ({why}); remove it or use --overwrite")
 
 
 # ---------------------------------------------------------------- reading
@@ -96,90 +102,63 @@ def _fill(file: h5py.File, kind: str, header: Header, arrays: Mapping[str, Array
 
 @contextmanager
 def reading(path: Path, kind: str | None = None) -> Iterator[tuple[h5py.File, Header]]:
-    """A complete file of ours, open for reading, with its header.
+    """A complete file of ours, open for reading without a lock, with its header.
 
     Raises `InputError` when it is missing, `CorruptFileError` when it is incomplete, damaged or
     foreign, `UsageError` when it is of another kind than ``kind``.
     """
-    if _size(path) == 0:
-        raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
-    with _opened(path) as file:
+    _check_start(path)
+    with damage_as_error(path):
+        file = h5py.File(path, "r", locking=False)
+    with file:
         with damage_as_error(path):
             own_objects_only(path, file)
             header = _checked_header(path, file, kind)
         yield file, header
 
 
-def _size(path: Path) -> int:
-    """Bytes of a regular file; it is noted as read, and a pipe is never waited for."""
+def _check_start(path: Path) -> None:
+    """Refuse a path with nothing to read, and what does not begin as HDF5 does."""
     try:
         with open_regular(path) as file:
-            return os.fstat(file.fileno()).st_size
+            start = file.read(len(HDF5))
     except FileNotFoundError:
         raise InputError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
-    try:
-        file = open_to_read(path)
-    except PermissionError:
-        raise InputError(f"cannot read {path}: permission denied") from None
-    except OSError as error:
-        with path.open("rb") as start:
-            ours = start.read(len(HDF5)) == HDF5
-        if ours:
-            raise CorruptFileError(
-                f"{path} is damaged or cut short ({path.stat().st_size} bytes): {error}; "
-                "make it or fetch it again"
-            ) from None
+    if not start:
+        raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
+    if start != HDF5:
         raise CorruptFileError(
             f"{path} is not an afltool file: expected HDF5, which it is not; "
             "of embeddings (.npz, .parquet …) afltool import makes one"
-        ) from None
-    with file:
-        yield file
+        )
 
 
 def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
-    text = get_attribute(file, schema.FORMAT)
-    if text is None and path.name.endswith(schema.PARTIAL):
-        raise CorruptFileError(f"{path} is not finished: run the command that was writing it again")
-    if text not in (*KINDS, schema.MASKED):
+    text, version = (get_attribute(file, name) for name in (schema.FORMAT, schema.FORMAT_VERSION))
+    known = text in KINDS
+    if get_attribute(file, schema.COMPLETE) != 1 and (known or path.suffix == schema.PARTIAL):
+        raise CorruptFileError(f"{path} is not complete: run the command that was writing it again")
+    if not known:
         raise CorruptFileError(f"{path} is not an afltool file: its kind is {text!r}")
-    version = get_attribute(file, schema.FORMAT_VERSION)
     if version != schema.VERSION:
         raise CorruptFileError(
             f"{path} has format version {version}; this afltool reads version {schema.VERSION}"
         )
-    if get_attribute(file, schema.COMPLETE) != 1:
-        raise CorruptFileError(f"{path} is not complete: run the command that was writing it again")
-    if kind is not None and text not in (kind, schema.MASKED):
+    if kind not in (None, text):
         raise UsageError(f"{path} is a {text} file; expected a {kind} file here")
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
-        raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
-    header = _parsed(path, data, str(text))
-    if text == schema.MASKED or "seal" in header:
-        raise InputError(
-            f"{path} was sent by a member of a session of afltool {header['provenance']['afltool']}"
-            ", which alone can check its signature: finish the session with that version"
-        )
+        raise damaged(path, "its header does not match its checksum")
+    if (parts := data.count(b"[") + data.count(b"{")) > schema.HEADER_PARTS:
+        raise damaged(path, f"its header has {parts} lists and objects")
+    constant = null if KINDS[str(text)].REPORTS else no_number
+    header = parsed_json(data, f"{path} is damaged: its header", constant=constant)
+    if "seal" in header:
+        raise InputError(f"{path} is signed: finish its session with the afltool that began it")
     check(path, str(text), header)
     return {"kind": text, **header}
-
-
-def _parsed(path: Path, data: bytes, kind: str) -> Any:
-    parts = data.count(b"[") + data.count(b"{")
-    if parts > schema.HEADER_PARTS:
-        raise CorruptFileError(
-            f"{path} is damaged: its header has {parts} lists and objects, more than "
-            f"{schema.HEADER_PARTS}"
-        )
-    constant = null if kind in KINDS and KINDS[kind].REPORTS else no_number
-    return parsed_json(data, f"{path} is damaged: its header", constant=constant)
 
 
 def fingerprint(header: Mapping[str, Any]) -> str:
@@ -202,7 +181,7 @@ def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, d
     with reading(path, kind) as (file, header), damage_as_error(path):
         check_unchanged(path, header, seen)
         if strange := sorted(set(file) - {schema.HEADER, *KINDS[kind].MEMBERS}):
-            raise CorruptFileError(f"{path} is damaged: no {kind} file holds /{strange[0]}")
+            raise damaged(path, f"no {kind} file holds /{strange[0]}")
         additive = describe_additive(path, file)
         # Each number takes 8 bytes in memory, whatever its type in the file.
         claimed = sum(8 * prod(one["shape"]) for one in additive.values())
@@ -213,39 +192,23 @@ def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, d
         return header, {**arrays, **summed}
 
 
+def additive(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Those of the arrays of a file that lie below /arrays, by their own names."""
+    prefix = schema.ARRAYS + "/"
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+
 def check_digest(path: Path, header: Mapping[str, Any], digest: str) -> None:
     """Refuse content whose digest is not the one in the header."""
     if header["digest"] != digest:
-        raise CorruptFileError(
-            f"{path} is damaged: its content has the digest {digest[:16]}…, its header says "
-            f"{str(header['digest'])[:16]}…; make it or fetch it again"
-        )
+        said = f"its header says {str(header['digest'])[:16]}…"
+        raise damaged(path, f"its content has the digest {digest[:16]}…, {said}")
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
     """The header alone, with the file's ``kind`` in it."""
     with reading(path, kind) as (_, header):
         return header
-
-
-def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a file: equal recipes make equal files. Inputs are given by digest."""
-    return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
-
-
-def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of the same file if nothing may be left out of it."""
-    options = made_by["options"]
-    tolerant = {"skip_corrupt": False} if "skip_corrupt" in options else {}
-    return {**made_by, "options": {**options, **tolerant}}
-
-
-def unusable(path: Path, why: object) -> AflError:
-    """What is said of an output that is damaged, or no HDF5 file, and so perhaps somebody's."""
-    kind: type[AflError] = OutputExistsError
-    with suppress(OSError, AflError), open_regular(path) as file:  # of a pipe nothing is read
-        kind = CorruptFileError if file.read(len(HDF5)) == HDF5 else kind
-    return kind(f"{path} exists and is not usable ({why}); remove it or use --overwrite")
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -260,16 +223,13 @@ def verify(path: Path) -> dict[str, Any]:
     return header
 
 
-BLOCK = 128 << 20  # bytes, of a block of rows and what is made of it
-
-
 def room(path: Path) -> int:
     """Bytes that reading and checking a file takes at most: eight for each of it, of rows a block.
 
     Of a file that cannot be read 0: whoever reads it says why.
     """
     with suppress(OSError, AflError):
-        size = 8 * path.stat().st_size
+        size = 8 * os.path.getsize(path)
         rows = size > BLOCK and read_header(path)["kind"] == "features"
         return BLOCK if rows else size
     return 0

@@ -6,7 +6,6 @@ Objects may have more fields than these; UNSET stands for one that may be absent
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,11 +20,17 @@ Size = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Bits = Annotated[int, Meta(ge=0, le=15)]
 NumberFormat = Literal["int16", "float32"]
 Record = dict[str, Any]
+NAMES = ("names", "classes", "columns", "cells")  # fields that are lists of different things
 
 
-def _check_different(name: str, texts: Sequence[str] | UnsetType | None) -> None:
-    if isinstance(texts, list) and len(set(texts)) < len(texts):
-        raise ValueError(f"{name} is not a list of different texts")
+class Distinct(Struct):
+    """A part of a header whose lists of `NAMES` have nothing twice."""
+
+    def __post_init__(self) -> None:
+        for name in NAMES:
+            found = getattr(self, name, None)
+            if isinstance(found, list) and len(set(found)) < len(found):
+                raise ValueError(f"{name} is not a list of different entries")
 
 
 class Recipe(Struct):
@@ -34,7 +39,7 @@ class Recipe(Struct):
     inputs: Record
 
 
-class Header(Struct, kw_only=True):
+class Header(Distinct, kw_only=True):
     """What every header has. A class for each kind of file says the rest of it.
 
     ``MEMBERS``: what lies beside the header; ``READ_BY``: module and function of `afltool.files`
@@ -50,16 +55,13 @@ class Header(Struct, kw_only=True):
     provenance: Record
 
 
-class AddableSpace(Struct, kw_only=True):
+class AddableSpace(Distinct, kw_only=True):
     """That of statistics and heads, which may be made of other rows than feature files."""
 
     dim: AtLeastOne | UnsetType = UNSET
     dtype: NumberFormat | UnsetType = UNSET
     fraction_bits: Bits | UnsetType | None = UNSET
     columns: list[str] | UnsetType = UNSET
-
-    def __post_init__(self) -> None:
-        _check_different("columns", self.columns)
 
 
 class Space(AddableSpace, kw_only=True):
@@ -76,9 +78,6 @@ class FeaturesHeader(Header, kw_only=True):
     classes: list[str]
     source: Record
 
-    def __post_init__(self) -> None:
-        _check_different("classes", self.classes)
-
 
 class PartitionHeader(Header, kw_only=True):
     MEMBERS = (schema.ROW_IDS, schema.LABELS, schema.EFFECTIVE_LABELS, schema.CLIENT)
@@ -89,10 +88,6 @@ class PartitionHeader(Header, kw_only=True):
     classes: list[str]
     scheme: Record
     rows_digest: str
-
-    def __post_init__(self) -> None:
-        _check_different("names", self.names)
-        _check_different("classes", self.classes)
 
 
 class BoundHead(Struct, kw_only=True):
@@ -107,14 +102,11 @@ class Noise(Struct):
     sigma: Record
 
 
-class Context(Struct, kw_only=True):
+class Context(Distinct, kw_only=True):
     space: AddableSpace
     classes: list[str]
     head: BoundHead
     noise: Noise | UnsetType = UNSET
-
-    def __post_init__(self) -> None:
-        _check_different("classes", self.classes)
 
 
 class Clients(Struct):
@@ -129,7 +121,7 @@ class Clients(Struct):
     dealt_to: list[Whole]
 
 
-class ArrayEntry(Struct, forbid_unknown_fields=True):
+class ArrayEntry(Distinct, forbid_unknown_fields=True):
     """What a file says of an array, see `values.statistics.ArraySpec`."""
 
     kind: Literal["count", "int", "real"]
@@ -138,10 +130,6 @@ class ArrayEntry(Struct, forbid_unknown_fields=True):
     rows_of: str | UnsetType = UNSET
     by_class: bool | UnsetType = UNSET
     cells: list[Whole] | UnsetType = UNSET
-
-    def __post_init__(self) -> None:
-        if isinstance(self.cells, list) and len({*self.cells}) < len(self.cells):
-            raise ValueError("cells names an axis twice")
 
 
 class StatisticsHeader(Header, kw_only=True):
@@ -166,9 +154,6 @@ class HeadHeader(Header, kw_only=True):
     space: AddableSpace | None
     classes: list[str] | None
     report: Record
-
-    def __post_init__(self) -> None:
-        _check_different("classes", self.classes)
 
 
 class CheckpointHeader(Header, kw_only=True):

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..errors import (
-    AflError,
-    CorruptFileError,
-    InputError,
-    InvalidDataError,
-    MismatchError,
-    UsageError,
-)
+from ..errors import AflError, CorruptFileError, InputError, MismatchError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options, options_class
-from ..heads.base import LAST, Head, Source
+from ..heads.base import LAST, Classifier, Head, Source, Stored
 from ..heads.options import HeadOptions
 from ..options.base import flag
 from ..progress import log
@@ -28,7 +21,7 @@ from ..values.names import Phase
 from ..values.statistics import Context
 from ..values.text import difference
 from . import hdf5, schema
-from .arrays import damage_as_error
+from .arrays import damage_as_error, damaged
 from .features import Features, open_features
 from .schema import provenance
 
@@ -36,7 +29,8 @@ NOTHING_FOUND: Mapping[str, Any] = {}
 
 
 class HeadFile(NamedTuple):
-    """A head and the header of its file, which has the rounds that made it."""
+    """A head, or what has one of its two roles alone, and the header of its file, which has the
+    rounds that made it."""
 
     head: Head
     header: dict[str, Any]
@@ -48,6 +42,13 @@ class HeadFile(NamedTuple):
     def nbytes(self) -> int:
         return sum(a.nbytes for a in self.head.arrays().values())
 
+    def as_read(self) -> HeadFile:
+        """The same as a reader of the file has it, with the errors that he would raise."""
+        head, header = self.head, json.loads(canonical_json(self.header))
+        begun = type(head).begin(head.options)
+        read = _restored(Path(head.name), begun, header, head.arrays())
+        return HeadFile(cast(Head, read), header)
+
     @property
     def report(self) -> dict[str, Any]:
         """Figures of the head, such as its rank, and as ``phases`` its rounds."""
@@ -58,6 +59,13 @@ class HeadFile(NamedTuple):
         """Its rounds, as `Round.entry` has them."""
         return list(self.report.get("phases", []))
 
+    def rounds_with(self, more: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Its rounds, single figures only; ``more`` adds figures by phase."""
+        kept = [
+            {k: v for k, v in one.items() if not isinstance(v, (list, dict))} for one in self.rounds
+        ]
+        return [{**one, **more.get(one["phase"], {})} for one in kept]
+
     def phase_of(self, name: Phase) -> str:
         """The phase of a round that the head names; of `LAST` what the list of rounds says."""
         return str(self.rounds[-1]["phase"]) if name == LAST and self.rounds else name
@@ -65,45 +73,29 @@ class HeadFile(NamedTuple):
 
 def save_head(
     path: Path,
-    head: Head,
+    head: Stored,
     made_by: Mapping[str, Any],
     context: Context | None,
     report: Mapping[str, Any] = NOTHING_FOUND,
     **more: Any,
 ) -> Path:
-    """Write a head; ``context`` is that of the total it was solved from, if any.
-
-    ``report``: figures of the head and, as ``phases``, its rounds; see `Round.report`.
-    """
-    _write(path, head, made_by, context, report, more)
+    """Write a head; see `write_head`."""
+    write_head(path, made_by, head, context, report, **more)
     return path
 
 
 def write_head(
     path: Path,
     made_by: Mapping[str, Any],
-    head: Head,
+    head: Stored,
     context: Context | None,
     report: Mapping[str, Any] = NOTHING_FOUND,
     **more: Any,
-) -> HeadFile | None:
-    """`save_head`; returns what a reader of the file has, None where that would refuse it.
+) -> HeadFile:
+    """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    Of the arrays of earlier rounds, which nobody can write into, the checksums are known.
+    ``report``: figures of the head and, as ``phases``, its rounds; see `Round.report`.
     """
-    kept = _kept(head, context)
-    header = _write(path, kept or head, made_by, context, report, more)
-    return None if kept is None else HeadFile(kept, json.loads(canonical_json(header)))
-
-
-def _write(
-    path: Path,
-    head: Head,
-    made_by: Mapping[str, Any],
-    context: Context | None,
-    report: Mapping[str, Any],
-    more: Mapping[str, Any],
-) -> hdf5.Header:
     header = {
         "digest": head.digest(),
         "recipe": dict(made_by),
@@ -118,39 +110,38 @@ def _write(
     }
     named = {f"{schema.ARRAYS}/{k}": a for k, a in head.arrays().items()}
     hdf5.write_file(path, "head", header, named)
-    return {"kind": "head", **header}
+    return HeadFile(cast(Head, head), {"kind": "head", **header})
 
 
-def _kept(head: Head, context: Context | None) -> Head | None:
-    """The head as a reader of its file would have it; None where that would refuse it."""
-    named = head.arrays()
-    if not all(map(_finite, named.values())):
-        return None
-    begun = type(head).begin(head.options)
-    return _restored(begun, head.phase(), head.dim, context.classes if context else (), named)
-
-
-def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
-    name, options, phase = header["name"], header["options"], header["phase"]
-    phase = None if phase is None else Phase(phase)
-    if phase is None:  # a solved head is its arrays, whatever has gone of what they were made with
-        options = {k: v for k, v in options.items() if k not in options_class(name).GONE}
-    begun = make_head(name, options)
-    return _restored(begun, phase, header["dim"], header["classes"] or (), arrays)
+def _begun(path: Path, header: Mapping[str, Any]) -> Stored:
+    """The head of a header before its first phase."""
+    name, options = header["name"], header["options"]
+    try:
+        if header["phase"] is None:  # it is its arrays, whatever has gone of what they were made by
+            options = {k: v for k, v in options.items() if k not in options_class(name).GONE}
+        return make_head(name, options)
+    except UsageError as error:
+        raise CorruptFileError(f"{path} is of another version, or damaged: {error}") from None
 
 
 def _restored(
-    begun: Head,
-    phase: Phase | None,
-    dim: int | None,
-    classes: Sequence[str],
-    arrays: Mapping[str, Array],
-) -> Head:
+    path: Path, begun: Stored, header: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> Stored:
     """The head of a file from one before its first phase; nobody can write into its arrays."""
+    phase, dim, classes = header["phase"], header["dim"], header["classes"] or ()
+    for name, array in arrays.items():
+        check_numbers(path, name, array)
     if phase is None and dim is None:
-        raise InvalidDataError("a solved head has a number of features; its header has none")
-    head = begun.restore(phase, {name: np.ascontiguousarray(a) for name, a in arrays.items()})
-    head = head if dim is None else head.bind(dim, len(classes))
+        raise damaged(path, "a solved head has a number of features; its header has none")
+    named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    try:
+        head = begun.restore(None if phase is None else Phase(phase), named)
+        head = head if dim is None else head.bind(dim, len(classes))
+    except AflError as error:
+        raise damaged(path, str(error)) from None
+    if strange := sorted(named.keys() ^ head.arrays().keys()):
+        has = "holds" if strange[0] in named else "lacks"
+        raise damaged(path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}")
     freeze(head.arrays().values())
     return head
 
@@ -159,44 +150,26 @@ def load_head(path: Path) -> HeadFile:
     """Read a head and its header; its digest is checked."""
     header, arrays = hdf5.read_file(path, "head")
     with damage_as_error(path):
-        prefix = schema.ARRAYS + "/"
-        named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-        try:
-            head = _of_file(header, named)
-        except AflError as error:
-            what = (
-                "is of another version, or damaged"
-                if isinstance(error, UsageError)
-                else "is damaged"
-            )
-            raise CorruptFileError(f"{path} {what}: {error}") from None
-        for name, array in named.items():
-            check_numbers(path, name, array)
-        strange = sorted(named.keys() ^ head.arrays().keys())
-        if strange:
-            raise CorruptFileError(
-                f"{path} is damaged: a {head.name} head of phase {head.phase()!r} does not hold "
-                f"{strange[0]!r}"
-                if strange[0] in named
-                else f"{path} is damaged: the array {strange[0]!r} of its head is absent"
-            )
+        head = _restored(path, _begun(path, header), header, hdf5.additive(arrays))
         hdf5.check_digest(path, header, head.digest())
-    return HeadFile(head, header)
+    return HeadFile(cast(Head, head), header)
 
 
-def load_solved_head(path: Path) -> HeadFile:
-    """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
+def load_solved_head(
+    path: Path, role: type[Stored] = Classifier, wanted: str = "a head that scores rows"
+) -> HeadFile:
+    """`load_head` of one that is solved; `UsageError` where it is not, or has another role."""
     loaded = load_head(path)
+    if not isinstance(loaded.head, role):
+        raise UsageError(f"{path} is a {loaded.head.name} file; expected {wanted}")
     if loaded.head.phase() is not None:
         raise not_solved(loaded.head, path)
     return loaded
 
 
-def not_solved(head: Head, path: str | Path) -> UsageError:
+def not_solved(head: Stored, path: str | Path) -> UsageError:
     """What is said of a head that cannot score rows yet."""
-    return UsageError(
-        f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
-    )
+    return UsageError(f"the head {path} is not solved yet: its next phase is {head.phase()!r}")
 
 
 def check_fits(head: str | Path | HeadFile, header: Mapping[str, Any], rows: Features) -> None:
@@ -215,9 +188,8 @@ def check_bound(
     path: str | Path,
     features: Mapping[str, Any],
 ) -> None:
-    """`check_fits` of a file whose header or context says ``found`` of its rows."""
-    known = [key for key in features if header[key]]
-    ours, theirs = ({key: one[key] for key in known} for one in (header, features))
+    """`check_fits` of a file whose header or context has ``features``."""
+    ours, theirs = ({k: one[k] for k in features if header[k]} for one in (header, features))
     if header["space"] and "dtype" not in header["space"]:
         alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
         ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
@@ -231,12 +203,9 @@ def check_bound(
 def check_numbers(path: Path, name: str, array: Array) -> None:
     """Refuse an array of a head that is not of finite numbers."""
     if not _finite(array):
-        what = "is not of numbers"
-        if array.dtype.kind in "f":
-            what = f"has {int((~np.isfinite(array)).sum())} entries that are NaN or infinite"
-        raise CorruptFileError(
-            f"{path} is damaged: the array {name!r} of its head {what}; solve it again, and look "
-            "at the total that it was solved from"
+        wrong = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else array.size
+        raise damaged(
+            path, f"the array {name!r} of its head has {wrong} entries that are NaN or infinite"
         )
 
 
@@ -272,10 +241,15 @@ def new_head(
         for option in chosen.files():
             path = Path(str(getattr(chosen, option)))
             if not path.exists():
-                raise InputError(
-                    f"there is no file {path}: `afltool head {name} -h` has what --{option} takes"
-                )
-            sources[option], space = _source(path, opening or opened)
+                raise InputError(f"there is no file {path}: see --{option} of afltool head {name}")
+            if hdf5.read_header(path)["kind"] == "head":
+                loaded, header = load_head(path)
+                sources[option] = Source("head", header["digest"], (), loaded.arrays())
+            else:
+                rows = (opening or opened)(path)
+                header, blocks = rows.header, (X for _, X in rows.blocks())
+                sources[option] = Source("features", header["digest"], blocks)
+            space = header["space"]
         return head_class(name).begin(chosen, sources), space
 
 
@@ -284,18 +258,6 @@ def tell_idle(options: HeadOptions, given: Mapping[str, Any]) -> None:
     for option, what in options.idle():
         if option in given:
             log.info("%s is used only with %s, and there is none here", flag(option), what)
-
-
-def _source(
-    path: Path, opening: Callable[[Path], Features]
-) -> tuple[Source, Mapping[str, Any] | None]:
-    """What a file that an option names holds, and its feature space."""
-    if hdf5.read_header(path)["kind"] == "head":
-        loaded, header = load_head(path)
-        return Source("head", header["digest"], (), loaded.arrays()), header["space"]
-    rows = opening(path)
-    source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
-    return source, rows.header["space"]
 
 
 def head_from(
@@ -311,8 +273,8 @@ def head_from(
         head = make_head(str(spec), options)
         if head.options.files():
             raise UsageError(
-                f"--{head.options.files()[0]} FILE ends up in the head: write it first (afltool "
-                f"head {spec} … -o head0.h5) and give --head head0.h5 to everybody"
+                f"--{head.options.files()[0]} FILE ends up in the head: write it with afltool head "
+                f"{spec} … -o head0.h5 and give --head head0.h5 to everybody"
             )
         return head, None
     if options:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,14 +15,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from .. import machine
 from ..errors import BusyError
+from ..progress import now
 from .atomic import write_text
 from .outputs import writer_errors
 
-LONGEST = 1000  # bytes of a mark
 WAIT = 60  # seconds for work that takes a moment
-LOCK = ".lock"  # ending of a file that says nothing and is locked
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,12 @@ class Before:
 def alone(place: Path, who: str = "another process", wait: bool = False) -> Iterator[None]:
     """In this block no other process, on any machine, is in such a block with this file.
 
-    ``wait`` for the turn of this process, up to `WAIT`. A file system without locks gets a file
-    that names the process; see `filelock`.
+    ``wait`` for the turn of this process, up to `WAIT`.
 
     Raises:
         BusyError: another process is; ``who`` is how the message calls it.
     """
-    lock = FileLock(place.with_name(place.name + LOCK), timeout=WAIT if wait else 0)
+    lock = FileLock(place.with_name(f"{place.name}.lock"), timeout=WAIT if wait else 0)
     with writer_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -54,9 +50,8 @@ def alone(place: Path, who: str = "another process", wait: bool = False) -> Iter
     try:
         yield
     finally:
-        if not machine.WINDOWS:  # where an open file cannot be removed
-            with suppress(OSError):
-                Path(lock.lock_file).unlink()  # who waits for it sees that it is gone
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()  # who waits for it sees that it is gone
         lock.release()
 
 
@@ -71,25 +66,25 @@ def marked(mark: Path) -> Iterator[Before]:
     """
     with alone(mark, _read(mark).last or "another process"):
         before = _read(mark)
+        me = f"process {os.getpid()} on {platform.node()} since {now()}"
         try:
-            with writer_errors(mark):
-                write_text(f"{before.begun + 1}\n{_me()}\n", mark, overwrite=True)
+            write_text(f"{before.begun + 1}\n{me}\n", mark, overwrite=True)
             yield before
         finally:
             with suppress(OSError):
                 mark.unlink()
 
 
+def who(mark: Path) -> str:
+    """The process that a mark names; '' where there is none."""
+    return _read(mark).last
+
+
 def _read(mark: Path) -> Before:
     try:
         with mark.open("rb") as file:
-            lines = file.read(LONGEST).decode("utf-8", "replace").splitlines()
+            lines = file.read(1000).decode("utf-8", "replace").splitlines()
     except OSError:
         return Before()
     count, last = (*lines, "", "")[:2]
     return Before(int(count) if count.isdecimal() else 0, last)
-
-
-def _me() -> str:
-    since = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"process {os.getpid()} on {platform.node()} since {since}"

@@ -16,6 +16,16 @@ from ..values.names import KEY, PUBLIC
 from . import schema
 
 STDOUT = Path("-")
+FULL = "no space left on the disk; free some space and run the command again"
+CLOSED = "the folder does not allow it (read-only?); choose another one with -o"
+CROSSED = "this path has a file where a folder should be, or vice versa"
+REASONS = {
+    errno.EAGAIN: "another process is writing it; wait for it to end",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), CLOSED),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), CROSSED),
+    errno.ELOOP: "its unfinished file is a symbolic link, or links in the path form a loop",
+}
 
 
 def partial_path(path: Path) -> Path:
@@ -39,10 +49,14 @@ def check_output(path: Path) -> None:
         )
     with writer_errors(path):
         try:
-            status = path.lstat()
+            mode = path.lstat().st_mode
         except FileNotFoundError:
             return
-        _check_regular(path, status.st_mode)
+        link = f"a symbolic link, to {os.readlink(path)}" if stat.S_ISLNK(mode) else ""
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"cannot write {path}: it is {link or kind_of(mode)}; give the path of a regular file"
+        )
     if path.suffix in (KEY, PUBLIC):
         raise OutputExistsError(
             f"{path} exists and has the name of a key: no command replaces it; choose another "
@@ -50,28 +64,15 @@ def check_output(path: Path) -> None:
         )
 
 
-def _check_regular(path: Path, mode: int) -> None:
-    if stat.S_ISLNK(mode):
-        raise InputError(
-            f"cannot write {path}: it is a symbolic link, to {os.readlink(path)}; give the path of "
-            "a regular file"
-        )
-    if not stat.S_ISREG(mode):
-        raise InputError(
-            f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file"
-        )
-
-
 def check_own(results: Iterable[Path], begun: bool) -> None:
     """Refuse a folder in which no work has ``begun``, and which has files with names of results."""
-    for path in results:
-        if os.path.lexists(path):
-            check_output(path)
-            if not begun:
-                raise OutputExistsError(
-                    f"{path} exists, and nothing has begun in this folder: it would be lost; move "
-                    "it away, choose another -o, or use --overwrite"
-                )
+    for path in filter(os.path.lexists, results):
+        check_output(path)
+        if not begun:
+            raise OutputExistsError(
+                f"{path} exists, and nothing has begun in this folder: it would be lost; move "
+                "it away, choose another -o, or use --overwrite"
+            )
 
 
 @contextmanager
@@ -81,39 +82,14 @@ def writer_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         kind = BusyError if error.errno == errno.EAGAIN else InputError
-        raise kind(f"cannot write {path}: {_reason(path, error)}") from error
-
-
-def _reason(path: Path, error: OSError) -> str:
-    number = error.errno
-    if number == errno.EAGAIN:
-        return "another process is writing it; wait for it to end"
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        return "no space left on the disk; free some space and run the command again"
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "the folder does not allow it (read-only?); choose another one with -o"
-    if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-        return (
-            f"{os.strerror(number)}: this path has a file where a folder should be, or vice versa"
-        )
-    if number == errno.ELOOP:
-        return f"{partial_path(path).name} is a symbolic link, or links in the path form a loop"
-    return error.strerror or str(error)
-
-
-def why_not_written(error: OSError, instead: str) -> str:
-    """Why the system did not take bytes; of a full disk also what helps ``instead``."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"no space left on the disk; free some space, or {instead}"
-    return error.strerror or str(error)
+        why = REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise kind(f"cannot write {path}: {why}") from error
 
 
 def make_folder(path: Path) -> None:
     """Make a folder and those above it; `InputError` where that is not possible."""
-    try:
+    with writer_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}") from None
 
 
 def refuse_inside(

@@ -1,4 +1,4 @@
-"""Partition files, the rows of the clients that they deal, and the disk that client files take.
+"""Partition files, and the rows of the clients that they deal.
 
 Clients are taken in groups whose rows fit into a fixed buffer, one pass over the feature file for
 each group, so memory depends neither on the number of clients nor on the number of rows.
@@ -16,24 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
+from ..errors import InvalidDataError, MismatchError, UsageError
 from ..partitions import Assignment, Partition
-from ..progress import log
-from ..values.arrays import Digest, canonical_json
+from ..values.arrays import Digest
 from ..values.names import check_name
-from ..values.text import byte_text
 from . import hdf5, schema
-from .arrays import damage_as_error
-from .atomic import free_space, need_space
+from .arrays import damage_as_error, damaged
 from .features import Features
 from .schema import provenance
 
 if TYPE_CHECKING:
     from ..heads.base import Block
-    from ..values.statistics import ArraySpec
 
 BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
-FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 
 
 def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path:
@@ -71,17 +66,33 @@ def load_partition(path: Path) -> Partition:
             scheme=header["scheme"],
         )
     hdf5.check_digest(path, header, p.digest())
-    _check_indices(path, "client", p.client, len(p.row_ids), len(p.names))
-    for labels in (p.labels, p.effective_labels):
-        _check_indices(path, "label", labels, len(p.row_ids), len(p.classes))
+    rows, classes = len(p.row_ids), len(p.classes)
+    limits = ((p.client, len(p.names)), (p.labels, classes), (p.effective_labels, classes))
+    for numbers, end in limits:
+        if len(numbers) != rows or (rows and not 0 <= numbers.min() <= numbers.max() < end):
+            raise damaged(path, f"expected a number from 0 to {end - 1} for each of {rows} rows")
     return p
 
 
-def _check_indices(path: Path, what: str, indices: NDArray[Any], rows: int, end: int) -> None:
-    if len(indices) != rows or (rows and not 0 <= indices.min() <= indices.max() < end):
-        raise CorruptFileError(
-            f"{path} is damaged: expected a {what} from 0 to {end - 1} for each of {rows} rows"
-        )
+def export_partition(path: Path, p: Partition, table: Path, overwrite: bool = False) -> Path:
+    """Write the partition of a file as CSV, parquet or JSON: row, client, label, held_out."""
+    from .tables import write_records
+
+    if table.suffix not in (".csv", ".parquet", ".json"):
+        raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
+    try:
+        ids = [i.decode() for i in p.row_ids.tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(
+            f"{path}: the row id {error.object!r} is not UTF-8, which a table of texts cannot hold"
+        ) from None
+    columns = {
+        "row": ids,
+        "client": [p.names[k] for k in p.client.tolist()],
+        "label": p.effective_labels,
+        "held_out": p.held_out[p.client],
+    }
+    return write_records(columns, table, overwrite)
 
 
 def partition_of(rows: Features, path: str | Path) -> Partition:
@@ -89,25 +100,11 @@ def partition_of(rows: Features, path: str | Path) -> Partition:
     p = load_partition(Path(path))
     if rows.rows_digest() == p.rows_digest() and rows.classes == p.classes:
         return p
-    ids, labels = rows.row_ids[rows.by_id], rows.labels[rows.by_id]
-    if rows.classes != p.classes:
-        numbers = f"{len(p.classes)} in the partition, {len(rows.classes)} in the features"
-        what = f"the classes differ ({numbers})"
-    elif len(ids) != len(p.row_ids):
-        what = f"{len(p.row_ids)} rows in the partition, {len(ids)} in the features"
-    elif not np.array_equal(ids, p.row_ids):
-        at = int(np.flatnonzero(ids != p.row_ids)[0])
-        what = f"row {_shown(ids[at])} of the features is {_shown(p.row_ids[at])} in the partition"
-    else:
-        what = f"the labels differ in {int((labels != p.labels).sum())} of {len(ids)} rows"
+    theirs, ours = (f"{len(one.labels)} rows of {len(one.classes)} classes" for one in (rows, p))
     raise MismatchError(
-        f"the partition {path} is of other rows than {rows.path}: {what}; make a partition of "
-        "this file, or give the file that it was made of"
+        f"the partition {path} ({ours}) is of other rows, labels or classes than {rows.path} "
+        f"({theirs}): make a partition of this file, or give the file that it was made of"
     )
-
-
-def _shown(row_id: bytes) -> str:
-    return repr(row_id.decode(errors="replace"))
 
 
 # ---------------------------------------------------------------- clients
@@ -135,7 +132,6 @@ class ClientRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes beside the rows."""
         return self.dealt.client.nbytes + self.dealt.effective_labels.nbytes
 
     @classmethod
@@ -147,13 +143,10 @@ class ClientRows:
                 "NAME for a silo whose whole file is one client"
             )
         check_name(client)
-        all_of_it = Assignment(
-            client=np.zeros(len(rows), np.int32),
-            names=(client,),
-            held_out=np.zeros(1, bool),
-            effective_labels=rows.labels,
-        )
-        return cls(rows, all_of_it)
+        owner, held, labels = np.zeros(len(rows), np.int32), np.zeros(1, bool), rows.labels
+        names = (client,)
+        dealt = Assignment(client=owner, names=names, held_out=held, effective_labels=labels)
+        return cls(rows, dealt)
 
     def grouped(self, names: Sequence[str], by: str) -> ClientRows:
         """The same rows with the group of each in its label, by a table: TABLE:COLUMN.
@@ -182,14 +175,14 @@ class ClientRows:
         """
         at = self.dealt.effective_labels // len(self.rows.classes)
         owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
-        sizes = np.zeros((len(self.dealt.names), len(names)), np.int64)
-        np.add.at(sizes, (owner, at), 1)
-        for client, group in np.argwhere((sizes > 0) & (sizes < least)):
+        pairs, sizes = np.unique(np.stack([owner, at]), axis=1, return_counts=True)
+        for (client, group), size in zip(pairs.T, sizes, strict=True):
             who = "the sum" if pooled else f"client {self.dealt.names[client]!r}"
-            raise InvalidDataError(
-                f"{who} has {sizes[client, group]} rows of the group {names[group]!r}; expected "
-                f"none or at least {least}: join groups, or agree on another --min-group"
-            )
+            if size < least:
+                raise InvalidDataError(
+                    f"{who} has {size} rows of the group {names[group]!r}; expected none or at "
+                    f"least {least}: join groups, or agree on another --min-group"
+                )
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -237,8 +230,7 @@ class ClientRows:
 
     def _groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Clients in order, as many together as their rows fit into the buffer."""
-        row_bytes = self.rows.dim * self.rows.data.dtype.itemsize
-        budget = max(1, BUFFER_BYTES // row_bytes)
+        budget = max(1, BUFFER_BYTES // (self.rows.dim * self.rows.data.dtype.itemsize))
         group: list[int] = []
         held = 0
         for k in clients:
@@ -258,34 +250,3 @@ class ClientRows:
             low, high = np.searchsorted(rows, (start, start + len(block)))
             values[low:high] = block[rows[low:high] - start]
         return values, rows
-
-
-def tell_disk(out: Path, files: int, specs: Iterable[ArraySpec], header: Mapping[str, Any]) -> None:
-    """Say how much disk ``files`` client files take, and refuse when there is less.
-
-    ``specs``: of the arrays in each; ``header``: of the features, whose space each repeats.
-    """
-    each = list(specs)
-    beside = FILE_BYTES + len(canonical_json(header))
-    size = files * (beside + sum(8 * spec.size for spec in each))
-    # Integers are stored as narrow as their values allow, perhaps compressed; reals are not.
-    least = files * (hdf5.LEAST_BYTES + sum(8 * spec.size for spec in each if not spec.exact))
-    log.info(
-        "local-stats: %d files of at most %s, %s in all, into %s",
-        files,
-        byte_text(size / files),
-        byte_text(size),
-        out,
-    )
-    try:
-        need_space(out, least, f"{files} client files, at the least")
-    except InputError as error:
-        raise InputError(f"{error}; or add the clients up at once with --sum") from None
-    free = free_space(out)
-    if size > free:
-        log.warning(
-            "the disk of %s has %s free, which may not suffice: files that are finished are "
-            "kept, and the same command continues; --sum adds the clients up at once",
-            out,
-            byte_text(free),
-        )

@@ -10,12 +10,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from ..errors import InputError
 from ..memory import Carried
 from ..progress import log
 from ..values.arrays import Array
 from .atomic import replacing
-from .outputs import why_not_written
 
 # What NumPy and zipfile raise for damaged bytes; each array in the file has a checksum (CRC-32).
 _DAMAGE = (OSError, ValueError, LookupError, EOFError, BadZipFile, NotImplementedError)
@@ -48,16 +46,9 @@ class CarriedFolder(Carried):
 
     def put(self, block: int, arrays: Mapping[str, Array]) -> None:
         """Keep the arrays of a block for the next round; `InputError` where that cannot be."""
-        path = self.folder / f"{block}.npz"
         named: dict[str, Any] = {"key": np.array(self.key), **arrays}
-        try:
-            with (
-                replacing(path, None, durable=False) as place,
-                os.fdopen(place, "wb", closefd=False) as file,
-            ):
-                np.savez(file, **named)
-        except InputError as error:
-            if not isinstance(error.__cause__, OSError):
-                raise
-            why = why_not_written(error.__cause__, "leave --cache out")
-            raise InputError(f"cannot keep rows in {path}: {why}") from None
+        with (
+            replacing(self.folder / f"{block}.npz", None, durable=False) as place,
+            os.fdopen(place, "wb", closefd=False) as file,
+        ):
+            np.savez(file, **named)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from .. import __version__
 from ..plugins import USED
+from ..progress import now
 
 VERSION = 1
 # HDF5 1.8: its object headers have checksums (those of 1.6 have none). Readers can open a file
@@ -39,7 +39,6 @@ CLIENT = "client"
 CLASS_COUNTS = "class_counts"
 GRAPH, PROBE = "graph", "probe"  # of a frozen backbone: ONNX, and features of known pictures
 
-MASKED = "masked"  # a member's sums in a session of 0.3 or older: nothing reads them any more
 # Where the header of a file, or the JSON of an evaluation, has the digests of what it was made of.
 EVALUATION = "evaluation"
 ROWS = "rows_digest"  # of rows and labels alone
@@ -74,17 +73,15 @@ HEADER_PARTS = 200_000  # lists and objects in it; empty ones take 20 times thei
 
 def provenance(**more: Any) -> dict[str, Any]:
     """Versions, machine and time, and what else a stage gives."""
-    return {**versions(), "time": datetime.now(UTC).isoformat(timespec="seconds"), **more}
+    return {**versions(), "time": now(), **more}
 
 
 def made_with(header: Mapping[str, Any]) -> str:
     """The engine and the device of a provenance, on which the last bits of its features depend."""
-    engine, device = (
-        header.get("engine", "torch"),
-        str(header.get("device", "cpu")).partition(":")[0],
-    )
+    engine, device = header.get("engine", "torch"), str(header.get("device", "cpu"))
     graph = f", graph {header['graph'][:8]}" if "graph" in header else ""
-    return f"{engine} {header.get(engine, 'of an unknown version')} on {device}{graph}"
+    version = header.get(engine, "of an unknown version")
+    return f"{engine} {version} on {device.partition(':')[0]}{graph}"
 
 
 def versions(**more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..errors import (
     OutputExistsError,
     UsageError,
 )
-from ..inputs import keys_once, open_regular, read_bytes
+from ..inputs import keys_once, open_regular
 from ..math.metrics.counting import CELLS
 from ..progress import log
 from ..values.names import ROW_IDS, composed
@@ -37,9 +37,9 @@ from .outputs import STDOUT, check_output, partial_path
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read
+OF_ROWS = (".csv", ".jsonl", ".parquet")  # of what rows are written to as they come
 #: What Python, NumPy and pandas write for a label that is missing.
 NO_LABELS = {"-1", "-1.0", "nan", "NaN", "None", "NaT", "<NA>"}
-OF_ROWS = (".csv", ".jsonl", ".parquet")  # of what rows are written to as they come
 
 Column = list[str | None]  # None for an empty cell
 Columns = dict[str, Column]
@@ -72,10 +72,7 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
 
 
 def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
-    """The names of all columns, and those of ``names`` that are there.
-
-    Not by pandas: it fills up rows that are too short and counts integers beside nulls as reals.
-    """
+    """The names of all columns, and those of ``names`` that are there."""
     suffix = table.suffix.lower()
     if suffix not in SUFFIXES:
         raise UsageError(f"{table}: a table is a .csv, .parquet or .json file")
@@ -87,61 +84,56 @@ def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
             "out columns that are not needed, or write parquet"
         )
     if suffix == ".parquet":
-        return _read_parquet(table, names)
+        with opened_parquet(table) as file:
+            header = list(file.schema_arrow.names)
+            known = _once(table, header, names)
+            content = file.read(columns=known)
+            return header, {n: arrow_texts(table, n, content[n]) for n in known}
     try:
-        return (_read_csv if suffix == ".csv" else _read_json)(table, names)
+        header, rows = (_read_csv if suffix == ".csv" else _read_json)(table, names)
     except (OSError, ValueError, RecursionError, csv.Error) as error:
         how = "CSV in UTF-8" if suffix == ".csv" else "JSON"
         raise CorruptFileError(f"{table} cannot be read as {how}: {error}") from error
+    known = _once(table, header, names)
+    return header, {name: [row[i] or None for row in rows] for i, name in enumerate(known)}
 
 
-def _places(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+def _once(table: Path, header: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that are there, each over one column."""
     for name in names:
         if header.count(name) > 1:
             raise InvalidDataError(f"{table} has {header.count(name)} columns named {name!r}")
-    return {name: header.index(name) for name in names if name in header}
+    return [name for name in dict.fromkeys(names) if name in header]
 
 
-def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], list[Column]]:
+    """Not by pandas, which fills up rows that are too short."""
     with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
-        header, rows = next(lines, []), []
-        places = _places(table, header, names)
+        header, rows = next(lines, []), list[Column]()
+        places = [header.index(name) for name in _once(table, header, names)]
         for row in filter(None, lines):
             if len(row) != len(header):
-                raise CorruptFileError(
-                    f"{table}, line {lines.line_num}: expected {len(header)} cells, found "
-                    f"{len(row)}"
+                raise ValueError(
+                    f"line {lines.line_num}: expected {len(header)} cells, found {len(row)}"
                 )
-            rows.append([row[at] or None for at in places.values()])
-    return header, {name: [row[i] for row in rows] for i, name in enumerate(places)}
+            rows.append([row[at] for at in places])
+    return header, rows
 
 
-def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
-    records = json.loads(
-        read_bytes(table, MOST_TABLE),
-        object_pairs_hook=keys_once,
-        parse_int=str,
-        parse_float=str,
-        parse_constant=lambda _: None,
-    )
+def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], list[Column]]:
+    how: dict[str, Any] = {"parse_int": str, "parse_float": str, "parse_constant": lambda _: None}
+    with open_regular(table) as file:
+        records = json.load(file, object_pairs_hook=keys_once, **how)
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise ValueError("expected a list of records")
     header = sorted({key for one in records for key in one})
-    columns = {name: [one.get(name) for one in records] for name in names if name in header}
-    for cell in (cell for column in columns.values() for cell in column):
-        if cell is not None and not isinstance(cell, str):
-            raise InvalidDataError(
-                f"{table}: a cell is {json.dumps(cell)[:40]}, expected a text or a number"
-            )
-    return header, {name: [cell or None for cell in column] for name, column in columns.items()}
-
-
-def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
-    with opened_parquet(table) as file:
-        header = list(file.schema_arrow.names)
-        content = file.read(columns=list(_places(table, header, names)))
-        return header, {n: arrow_texts(table, n, content[n]) for n in content.column_names}
+    rows = [[one.get(name) for name in _once(table, header, names)] for one in records]
+    if wrong := [c for row in rows for c in row if c is not None and not isinstance(c, str)]:
+        raise InvalidDataError(
+            f"{table}: a cell is {json.dumps(wrong[0])[:40]}, expected a text or a number"
+        )
+    return header, rows
 
 
 @contextmanager
@@ -201,10 +193,9 @@ def check_labels(where: str | Path, labels: Mapping[str, int]) -> None:
     alike: dict[str, list[str]] = {}
     for label in sorted(labels):
         alike.setdefault(composed(label).strip().casefold(), []).append(label)
-    for several in alike.values():
-        if len(several) > 1:
-            rows = " and ".join(f"{label!r} ({labels[label]} rows)" for label in several)
-            log.warning("%s: classes look alike but are classes apart: %s", where, rows)
+    for several in (one for one in alike.values() if len(one) > 1):
+        rows = " and ".join(f"{label!r} ({labels[label]} rows)" for label in several)
+        log.warning("%s: classes look alike but are classes apart: %s", where, rows)
 
 
 def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
@@ -214,8 +205,8 @@ def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
         UsageError: another form than TABLE:COLUMN.
         others as `values_by_row`.
     """
-    table, colon, column = text.rpartition(":")
-    if not colon or not table or not column:
+    table, _, column = text.rpartition(":")
+    if not table or not column:
         raise UsageError(f"{option} is TABLE:COLUMN, such as sites.csv:site; found {text!r}")
     return values_by_row(Path(table), column, ids)
 
@@ -223,9 +214,9 @@ def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
 def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     """The values of a table's column, one for each of the row ids (n,), in their order.
 
-    The row ids are in the first of the columns `ROW_IDS` that is there. A table of images has them
-    in ``path``, and may then have rows that are not among ``ids``. Without these, they are in the
-    one other column that holds every row id, whatever its name, such as that of ``--path-column``.
+    The row ids are in the first of the columns `ROW_IDS` that is there, spelled alike or with their
+    accents in another Unicode form. A table of images has them in ``path``, and may then have rows
+    that are not among ``ids``.
 
     Raises:
         InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
@@ -233,17 +224,25 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     """
     columns = read_columns(table, (name,), ROW_IDS)
     called = next((one for one in ROW_IDS if one in columns and one != name), None)
-    rows = _column_of_ids(table, name, ids) if called is None else columns[called]
+    if called is None:
+        raise InvalidDataError(
+            f"{table}: expected the row ids in a column row or path beside {name}; rename the one "
+            "that has them to path"
+        )
+    rows = columns[called]
     for row, times in Counter(rows).items():
-        if row is None:
-            where = f"row {rows.index(None) + 1} (from 1)"
-            raise InvalidDataError(f"{table}: {where} has no row id ({times} of {len(rows)} rows)")
-        if times > 1:
-            raise InvalidDataError(f"{table}: row {row!r} is given more than once ({times} times)")
-    wanted, at = ids.tolist(), _rows_of_ids(rows, ids)
-    missing = [one.decode(errors="replace") for one in wanted if one not in at]
-    strangers = len(rows) - len(at)
-    if missing or (strangers and called not in (None, "path")):
+        if row is None or times > 1:
+            at = rows.index(row) + 1
+            what = f"row {row!r} is given more than once" if row else f"row {at} has no row id"
+            raise InvalidDataError(f"{table}: {what} ({times} of {len(rows)} rows)")
+    values = dict(zip(rows, columns[name], strict=True))
+    wanted = [one.decode("utf-8", "surrogateescape") for one in ids.tolist()]
+    exact = set(wanted)
+    forms = {composed(str(row)): row for row in rows if row not in exact}
+    wanted = [one if one in values else forms.get(composed(one), one) for one in wanted]
+    missing = [shown(one) for one in wanted if one not in values]
+    strangers = len(rows) - len(wanted) + len(missing)
+    if missing or (strangers and called != "path"):
         example = f", such as {missing[0]!r}" if missing else ""
         raise MismatchError(
             f"{table} must have each of the {len(wanted)} rows once; missing: "
@@ -251,45 +250,11 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
         )
     if strangers:
         log.info("%s: %d rows are not among the %d asked for", table, strangers, len(wanted))
-    values = [columns[name][at[one]] for one in wanted]
-    if empty := [one for one, value in zip(wanted, values, strict=True) if not value]:
-        first = empty[0].decode(errors="replace")
+    if empty := [one for one in wanted if not values[one]]:
         raise InvalidDataError(
-            f"{table}: row {first!r} has no {name!r} ({len(empty)} of {len(values)} rows)"
+            f"{table}: row {empty[0]!r} has no {name!r} ({len(empty)} of {len(wanted)} rows)"
         )
-    return [one for one in values if one]
-
-
-def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
-    """The one column of a table, other than ``name``, that holds every row id."""
-    header, _ = _read(table, ())
-    found = {}
-    for other in (one for one in dict.fromkeys(header) if one != name):
-        with suppress(InvalidDataError):  # a column of lists, or two of one name
-            column = read_columns(table, (other,))[other]
-            if len(_rows_of_ids(column, ids)) == len(ids):
-                found[other] = column
-    if len(found) != 1:
-        all_of_them = " and ".join(map(repr, found)) or "no other column"
-        example = ids[0].decode(errors="replace")
-        raise InvalidDataError(
-            f"{table}: expected the row ids of the features, such as {example!r}, in a column row "
-            f"or path beside {name}; found neither, and {all_of_them} holds all of them; its "
-            f"columns are {', '.join(header[:20])}: rename the one with the row ids to path"
-        )
-    log.info("%s: the row ids are in the column %r", table, *found)
-    return next(iter(found.values()))
-
-
-def _rows_of_ids(rows: Column, ids: NDArray[np.bytes_]) -> dict[bytes, int]:
-    """The row of each of ``ids`` that is there, spelled alike or with accents in another form."""
-    at = {row.encode("utf-8", "surrogatepass"): i for i, row in enumerate(rows) if row}
-    wanted = dict.fromkeys(ids.tolist())
-    forms: dict[str, int] = {}
-    if not at.keys() >= wanted.keys():
-        forms = {composed(rows[i] or ""): i for row, i in at.items() if row not in wanted}
-    places = (at.get(one, forms.get(composed(one.decode(errors="replace")))) for one in wanted)
-    return {one: i for one, i in zip(wanted, places, strict=True) if i is not None}
+    return [str(values[one]) for one in wanted]
 
 
 # ---------------------------------------------------------------- writing
@@ -298,23 +263,21 @@ def _rows_of_ids(rows: Column, ids: NDArray[np.bytes_]) -> dict[bytes, int]:
 class _Lines(io.StringIO):
     """Where `csv.writer` puts its rows: it quotes a carriage return only if that ends a line."""
 
-    ENDS = "\r\n"
-
     def write(self, row: str) -> int:
-        return super().write(row.removesuffix(self.ENDS) + "\n")
+        return super().write(row.removesuffix("\r\n") + "\n")
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     """Rows as lines of CSV."""
     text = _Lines(newline="")
-    csv.writer(text, lineterminator=text.ENDS).writerows(rows)
+    csv.writer(text).writerows(rows)
     return text.getvalue()
 
 
 def csv_of_frame(frame: Any, **how: Any) -> str:
     """A table of pandas as CSV; ``how`` goes to its `to_csv`."""
     text = _Lines(newline="")
-    frame.to_csv(text, lineterminator=text.ENDS, **how)
+    frame.to_csv(text, lineterminator="\r\n", **how)
     return text.getvalue()
 
 
@@ -353,9 +316,9 @@ def write_records(
     if path.suffix == ".parquet":
         _pyarrow("writing")
         return write_bytes(frame.to_parquet(index=False), path, overwrite)
-    if path.suffix == ".json":
-        return write_text(str(frame.to_json(orient="records")), path, overwrite)
-    return write_text(csv_of_frame(frame, index=False), path, overwrite)
+    as_json = path.suffix == ".json"
+    text = frame.to_json(orient="records") if as_json else csv_of_frame(frame, index=False)
+    return write_text(str(text), path, overwrite)
 
 
 def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False) -> Path:
@@ -366,14 +329,19 @@ def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False
     names, confusion = list(metrics["per_class"]), metrics["confusion"]
     if isinstance(confusion, dict):
         cells = zip(*(confusion[name] for name in CELLS), strict=True)
-        lines = [list(CELLS), *([names[k], names[p], n] for k, p, n in cells)]
+        lines = [CELLS, *((names[k], names[p], n) for k, p, n in cells)]
     else:
-        rows = ([name, *row] for name, row in zip(names, confusion, strict=True))
-        lines = [["true", *names], *rows]
+        rows = zip(names, confusion, strict=True)
+        lines = [("true", *names), *((name, *row) for name, row in rows)]
     return write_text(csv_lines(lines), path, overwrite)
 
 
 # ---------------------------------------------------------------- rows as they come
+
+
+def _shown(row: Sequence[Cell]) -> list[Cell]:
+    """A row on a terminal, where no name makes a line or obeys."""
+    return [shown(cell) if isinstance(cell, str) else cell for cell in row]
 
 
 @contextmanager
@@ -418,10 +386,6 @@ def _json_lines(columns: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:
     cells = ([None if isinstance(c, float) and not isfinite(c) else c for c in row] for row in rows)
     records = (dict(zip(columns, row, strict=True)) for row in cells)
     return "".join(json_text(one, ensure_ascii=False) + "\n" for one in records)
-
-
-def _shown(row: Sequence[Cell]) -> list[Cell]:
-    return [shown(cell) if isinstance(cell, str) else cell for cell in row]
 
 
 def _print(text: str) -> None:

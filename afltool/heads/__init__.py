@@ -1,10 +1,9 @@
-"""The heads by name. Importing this package costs nothing; a head's module loads when it is used.
+"""The heads by name. This package loads their options alone; a module loads when it is used.
 
-To add a head: a folder here with ``options/__init__.py`` (``OPTIONS``, a class derived from
-`options.HeadOptions`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module
-with both; and its line in `OWN_HEADS` of `options.common`. Options of a module that is heavy to
-load are named in `options.OF_MODULES`. What `export` writes of a head is in `graphs`, or in its own
-``graph.py`` (``graph``); a head without a graph cannot be exported.
+To add a head: a folder here with ``options.py`` and ``head.py`` (``HEAD``, a class derived from
+`base.Head`), or one module; its line in `OWN_HEADS` of `options.common`, and its options in `OWN`.
+What `export` writes of a head is in `graphs`. A plug-in is a folder or a module that also has
+``OPTIONS`` and a function ``graph``; a head without a graph cannot be exported.
 """
 
 from __future__ import annotations
@@ -18,10 +17,23 @@ from ..errors import UsageError
 from ..options.base import Absent, Options, fields_of, made_for
 from ..options.common import OWN_HEADS, files_in, files_of, refuse_files
 from ..plugins import Registry
-from .options import OF_MODULES, HeadOptions
+from .deepafl.options import DeepAFLOptions
+from .options import DiscriminantOptions, HeadOptions, LinearOptions, RandomFeaturesOptions
+from .safle.options import SafleOptions
+from .softmax.options import SoftmaxOptions
 
 if TYPE_CHECKING:
     from .base import Head
+
+OWN: dict[str, type[HeadOptions]] = {
+    "linear": LinearOptions,
+    "deepafl": DeepAFLOptions,
+    "random-features": RandomFeaturesOptions,
+    "safle": SafleOptions,
+    "softmax": SoftmaxOptions,
+    "discriminant": DiscriminantOptions,
+    "network": HeadOptions,  # its arrays say everything
+}
 
 
 def _part(module: Any, part: str) -> Any:
@@ -30,30 +42,28 @@ def _part(module: Any, part: str) -> Any:
 
 def _checked(module: str, version: Any) -> str:
     """The module of a plug-in, if the command line can have its options."""
-    options = _part(version, "options").OPTIONS
-    if not issubclass(options, HeadOptions):
+    if not issubclass(_part(version, "options").OPTIONS, HeadOptions):
         raise TypeError(f"{module}.OPTIONS is no class of heads.options.HeadOptions")
     return module
 
 
 HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
-#: Heads that no federation can begin with: something else has trained them.
-TRAINED = {"network": ".network", "calibrated": ".calibration"}
-#: What sites gather for as for a head, and nobody solves.
-MEASURED = {"evaluation": ".evaluation"}
-#: The round before all heads: how features are scaled; its file scores nothing.
-BEFORE = {"scaling": ".scaling"}
-#: Every name that a head's file may have.
-KNOWN: Mapping[str, str] = ChainMap(TRAINED, MEASURED, BEFORE, HEADS)
+#: Every name that a head's file may have: what something else has trained, what sites gather for
+#: and nobody solves, the round before all heads, and the heads that a federation can begin with.
+KNOWN: Mapping[str, str] = ChainMap(
+    {"network": ".network", "calibrated": ".calibration"},
+    {"evaluation": ".evaluation", "scaling": ".scaling"},
+    HEADS,
+)
 
 
 class _OptionClasses(Mapping[str, type[HeadOptions]]):
-    """The options class of each head by the head's name; light to load."""
+    """The options class of each head by the head's name."""
 
     def __getitem__(self, name: str) -> type[HeadOptions]:
         if name not in HEADS:
             raise KeyError(name)
-        return _options(name)
+        return options_class(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(HEADS)
@@ -81,36 +91,26 @@ class Names(Collection[str]):
         return len(set(self))
 
 
-def _names() -> Iterator[set[str]]:
-    for name in (*OF_MODULES, *OPTIONS):  # what is light first
-        yield {*fields_of(_options(name))} - {"seed"}
-
-
-#: The options of all heads; those of a head are loaded for a name that no lighter one has.
-HEAD_NAMES = Names(_names)
-
-
-def _module(name: str, part: str) -> Any:
-    """The part of a head's folder, or the module that is the whole head; `KeyError` for no head."""
-    return _part(import_module(KNOWN[name], __name__), part)
-
-
-def _options(name: str) -> type[HeadOptions]:
-    options: type[HeadOptions] = OF_MODULES.get(name) or _module(name, "options").OPTIONS
-    return options
+#: The options of all heads; plug-ins are loaded for a name that no head of afltool has.
+HEAD_NAMES = Names(lambda: ({*fields_of(OPTIONS[name])} - {"seed"} for name in HEADS))
 
 
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
-    _check_name(name)
-    head: type[Head] = _module(name, "head").HEAD
+    head: type[Head] = _part(_module(name), "head").HEAD
     return head
 
 
 def options_class(name: str) -> type[HeadOptions]:
     """The options class of the head called ``name``; `UsageError` names those that exist."""
-    _check_name(name)
-    return _options(name)
+    options: type[HeadOptions] = OWN.get(name) or _part(_module(name), "options").OPTIONS
+    return options
+
+
+def _module(name: str) -> Any:
+    if name not in KNOWN:
+        raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")
+    return import_module(KNOWN[name], __name__)
 
 
 def refuse_shared_with(name: str, head_options: Mapping[str, Any], options: Options) -> None:
@@ -134,8 +134,3 @@ def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOpt
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
     """A new head before its first phase; options not given keep their defaults."""
     return head_class(name).begin(make_options(name, options))
-
-
-def _check_name(name: str) -> None:
-    if name not in KNOWN:
-        raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")

@@ -1,41 +1,48 @@
 """The interface of every head, which stages, runs and sessions use without asking which it is.
 
-A head is a frozen value: options, the numbers of features and classes, and state. Before any data
-are seen it has only its options; `bind` gives it the numbers, `gather` sums a client's rows,
-`absorb` makes the next head of a total, one phase further, until `phase` is None and `scores`
-predict. docs/extending.md has what a head implements.
+A head is a frozen value: options, the numbers of features and classes, and state. It has two roles:
+a `Task` says what sites sum, and a `Classifier` scores rows. Before any data are seen it has only
+its options; `bind` gives it the numbers, `gather` sums a client's rows, `absorb` makes the next
+head of a total, one phase further, until `phase` is None and `scores` predict. What scales features
+or counts predictions is a task alone, what gradients have trained a classifier alone.
+docs/extending.md has what a head implements.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores
+from .. import cores, memory
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math.blas import length
-from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, real
+from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces, real
 from ..memory import NOTHING, Carried
-from ..options.base import set_of
-from ..values.arrays import I64, Array, Digest, array_kind
+from ..values.arrays import F64, I64, Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
 from .options import HeadOptions
 
 LARGEST_REAL = 2.0**384  # product of features: float32 is below 2^128, layers below 2^64
 NOBODY = -1  # the class of a row that is refused, in a file that `export` writes
+LAST = Phase("last")  # the round that a head was solved in; the list of rounds has its phase
 
 Facts = Mapping[str, Any]
-H = TypeVar("H", bound="Head")
-LAST = Phase("last")  # the round that a head was solved in; the list of rounds has its phase
+Shape = tuple[int | None, ...]  # None stands for any size
+Block = tuple[Rows, I64]
+State = dict[str, Array]  # of the rows of a block, from which the next round may start
+Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
+NO_CLIENTS: Mapping[ClientId, Client] = {}
+T = TypeVar("T", bound="Task")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +71,14 @@ class Round:
     head: Facts
 
     @classmethod
-    def of(cls, total: Statistics, solved: Found, upload: int, download: int) -> Round:
+    def of(cls, total: Statistics, found: Found, download: int) -> Round:
         """The round that solved ``total``."""
-        own, facts = {"upload_bytes": upload, "download_bytes": download}, dict(solved.round)
-        own |= {name: facts.pop(name, solved.head.get(name)) for name in ("ridge", "training_mse")}
-        own = {name: value for name, value in own.items() if value is not None}
+        own, facts = {"upload_bytes": total.payload_bytes, "download_bytes": download}, {}
+        for name in ("ridge", "training_mse"):
+            facts[name] = found.round.get(name, found.head.get(name))
+        facts = {k: v for k, v in facts.items() if v is not None}
         who = {"phase": total.phase, "rows": total.rows, "clients": len(total.clients)}
-        return cls({**who, **own, **facts}, solved.head)
+        return cls({**who, **own, **facts, **found.round}, found.head)
 
     def report(self, before: Facts, seconds: float | None = None) -> dict[str, Any]:
         """What the head's file says after this round; ``before``: what it said until then.
@@ -79,12 +87,6 @@ class Round:
         """
         took = {} if seconds is None else {"solve_seconds": round(seconds, 4)}
         return {**self.head, "phases": [*before.get("phases", []), {**self.entry, **took}]}
-
-
-Block = tuple[Rows, NDArray[np.int64]]
-State = dict[str, Array]  # of the rows of a block, from which the next round may start
-Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
-NO_CLIENTS: Mapping[ClientId, Client] = {}
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,14 @@ def state(kind: type[np.generic] = np.float64, name: str = "") -> Any:
     return field(default=None, kw_only=True, metadata={"state": kind, "name": name})
 
 
-@dataclass(frozen=True, eq=False)
-class Head(ABC):
-    """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
+# ---------------------------------------------------------------- what files hold
 
-    A new head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
-    `_sums`, `_solve` and `scores`.
-    """
+
+@dataclass(frozen=True, eq=False)
+class Stored(ABC):
+    """Options, numbers of features and classes, and learned arrays, which are `state` fields."""
 
     name: ClassVar[str]
-    log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
-    shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
-    of_sums: ClassVar[bool] = True  # it is solved from sums; else the sums are the result
     serves: ClassVar[str] = "afltool evaluate {} TEST.h5 measures the accuracy"  # once it is solved
     #: Arrays that only say who may take part in later rounds. They are not in the digest, so that
     #: every partition of the same rows gives the same digest.
@@ -137,162 +135,31 @@ class Head(ABC):
         """
         return cls(options)
 
-    # ------------------------------------------------------------ the four verbs
-
-    @abstractmethod
     def phase(self) -> Phase | None:
         """What to gather next, or None when the head is solved."""
+        return None
 
-    def phases(self) -> tuple[Phase, ...]:
-        """The next phase and all that may follow it, in order: some of them, if it ends early."""
-        next_one, every = self.phase(), self.every_phase()
-        return () if next_one is None else every[every.index(next_one) :]
+    def schedule(self) -> tuple[Phase, ...]:
+        """The phases of such a head from its beginning, in order; it may end after some of them.
 
-    def every_phase(self) -> tuple[Phase, ...]:
-        """The phases of such a head from its beginning; of one that has several."""
+        By default of a head that has one.
+        """
         phase = self.phase()
         return () if phase is None else (phase,)
 
-    def gather(
-        self,
-        blocks: Iterable[Block],
-        client: Mapping[ClientId, Client] = NO_CLIENTS,
-        carried: Carried = NOTHING,
-    ) -> tuple[Statistics, Carried]:
-        """Additive statistics of a client's rows, and what the next round may start from.
-
-        ``blocks``: rows X (n, d) with int64 labels y (n,). There is at least one block, which may
-        have no rows; one block is in memory at a time. ``client``: the clients that own the rows.
-        ``carried``: what this method returned one round earlier for the same blocks. Raises
-        `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
-        0 … C−1; of rows in G groups a label is class + C · group.
-        """
-        phase, (_, classes) = self.phase(), self._bound()
-        if phase is None:
-            raise UsageError("the head is solved: there is nothing left to gather")
-        counts = np.zeros(classes, dtype=np.int64)
-        rows = _counted(blocks, counts, max(1, len(self.options.row_groups())))
-        arrays, left = self._sums(rows, carried)
-        return Statistics(phase, arrays, counts, clients=client), left
-
-    @abstractmethod
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        """The additive arrays of the current phase, summed over the blocks.
-
-        The labels are in range; `add_up` adds the arrays of single blocks.
-        """
-
-    def _each(
-        self,
-        work: Callable[[Rows, I64, Any], tuple[Mapping[str, Array], State]],
-        blocks: Iterable[Block],
-        size: int,
-        what: str,
-        known: tuple[Carried, str] = (NOTHING, ""),
-        after: Carried = NOTHING,
-    ) -> Iterator[Mapping[str, Array]]:
-        """The sums of each block, by all threads, in the order of the blocks.
-
-        ``work``: rows, labels and what the round before has left of them, or None → sums, and what
-        is left for the next round. ``known``: what holds that, and its key; ``after`` takes it.
-        ``size``: bytes that a thread takes for the sums, for ``what``.
-        """
-        before, key = known
-        given = ((*one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
-        done = cores.each(
-            lambda one: work(*one), given, lambda one: size + self.room(len(one[1])), what
-        )
-        for number, (sums, left) in enumerate(done):
-            after.put(number, left)
-            yield sums
-
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Round]:
-        """The head one phase further, from the sum over clients, and what is recorded of the round.
-
-        ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
-        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows or with
-        a sum that is not finite, and `NumericalError` when the numbers do not determine an answer,
-        or NumPy or SciPy warns: nothing that overflowed, and no 0/0, gets into a head.
-        """
-        if total.phase != self.phase():
-            raise MismatchError(
-                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
-            )
-        if total.rows == 0:
-            raise InvalidDataError(
-                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
-            )
-        self._bound()
-        for sums in (total, validation):
-            if sums is not None:
-                sums.check_finite()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
-                after, facts = self._solve(total, validation)
-        except (RuntimeWarning, np.linalg.LinAlgError) as error:
-            raise NumericalError(
-                f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
-                "at the features: are they very large, or very different in size?"
-            ) from error
-        known = self.arrays()
-        new = [a for name, a in after.arrays().items() if a is not known.get(name)]
-        download = sum(a.nbytes for a in (new if facts.sent is None else facts.sent))
-        return after, Round.of(total, facts, total.payload_bytes, download)
-
-    @abstractmethod
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """The head one phase further, and what was found; the total has rows and fits."""
-
-    @abstractmethod
-    def scores(self, X: Rows) -> NDArray[np.float64]:
-        """Scores (n, C) of rows X (n, d); the class with the highest score is predicted."""
-
-    def affine(self) -> tuple[Array, Array] | None:
-        """W (d, C) and b (C,) of a solved head whose scores are xW + b; None of any other."""
-        return None
-
-    def round_scores(self, X: Rows) -> Iterator[tuple[Phase, NDArray[np.float64]]]:
-        """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
-
-        Only the rounds whose solved head is still held here; empty if there is none. The phase is
-        `LAST` where the head does not hold it.
-        """
-        if self.phase() is None:
-            yield LAST, self.scores(X)
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """The features (n, m) that the scores after each round are made of, with its phase.
-
-        Of a few rows at a time: they may be much wider than the rows. A head that makes none has
-        the rows themselves.
-        """
-        if self.phase() is None:
-            yield LAST, real(X)
-
-    # ------------------------------------------------------------ memory
-
-    def room(self, rows: int) -> int:
-        """Bytes that a thread takes for scores or sums of so many rows, beside rows and sums."""
-        dim, classes = self._bound()
-        return 24 * rows * (self._columns(dim) + classes)
-
-    def _columns(self, dim: int) -> int:
-        """Numbers that a row becomes; so many are in memory three times."""
-        return dim
-
-    # ------------------------------------------------------------ what fits together
+    @property
+    def one_round(self) -> bool:
+        """Whether the first sum solves the head, so that later rows can still be added to it."""
+        return len(self.schedule()) < 2
 
     def bind(self, dim: int, classes: int) -> Self:
         """The same head with d and C set, from 1 on; `MismatchError` for others than it has."""
-        for mine, theirs, what in (
-            (self.dim, dim, "features"),
-            (self.classes, classes, "classes"),
-        ):
+        ours, what = (self.dim, self.classes), ("features", "classes")
+        for mine, theirs, name in zip(ours, (dim, classes), what, strict=True):
             if theirs < 1:
-                raise InvalidDataError(f"a head needs {what}, at least one; found {theirs}")
+                raise InvalidDataError(f"a head needs {name}, at least one; found {theirs}")
             if mine is not None and mine != theirs:
-                raise MismatchError(f"the head is made for {mine} {what}; found {theirs}")
+                raise MismatchError(f"the head is made for {mine} {name}; found {theirs}")
         if (dim, classes) == (self.dim, self.classes):
             return self
         bound = self._bound_to(dim, classes)
@@ -304,32 +171,24 @@ class Head(ABC):
     def _bound_to(self, dim: int, classes: int) -> Self:
         return replace(self, dim=dim, classes=classes)
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """The arrays that the state must have in this phase, by name; the head is bound."""
-        return {}
-
     def _bound(self) -> tuple[int, int]:
         """(d, C); `UsageError` before `bind`."""
         if self.dim is None or self.classes is None:
             raise UsageError("bind the head to a number of classes first: head.bind(dim, classes)")
         return self.dim, self.classes
 
-    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        """What each array is that the current phase gathers, by name; the head is bound.
+    def _state_shapes(self) -> Mapping[str, Shape]:
+        """The arrays that the state must have in this phase, by name; the head is bound."""
+        return {}
 
-        ``bits``: fraction bits of fixed-point features, None for float32. By default shapes and
-        kinds are read from the statistics of zero rows, and no bound of a row is known; a head that
-        overrides this says its bounds, without which no masks can hide its sums.
-        """
-        none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
-        X = none if bits is None else FixedPoint(none, bits)
-        sums, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
-        return {
-            name: ArraySpec(a.shape, "int" if number_kind(a) == "i" else "real")
-            for name, a in sums.arrays.items()
-        }
+    def room(self, rows: int) -> int:
+        """Bytes that a thread takes for scores or sums of so many rows, beside rows and sums."""
+        dim, classes = self._bound()
+        return 24 * rows * (self._columns(dim) + classes)
 
-    # ------------------------------------------------------------ state, as files hold it
+    def _columns(self, dim: int) -> int:
+        """Numbers that a row becomes; so many are in memory three times."""
+        return dim
 
     def arrays(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name; nothing else is kept."""
@@ -348,11 +207,8 @@ class Head(ABC):
         Raises `InvalidDataError` when the arrays are not those of the phase.
         """
         own = ((f, arrays[name]) for name, f in self._state().items() if name in arrays)
-        known = {f.name: np.asarray(a, f.metadata["state"]) for f, a in own}
-        return self._with(**known)._checked(phase)
-
-    def _with(self, **values: Any) -> Self:
-        return replace(self, **values)
+        known: dict[str, Any] = {f.name: np.asarray(a, f.metadata["state"]) for f, a in own}
+        return replace(self, **known)._checked(phase)
 
     def _checked(self, phase: Phase | None) -> Self:
         """This head; `InvalidDataError` where it is not in that phase."""
@@ -378,10 +234,239 @@ class Head(ABC):
         digest = Digest().text("name", self.name).json("phase", self.phase())
         if self.phase() is not None:
             digest.json("options", _but_gamma(self.options))
-        named = {k: a for k, a in self.arrays().items() if k not in self.not_in_digest}
-        for name, array in sorted(named.items()):
-            digest.array(name, array, array_kind(array))
+        return self._with_state(digest)
+
+    def _with_state(self, digest: Digest) -> str:
+        for name, array in sorted(self.arrays().items()):
+            if name not in self.not_in_digest:
+                digest.array(name, array, array_kind(array))
         return digest.hex()
+
+
+# ---------------------------------------------------------------- what sites sum
+
+
+class Accumulator(Protocol):
+    """The sums of rows that one thread takes; threads use it in turn.
+
+    ``exact``: whether they are integers, once rows were added: then their order does not matter.
+    """
+
+    @property
+    def exact(self) -> bool: ...
+
+    def add(self, X: Rows, y: I64, known: State | None) -> State:
+        """Add rows X (n, d) with labels y (n,); returns what the next round may start from.
+
+        ``known``: what the round before has left of these rows, if anything.
+        """
+
+    def taken(self) -> Mapping[str, Array]:
+        """The sums so far; it begins again at zero."""
+
+
+class Added:
+    """The sums that ``work`` finds of each block: rows, labels, known → sums, left."""
+
+    def __init__(
+        self,
+        work: Callable[[Rows, I64, State | None], tuple[Mapping[str, Array], State]],
+        exact: bool,
+    ) -> None:
+        self.exact, self._work, self._parts = exact, work, list[Mapping[str, Array]]()
+
+    def add(self, X: Rows, y: I64, known: State | None) -> State:
+        part, left = self._work(X, y, known)
+        self._parts = [add_up([*self._parts, part])]
+        return left
+
+    def taken(self) -> Mapping[str, Array]:
+        return self._parts.pop()
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Stored):
+    """What sites sum of their rows, phase after phase, and what is made of the sums."""
+
+    of_sums: ClassVar[bool] = True  # it is solved from sums; else the sums are the result
+    at_once: ClassVar[int] = sys.maxsize  # rows of a block that an accumulator takes together
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups, one of which each row is in, if its sums are counts of rows by group."""
+        return ()
+
+    def gather(
+        self,
+        blocks: Iterable[Block],
+        client: Mapping[ClientId, Client] = NO_CLIENTS,
+        carried: Carried = NOTHING,
+    ) -> tuple[Statistics, Carried]:
+        """Additive statistics of a client's rows, and what the next round may start from.
+
+        ``blocks``: rows X (n, d) with int64 labels y (n,). There is at least one block, which may
+        have no rows; one block is in memory at a time. ``client``: the clients that own the rows.
+        ``carried``: what this method returned one round earlier for the same blocks. Raises
+        `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
+        0 … C−1; of rows in G groups a label is class + C · group.
+        """
+        phase, (_, classes) = self.phase(), self._bound()
+        if phase is None:
+            raise UsageError("the head is solved: there is nothing left to gather")
+        counts = np.zeros(classes, dtype=np.int64)
+        rows = _counted(blocks, counts, max(1, len(self.groups)))
+        arrays, left = self._sums(rows, carried)
+        return Statistics(phase, arrays, counts, clients=client), left
+
+    def accumulator(self) -> Accumulator:
+        """What adds up the current phase's arrays, for a thread; `array_specs` says what they are.
+
+        A head that overrides `_sums` has none.
+        """
+        raise NotImplementedError(f"a {self.name} head says neither `accumulator` nor `_sums`")
+
+    def _keys(self) -> tuple[str, str]:
+        """Of what rows become: what the round before has left, and what this one leaves; '' for
+        nothing. Equal keys stand for equal arrays of equal rows."""
+        return "", ""
+
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
+        """The additive arrays of the current phase, summed over the blocks by all threads.
+
+        The labels are in range. Integers are added in any order, reals block by block in the order
+        of the rows, since their bits depend on it.
+        """
+        key, later = self._keys()
+        after = carried.following(later) if later else NOTHING
+        self.options.check_room(self._bound()[0])
+        size = 8 * sum(spec.size for spec in self.array_specs(None).values())
+        memory.need(2 * size, what := f"sums of a {self.name} head")
+        spare = cores.Spare(self.accumulator)
+
+        def work(given: tuple[Rows, I64, State | None]) -> tuple[Mapping[str, Array], State]:
+            with spare() as part:
+                left = part.add(*given)
+                return ({} if part.exact else part.taken()), left
+
+        def real_parts() -> Iterator[Mapping[str, Array]]:
+            cut = enumerate(pieces(blocks, self.at_once))
+            given = ((X, y, carried.take(key, i, len(y)) if key else None) for i, (X, y) in cut)
+            done = cores.each(work, given, lambda one: 3 * size + self.room(len(one[1])), what)
+            for number, (sums, left) in enumerate(done):
+                if later:
+                    after.put(number, left)
+                yield sums
+
+        exact = (part.taken() for part in spare.made if part.exact)
+        return add_up(filter(None, chain(real_parts(), exact))), after
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        """What each array is that the current phase gathers, by name; the head is bound.
+
+        ``bits``: fraction bits of fixed-point features, None for float32. By default shapes and
+        kinds are read from the statistics of zero rows, and no bound of a row is known; a head that
+        overrides this says its bounds, without which no masks can hide its sums.
+        """
+        none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
+        X = none if bits is None else FixedPoint(none, bits)
+        sums, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
+        return {
+            name: ArraySpec(a.shape, "int" if number_kind(a) == "i" else "real")
+            for name, a in sums.arrays.items()
+        }
+
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Round]:
+        """The head one phase further, from the sum over clients, and what is recorded of the round.
+
+        ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
+        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows or with
+        a sum that is not finite, and `NumericalError` when the numbers do not determine an answer,
+        or NumPy or SciPy warns: nothing that overflowed, and no 0/0, gets into a head.
+        """
+        if total.phase != self.phase():
+            raise MismatchError(
+                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
+            )
+        if total.rows == 0:
+            raise InvalidDataError(
+                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
+            )
+        self._bound()
+        for sums in (total, validation):
+            if sums is not None:
+                sums.check_finite()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
+                after, found = self._solve(total, validation)
+        except (RuntimeWarning, np.linalg.LinAlgError) as error:
+            raise NumericalError(
+                f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
+                "at the features: are they very large, or very different in size?"
+            ) from error
+        known = self.arrays()
+        new = [a for name, a in after.arrays().items() if a is not known.get(name)]
+        download = sum(a.nbytes for a in (new if found.sent is None else found.sent))
+        return after, Round.of(total, found, download)
+
+    @abstractmethod
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """The head one phase further, and what was found; the total has rows and fits."""
+
+
+# ---------------------------------------------------------------- what scores rows
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier(Stored):
+    """Scores of rows, once it is solved; the class with the highest one is predicted."""
+
+    log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
+    shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
+
+    @abstractmethod
+    def scores(self, X: Rows) -> F64:
+        """Scores (n, C) of rows X (n, d)."""
+
+    def affine(self) -> tuple[Array, Array] | None:
+        """W (d, C) and b (C,) of a solved head whose scores are xW + b; None of any other."""
+        return None
+
+    def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
+        """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
+
+        Only the rounds whose solved head is still held here; empty if there is none. The phase is
+        `LAST` where the head does not hold it.
+        """
+        if self.phase() is None:
+            yield LAST, self.scores(X)
+
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
+        """The features (n, m) that the scores after each round are made of, with its phase.
+
+        Of a few rows at a time: they may be much wider than the rows. A head that makes none has
+        the rows themselves.
+        """
+        if self.phase() is None:
+            yield LAST, self._features_of(X)
+
+    def _features_of(self, X: Rows) -> Array:
+        """What the scores are made of, where no round changes it."""
+        return real(X)
+
+
+@dataclass(frozen=True, eq=False)
+class Head(Task, Classifier):
+    """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
+
+    A new head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
+    `accumulator` (or `_sums`), `_solve` and `scores`.
+    """
+
+
+def unsolved() -> UsageError:
+    """What is said where a head is asked for scores too early."""
+    return UsageError("the head is not solved yet")
 
 
 # ---------------------------------------------------------------- what a round computes
@@ -389,28 +474,25 @@ class Head(ABC):
 
 
 def statistics_of(
-    head: Head,
+    head: Task,
     blocks: Iterable[Block],
     clients: Mapping[ClientId, Client],
     context: Context,
     carried: Carried = NOTHING,
 ) -> tuple[Statistics, Carried]:
-    """`Head.gather` of rows, for sums that have ``context`` in common: ``Context(space, classes,
+    """`Task.gather` of rows, for sums that have ``context`` in common: ``Context(space, classes,
     binding(head))``. `NumericalError`: integers could exceed int64."""
     sums, left = head.gather(blocks, clients, carried)
     specs = head.array_specs(context.space.get("fraction_bits"))
     return replace(sums, context=context, specs=specs), left
 
 
-def solved(head: H, total: Statistics, validation: Statistics | None = None) -> tuple[H, Round]:
-    """`Head.absorb` of the sum over clients."""
+def solved(head: T, total: Statistics, validation: Statistics | None = None) -> tuple[T, Round]:
+    """`Task.absorb` of the sum over clients."""
     return head.absorb(total, validation)
 
 
-# ---------------------------------------------------------------- what every head has in common
-
-
-def binding(head: Head) -> dict[str, Any]:
+def binding(head: Stored) -> dict[str, Any]:
     """What statistics for a head must have in common: all options but γ, the phase, the state."""
     return {
         "name": head.name,
@@ -418,21 +500,6 @@ def binding(head: Head) -> dict[str, Any]:
         "phase": head.phase(),
         "digest": head.digest(),
     }
-
-
-def sums_of(head: Head) -> str:
-    """A digest of what the sums of the next phase depend on.
-
-    Not γ, nor an option that only `absorb` uses: what earlier solves made of it is in the arrays.
-    Nor who may take part.
-    """
-    at_solve = set_of(type(head.options), "AT_SOLVE")
-    options = {k: v for k, v in _but_gamma(head.options).items() if k not in at_solve}
-    digest = Digest().json("of", [head.name, head.phase(), options])
-    for name, array in sorted(head.arrays().items()):
-        if name not in head.not_in_digest:
-            digest.array(name, array, array_kind(array))
-    return digest.hex()
 
 
 def _but_gamma(options: HeadOptions) -> dict[str, Any]:
@@ -462,51 +529,44 @@ def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
 
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
-    """The sum of additive arrays by name, one part in memory at a time; at least one part.
-
-    `cores.each` makes the parts of blocks by all threads, in the order of the blocks.
-    """
-    total: Sum | None = None
-    for part in parts:
-        one = Statistics(Phase(), part, np.zeros(0, dtype=np.int64))
-        total = Sum(one) if total is None else total.add(one)
-    if total is None:
+    """The sum of additive arrays by name, one part in memory at a time; at least one part."""
+    stream = (Statistics(Phase(), part, np.zeros(0, dtype=np.int64)) for part in parts)
+    first, second = next(stream, None), next(stream, None)
+    if first is None:
         raise UsageError("there are no blocks to gather; give at least an empty one")
+    if second is None:
+        return first.arrays
+    total = Sum(first).add(second)
+    del first, second
+    for one in stream:
+        total.add(one)
     return total.result().arrays
 
 
-def marks(statistics: Statistics) -> NDArray[np.int64]:
+def marks(statistics: Statistics) -> I64:
     """A number for each client and its rows, sorted, by which a later round knows them again."""
     numbers = [int(mark(who, client), 16) for who, client in statistics.clients.items()]
     return np.sort(np.array(numbers, dtype=np.uint64).astype(np.int64))
 
 
-def expect_shape(name: str, a: Array | None, shape: tuple[int | None, ...]) -> None:
+def expect_shape(name: str, a: Array | None, shape: Shape) -> None:
     """Refuse with `InvalidDataError` a learned array of another shape; None stands for any size."""
     if a is None:
         raise InvalidDataError(f"the array {name!r} of a head is absent")
-    same = a.ndim == len(shape) and all(w in (None, n) for n, w in zip(a.shape, shape, strict=True))
-    if not same:
+    if a.ndim != len(shape) or any(w not in (None, n) for n, w in zip(a.shape, shape, strict=True)):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise InvalidDataError(f"the array {name!r} of a head is {a.shape}, expected ({wanted})")
-
-
-# ---------------------------------------------------------------- details
-
-
-def _counted(blocks: Iterable[Block], counts: NDArray[np.int64], groups: int) -> Iterator[Block]:
-    """The same blocks; checks the labels of each and adds their counts to ``counts`` (C,)."""
-    stream = iter(blocks)
-    first = next(stream, None)
-    if first is None:
-        raise UsageError("there are no blocks to gather; give at least an empty one")
-    for X, y in chain([first], stream):
-        check_labels(y, groups * len(counts))
-        of_block = np.bincount(y, minlength=groups * len(counts))
-        counts += of_block.reshape(groups, -1).sum(axis=0)
-        yield X, y
 
 
 def number_kind(a: Array) -> str:
     """'i' for integers, 'f' for reals."""
     return "i" if np.issubdtype(a.dtype, np.integer) else "f"
+
+
+def _counted(blocks: Iterable[Block], counts: NDArray[np.int64], groups: int) -> Iterator[Block]:
+    """The same blocks; checks the labels of each and adds their counts to ``counts`` (C,)."""
+    for X, y in blocks:
+        check_labels(y, groups * len(counts))
+        of_block = np.bincount(y, minlength=groups * len(counts))
+        counts += of_block.reshape(groups, -1).sum(axis=0)
+        yield X, y

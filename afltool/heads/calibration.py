@@ -9,8 +9,8 @@ odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothin
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,13 +22,15 @@ from ..errors import InvalidDataError, NumericalError, UsageError
 from ..math import calibration as cal
 from ..math.gram import Rows
 from ..options.evaluation import Calibration
-from ..values.arrays import F64, I64, canonical_json
+from ..values.arrays import F64, I64, Array, canonical_json
+from ..values.names import Phase
 from ..values.parsed import ONE
-from .base import Head, state
+from . import make_head
+from .base import Classifier, Shape, Source, Stored, state
 from .checks import reported_scores
-from .holding import HoldingHead, description
 from .options import HeadOptions
 
+OF = "of-"  # before the names of the held head's arrays
 SHOWN = 20  # classes that a message names
 
 
@@ -39,24 +41,23 @@ class CalibratedOptions(HeadOptions):
     head: str = Field(default="{}", description="JSON: name, options and digest of the head")
     method: Calibration = Field(default="platt", description="kind of the map")
 
-    @property
-    def described(self) -> list[dict[str, Any]]:
-        """The head, as ``head`` says it; alone in a list."""
-        return [json.loads(self.head)]
+
+def description(head: Stored) -> dict[str, Any]:
+    """What the options of something that holds a solved head say of it."""
+    return {"name": head.name, "options": head.options.as_dict(), "digest": head.digest()}
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedHead(HoldingHead):
+class CalibratedHead(Classifier):
     """One head and its calibration: ``slope`` and ``offset`` (C,), or ``knots`` and ``levels`` (C,
     K). ``own`` (C, B): rows of each class by the bin of their own score, with ``edges`` (B + 1,),
     for sets of classes."""
 
     name: ClassVar[str] = "calibrated"
     log_probabilities: ClassVar[bool] = True
-    around: ClassVar[tuple[str, str]] = "of-", ""
-    refusal: ClassVar[str] = "a calibrated head is solved: there is nothing left to gather"
 
     options: CalibratedOptions
+    inner: Classifier = field(kw_only=True)  # the head whose scores are calibrated
     slope: F64 | None = state()
     offset: F64 | None = state()
     knots: F64 | None = state()
@@ -64,13 +65,15 @@ class CalibratedHead(HoldingHead):
     own: I64 | None = state(np.int64)
     edges: F64 | None = state()
 
-    @property
-    def inner(self) -> Head:
-        """The head whose scores are calibrated."""
-        return self.heads[0]
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        described = json.loads(options.head)
+        return cls(options, inner=make_head(described["name"], described["options"]))
 
     @classmethod
-    def of(cls, inner: Head, classes: Sequence[str], scores: I64, edges: F64, method: str) -> Self:
+    def of(
+        cls, inner: Classifier, classes: Sequence[str], scores: I64, edges: F64, method: str
+    ) -> Self:
         """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`.
 
         ``classes``: their names. A map of each class needs rows of each: without any it would learn
@@ -95,7 +98,7 @@ class CalibratedHead(HoldingHead):
         middle = (edges[:-1] + edges[1:]) / 2
         x = cal.logit(middle) if inner.log_probabilities else middle
         return cls(
-            options, inner.dim, inner.classes, (inner,),
+            options, inner.dim, inner.classes, inner=inner,
             own=scores[:, 1], edges=edges, **_map(x, scores, method),
         )  # fmt: skip
 
@@ -116,7 +119,7 @@ class CalibratedHead(HoldingHead):
         p = np.column_stack([np.interp(*one) for one in every])
         return np.log(p) if ratios else cal.logit(p)
 
-    def scores(self, X: Rows) -> NDArray[np.float64]:
+    def scores(self, X: Rows) -> F64:
         return self.of_values(self.values(X))
 
     def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
@@ -133,45 +136,31 @@ class CalibratedHead(HoldingHead):
         above: NDArray[np.bool_] = np.rint(V * ONE) > least
         return above
 
-    def changed(self, scores: I64) -> tuple[int, int] | None:
-        """At least and at most how many of the counted rows (C, 2, B) have another class than by
-        the head; None where the counts do not tell.
-
-        They do where the values of a row add up to 1: one above ½ is the highest, and the others
-        are no more than what it leaves. Of two classes they are all of it.
-        """
-        counted, E = scores.sum(axis=1), self.arrays()["edges"].copy()
-        ones, two = self.inner.log_probabilities, len(counted) == 2
-        mirrored = two and np.array_equal(counted[0], counted[1][::-1])
-        if not (ones or mirrored) or not np.allclose(E + E[::-1], 1.0, rtol=0, atol=1e-9):
-            return None
-        if not ones:  # bins at the ends have what lies beyond
-            E[[0, -1]] += [-1e9, 1e9]
-        F = self.of_values(np.tile(E[:, None], len(counted)))
-        low, high = np.minimum(F[:-1], F[1:]), np.maximum(F[:-1], F[1:])  # of each bin
-        top = high[::-1] if two else np.maximum.accumulate(high)[::-1]
-        rows = counted.T * (E[:-1, None] > 0.5 - 1e-9)
-        most = scores[:, 1].sum() - rows[_of_others(top) < low].sum()
-        least = rows[_of_others(low[::-1]) > high].sum() if two else 0
-        return int(least), int(most)
-
     # ------------------------------------------------------------ state
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        by_line = {"slope": (self.classes,), "offset": (self.classes,)}
-        by_knots = {"knots": (self.classes, None), "levels": (self.classes, None)}
-        named = by_knots if self.options.method == "isotonic" else by_line
-        return {**named, "own": (self.classes, None), "edges": (None,)}
+    def _state_shapes(self) -> dict[str, Shape]:
+        rows: dict[str, Shape] = {"own": (self.classes, None), "edges": (None,)}
+        if self.options.method == "isotonic":
+            return rows | dict.fromkeys(("knots", "levels"), (self.classes, None))
+        return rows | dict.fromkeys(("slope", "offset"), (self.classes,))
 
-    def phase(self) -> None:
-        return None
+    def arrays(self) -> dict[str, Array]:
+        return {**super().arrays(), **{OF + name: a for name, a in self.inner.arrays().items()}}
 
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
+        theirs = {k.removeprefix(OF): a for k, a in arrays.items() if k.startswith(OF)}
+        return replace(super().restore(phase, arrays), inner=self.inner.restore(None, theirs))
 
-def _of_others(F: F64) -> F64:
-    """For each class the highest of the others, (n, C)."""
-    highest, less = F.max(axis=1, keepdims=True), np.full((len(F), 1), -np.inf)
-    second = np.partition(np.hstack([F, less]), -2, axis=1)[:, -2:-1]
-    return np.asarray(np.where(highest == F, second, highest), np.float64)
+    def _bound_to(self, dim: int, classes: int) -> Self:
+        inner = self.inner.bind(dim, classes)
+        if inner.digest() != json.loads(self.options.head)["digest"]:
+            raise InvalidDataError(
+                f"the {inner.name} head in it has another digest than its options say"
+            )
+        return replace(self, dim=dim, classes=classes, inner=inner)
+
+    def _columns(self, dim: int) -> int:
+        return self.inner._columns(dim)
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:

@@ -12,10 +12,10 @@ from ..errors import InvalidDataError, MismatchError, UsageError
 from ..options.base import flag
 from ..values.statistics import Statistics
 from . import conditions
-from .base import Head, number_kind
+from .base import Classifier, Stored, Task, number_kind
 from .options import HeadOptions
 
-H = TypeVar("H", bound=Head)
+H = TypeVar("H", bound=Stored)
 RULE_VERSION = 1  # of the score and the grid of `math.ridge_choice`: a change of either is another
 
 
@@ -44,7 +44,7 @@ def chosen_by(options: HeadOptions, held_out: bool) -> dict[str, str]:
     return {"ridge_rule": f"{'held-out' if held_out else 'gcv'} {RULE_VERSION}"}
 
 
-def check_total(head: Head, total: Statistics) -> None:
+def check_total(head: Task, total: Statistics) -> None:
     """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase.
 
     Nor is one accepted that no rows can have. Where all arrays are integers, all may also be
@@ -56,10 +56,10 @@ def check_total(head: Head, total: Statistics) -> None:
         )
     total.check_finite()
     specs = head.array_specs(total.context.space.get("fraction_bits"))
-    wanted = {n: (spec.shape, "i" if spec.exact else "f") for n, spec in specs.items()}
-    shapes = {name: (a.shape, number_kind(a)) for name, a in total.arrays.items()}
-    if all(kind == "f" for _, kind in shapes.values()):
-        wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
+    kinds = {name: number_kind(a) for name, a in total.arrays.items()}
+    reals = set(kinds.values()) == {"f"}
+    wanted = {n: (one.shape, "i" if one.exact and not reals else "f") for n, one in specs.items()}
+    shapes = {name: (a.shape, kinds[name]) for name, a in total.arrays.items()}
     for name in sorted(wanted.keys() | shapes.keys()):
         if wanted.get(name) != shapes.get(name):
             raise InvalidDataError(
@@ -70,7 +70,7 @@ def check_total(head: Head, total: Statistics) -> None:
     conditions.check(replace(total, specs=specs))
 
 
-def reported_scores(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The scores (n, C) that users see and figures rank: softmax of log-probabilities, row by row.
 
     Other scores are reported as they are. Least-squares scores estimate the one-hot labels: only

@@ -4,7 +4,7 @@ Cheap necessary conditions, checked whenever a file of statistics is read, and a
 solved from it: statistics that fail one cannot come from any rows. docs/reliability.md derives
 them. With n rows, n_c of class c, and the words of `values.statistics.ArraySpec`:
 
-    every array   finite; |entry| ≤ n per_row, and ≤ n_c per_row where ``by_class``; counts ≥ 0
+    every array   finite, |entry| ≤ n per_row; counts ≥ 0
     cells         counts add up to n
     square        g_jj ≥ 0    |g_ij|² ≤ g_ii max_{k ≤ i} g_kk
     rows_of       h_jc = 0 where g_jj = 0; where ``by_class`` also Σ_c h_jc² / n_c ≤ g_jj
@@ -34,64 +34,37 @@ def check(s: Statistics) -> None:
     Arrays of which nothing is said are finite. Those whose shapes do not fit each other are left to
     `checks.check_total`, which has the head.
     """
-    wrong = next(_violations(s), None)
-    if wrong:
+    if wrong := next(_violations(s), None):
+        first = f"client {min(s.clients)}" if s.clients else "statistics without clients"
+        whose = first if len(s.clients) < 2 else f"{len(s.clients)} clients, such as {first}"
         raise InvalidDataError(
-            f"{_whose(s)}: these cannot be the statistics of any {s.rows} rows: {wrong}; make them "
+            f"{whose}: these cannot be the statistics of any {s.rows} rows: {wrong}; make them "
             "again, or leave them out of the sum"
         )
 
 
 def _violations(s: Statistics) -> Iterator[str]:
+    noisy = bool(s.context.noise)  # added on purpose: these are no longer the sums of any rows
     for name, a in sorted(s.arrays.items()):
         spec = s.specs.get(name, ArraySpec(a.shape, "real"))
-        yield from _of_entries(s, name, a, spec)
-        if s.context.noise or not (s.rows and a.size and a.ndim):
-            continue  # noise is added on purpose: these are no longer the sums of any rows
+        low, high = float(a.min(initial=0)), float(a.max(initial=0))
+        reach = s.rows * spec.per_row if s.rows else 0.0
+        if not np.isfinite([low, high]).all():
+            yield f"an entry of {name!r} is not finite"
+        if spec.kind == "count" and low < 0 and not noisy:
+            yield f"a count of {name!r} is {low:.6g}"
+        if max(high, -low) > reach and not noisy:
+            yield f"an entry of {name!r} is {max(high, -low):.4g}, beyond {reach:.4g}"
+        if noisy or not (s.rows and a.size and a.ndim):
+            continue
         if spec.cells and a.ndim > max(spec.cells):
-            yield from _of_cells(s, name, a, spec.cells)
+            for wrong in np.setdiff1d(a.sum(axis=spec.cells), [s.rows])[:1]:
+                yield f"the counts of {name!r} add up to {wrong}, not to the rows"
         if spec.square:
             for triangle in a.reshape(-1, a.shape[-1]):
                 yield from _of_triangle(s, name, triangle)
         if spec.rows_of in s.arrays:
             yield from _of_products(s, name, a, spec)
-
-
-def _whose(s: Statistics) -> str:
-    if not s.clients:
-        return "statistics without clients"
-    first = f"client {min(s.clients)}"
-    return first if len(s.clients) == 1 else f"{len(s.clients)} clients, such as {first}"
-
-
-def _of_entries(s: Statistics, name: str, a: Array, spec: ArraySpec) -> Iterator[str]:
-    """Entries are finite, 0 if there are no rows, and no larger than the largest rows make them."""
-    if not a.size:
-        return
-    low, high = float(a.min()), float(a.max())
-    if not np.isfinite([low, high]).all():
-        yield f"an entry of {name!r} is not finite"
-    if s.context.noise:
-        return
-    if spec.kind == "count" and low < 0:
-        yield f"a count of {name!r} is {low:.6g}"
-    reach = s.rows * spec.per_row if s.rows else 0.0
-    if max(high, -low) > reach:
-        yield f"an entry of {name!r} is {max(high, -low):.4g}, beyond {reach:.4g}"
-    if spec.by_class and s.exact and s.rows and a.shape[-1:] == s.class_counts.shape:
-        rows = a.reshape(-1, a.shape[-1])
-        largest = np.maximum(rows.max(axis=0), -rows.min(axis=0).astype(np.float64))
-        over = largest > np.where(s.class_counts, s.class_counts * spec.per_row, 0.0)
-        for c in np.flatnonzero(over)[:1]:
-            rows_of_class = f"the {s.class_counts[c]} rows of class {c}"
-            yield f"{name!r} sums to {largest[c]:.6g} over {rows_of_class}"
-
-
-def _of_cells(s: Statistics, name: str, a: Array, cells: tuple[int, ...]) -> Iterator[str]:
-    """A row is in one cell."""
-    sums = a.sum(axis=cells)
-    for wrong in np.atleast_1d(sums)[np.atleast_1d(sums != s.rows)][:1]:
-        yield f"the counts of {name!r} add up to {wrong}, not to the rows"
 
 
 def _slack(s: Statistics, g: F64) -> tuple[float, float]:
@@ -102,42 +75,36 @@ def _slack(s: Statistics, g: F64) -> tuple[float, float]:
     return 1.0 + SLACK + 4.0 * ROUNDING * s.rows, residue
 
 
-def _side(triangle: Array) -> int:
-    """d of a triangle of d(d + 1)/2 numbers; 0 of another length."""
-    side = int((2 * triangle.shape[-1]) ** 0.5)
-    return side if length(side) == triangle.shape[-1] else 0
-
-
 def _diagonal(packed: Array) -> F64:
-    """The diagonals (…, d) of triangles."""
-    i = np.arange(_side(packed))
+    """The diagonals (…, d) of triangles of d(d + 1)/2 numbers; none of another length."""
+    side = int((2 * packed.shape[-1]) ** 0.5)
+    i = np.arange(side if length(side) == packed.shape[-1] else 0)
     return np.asarray(packed[..., i * (i + 3) // 2], np.float64)
 
 
 def _of_triangle(s: Statistics, name: str, gram: Array) -> Iterator[str]:
     """A diagonal of squares, and rows below the diagonal by Cauchy and Schwarz."""
-    if not _side(gram):
-        return
     g = _diagonal(gram)
+    if not g.size:
+        return
     factor, residue = _slack(s, g)
-    j = int(g.argmin())
+    j, i = int(g.argmin()), np.arange(len(g))
     if g[j] < -residue:
         yield f"the sum of squares of feature {j} in {name!r} is {g[j]:.6g}"
-    i = np.arange(len(g))
     starts = i * (i + 1) // 2
     highest = np.maximum.reduceat(gram, starts).astype(np.float64)
     lowest = np.minimum.reduceat(gram, starts).astype(np.float64)
     norms = np.sqrt(np.maximum(g, 0.0))
     limit = factor * norms * np.maximum.accumulate(norms) + residue
-    j = int((np.maximum(highest, -lowest) - limit).argmax())
-    if max(highest[j], -lowest[j]) > limit[j]:
+    largest = np.maximum(highest, -lowest)
+    j = int((largest - limit).argmax())
+    if largest[j] > limit[j]:
         yield (
-            f"a product of feature {j} with another sums to {max(highest[j], -lowest[j]):.6g} in "
-            f"{name!r}; their sums of squares allow {limit[j]:.6g}"
+            f"a product of feature {j} with another sums to {largest[j]:.6g} in {name!r}; their "
+            f"sums of squares allow {limit[j]:.6g}"
         )
     for k in np.flatnonzero(g == 0):  # and so are its products with the features after it
-        products = gram[starts[k + 1 :] + k].astype(np.float64)
-        if np.abs(products).max(initial=0.0) > residue:
+        if np.abs(gram[starts[k + 1 :] + k].astype(np.float64)).max(initial=0.0) > residue:
             yield f"feature {k} has no squares in {name!r}, but products with others"
             return
 
@@ -150,17 +117,15 @@ def _of_products(s: Statistics, name: str, a: Array, spec: ArraySpec) -> Iterato
     if a.ndim != 2 or g.shape not in (a.shape, a.shape[:1]):
         return
     factor, residue = _slack(s, g)
-    h = a.astype(np.float64)
+    h = a.astype(np.float64) ** 2
     if spec.by_class and a.shape[1] == len(s.class_counts):
-        explained = h * h / np.maximum(s.class_counts, 1)
-        explained = explained if g.ndim == 2 else explained.sum(axis=1)
-        over = explained > factor * (g + residue)
-        for at in np.argwhere(over)[:1]:
-            yield (
-                f"the sums {name!r} of feature {at[0]} by class are beyond what its sum of squares "
-                f"{float(g[tuple(at)]):.6g} allows"
-            )
-    elif g.ndim == 1:
-        largest = np.abs(h).max(axis=1)
-        for j in np.flatnonzero((g == 0) & (largest > RESIDUE * largest.max()))[:1]:
-            yield f"feature {j} has no squares, but products in {name!r}"
+        h /= np.maximum(s.class_counts, 1)
+        over = (h if g.ndim == 2 else h.sum(axis=1)) > factor * (g + residue)
+    else:
+        largest = h.max(axis=1).reshape(len(g), *[1] * (g.ndim - 1))
+        over = (g == 0) & (largest > RESIDUE**2 * largest.max())
+    for at in np.argwhere(over)[:1]:
+        yield (
+            f"the sums {name!r} of feature {at[0]} are beyond what its sum of squares "
+            f"{float(g[tuple(at)]):.6g} allows"
+        )

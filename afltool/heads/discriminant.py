@@ -12,28 +12,34 @@ rows gets means of 0; its score is −∞.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from .. import cores, memory
-from ..errors import InvalidDataError, NumericalError, UsageError
+from ..errors import InvalidDataError, NumericalError
 from ..math.blas import length, pack, unpack
-from ..math.gram import FixedPoint, Products, Rows, dim, pieces, real, real_cross, row_product
+from ..math.gram import (
+    FixedPoint,
+    Rows,
+    gram_and_cross,
+    real,
+    real_cross,
+    row_product,
+    together,
+)
 from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
-from ..memory import NOTHING, Carried
-from ..values.arrays import F64, Array
+from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Block, Found, Gathered, Head, add_up, products, state
-from .least_squares import fraction_bits
+from .base import Accumulator, Added, Found, Head, Shape, State, products, state, unsolved
+from .least_squares import Sums, fraction_bits
 from .options import DiscriminantOptions
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
+OF_GRAM = ("lda", "fedcgs", "fed3r")  # rules that take XᵀX of all rows
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53, and copies are small
 VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_smoothing
 
@@ -48,7 +54,7 @@ class DiscriminantHead(Head):
 
     name = "discriminant"
     options: DiscriminantOptions
-    counts: NDArray[np.int64] | None = state(np.int64)
+    counts: I64 | None = state(np.int64)
     weights: F64 | None = state()
     means: F64 | None = state()
     variances: F64 | None = state()
@@ -66,37 +72,33 @@ class DiscriminantHead(Head):
     def phase(self) -> Phase | None:
         return CLASS_SUMS if self.counts is None else None
 
-    # ------------------------------------------------------------ client side
+    @property
+    def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
+        return together(self._bound()[0]) if self.options.rule in OF_GRAM else AT_ONCE
 
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        d, classes = self._bound()
-        size, what = 24 * AT_ONCE * d, f"class sums of {d} features"
-        if self.options.rule == "qda":
-            size, what = 16 * classes * length(d), f"{classes} grams of {d} features"
-            memory.need(size, what)
-        if self.options.rule in ("lda", "fedcgs", "fed3r"):
-            G, H = Products.over(blocks, classes)
-            return {GRAM: G, CROSS: H}, NOTHING
-        parts = cores.each(self._part, pieces(blocks, AT_ONCE), lambda _: size, what)
-        return add_up(parts), NOTHING
+    def accumulator(self) -> Accumulator:
+        if self.options.rule in OF_GRAM:
+            return Sums(self._bound()[1])
+        return Added(self._part, False)
 
-    def _part(self, block: Block) -> dict[str, Array]:
+    def _part(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
         """The class sums of a few rows; exact integers of fixed-point rows."""
-        (X, y), classes = block, self._bound()[1]
-        values = X.values if isinstance(X, FixedPoint) else X
-        kind = np.int64 if isinstance(X, FixedPoint) else np.float64
-        wide = values.astype(np.float64)
+        classes, exact = self._bound()[1], isinstance(X, FixedPoint)
+        kind = np.int64 if exact else np.float64
+        wide = (X.values if isinstance(X, FixedPoint) else X).astype(np.float64)
         sums = {CROSS: real_cross(wide, y, classes).astype(kind)}
         if self.options.rule == "naive-bayes":
             sums[SQUARES] = real_cross(wide * wide, y, classes).astype(kind)
         if self.options.rule == "qda":
-            sums[GRAMS] = np.stack([_gram(X, y == c) for c in range(classes)])
-        return sums
+            of_class = (X[np.flatnonzero(y == c)] for c in range(classes))
+            grams = [gram_and_cross(one, np.zeros(len(one), np.int64), 1)[0] for one in of_class]
+            sums[GRAMS] = np.stack(grams)
+        return sums, {}
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         rule, (d, classes) = self.options.rule, self._bound()
         both = products(d, classes, bits is not None)
-        if rule in ("lda", "fedcgs", "fed3r"):
+        if rule in OF_GRAM:
             return both
         sums, gram = both[CROSS], both[GRAM]
         if rule == "nearest-mean":
@@ -109,63 +111,45 @@ class DiscriminantHead(Head):
         squares = replace(gram, shape=(d, classes), square=False, by_class=True)
         return {CROSS: replace(sums, rows_of=SQUARES), SQUARES: squares}
 
-    # ------------------------------------------------------------ server side
-
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """The classifier; `NumericalError` where a covariance is singular."""
-        bits = fraction_bits(total)
+        """The classifier; `NumericalError` where a covariance is singular, or features lie too far
+        from zero for their deviation."""
+        o, bits = self.options, fraction_bits(total)
+        counts, squares = total.class_counts.astype(np.float64), 1.0 if bits is None else 4.0**-bits
         H = cross_matrix(total.arrays[CROSS], bits)
-        if not total.context.noise:
-            self._check_moments(total, H, bits)
-        learned = self._learned(total, H, total.class_counts.astype(np.float64), bits)
-        report = {"rule": self.options.rule, "rows": total.rows}
-        return self._with(counts=total.class_counts, **learned), Found(head=report)
+        check = not total.context.noise
+        learned: dict[str, Any]
+        if o.rule == "nearest-mean":
+            learned = {"weights": nearest_mean(H, counts, check)}
+        elif o.rule == "naive-bayes":
+            Q = total.arrays[SQUARES] * squares
+            moments = Moments.of(Q.sum(axis=1), H, total.class_counts)
+            if check:
+                moments.check(VARIANCE_FLOOR * max(float(moments.centred.max()), 0.0), True)
+            learned = {"means": means_of(H, counts), "variances": variances_of(Q, H, counts)}
+        else:
+            packed = total.arrays[GRAMS if o.rule == "qda" else GRAM]
+            grams = [gram_matrix(one, bits) for one in np.atleast_2d(packed)]
+            raw = np.sum([np.diag(one) for one in grams], axis=0)
+            moments = Moments.of(raw, H, total.class_counts)
+            ridge = o.shrinkage * max(float(moments.centred.mean()), 0.0)
+            if check:
+                moments.check(o.lam if o.rule == "fed3r" else ridge, constant=True)
+            learned = self._of_grams(grams, H, counts)
+        report = {"rule": o.rule, "rows": total.rows}
+        return replace(self, counts=total.class_counts, **learned), Found(head=report)
 
-    def _check_moments(self, total: Statistics, H: F64, bits: int | None) -> None:
-        """Refuse with `NumericalError` features that lie too far from zero for their deviation."""
+    def _of_grams(self, grams: list[F64], H: F64, counts: F64) -> dict[str, Array]:
         o = self.options
-        if o.rule == "nearest-mean":
-            check_means(H, total.class_counts)
-            return
-        moments = Moments.of(self._squares(total, bits), H, total.class_counts)
-        ridge = o.shrinkage * max(float(moments.centred.mean()), 0.0)
         if o.rule == "fed3r":
-            ridge = o.lam
-        if o.rule == "naive-bayes":
-            ridge = VARIANCE_FLOOR * max(float(moments.centred.max()), 0.0)
-        moments.check(ridge, constant=True)
-
-    def _squares(self, total: Statistics, bits: int | None) -> F64:
-        """Σx² (d,) over all rows."""
-        if self.options.rule == "naive-bayes":
-            squares = total.arrays[SQUARES].sum(axis=1, dtype=np.float64)
-            return np.asarray(squares if bits is None else squares * 4.0**-bits)
-        packed = total.arrays[GRAMS] if self.options.rule == "qda" else [total.arrays[GRAM]]
-        return np.asarray(np.sum([np.diag(gram_matrix(one, bits)) for one in packed], axis=0))
-
-    def _learned(
-        self, total: Statistics, H: F64, counts: F64, bits: int | None
-    ) -> dict[str, Array]:
-        o, scale = self.options, 1.0 if bits is None else 2.0 ** (-2 * bits)
-        if o.rule == "nearest-mean":
-            return {"weights": nearest_mean(H, counts)}
-        if o.rule == "naive-bayes":
-            variance = variances_of(total.arrays[SQUARES] * scale, H, counts)
-            return {"means": means_of(H, counts), "variances": variance}
-        if o.rule == "qda":
-            return self._quadratic(total.arrays[GRAMS], H, counts, bits)
-        G = gram_matrix(total.arrays[GRAM], bits)
-        if o.rule == "fed3r":
-            return {"weights": fed3r(G, H, counts, o.lam)}
-        covariance = (within if o.rule == "lda" else overall)(G, H, counts)
-        return {"weights": linear(covariance, H, counts, o.shrinkage)}
-
-    def _quadratic(self, grams: Array, H: F64, counts: F64, bits: int | None) -> dict[str, Array]:
-        M, s = means_of(H, counts), self.options.shrinkage
-        factors = np.zeros((len(counts), length(len(M))))
+            return {"weights": fed3r(grams[0], H, counts, o.lam)}
+        if o.rule != "qda":
+            covariance = pooled(o.rule, grams[0], H, counts)
+            return {"weights": linear(covariance, H, counts, o.shrinkage)}
+        M, factors = means_of(H, counts), np.zeros((len(counts), length(len(H))))
         for c in np.flatnonzero(counts):
-            G_c = gram_matrix(grams[c], bits)
-            factors[c] = pack(quadratic_factor(G_c, M[:, c], counts[c], s))
+            own = grams[c] - counts[c] * np.outer(M[:, c], M[:, c])  # scikit-learn's from 1.9 on
+            factors[c] = pack(factor(own / counts[c], o.shrinkage))
         return {"means": M, "factors": factors}
 
     # ------------------------------------------------------------ scores
@@ -176,29 +160,25 @@ class DiscriminantHead(Head):
         nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
         """
         if self.counts is None:
-            raise UsageError("the head is not solved yet")
-        result = self._finite_scores(X, self.counts.astype(np.float64))
-        result[:, self.counts == 0] = -np.inf
-        return result
+            raise unsolved()
+        counts, known = self.counts.astype(np.float64), self.arrays()
+        if self.weights is not None:
+            out = np.asarray(row_product(X, self.weights[:-1]) + self.weights[-1])
+        elif self.variances is not None:
+            out = naive_bayes_scores(real(X), known["means"], self.variances, counts)
+        else:
+            rows, out, shares = real(X), np.zeros((len(X), len(counts))), log_shares(counts)
+            for c in np.flatnonzero(counts):
+                L = np.tril(unpack(known["factors"][c]))  # −½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π
+                z = scipy.linalg.solve_triangular(L, (rows - known["means"][:, c]).T, lower=True)
+                out[:, c] = shares[c] - np.log(np.diag(L)).sum() - 0.5 * (z * z).sum(axis=0)
+        out[:, self.counts == 0] = -np.inf
+        return out
 
     def affine(self) -> tuple[F64, F64] | None:
         if self.weights is None or self.counts is None or not self.counts.all():
             return None
         return self.weights[:-1], self.weights[-1]
-
-    def _finite_scores(self, rows: Rows, counts: F64) -> F64:
-        if self.weights is not None:
-            return np.asarray(row_product(rows, self.weights[:-1]) + self.weights[-1])
-        X = real(rows)
-        assert self.means is not None
-        if self.variances is not None:
-            return naive_bayes_scores(X, self.means, self.variances, counts)
-        assert self.factors is not None
-        out, shares = np.zeros((len(X), len(counts))), log_shares(counts)
-        for c in np.flatnonzero(counts):
-            L = np.tril(unpack(self.factors[c]))
-            out[:, c] = quadratic_score(X, self.means[:, c], L, shares[c])
-        return out
 
     # ------------------------------------------------------------ state
 
@@ -208,23 +188,16 @@ class DiscriminantHead(Head):
             raise InvalidDataError("the class counts of a head are from 0 on, one above 0")
         return head
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def _state_shapes(self) -> Mapping[str, Shape]:
         if self.counts is None:
             return {}
-        dim, classes = self._bound()
-        beside: dict[str, dict[str, tuple[int | None, ...]]] = {
-            "naive-bayes": {"means": (dim, classes), "variances": (dim, classes)},
-            "qda": {"means": (dim, classes), "factors": (classes, length(dim))},
-        }
-        weights = {"weights": (dim + 1, classes)}
-        return {"counts": (classes,), **beside.get(self.options.rule, weights)}
-
-
-def _gram(X: Rows, mine: NDArray[np.bool_]) -> Array:
-    rows = X[np.flatnonzero(mine)]
-    if not len(rows):
-        return np.zeros(length(dim(X)), np.int64 if isinstance(X, FixedPoint) else np.float64)
-    return Products.like(X, 1).add(rows, np.zeros(len(rows), np.int64)).taken()[0]
+        d, classes = self._bound()
+        shapes: dict[str, Shape] = {"weights": (d + 1, classes)}
+        if self.options.rule == "naive-bayes":
+            shapes = {"means": (d, classes), "variances": (d, classes)}
+        if self.options.rule == "qda":
+            shapes = {"means": (d, classes), "factors": (classes, length(d))}
+        return {"counts": (classes,), **shapes}
 
 
 def means_of(H: F64, counts: F64) -> F64:
@@ -239,46 +212,44 @@ def log_shares(counts: F64) -> F64:
     return logs
 
 
-def nearest_mean(H: F64, counts: F64) -> F64:
-    """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean."""
-    M = means_of(H, counts)
-    return np.vstack([M, -0.5 * (M**2).sum(axis=0)])
+def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
+    """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean.
 
-
-def check_means(H: F64, counts: Array) -> None:
-    """Refuse with `NumericalError` means that lie so close that ‖μ‖² has lost their distance."""
-    present = counts > 0
-    mean, M = H.sum(axis=1) / counts.sum(), means_of(H, counts)[:, present]
-    apart = ((M - mean[:, None]) ** 2).sum(axis=0).max()
-    moments = Moments.of((H**2 / np.maximum(counts, 1)).sum(axis=1), H, counts)
-    if moments.varies.any() and apart < (mean**2).sum() / FARTHEST**2:
+    ``check``: refuse with `NumericalError` means that lie so close that ‖μ‖² has lost their
+    distance.
+    """
+    M, mean = means_of(H, counts), H.sum(axis=1) / counts.sum()
+    apart = ((M[:, counts > 0] - mean[:, None]) ** 2).sum(axis=0).max()
+    varies = Moments.of((M * H).sum(axis=1), H, counts).varies.any()
+    if check and varies and apart < (mean**2).sum() / FARTHEST**2:
         raise NumericalError(
             f"the means of classes are {np.sqrt(apart):.3g} from their middle, which is "
             f"{np.linalg.norm(mean):.3g} from zero: float64 cannot tell them apart; subtract "
             "numbers near the mean that all sites agree on before import"
         )
+    return np.vstack([M, -0.5 * (M**2).sum(axis=0)])
 
 
-def within(G: F64, H: F64, counts: F64) -> F64:
-    """Σ_w = (G − Σ n_c μ_c μ_cᵀ) / N."""
-    M = means_of(H, counts)
-    return np.asarray((G - (M * counts) @ M.T) / counts.sum())
+def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
+    """Σ (d, d) of a rule, from all rows.
 
-
-def overall(G: F64, H: F64, counts: F64) -> F64:
-    """(G − N μμᵀ) / (N − 1), μ the mean of all rows: FedCGS's covariance, which is not LDA's."""
-    N, mean = counts.sum(), H.sum(axis=1) / counts.sum()
+    lda: (G − Σ n_c μ_c μ_cᵀ) / N. fedcgs: (G − N μμᵀ) / (N − 1), μ the mean of all rows.
+    """
+    M, N = means_of(H, counts), counts.sum()
+    if rule == "lda":
+        return np.asarray((G - (M * counts) @ M.T) / N)
+    mean = H.sum(axis=1) / N
     return np.asarray((G - N * np.outer(mean, mean)) / max(N - 1.0, 1.0))
 
 
 def linear(covariance: F64, H: F64, counts: F64, shrinkage: float) -> F64:
     """xᵀΣ⁻¹μ_c − ½ μ_cᵀΣ⁻¹μ_c + log π_c, as (d + 1, C) with the constant last.
 
-    With `within` it is Fisher's linear discriminant analysis, LinearDiscriminantAnalysis(
-    solver='lsqr', shrinkage=s) of scikit-learn; d³/3.
+    With the covariance of lda it is Fisher's linear discriminant analysis,
+    LinearDiscriminantAnalysis(solver='lsqr', shrinkage=s) of scikit-learn; d³/3.
     """
     M = means_of(H, counts)
-    W = scipy.linalg.cho_solve((factor(shrunk(covariance, shrinkage)), True), M)
+    W = scipy.linalg.cho_solve((factor(covariance, shrinkage), True), M)
     return np.vstack([W, -0.5 * (M * W).sum(axis=0) + log_shares(counts)])
 
 
@@ -288,23 +259,23 @@ def shrunk(covariance: F64, s: float) -> F64:
     return np.asarray((1.0 - s) * covariance + (s * np.trace(covariance) / d) * np.eye(d))
 
 
-def factor(covariance: F64) -> F64:
-    """L of Σ = L Lᵀ, lower triangle.
+def factor(covariance: F64, shrinkage: float) -> F64:
+    """L of the `shrunk` Σ = L Lᵀ, lower triangle.
 
     Raises `NumericalError` where Σ is not positive definite to working precision.
     """
+    S = shrunk(covariance, shrinkage)
     try:
-        L: F64 = np.tril(scipy.linalg.cholesky(covariance, lower=True))
-        diagonal = np.diag(L) ** 2 / np.maximum(np.diag(covariance), np.finfo(float).tiny)
-        weak = int((diagonal < len(L) * np.finfo(float).eps).sum())
+        L: F64 = np.tril(scipy.linalg.cholesky(S, lower=True))
+        diagonal = np.diag(L) ** 2 / np.maximum(np.diag(S), np.finfo(float).tiny)
+        if not (diagonal < len(L) * np.finfo(float).eps).any():
+            return L
     except scipy.linalg.LinAlgError:
-        weak, L = 1, covariance
-    if weak:
-        raise NumericalError(
-            f"a covariance of {len(covariance)} features is singular to working precision",
-            advice=": give --shrinkage 0.05, or gather more rows than features",
-        )
-    return L
+        pass
+    raise NumericalError(
+        f"a covariance of {len(S)} features is singular to working precision",
+        advice=": give --shrinkage 0.05, or gather more rows than features",
+    )
 
 
 def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
@@ -353,18 +324,6 @@ def naive_bayes_scores(X: F64, means: F64, variance: F64, counts: F64) -> F64:
         away = X - means[:, c]
         out[:, c] = base[c] - 0.5 * ((away * away) @ (1.0 / variance[:, c]))
     return out
-
-
-def quadratic_factor(G_c: F64, mean: F64, rows: float, shrinkage: float) -> F64:
-    """L of one class's covariance (G_c − n μμᵀ)/n, shrunk: scikit-learn's from 1.9 on."""
-    covariance = (G_c - rows * np.outer(mean, mean)) / rows
-    return factor(shrunk(covariance, shrinkage))
-
-
-def quadratic_score(X: F64, mean: F64, L: F64, log_share: float) -> F64:
-    """−½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π (n,)."""
-    z = scipy.linalg.solve_triangular(L, (X - mean).T, lower=True)
-    return np.asarray(log_share - np.log(np.diag(L)).sum() - 0.5 * (z * z).sum(axis=0))
 
 
 HEAD = DiscriminantHead

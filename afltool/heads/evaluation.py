@@ -1,22 +1,20 @@
 """Evaluation as statistics: solved heads, whose "sums" are counts of the rows that they score.
 
-It is a head only in that sites gather for it, and `local-stats` and `aggregate` treat it as one; it
-is never solved. One row changes, for each head, one cell of ``confusion`` and of ``confidence``, at
-most one of ``ranks``, C of ``scores`` (one for each class), and one of ``groups``; of each pair of
-heads one of ``pairs``. Of many classes there are tallies in place of matrices, and it changes up to
-three cells of each.
+Sites gather for it as for a head; it is never solved. One row changes, for each head, one cell of
+``confusion`` and of ``confidence``, at most one of ``ranks``, C of ``scores`` (one for each class),
+and one of ``groups``; of each pair of heads one of ``pairs``. Of many classes there are tallies in
+place of matrices, and it changes up to three cells of each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
@@ -29,10 +27,10 @@ from ..options.evaluation import LEAST
 from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
 from ..values.parsed import Bins, parse_bins, usual_bins
-from ..values.statistics import ArraySpec
-from .base import Block, Gathered, Head
+from ..values.statistics import ArraySpec, Statistics
+from .base import Block, Classifier, Found, Gathered, Source, Task
+from .calibration import description
 from .checks import reported_scores
-from .holding import HoldingHead, description
 from .options import HeadOptions
 
 GROUPS, PAIRS = "groups", "pairs"
@@ -58,12 +56,6 @@ class EvaluationOptions(HeadOptions):
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "groups": list(self.groups)}
-
-    def row_groups(self) -> tuple[str, ...]:
-        return self.groups
-
-    def least_of_group(self) -> int:
-        return self.min_group
 
     @property
     def described(self) -> list[dict[str, Any]]:
@@ -105,38 +97,49 @@ def _cells(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation(HoldingHead):
-    """Solved ``heads``, all of one feature space and list of classes."""
+class Evaluation(Task):
+    """Solved ``heads``, all of one feature space and list of classes, and the counts of rows."""
 
     name: ClassVar[str] = "evaluation"
     of_sums: ClassVar[bool] = False
-    around: ClassVar[tuple[str, str]] = "", "-{}"
-    refusal: ClassVar[str] = (
-        "a round of evaluation is not solved: read its total with afltool info, table, plot or "
-        "report"
-    )
     options: EvaluationOptions
+    heads: tuple[Classifier, ...] = field(kw_only=True)
+
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        raise UsageError(
+            "a round of evaluation is not solved: read its total with afltool info, table, plot or "
+            "report"
+        )
 
     @classmethod
     def of(
-        cls, heads: Sequence[Head], bins: str | None, groups: Sequence[str], min_group: int
+        cls, heads: Sequence[Classifier], bins: str | None, groups: Sequence[str], min_group: int
     ) -> Self:
         """That of solved heads; ``bins`` None: those that suit a head's scores."""
         named = [
-            {
-                **description(one),
-                "probabilities": one.log_probabilities,
-                "bins": bins or usual_bins(one.log_probabilities),
-            }
+            {**description(one), "probabilities": sure, "bins": bins or usual_bins(sure)}
             for one in heads
+            for sure in [one.log_probabilities]
         ]
         options = EvaluationOptions(
             heads=canonical_json(named), groups=tuple(groups), min_group=min_group
         )
-        return cls(options, heads[0].dim, heads[0].classes, tuple(heads))
+        return cls(options, heads[0].dim, heads[0].classes, heads=tuple(heads))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.options.groups
 
     def phase(self) -> Phase:
         return COUNTS
+
+    def arrays(self) -> dict[str, Array]:
+        every = enumerate(self.heads)
+        return {of_head(name, n): a for n, one in every for name, a in one.arrays().items()}
+
+    def _columns(self, dim: int) -> int:
+        return max(one._columns(dim) for one in self.heads)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """All arrays are counts, whatever the rows are."""
@@ -146,11 +149,10 @@ class Evaluation(HoldingHead):
         }
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
-        sums: dict[str, Array] = {
-            name: np.zeros(spec.shape, np.int64) for name, spec in self.array_specs(None).items()
-        }
-        for X, labels in pieces(blocks, max(1, SCORES_AT_ONCE // self._bound()[1])):
-            group, y = np.divmod(labels, self._bound()[1])
+        classes, specs = self._bound()[1], self.array_specs(None)
+        sums: dict[str, Array] = {k: np.zeros(one.shape, np.int64) for k, one in specs.items()}
+        for X, labels in pieces(blocks, max(1, SCORES_AT_ONCE // classes)):
+            group, y = np.divmod(labels, classes)
             self._count(X, y, group, sums)
         return sums, NOTHING
 
@@ -162,13 +164,13 @@ class Evaluation(HoldingHead):
             mine = {k: sums[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
             predicted = counting.count(mine, S, reported_scores(head, S), y, bins)
             right.append(predicted == y)
-            if self.options.groups:
+            if self.groups:
                 counting.add_rows(sums[of_head(GROUPS, number)], y, predicted, group)
         for pair, (first, second) in enumerate(combinations(right, 2)):
             np.add.at(sums[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
 
-    def scores(self, X: Rows) -> NDArray[np.float64]:
-        raise UsageError(self.refusal)
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        return self.begin(self.options), Found()
 
 
 OPTIONS, HEAD = EvaluationOptions, Evaluation

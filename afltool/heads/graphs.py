@@ -2,7 +2,7 @@
 
 A graph is made by a function of (head, bits): a module that takes rows (n, d) float64 to scores
 (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32. `GRAPHS`
-has those of small heads; of others it is ``graph`` in their module, or in ``graph.py`` of their
+has those of afltool's heads; of others it is ``graph`` in their module, or in ``graph.py`` of their
 folder. The rows are in the space's number format already: `Classifier` rounds them.
 
 PyTorch and ONNX have these operations alike. Their results equal `Head.scores` up to the order of
@@ -12,7 +12,7 @@ says what rounding them may move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -26,21 +26,29 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..math.blas import unpack
 from ..math.calibration import NEAR
+from ..math.codes import Coder
 from ..math.gram import LARGEST
 from ..values.arrays import F64
-from . import KNOWN
-from .base import NOBODY, Head
+from . import KNOWN, base
+from .base import NOBODY
 from .calibration import CalibratedHead
+from .deepafl.head import DeepAFLHead
+from .deepafl.layers import OF_LABELS
+from .deepafl.options import ACTIVATED, RESIDUAL
 from .discriminant import DiscriminantHead, log_shares
 from .network import NetworkHead
 from .options import FIXED, RandomFeaturesOptions
 from .projections import FLAT, LEAK, SHRINK, Projection, projection
 from .random_features import RandomFeaturesHead
+from .safle.head import SafleHead
+from .softmax.features import CodedFeatures
+from .softmax.head import SoftmaxHead
 
 Graph = Callable[[Any, int | None], nn.Module]
+Held = Mapping[str, Tensor]
 
 
-def graph_of(head: Head, bits: int | None) -> nn.Module:
+def graph_of(head: base.Classifier, bits: int | None) -> nn.Module:
     """A solved head as a module, rows (n, d) → scores (n, C); `UsageError` if it has no graph."""
     if (affine := head.affine()) is not None:
         return Affine(*affine)
@@ -51,7 +59,7 @@ def graph_of(head: Head, bits: int | None) -> nn.Module:
 
 
 def _own(name: str) -> Graph | None:
-    """The graph in a head's own module or folder, if it has one."""
+    """The graph in a plug-in's own module or folder, if it has one."""
     module = import_module(KNOWN[name], __package__)
     if hasattr(module, "__path__") and find_spec(f"{module.__name__}.graph") is not None:
         module = import_module(".graph", module.__name__)
@@ -85,20 +93,45 @@ class Classifier(nn.Module):
         return scores, predicted, torch.softmax(scores, dim=1)
 
 
-class Affine(nn.Module):
-    """x ↦ xW + b, in the type of W; b may be absent."""
+class Part(nn.Module):
+    """x ↦ f(x, arrays): the arrays are buffers, in C order, so that equal ones make equal files."""
 
-    W: Tensor
-    b: Tensor | None
-
-    def __init__(self, W: NDArray[Any], b: NDArray[Any] | None = None) -> None:
+    def __init__(self, f: Callable[[Tensor, Held], Tensor], **arrays: NDArray[Any]) -> None:
         super().__init__()
-        self.register_buffer("W", tensor(W))
-        self.register_buffer("b", None if b is None else tensor(b))
+        self._f = f
+        for name, array in arrays.items():
+            self.register_buffer(name, torch.from_numpy(np.array(array, order="C")))
 
     def forward(self, x: Tensor) -> Tensor:
-        out = x.to(self.W.dtype) @ self.W
-        return out if self.b is None else out + self.b
+        return self._f(x, dict(self.named_buffers()))
+
+
+class Affine(Part):
+    """x ↦ xW + b, in the type of W; b may be absent."""
+
+    def __init__(self, W: NDArray[Any], b: NDArray[Any] | None = None) -> None:
+        def f(x: Tensor, a: Held) -> Tensor:
+            out = x.to(a["W"].dtype) @ a["W"]
+            return out + a["b"] if "b" in a else out
+
+        super().__init__(f, W=W, **({} if b is None else {"b": b}))
+
+
+class Drawn(Part):
+    """x ↦ σ(xA + a), with a projection that a seed has drawn; float32 as it is, or as float64.
+
+    ``bits``: fraction bits of the head's features, if they are in fixed point: a row that its table
+    of σ has no place for becomes NaN.
+    """
+
+    def __init__(self, drawn: Projection, activation: str, bits: int | None = None) -> None:
+        def f(x: Tensor, a: Held) -> Tensor:
+            out = x @ a["A"].to(x.dtype)
+            out = out + a["a"].to(x.dtype) if "a" in a else out
+            return activated(activation, out if activation in FLAT else within(out, bits))
+
+        super().__init__(f, A=drawn.A, **({} if drawn.a is None else {"a": drawn.a}))
+        self.bits = bits
 
 
 def arithmetic(graph: nn.Module) -> tuple[torch.dtype, int | None]:
@@ -110,30 +143,6 @@ def arithmetic(graph: nn.Module) -> tuple[torch.dtype, int | None]:
     bits = (m.bits for m in graph.modules() if isinstance(m, Drawn))
     kind = torch.float32 if torch.float32 in buffers else torch.float64
     return kind, min((b for b in bits if b is not None), default=None)
-
-
-class Drawn(nn.Module):
-    """x ↦ σ(xA + a), with a projection that a seed has drawn; float32 as it is, or as float64.
-
-    ``bits``: fraction bits of the head's features, if they are in fixed point: a row that its table
-    of σ has no place for becomes NaN.
-    """
-
-    A: Tensor
-    a: Tensor | None
-
-    def __init__(self, drawn: Projection, activation: str, bits: int | None = None) -> None:
-        super().__init__()
-        self.register_buffer("A", tensor(drawn.A))
-        self.register_buffer("a", None if drawn.a is None else tensor(drawn.a))
-        self.activation, self.bits = activation, bits
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = x @ self.A.to(x.dtype)
-        out = out if self.a is None else out + self.a.to(x.dtype)
-        return activated(
-            self.activation, out if self.activation in FLAT else within(out, self.bits)
-        )
 
 
 def within(x: Tensor, bits: int | None) -> Tensor:
@@ -162,9 +171,7 @@ def activated(name: str, x: Tensor) -> Tensor:
     return cast(Tensor, simple[name](x))
 
 
-def tensor(array: NDArray[Any]) -> Tensor:
-    """An array as a buffer; in C order, so that equal arrays make equal files."""
-    return torch.from_numpy(np.array(array, order="C"))
+# ---------------------------------------------------------------- the heads
 
 
 def network(head: NetworkHead, bits: int | None) -> nn.Module:
@@ -178,13 +185,11 @@ def network(head: NetworkHead, bits: int | None) -> nn.Module:
 class LiftedRows(nn.Module):
     """x ↦ [σ(xA + a), x if asked], in the compute type; float64 of fixed-point features."""
 
-    def __init__(self, options: RandomFeaturesOptions, dim: int, bits: int | None) -> None:
+    def __init__(self, o: RandomFeaturesOptions, dim: int, bits: int | None) -> None:
         super().__init__()
-        o = options
         drawn = projection(o.projection, o.seed, 0, dim, o.width)
-        self.drawn = Drawn(drawn, o.activation, bits)
+        self.drawn, self.with_linear = Drawn(drawn, o.activation, bits), o.with_linear
         self.dtype = torch.float32 if o.compute == "float32" else torch.float64
-        self.with_linear = o.with_linear
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.dtype)
@@ -197,146 +202,177 @@ def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
     W = head.arrays()["weights"].astype("f4" if o.compute == "float32" else "f8")
     affine = Affine(W[:-1], W[-1]) if o.intercept else Affine(W)
     rows = LiftedRows(o, dim, bits if o.compute == FIXED else None)
-    return nn.Sequential(rows, affine, _Double())
-
-
-class _Double(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.double()
-
-
-class NaiveBayes(nn.Module):
-    """Σ_j [−½ log 2πσ² − (x − μ)²/2σ²] + log π."""
-
-    means: Tensor
-    precisions: Tensor
-    base: Tensor
-
-    def __init__(self, means: F64, variances: F64, shares: F64) -> None:
-        super().__init__()
-        self.register_buffer("means", tensor(means))
-        self.register_buffer("precisions", tensor(1.0 / variances))
-        base = shares - 0.5 * np.log(2.0 * np.pi * variances).sum(axis=0)
-        self.register_buffer("base", tensor(base))
-
-    def forward(self, x: Tensor) -> Tensor:
-        away = x[:, :, None] - self.means
-        return self.base - 0.5 * (away * away * self.precisions).sum(dim=1)
-
-
-class Quadratic(nn.Module):
-    """−½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π, with L⁻¹ (C, d, d) instead of a solve."""
-
-    means: Tensor
-    inverse: Tensor
-    base: Tensor
-
-    def __init__(self, means: F64, factors: F64, shares: F64) -> None:
-        super().__init__()
-        d, classes = means.shape
-        inverse, base = np.zeros((classes, d, d)), np.zeros(classes)
-        for c in np.flatnonzero(factors.any(axis=1)):  # a class without rows has no factor
-            L = np.tril(unpack(factors[c]))
-            inverse[c] = linalg.solve_triangular(L, np.eye(d), lower=True)
-            base[c] = shares[c] - np.log(np.diag(L)).sum()
-        self.register_buffer("means", tensor(means.T))
-        self.register_buffer("inverse", tensor(inverse.transpose(0, 2, 1)))
-        self.register_buffer("base", tensor(base))
-
-    def forward(self, x: Tensor) -> Tensor:
-        z = torch.matmul(x - self.means[:, None, :], self.inverse)  # (C, n, d)
-        return self.base - 0.5 * (z * z).sum(dim=2).T
-
-
-class Present(nn.Module):
-    """Scores, −∞ for classes without rows."""
-
-    present: Tensor
-
-    def __init__(self, scores: nn.Module, present: np.ndarray) -> None:
-        super().__init__()
-        self.scores = scores
-        self.register_buffer("present", tensor(present))
-
-    def forward(self, x: Tensor) -> Tensor:
-        none = torch.full((), -np.inf, dtype=torch.float64)
-        return torch.where(self.present, self.scores(x), none)
+    return nn.Sequential(rows, affine, Part(lambda x, _: x.double()))
 
 
 def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
-    """The rule's scores."""
-    counts = np.asarray(head.counts, dtype=np.float64)
+    """The rule's scores; −∞ for classes without rows."""
+    known = head.arrays()
+    counts = np.asarray(known["counts"], dtype=np.float64)
     shares = log_shares(counts)
     module: nn.Module
     if head.weights is not None:
         module = Affine(head.weights[:-1], head.weights[-1])
     elif head.variances is not None:
-        module = NaiveBayes(np.asarray(head.means), head.variances, shares)
+        base = shares - 0.5 * np.log(2.0 * np.pi * head.variances).sum(axis=0)
+        module = Part(_bayes, means=known["means"], precisions=1.0 / head.variances, base=base)
     else:
-        module = Quadratic(np.asarray(head.means), np.asarray(head.factors), shares)
-    return module if counts.all() else Present(module, counts > 0)
+        module = _quadratic(known["means"], known["factors"], shares)
+    if counts.all():
+        return module
+    none = torch.full((), -np.inf, dtype=torch.float64)
+    here = Part(lambda scores, a: torch.where(a["present"], scores, none), present=counts > 0)
+    return nn.Sequential(module, here)
+
+
+def _bayes(x: Tensor, a: Held) -> Tensor:
+    """Σ_j [−½ log 2πσ² − (x − μ)²/2σ²] + log π."""
+    away = x[:, :, None] - a["means"]
+    return a["base"] - 0.5 * (away * away * a["precisions"]).sum(dim=1)
+
+
+def _quadratic(means: F64, factors: F64, shares: F64) -> nn.Module:
+    """−½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π, with L⁻¹ (C, d, d) instead of a solve."""
+    d, classes = means.shape
+    inverse, base = np.zeros((classes, d, d)), np.zeros(classes)
+    for c in np.flatnonzero(factors.any(axis=1)):  # a class without rows has no factor
+        L = np.tril(unpack(factors[c]))
+        inverse[c] = linalg.solve_triangular(L, np.eye(d), lower=True).T
+        base[c] = shares[c] - np.log(np.diag(L)).sum()
+
+    def f(x: Tensor, a: Held) -> Tensor:
+        z = torch.matmul(x - a["means"][:, None, :], a["inverse"])  # (C, n, d)
+        return a["base"] - 0.5 * (z * z).sum(dim=2).T
+
+    return Part(f, means=means.T, inverse=inverse, base=base)
 
 
 def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
     """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
     known, ratios = head.arrays(), head.inner.log_probabilities
+    logits = [Part(lambda scores, _: _logit(torch.softmax(scores, dim=1)))] if ratios else []
     if head.slope is not None:
-        last: nn.Module = _Lines(known["slope"], known["offset"], ratios)
+
+        def lines(v: Tensor, a: Held) -> Tensor:
+            """z = a v + b, or log σ(z) = min(z, 0) − log(1 + exp(−|z|))."""
+            z = v * a["slope"] + a["offset"]
+            return z.clamp(max=0.0) - torch.log(1 + torch.exp(-z.abs())) if ratios else z
+
+        last = Part(lines, slope=known["slope"], offset=known["offset"])
     else:
-        last = _Knots(known["knots"], known["levels"], ratios)
-    logits = [_Logits()] if ratios else []
+        width, rise = np.diff(known["knots"]), np.diff(known["levels"])
+        rate = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
+
+        def knots(v: Tensor, a: Held) -> Tensor:
+            """log, or logit, of the broken line: each piece rises as far as v goes."""
+            into = torch.minimum((v[:, :, None] - a["left"]).clamp(min=0.0), a["width"])
+            p = a["first"] + (into * a["rate"]).sum(dim=2)
+            return torch.log(p) if ratios else _logit(p)
+
+        left, first = known["knots"][:, :-1], known["levels"][:, 0]
+        last = Part(knots, left=left, width=width, rate=rate, first=first)
     return nn.Sequential(graph_of(head.inner, bits), *logits, last)
 
 
 def _logit(p: Tensor) -> Tensor:
     inside = p.clamp(NEAR, 1 - NEAR)
-    return torch.log(inside) - torch.log(1 - inside)
+    return torch.log(inside) - torch.log1p(-inside)
 
 
-class _Logits(nn.Module):
-    def forward(self, scores: Tensor) -> Tensor:
-        p = torch.softmax(scores, dim=1).clamp(NEAR, 1 - NEAR)
-        return torch.log(p) - torch.log1p(-p)
+def tables(coder: Coder, tables: F64, linear: F64 | None, bits: int | None) -> nn.Module:
+    """Σ_j W_j[idx_j] (+ x·W): the codes of a row choose the lines of E tables (E, V, C).
+
+    Fixed-point features are compared as the integers that they are: x̂ > t·2^f is x̂ > ⌊t·2^f⌋.
+    ``linear`` (d, C) of a hybrid.
+    """
+    cuts, (experts, digits) = coder.cuts, coder.features.shape
+    if bits is not None:
+        cuts = np.floor(cuts * 2.0**bits).clip(-LARGEST - 1, LARGEST) * 2.0**-bits
+
+    def f(x: Tensor, a: Held) -> Tensor:
+        read = x[:, a["features"]]
+        digit = torch.zeros_like(read, dtype=torch.int64)
+        for s, sign in enumerate(coder.signs):
+            digit = digit + sign * (read > a["cuts"][:, s]).long()
+        codes = (digit.reshape(-1, experts, digits) * a["powers"]).sum(dim=2) + a["starts"]
+        scores = nn.functional.embedding(codes, a["tables"]).sum(dim=1)
+        return scores + x @ a["linear"] if "linear" in a else scores
+
+    return Part(
+        f,
+        features=coder.features.ravel(),
+        cuts=cuts.reshape(-1, len(coder.signs)),
+        powers=np.tile(coder.radix ** np.arange(digits), (experts, 1)).astype(np.int64),
+        starts=(np.arange(experts) * coder.size).astype(np.int64),
+        tables=tables.reshape(-1, tables.shape[-1]),
+        **({} if linear is None else {"linear": linear}),
+    )
 
 
-class _Lines(nn.Module):
-    """v ↦ z = a v + b, or log σ(z) = min(z, 0) − log(1 + exp(−|z|))."""
+def safle(head: SafleHead, bits: int | None) -> nn.Module:
+    """The head's codes, its tables and, for a hybrid, its weights of the raw features."""
+    return tables(head.coder(), np.asarray(head.tables), head.linear, bits)
 
-    slope: Tensor
-    offset: Tensor
 
-    def __init__(self, slope: F64, offset: F64, ratios: bool) -> None:
+def softmax(head: SoftmaxHead, bits: int | None) -> nn.Module:
+    """ΦW with Φ = [σ(XA + a), X if asked, 1] or [X if asked, codes]; else it is affine."""
+    W, features = np.asarray(head.weights), head.features
+    if isinstance(features, CodedFeatures):
+        coder = features.coder
+        raw = len(W) - coder.features.shape[0] * coder.size
+        own = W[raw:].reshape(-1, coder.size, W.shape[1])
+        return tables(coder, own, W[:raw] if raw else None, bits)
+    assert features.options is not None
+    rows = LiftedRows(features.options, head._bound()[0], features.exact_bits(bits))
+    return nn.Sequential(rows, Affine(W[:-1], W[-1]))
+
+
+class Deep(nn.Module):
+    """σ_0(xA), the layers, ΦW; products in the compute type, float64 of fixed-point features.
+
+    As many layers as the solved head has: Φ_{t+1} = Φ_t + F_t Ω_{t+1}, F_t = σ(Φ_t B_t), with the
+    options' variants, or the cascade σ(Φ_t W_t B_t), σ(Φ_t W_t Q_t B_t) with encoded labels.
+    """
+
+    def __init__(self, head: DeepAFLHead) -> None:
         super().__init__()
-        self.ratios = ratios
-        self.register_buffer("slope", tensor(slope))
-        self.register_buffer("offset", tensor(offset))
+        self.o = o = head.options
+        self.bits, self.sigma = o.fixed_bits, str(o.activation)
+        real = "float64" if o.compute == FIXED else o.compute
+        self.dtype = getattr(torch, real)
+        draw, fixed = head.layers._draw, o.fixed_bits
+        self.first = Drawn(draw(0, head._bound()[0], o.widths[0]), str(o.phi0_activation), fixed)
+        self.drawn, self.learned = nn.ModuleList(), nn.ModuleList()
+        *before, last = (W.astype(real) for W in head.weights)
+        self.last = Affine(last)
+        for t, W in enumerate(before):
+            if o.deepening != RESIDUAL:
+                chain, width = [], W.shape[1]
+                if o.label_encoding:
+                    Q = draw(OF_LABELS + t, width, o.widths[1])
+                    chain, width = [Drawn(Q, "none", fixed)], o.widths[1]
+                sigma = self.sigma if o.deepening == ACTIVATED else "none"
+                last_one = Drawn(draw(t + 1, width, o.widths[0]), sigma, fixed)
+                self.learned.append(Affine(W))
+                self.drawn.append(nn.Sequential(*chain, last_one))
+                continue
+            B = None if o.identity_projection else draw(t + 1, *o.widths)
+            here = Part(lambda x, _: activated(self.sigma, x)) if B is None else None
+            self.drawn.append(here or Drawn(cast(Projection, B), self.sigma, fixed))
+            omega = head.blocks[t] if o.learns_blocks else head.layers.frozen(t)
+            Z, U = (None, None) if omega is None else omega.astype(real)
+            both = [Affine(one) for one in (Z, None if U is None else U.T) if one is not None]
+            self.learned.append(nn.Sequential(*both))
 
-    def forward(self, values: Tensor) -> Tensor:
-        z = values * self.slope + self.offset
-        return z.clamp(max=0.0) - torch.log(1 + torch.exp(-z.abs())) if self.ratios else z
-
-
-class _Knots(nn.Module):
-    """v ↦ log, or logit, of the broken line: each piece rises as far as v goes."""
-
-    left: Tensor
-    width: Tensor
-    rate: Tensor
-    first: Tensor
-
-    def __init__(self, knots: F64, levels: F64, ratios: bool) -> None:
-        super().__init__()
-        self.ratios = ratios
-        width, rise = np.diff(knots), np.diff(levels)
-        rate = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
-        for name, array in {"left": knots[:, :-1], "width": width, "rate": rate}.items():
-            self.register_buffer(name, tensor(array))
-        self.register_buffer("first", tensor(levels[:, 0]))
-
-    def forward(self, values: Tensor) -> Tensor:
-        into = torch.minimum((values[:, :, None] - self.left).clamp(min=0.0), self.width)
-        p = self.first + (into * self.rate).sum(dim=2)
-        return torch.log(p) if self.ratios else _logit(p)
+    def forward(self, x: Tensor) -> Tensor:
+        phi0 = phi = self.first(x.to(self.dtype))
+        for drawn, learned in zip(self.drawn, self.learned, strict=True):
+            if self.o.deepening != RESIDUAL:
+                phi = drawn(within(learned(phi), self.bits))
+                continue
+            moved = learned(drawn(phi0 if self.o.from_phi0 else phi))
+            phi = within(moved if self.o.no_skip else phi + moved, self.bits)
+        return cast(Tensor, self.last(phi).double())
 
 
 GRAPHS: dict[str, Graph] = {
@@ -344,4 +380,7 @@ GRAPHS: dict[str, Graph] = {
     "calibrated": calibrated,
     "random-features": random_features,
     "discriminant": discriminant,
+    "safle": safle,
+    "softmax": softmax,
+    "deepafl": lambda head, bits: Deep(head),
 }

@@ -1,24 +1,106 @@
-"""Ridge regression from the gram and cross of a total, for every head that solves one."""
+"""Ridge regression from the gram and cross of a total, for every head that solves one; AFL's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .. import memory
 from ..errors import InvalidDataError, NumericalError
 from ..math import ridge as rr
+from ..math.gram import Products, Rows, row_product, together
 from ..math.ridge import Moments
 from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
-from ..values.arrays import F64, Array
-from ..values.names import CROSS, GRAM
+from ..values.arrays import F64, I64, Array
+from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.parsed import Ridge, parse_ridge
-from ..values.statistics import Statistics
+from ..values.statistics import ArraySpec, Statistics
+from .base import Found, Head, Shape, State, products, state, unsolved
 from .options import LeastSquaresOptions
+
+
+class Sums:
+    """gram and cross of rows, every block through one buffer; ``lift``: what rows become first."""
+
+    def __init__(
+        self, classes: int, intercept: bool = False, lift: Callable[[Rows], Rows] = lambda X: X
+    ) -> None:
+        self.exact, self._lift, self._how = False, lift, (classes, intercept)
+        self._products: Products | None = None
+
+    def add(self, X: Rows, y: I64, known: State | None) -> State:
+        rows = self._lift(X)
+        self._products = self._products or Products.like(rows, *self._how)
+        self.exact = self._products.bits is not None
+        self._products.add(rows, y)
+        return {}
+
+    def taken(self) -> dict[str, Array]:
+        assert self._products is not None
+        return dict(zip((GRAM, CROSS), self._products.taken(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeHead(Head):
+    """Least squares on one-hot labels; ``weights`` (D, C): the intercept last if there is one."""
+
+    options: LeastSquaresOptions
+    weights: F64 | None = state()
+
+    def phase(self) -> Phase | None:
+        return PHASE if self.weights is None else None
+
+    @property
+    def _side(self) -> int:
+        """D, with the constant feature."""
+        return self._bound()[0] + self.options.intercept
+
+    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
+        return products(self._side, self._bound()[1], bits is not None)
+
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """(G + λI) W = H; raises `NumericalError` when G does not determine W."""
+        W, report = fit(total, self.options, validation)
+        return replace(self, weights=W), Found(head=report)
+
+    def _state_shapes(self) -> Mapping[str, Shape]:
+        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead(RidgeHead):
+    """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept.
+
+    He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
+    Models", CVPR 2025: equations (13)–(16). The clients' γ never enters the sums, so there is
+    nothing to remove, and the result is that of the exact removal (16). ``keep_gamma`` shows (14),
+    the result without the removal.
+    """
+
+    name = "linear"
+
+    @property
+    def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
+        return together(self._side)
+
+    def accumulator(self) -> Sums:
+        return Sums(self._bound()[1], self.options.intercept)
+
+    def scores(self, X: Rows) -> F64:
+        """X W (+ intercept), float64."""
+        if self.weights is None:
+            raise unsolved()
+        W, b = self.affine()
+        scores = row_product(X, W)
+        return scores + b if self.options.intercept else scores
+
+    def affine(self) -> tuple[F64, F64]:
+        W = np.asarray(self.weights)
+        return (W[:-1], W[-1]) if self.options.intercept else (W, np.zeros(W.shape[1]))
 
 
 class Problem:
@@ -35,16 +117,13 @@ class Problem:
     ):  # fmt: skip
         d = len(G) - intercept
         self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
-        self.counts = class_counts
-        self.rows, self.means, self.drawn = rows, None, drawn
+        self.counts, self.rows, self.drawn = class_counts, rows, drawn
+        self.means: tuple[F64, F64] | None = None
         self.spread: F64 | None = None
-        sums = H.sum(axis=1)
-        self.target = float(rows)  # ‖Y‖² of one-hot labels
-        self.outside = 0.0  # parameters that are not in G
-        self.G, self.H = G, H
+        self.target, self.outside = float(rows), 0.0  # ‖Y‖², and parameters that are not in G
+        self.G, self.H, sums = G, H, H.sum(axis=1)
         if intercept:
-            self.G, self.H, mean_x, mean_y = rr.centred(G, H, rows)
-            self.means = (mean_x, mean_y)
+            self.G, self.H, *self.means = rr.centred(G, H, rows)  # type: ignore[assignment]
             self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
             self.outside = 1.0
         if standardise:
@@ -59,10 +138,7 @@ class Problem:
         cls, total: Statistics, intercept: bool = False, standardise: bool = False, drawn: str = ""
     ) -> Problem:
         """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
-        bits = fraction_bits(total)
-        G = rr.gram_matrix(total.arrays[GRAM], bits)
-        H = rr.cross_matrix(total.arrays[CROSS], bits)
-        made = cls(G, H, total.rows, total.class_counts, intercept, standardise, drawn)
+        made = cls(*system_of(total), total.rows, total.class_counts, intercept, standardise, drawn)
         if total.context.noise:  # added on purpose: these are no longer the sums of any rows
             made.moments = None
         return made
@@ -93,8 +169,7 @@ class Problem:
     def largest_score(self, W: F64) -> float:
         """A bound from below: of any class the mean of its own rows, or the root mean square."""
         own = (self.H * W).sum(axis=0) / np.maximum(self.counts, 1)
-        if self.means is not None:
-            own = own + self.means[1]
+        own = own if self.means is None else own + self.means[1]
         mean_square = (W * (self.G @ W)).sum(axis=0).max() / self.rows
         return float(max(own.max(), np.sqrt(max(mean_square, 0.0)), np.finfo(float).tiny))
 
@@ -104,8 +179,7 @@ class Problem:
 
     def with_intercept(self, W: F64) -> F64:
         """W for the original features; the last row is the intercept ȳ − x̄ᵀW, if there is one."""
-        if self.spread is not None:
-            W = W / self.spread[:, None]
+        W = W if self.spread is None else W / self.spread[:, None]
         if self.means is None:
             return W
         mean_x, mean_y = self.means
@@ -122,6 +196,12 @@ def fraction_bits(statistics: Statistics) -> int | None:
     return bits
 
 
+def system_of(total: Statistics) -> tuple[F64, F64]:
+    """G (d, d) and H (d, C) of a total in units of one, float64."""
+    bits, arrays = fraction_bits(total), total.arrays
+    return rr.gram_matrix(arrays[GRAM], bits), rr.cross_matrix(arrays[CROSS], bits)
+
+
 def fit(
     total: Statistics,
     options: LeastSquaresOptions,
@@ -131,25 +211,22 @@ def fit(
 ) -> tuple[F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
 
-    ``drawn``: see `Problem`. ``check`` refuses a solution: see `rounding.checked`.
-
-    Raises `NumericalError` when G does not determine W or there is too little memory.
+    ``drawn``: see `Problem`. ``check`` refuses a solution: see `rounding.checked`. Raises
+    `NumericalError` when G does not determine W or there is too little memory.
     """
-    side = len(total.arrays[CROSS])
+    side, ridge = len(total.arrays[CROSS]), parse_ridge(options.ridge)
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    squares = 2 if isinstance(parse_ridge(options.ridge), float) and validation is None else 5
+    squares = 2 if isinstance(ridge, float) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
     problem = Problem.of(total, options.intercept, options.standardise, drawn)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = chosen_ridge(parse_ridge(options.ridge), problem, validation)
+    choice = chosen_ridge(ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     check(problem, replace(choice, ridge=choice.ridge + kept), W, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
-    if options.standardise:
-        report["standardised"] = True
-    if kept:
-        report["kept_gamma"] = kept
+    report |= {"standardised": True} if options.standardise else {}
+    report |= {"kept_gamma": kept} if kept else {}
     return problem.with_intercept(W), report
 
 
@@ -164,13 +241,14 @@ def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None =
         problem.check_moments(min(values))
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)
-    if values is None and not problem.G.any():
-        value = "0" if problem.means is None else "the same number"
-        raise NumericalError(
-            f"every {'random ' * bool(problem.drawn)}feature is {value} in all {problem.rows} "
-            "rows, so that no ridge can be chosen: look at the features; afltool scale scales them"
-        )
     if values is None:
+        if not problem.G.any():
+            value = "0" if problem.means is None else "the same number"
+            raise NumericalError(
+                f"every {'random ' * bool(problem.drawn)}feature is {value} in all {problem.rows} "
+                "rows, so that no ridge can be chosen: look at the features; afltool scale scales "
+                "them"
+            )
         problem.check_moments(float(rr.auto_grid(problem.system.spectral)[0]))
     held = None if validation is None else held_out(validation, problem)
     return choose(problem.system, values, held)
@@ -189,17 +267,22 @@ def solve(
 ) -> tuple[F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, with rank, condition number and degrees of freedom.
 
+    Of wide systems with a ridge the rank is not known, and the condition is LAPACK's estimate.
     ``kept``: clients' γ that stay in. Raises `NumericalError` when the system does not determine
     W, unless ``min_norm``.
     """
-    ridge, W = choice.ridge + kept, None
-    wide = len(problem.G) >= rr.WIDE and not choice.path
-    if judged := rr.solve_and_judge(problem.G, problem.H, ridge) if wide else None:
-        W, condition, degrees = judged
-    else:
-        s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
-        condition, degrees = rr.conditioning(s), rr.degrees_of_freedom(s, ridge)
-    if ridge == 0 and not condition.full and not min_norm:
+    ridge, side = choice.ridge + kept, len(problem.G)
+    wide = side >= rr.WIDE and not choice.path
+    if found := rr.solve_wide(problem.G, problem.H, ridge) if wide else None:
+        W, estimate, degrees = found
+        facts: dict[str, Any] = {"features": side, "degrees_of_freedom": degrees}
+        facts |= {} if ridge else {"rank": side}
+        facts["condition_with_ridge" if ridge else "condition"] = estimate
+        return W, {**facts, "minimum_norm": False}
+    s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
+    condition, degrees = rr.conditioning(s), rr.degrees_of_freedom(s, ridge)
+    least_norm = ridge == 0 and not condition.full
+    if least_norm and not min_norm:
         raise rr.not_determined(condition, problem.rows)
     facts = {
         "rank": condition.rank,
@@ -207,8 +290,11 @@ def solve(
         "condition": condition.condition if condition.full else None,
         "condition_with_ridge": condition.with_ridge(ridge),
         "degrees_of_freedom": degrees,
-        "minimum_norm": ridge == 0 and not condition.full,
+        "minimum_norm": least_norm,
     }
-    if facts["minimum_norm"]:
+    if least_norm:
         return problem.system.spectral.weights(0.0), facts
-    return (rr.cholesky_solve(problem.G, problem.H, ridge) if W is None else W), facts
+    return rr.cholesky_solve(problem.G, problem.H, ridge), facts
+
+
+HEAD = LinearHead

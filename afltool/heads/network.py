@@ -6,49 +6,31 @@ begin with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import InvalidDataError
 from ..math.gram import Rows, real
-from ..memory import Carried
-from ..values.arrays import Array
+from ..values.arrays import F64, Array
 from ..values.names import Phase
-from ..values.statistics import Statistics
-from .base import Block, Found, Gathered, Head, numbered
-
-NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
+from .base import Classifier, Shape, numbered
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkHead(Head):
+class NetworkHead(Classifier):
     """Weights ``weights-l`` (in, out) and biases ``bias-l`` (out,) of layers l = 0, 1, …"""
 
     name = "network"
     log_probabilities = True
     layers: tuple[tuple[Array, Array], ...] = ()
 
-    def phase(self) -> Phase | None:
-        return None if self.layers else Phase("descent")
-
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        raise UsageError(NOT_SUMS)
-
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        raise UsageError(NOT_SUMS)
-
-    def scores(self, X: Rows) -> NDArray[np.float64]:
+    def scores(self, X: Rows) -> F64:
         """The last layer's output (n, C), float64; softmax of it gives the probabilities."""
-        if not self.layers:
-            raise UsageError(NOT_SUMS)
-        h = real(X)
-        for W, b in self.layers[:-1]:
-            h = np.maximum(h @ W + b, 0.0)
         W, b = self.layers[-1]
+        *_, (_, h) = self.round_features(X)
         return np.asarray(h @ W + b)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
@@ -56,21 +38,22 @@ class NetworkHead(Head):
         h = real(X)
         for number, (W, b) in enumerate(self.layers):
             yield Phase.of("layer", number), h
-            h = np.maximum(h @ W + b, 0.0)
+            if number + 1 < len(self.layers):
+                h = np.maximum(h @ W + b, 0.0)
 
     def arrays(self) -> dict[str, Array]:
-        named: dict[str, Array] = {}
-        for number, (W, b) in enumerate(self.layers):
-            named |= {f"weights-{number}": W, f"bias-{number}": b}
-        return named
+        every = enumerate(self.layers)
+        return {k: a for n, (W, b) in every for k, a in ((f"weights-{n}", W), (f"bias-{n}", b))}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         layers = zip(numbered(arrays, "weights-{}"), numbered(arrays, "bias-{}"), strict=True)
+        if not arrays:
+            raise InvalidDataError("a network without layers: nothing has trained it")
         return replace(self, layers=tuple(layers))._checked(phase)
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def _state_shapes(self) -> Mapping[str, Shape]:
         width, classes = self._bound()
-        shapes: dict[str, tuple[int | None, ...]] = {}
+        shapes: dict[str, Shape] = {}
         for n, (W, _) in enumerate(self.layers):
             after = classes if n + 1 == len(self.layers) else W.shape[-1]
             shapes |= {f"weights-{n}": (width, after), f"bias-{n}": (after,)}

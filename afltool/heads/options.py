@@ -61,21 +61,9 @@ class HeadOptions(Options):
         """Options that this head does not use, each with what would use it."""
         yield from ()
 
-    def row_groups(self) -> tuple[str, ...]:
-        """Groups, one of which each row is in, if its sums are counts of rows by group."""
-        return ()
-
-    def least_of_group(self) -> int:
-        """The fewest rows of a group, if there are any, in the sums of a client."""
-        return 1
-
     def files(self) -> tuple[str, ...]:
         """Names of the options that name a file; see `heads.base.Source`."""
         return ()
-
-    def one_round(self) -> bool:
-        """Whether the first sum solves the head, so that later rows can still be added to it."""
-        return True
 
     def same_clients(self) -> str | None:
         """The option that needs the same clients with the same rows in every round, if any."""
@@ -107,7 +95,7 @@ class HeadOptions(Options):
 
 
 RIDGE_OF = f"ridge λ: {RIDGE_GRAMMAR}"
-GAMMA = "γ that clients add to the gram; `solve` takes it off, so the head does not depend on it"
+GAMMA = "γ that the pairwise law adds to a client's gram; it is not in the sums, nor in the head"
 MIN_NORM = "with --ridge 0: where the data do not determine the head, take the least-norm one"
 PRODUCTS = "number format of the products; sums are float64, or integers with fixed"
 #: A penalty on large weights is of features with variance one.
@@ -167,11 +155,15 @@ class RandomFeaturesOptions(LeastSquaresOptions):
     )
     compute: Compute = Field(default="float64", description=PRODUCTS)
 
+    def side(self, dim: int) -> int:
+        """D of Φ, with the constant feature."""
+        return self.width + self.with_linear * dim + self.intercept
+
     def check_room(self, dim: int) -> None:
         """Refuse a gram that does not fit: 8 bytes a pair, of two triangles."""
         from .. import memory
 
-        side = self.width + self.with_linear * dim + self.intercept
+        side = self.side(dim)
         memory.need(8 * side * side, f"the gram of {side} features", "use a smaller --width")
 
 
@@ -212,12 +204,3 @@ class DiscriminantOptions(HeadOptions):
     def lam(self) -> float:
         """λ of fed3r."""
         return RIDGE if self.ridge is None else float(self.ridge)
-
-
-#: Options of the heads whose own module is heavy to load, by name.
-OF_MODULES: dict[str, type[HeadOptions]] = {
-    "linear": LinearOptions,
-    "random-features": RandomFeaturesOptions,
-    "discriminant": DiscriminantOptions,
-    "network": HeadOptions,  # its arrays say everything
-}

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -30,13 +30,11 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, UsageError
 from ..math.gram import LARGEST, FixedPoint, Rows, product
 from ..math.softmax import exact_weights
-from ..memory import Kept
 from ..values.arrays import F64, Array
 
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults
-KEPT = 16 << 20  # bytes of projections: A and two or three layers of width 1024
 FINER = 3  # bits by which the argument of σ is finer than its value
 FLAT = {"tanh": 16, "sigmoid": 16}  # σ that are constant beyond, to more than 15 bits
 ROWS = 1024  # whose products are in memory at once
@@ -68,10 +66,6 @@ class Projection:
     A: NDArray[np.float32]
     a: NDArray[np.float32] | None
 
-    @property
-    def nbytes(self) -> int:
-        return self.A.nbytes
-
     def __call__(self, X: Array, activation: str = "none") -> Array:
         """σ(XA + a): X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
         out: Array = product(X, self.A.astype(X.dtype, copy=False))
@@ -98,16 +92,6 @@ def _words(seed: int, stream: int) -> np.random.Philox:
     """Philox with counter 0 first: NumPy counts up before each block, so it starts at −1."""
     key = np.array([seed, stream], dtype=np.uint64)
     return np.random.Philox(key=key, counter=np.full(4, 2**64 - 1, dtype=np.uint64))
-
-
-def projections(kind: str, seed: int, room: int = KEPT) -> Kept[Projection]:
-    """The projections of one seed, of (stream, fan-in, fan-out); see `projection`.
-
-    The first few, of ``room`` bytes, and the latest are kept, so memory does not grow with the
-    number of layers; the others are made again, which costs about a twentieth of the layer's own
-    products. Rows that start from an earlier round need only the latest one.
-    """
-    return Kept(partial(projection, kind, seed), room)
 
 
 def _uniform(words: np.random.Philox, count: int) -> F64:
@@ -167,16 +151,6 @@ def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Ar
     return X
 
 
-def _hardswish(x: Array) -> None:
-    x *= np.clip(x + 3, 0, 6)
-    x /= 6
-
-
-def _softshrink(x: Array) -> None:
-    """x without what of it lies in ±½."""
-    x -= np.clip(x, -SHRINK, SHRINK)
-
-
 def _gelu(x: Array) -> None:
     """x Φ(x) = x (1 + erf(x/√2)) / 2, not its tanh approximation; within 2 ε max(1, |x|)."""
     z = x * math.sqrt(0.5)
@@ -201,10 +175,8 @@ def _erf(z: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> None:
-    """1 / (1 + exp(−x))."""
-    np.clip(x, -80, None, out=x)  # exp(80) is a float32
-    np.negative(x, out=x)
-    np.exp(x, out=x)
+    """1 / (1 + exp(−x)); exp(80) is a float32."""
+    np.exp(-np.clip(x, -80, None), out=x)
     x += 1
     np.reciprocal(x, out=x)
 
@@ -216,8 +188,8 @@ _IN_PLACE: dict[str, _Activation] = {
     "tanh": lambda x: np.tanh(x, out=x),
     "relu": lambda x: np.maximum(x, 0, out=x),
     "leaky-relu": lambda x: np.maximum(x, LEAK * x, out=x),
-    "hardswish": _hardswish,
-    "softshrink": _softshrink,
+    "hardswish": lambda x: np.divide(x * np.clip(x + 3, 0, 6), 6, out=x),
+    "softshrink": lambda x: np.subtract(x, np.clip(x, -SHRINK, SHRINK), out=x),
 }
 
 
@@ -240,36 +212,28 @@ class Tabled:
         self.scale = 2.0 ** (bits + FINER - given - s)  # of products, to places of the table
         self.table = table(activation, bits)
 
-    @property
-    def nbytes(self) -> int:
-        return self.A.nbytes
-
     def __call__(self, values: Whole) -> Whole:
         """Features (n, width); `InvalidDataError` for an argument beyond the table."""
-        out = np.empty((len(values), len(self.a)), dtype=np.int16)
+        out, reach = np.empty((len(values), len(self.a)), dtype=np.int16), len(self.table) // 2
         for start in range(0, len(values), ROWS):
             place = product(values[start : start + ROWS].astype(np.float64), self.A)
             place += self.a
             place *= self.scale
             np.rint(place, out=place)
-            self._look_up(place, out[start : start + ROWS])
+            if self.activation in FLAT:
+                np.clip(place, -reach, reach, out=place)  # where σ is constant
+            elif (largest := np.abs(place).max(initial=0.0)) > reach:
+                step = 2.0 ** -(self.bits + FINER)
+                raise InvalidDataError(
+                    f"a random feature of {largest * step:.6g} before --activation "
+                    f"{self.activation} is beyond ±{reach * step:.6g}, the range of features with "
+                    f"{self.bits} fraction bits: {self._remedy}"
+                )
+            place += reach
+            # The places are within the table; NumPy would copy ``out`` in its mode that checks.
+            part = out[start : start + ROWS]
+            np.take(self.table, place.astype(np.int32), out=part, mode="clip")
         return out
-
-    def _look_up(self, place: NDArray[np.float64], out: Whole) -> None:
-        """T at whole places k, which are overwritten, into ``out``."""
-        reach = len(self.table) // 2
-        if self.activation in FLAT:
-            np.clip(place, -reach, reach, out=place)  # where σ is constant
-        elif (largest := np.abs(place).max(initial=0.0)) > reach:
-            step = 2.0 ** -(self.bits + FINER)
-            raise InvalidDataError(
-                f"a random feature of {largest * step:.6g} before --activation {self.activation} "
-                f"is beyond ±{reach * step:.6g}, the range of features with {self.bits} fraction "
-                f"bits: {self._remedy}"
-            )
-        place += reach
-        # The places are within the table; NumPy would copy ``out`` in its mode that checks them.
-        np.take(self.table, place.astype(np.int32), out=out, mode="clip")
 
 
 def in_fixed_point(X: Rows) -> FixedPoint:

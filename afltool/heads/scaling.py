@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from ..errors import InvalidDataError, UsageError
+from ..errors import InvalidDataError
 from ..math import scaling
-from ..math.gram import Rows, real
+from ..math.gram import real
 from ..memory import NOTHING, Carried
 from ..options.features import UnitsOptions
 from ..values.arrays import F64, I64
 from ..values.names import Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Block, Found, Gathered, Head, add_up, state
+from .base import Block, Found, Gathered, Shape, Task, add_up, state
 from .options import HeadOptions
 
 
@@ -30,7 +29,7 @@ class ScalingOptions(UnitsOptions, HeadOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class ScalingHead(Head):
+class ScalingHead(Task):
     """(x − centre) / spread, of real rows with NaN for missing values."""
 
     name: ClassVar[str] = "scaling"
@@ -46,7 +45,7 @@ class ScalingHead(Head):
     def phase(self) -> Phase | None:
         return Phase("scaling") if self.centre is None else None
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def _state_shapes(self) -> Mapping[str, Shape]:
         names = () if self.phase() else ("centre", "spread", "mean", "constant", "missing")
         return dict.fromkeys(names, (self.dim,))
 
@@ -77,17 +76,14 @@ class ScalingHead(Head):
                 f"these cannot be the statistics of any {total.rows} rows: feature {wrong[0]} has "
                 "a sum that its sum of squares does not allow; make them again"
             )
-        state = scaling.scale(sums, self.options.unit_bits)
+        state: dict[str, Any] = scaling.scale(sums, self.options.unit_bits)
         missing = total.rows - sums["counts"]
         facts = {
             "rows": total.rows,
             "constant_features": np.flatnonzero(state["constant"]).tolist(),
             "features_with_missing": np.flatnonzero(missing).tolist(),
         }
-        return self._with(**state, missing=missing), Found(head=facts)
-
-    def scores(self, X: Rows) -> NDArray[np.float64]:
-        raise UsageError("a scaling gives no scores: afltool import --scale takes its file")
+        return replace(self, **state, missing=missing), Found(head=facts)
 
     # ------------------------------------------------------------ what import does with it
 

@@ -33,18 +33,13 @@ def add_gram(X: Array, triangle: Array) -> None:
     half of the products that are symmetric.
     """
     for a in range(0, X.shape[1], TILE):
-        _add_tile(X, a, triangle)
-
-
-def _add_tile(X: Array, a: int, triangle: Array) -> None:
-    """Rows a … a + `TILE` − 1: those of a symmetric product on the diagonal, and left of it."""
-    columns = X[:, a : a + TILE]
-    product = np.empty((columns.shape[1], a + columns.shape[1]), X.dtype)
-    np.matmul(columns.T, X[:, :a], out=product[:, :a])
-    np.matmul(columns.T, columns, out=product[:, a:])
-    for i, row in enumerate(product, start=a):
-        part = triangle[length(i) : length(i + 1)]
-        part += row[: i + 1].astype(part.dtype, copy=False)
+        columns = X[:, a : a + TILE]
+        product = np.empty((columns.shape[1], a + columns.shape[1]), X.dtype)
+        np.matmul(columns.T, X[:, :a], out=product[:, :a])
+        np.matmul(columns.T, columns, out=product[:, a:])
+        for i, row in enumerate(product, start=a):
+            part = triangle[length(i) : length(i + 1)]
+            part += row[: i + 1].astype(part.dtype, copy=False)
 
 
 def gram_bytes(side: int) -> int:
@@ -61,15 +56,15 @@ def cholesky_in_place(A: F64, floor: float | None = None) -> None:
     (measured). Raises ``LinAlgError`` when A is not positive definite to working precision. With
     a ``floor`` A may be singular: a pivot L_ii² not above it becomes infinite, so i is left out.
     """
-    side = len(A)
-    for a in range(0, side, BLOCK):
-        b = min(a + BLOCK, side)
-        _subtract(A, a, b, a)
+    for a in range(0, len(A), BLOCK):
+        b = min(a + BLOCK, len(A))
+        corner = A[a:b, a:b]
+        corner -= A[a:b, :a] @ A[a:b, :a].T
         if floor is None:
-            A[a:b, a:b] = scipy.linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
+            corner[:] = scipy.linalg.cholesky(corner, lower=True, check_finite=False)
         else:
-            _factor_corner(A[a:b, a:b], floor)
-        for _ in cores.each(partial(_fill, A, a, b), range(b, side, BLOCK)):
+            _factor_corner(corner, floor)
+        for _ in cores.each(partial(_fill, A, a, b), range(b, len(A), BLOCK)):
             pass
 
 
@@ -82,15 +77,10 @@ def _factor_corner(A: F64, floor: float) -> None:
 
 def _fill(A: F64, a: int, b: int, row: int) -> None:
     """The tile of L in columns a … b−1 and some rows."""
-    _subtract(A, a, b, row)
-    tile, corner = A[row : row + BLOCK, a:b], A[a:b, a:b]
-    tile[:] = scipy.linalg.solve_triangular(corner, tile.T, lower=True, check_finite=False).T
-
-
-def _subtract(A: F64, a: int, b: int, row: int) -> None:
-    """What the columns before a give to columns a … b−1 of some rows."""
-    rows = slice(row, row + BLOCK)
-    A[rows, a:b] -= A[rows, :a] @ A[a:b, :a].T
+    rows = A[row : row + BLOCK]
+    tile = rows[:, a:b]
+    tile -= rows[:, :a] @ A[a:b, :a].T
+    tile[:] = scipy.linalg.solve_triangular(A[a:b, a:b], tile.T, lower=True, check_finite=False).T
 
 
 class Cholesky:
@@ -103,13 +93,12 @@ class Cholesky:
 
     def solve(self, B: F64) -> F64:
         """A⁻¹B (D, C)."""
-        solution: F64 = scipy.linalg.cho_solve((self._upper, False), B, check_finite=False)
-        return solution
+        return np.asarray(scipy.linalg.cho_solve((self._upper, False), B, check_finite=False))
 
     def half(self, B: F64) -> F64:
         """L⁻¹B (D, C), whose squares add up to tr(BᵀA⁻¹B)."""
-        solution: F64 = scipy.linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
-        return solution
+        solve = scipy.linalg.solve_triangular
+        return np.asarray(solve(self._upper, B, trans="T", check_finite=False))
 
     def null_space(self, columns: I64) -> F64:
         """Z (D, k) with AZ = 0: e_i less what of the columns before i equals it, L⁻ᵀ row_i(L)."""
@@ -141,13 +130,7 @@ def side(length_: int) -> int:
 
 def pack(G: Array) -> Array:
     """Lower triangle of G (d, d), row by row, as (d(d+1)/2,); the upper one is not looked at."""
-    d = G.shape[0]
-    out = np.empty(length(d), dtype=G.dtype)
-    at = 0
-    for i in range(d):  # slices: index arrays would take 16 bytes per entry
-        out[at : at + i + 1] = G[i, : i + 1]
-        at += i + 1
-    return out
+    return np.concatenate([row[: i + 1] for i, row in enumerate(G)] or [G.reshape(0)])
 
 
 def unpack(t: Array, dtype: Any = None) -> Array:
@@ -162,20 +145,18 @@ def unpack_transposed(t: Array, dtype: Any = None) -> Array:
 
     For LAPACK, which reads one triangle: a third of the time of `unpack`.
     """
-    d = side(t.shape[0])
+    d = side(len(t))
     G = np.empty((d, d), dtype=dtype or t.dtype, order="F")
-    at = 0
     for i in range(d):
-        G[: i + 1, i] = t[at : at + i + 1]
-        at += i + 1
+        G[: i + 1, i] = t[length(i) : length(i + 1)]
     return G
 
 
 def mirror_upper(G: Array) -> None:
-    d = G.shape[0]
-    for a in range(0, d, MIRRORED):
-        b = min(a + MIRRORED, d)
+    """Below the diagonal of G (d, d) what is above it."""
+    for a in range(0, len(G), MIRRORED):
+        b = a + MIRRORED
         G[b:, a:b] = G[a:b, b:].T
         corner = G[a:b, a:b]
-        lower = np.tril_indices(b - a, -1)
+        lower = np.tril_indices(len(corner), -1)
         corner[lower] = corner.T[lower]

@@ -7,28 +7,21 @@ integers for every library, thread count and blocking; block results are added a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from .. import cores
 from ..errors import InvalidDataError, NumericalError
 from ..values.arrays import F32, F64, I64, Array
 from . import blas
 from .blas import length
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
-REALS = (
-    ": use --dtype float32, or scale the features at all sites (afltool scale, then import --scale)"
-)
-FRACTION_BITS = (
-    "; --fraction-bits {} would hold it (later rows were not read yet and may need fewer), or use "
-    "--dtype float32"
-)
+REALS = ": use --dtype float32, or scale the features (afltool scale, then import --scale)"
+FRACTION_BITS = "; --fraction-bits {} would hold it, of the rows so far, or use --dtype float32"
 EXACT_FLOAT64 = 2**53
 EXACT_INT64 = 2**63 - 1
 
@@ -141,21 +134,12 @@ def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
     refuse_entries(x, beyond, first_row, why)
 
 
-def exact_rows(largest: int) -> int:
-    """Rows whose gram is exact in float64: n with n · largest² ≤ 2^53.
-
-    >>> exact_rows(2**15 - 1) >= 2**23
-    True
-    """
-    return EXACT_FLOAT64 // max(int(largest) ** 2, 1)
-
-
-def check_int64(rows: int, largest: int) -> None:
-    """Refuse, before the product, a gram that could exceed int64: rows · largest² > 2^63 − 1."""
-    if rows * int(largest) ** 2 > EXACT_INT64:
+def check_int64(rows: int) -> None:
+    """Refuse a gram of fixed-point rows that could exceed int64: rows · 2^30 > 2^63 − 1."""
+    if rows * LARGEST_ENTRY**2 > EXACT_INT64:
         raise NumericalError(
-            f"{rows} rows with entries up to {largest} could give gram entries of "
-            f"{rows * int(largest) ** 2:.3g}, beyond the int64 limit {EXACT_INT64:.3g}",
+            f"{rows} rows with entries up to {LARGEST_ENTRY} could give gram entries beyond the "
+            f"int64 limit {EXACT_INT64:.3g}",
             advice=": extract with fewer --fraction-bits",
         )
 
@@ -169,8 +153,8 @@ class Products:
     """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
 
     A new buffer for each block would double the cost of the conversion, by page faults. For
-    fixed-point rows every sum is exact: no block has so many rows that a product could exceed
-    2^53, and the triangle is of int64.
+    fixed-point rows every sum is exact: a buffer has at most 2^23 rows, so no product exceeds
+    2^23 · 2^30 = 2^53, and the triangle is of int64.
     """
 
     def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
@@ -191,47 +175,14 @@ class Products:
         """
         return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
 
-    @classmethod
-    def over(
-        cls,
-        blocks: Iterable[tuple[Rows, I64]],
-        classes: int,
-        intercept: bool = False,
-        lift: Callable[[Rows], Rows] = lambda X: X,
-    ) -> tuple[Array, Array]:
-        """`taken` of all blocks, of which there is at least one, by all threads in use.
-
-        ``lift``: what rows become first.
-        """
-        stream = iter(blocks)
-        first = next(stream)
-        like = lift(first[0][:0])
-        exact, side = isinstance(like, FixedPoint), dim(like) + intercept
-        spare = cores.Spare(lambda: cls.like(like, classes, intercept))
-
-        def work(piece: tuple[Rows, I64]) -> tuple[Array, Array] | None:
-            with spare() as part:
-                part.add(lift(piece[0]), piece[1])
-                return None if exact else part.taken()
-
-        cut = pieces(chain([first], stream), _together(side))
-        size = blas.gram_bytes(side) + BUFFER_BYTES
-        parts = cores.each(work, cut, lambda _: size, f"sums of {side} features")
-        if exact:  # else the sums of pieces are added in order, since the bits depend on it
-            for _ in parts:
-                pass
-            check_int64(sum(part.rows for part in spare.made), LARGEST_ENTRY)
-            parts = (part.taken() for part in spare.made)
-        return _added(one for one in parts if one is not None)
-
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
         check_labels(y, self.classes)
         self.rows += len(y)
         if self.bits is not None:
-            check_int64(self.rows, LARGEST_ENTRY)
-        step = _together(self._buffer.shape[1])
-        for part, labels in pieces([(X, y)], min(step, exact_rows(LARGEST_ENTRY))):
+            check_int64(self.rows)
+        step = together(self._buffer.shape[1])
+        for part, labels in pieces([(X, y)], step):
             self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
@@ -261,9 +212,16 @@ class Products:
         blas.add_gram(real, self._triangle)
 
 
-def _together(width: int) -> int:
+def together(width: int) -> int:
     """Rows that are multiplied together: those of a buffer."""
     return max(PIECE, BUFFER_BYTES // (8 * width))
+
+
+def _plus(sums: tuple[Array, Array], more: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The sums of two parts; the first ones are added to."""
+    for total, one in zip(sums, more, strict=True):
+        total += one
+    return sums
 
 
 def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
@@ -290,8 +248,7 @@ def real_cross(X: Array, y: I64, classes: int) -> F64:
 
 def product(A: Array, B: Array) -> Array:
     """A B in C order, float32 or float64."""
-    out: Array = np.matmul(A, B)
-    return out
+    return np.asarray(np.matmul(A, B))
 
 
 def row_product(X: Rows, W: F64) -> F64:
@@ -340,12 +297,3 @@ def pieces(blocks: Iterable[tuple[Rows, I64]], most: int) -> Iterator[tuple[Rows
     for X, y in blocks:
         for at in range(0, max(len(y), 1), most):
             yield X[at : at + most], y[at : at + most]
-
-
-def _added(results: Iterator[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """The sums of several parts, in order; the first one is added to."""
-    G, H = next(results)
-    for gram, cross in results:
-        G += gram
-        H += cross
-    return G, H

@@ -13,15 +13,18 @@ digits. The law is there to check this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import scipy
 
-from ..errors import NumericalError
+from ..errors import InvalidDataError, NumericalError, UsageError
 from ..values.arrays import F64
-from .ridge import definite_solve
+from ..values.names import CROSS, GRAM, UPLOADED, Phase
+from ..values.statistics import ArraySpec, Statistics, Sum
+from .blas import length, pack
+from .ridge import cross_matrix, definite_solve, gram_matrix
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,67 @@ def without_gamma(total: Party) -> tuple[F64, F64]:
     G = total.C.copy()
     G.flat[:: len(G) + 1] -= total.gamma
     return G, total.C @ total.W
+
+
+MATRIX, WEIGHTS = "regularized-gram", "local-weights"  # arrays of what a client uploads
+
+
+def uploaded(part: Statistics) -> Statistics:
+    """What a client of the paper uploads instead of its sums, (13) and (15), in float64.
+
+    ``regularized-gram``: the triangle of C = XᵀX + γI, (d(d+1)/2,); ``local-weights``: C⁻¹XᵀY, (d,
+    classes). Raises `NumericalError` where C cannot be inverted.
+    """
+    one = _party(part)
+    arrays = {MATRIX: pack(one.C), WEIGHTS: one.W}
+    specs = {
+        MATRIX: ArraySpec(arrays[MATRIX].shape, "real", square=True),
+        WEIGHTS: ArraySpec(one.W.shape, "real"),
+    }
+    return replace(part, phase=Phase(UPLOADED), arrays=arrays, specs=specs)
+
+
+def _party(part: Statistics) -> Party:
+    """A client's upload, of its file or of its sums."""
+    part.check_finite()
+    gamma = sum(g * n for g, n in part.gammas.items())
+    first, second = (MATRIX, WEIGHTS) if part.phase == UPLOADED else (GRAM, CROSS)
+    if set(part.arrays) != {first, second}:
+        raise UsageError(
+            f"the pairwise law is for phases with gram and cross; phase {part.phase!r} has "
+            f"{', '.join(sorted(part.arrays))}",
+            advice=": use --law sum",
+        )
+    matrix, other = part.arrays[first], part.arrays[second]
+    if other.ndim != 2 or matrix.shape != (length(len(other)),):
+        raise InvalidDataError(
+            f"{first} {matrix.shape} and {second} {other.shape} of client {min(part.clients)} do "
+            "not fit: expected d(d+1)/2 numbers beside d rows; make the statistics again"
+        )
+    if part.phase == UPLOADED:
+        return Party(gram_matrix(matrix, None), other, gamma)
+    bits = part.context.space.get("fraction_bits") if part.exact else None
+    return party(gram_matrix(matrix, bits), cross_matrix(other, bits), gamma)
+
+
+def pairwise_total(parts: Iterable[Statistics], repeats: bool = False) -> Statistics:
+    """Fold clients one after another by Theorem 1, then remove Kγ by (16).
+
+    Takes phases whose arrays are gram and cross, or what `uploaded` made of them. The result holds
+    float64 arrays gram and cross in real units.
+    Each client's γ (head option ``gamma``) makes its matrix invertible. ``repeats``: see `Sum`.
+    """
+    counts: list[Sum] = []  # carries clients and row counts, with the checks of a sum
+
+    def parties() -> Iterator[Party]:
+        for part in parts:
+            of_sums = Phase(part.context.head["phase"])
+            bare = replace(part, arrays={}, specs={}, phase=of_sums)
+            counts[:] = [counts[0].add(bare) if counts else Sum(bare, repeats)]
+            yield _party(part)
+
+    G, H = without_gamma(fold(parties()))
+    return replace(counts[0].result(), arrays={GRAM: pack(G), CROSS: H})
 
 
 def _solve(C: F64, H: F64, what: str) -> F64:

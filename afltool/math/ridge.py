@@ -23,6 +23,7 @@ from ..values.arrays import F64, Array
 from . import blas
 from .blas import unpack
 
+EPS = float(np.finfo(float).eps)
 WIDE = 2048  # features from which on an eigenvalue problem costs seconds
 FARTHEST = 1e6  # |x̄| / deviation: rounding then is below 1 % of Σ(x − x̄)², and 10 % at three times
 CONSTANT = 1e4  # roundings: class sums of a constant feature differ by less (measured: one)
@@ -51,7 +52,7 @@ class Moments:
         rows = float(counts.sum())
         means = H.sum(axis=1) / rows
         expected = np.outer(means, counts)
-        differ = np.abs(H - expected) > CONSTANT * np.finfo(float).eps * np.abs(expected)
+        differ = np.abs(H - expected) > CONSTANT * EPS * np.abs(expected)
         return cls(means, raw, raw - rows * means**2, np.asarray(differ.any(axis=1)))
 
     def check(self, ridge: F64 | float, constant: bool) -> None:
@@ -63,15 +64,14 @@ class Moments:
         """
         lost = (self.centred + ridge < self.raw / FARTHEST**2) & (self.raw > 0)
         bad = np.flatnonzero(lost & self.varies)
-        if not len(bad) or not (constant or lost.sum() > 1):
-            return
-        j = int(bad[np.argmax(np.abs(self.means[bad]))])
-        raise NumericalError(
-            f"feature {j} lies too far from zero: its mean is {self.means[j]:.4g}, more than "
-            f"{FARTHEST:.0e} times its deviation, which sums of float64 no longer tell "
-            f"({len(bad)} of {len(lost)} features are like this): subtract a number near the mean "
-            "that all sites agree on before import, or leave the feature out"
-        )
+        if len(bad) and (constant or lost.sum() > 1):
+            j = int(bad[np.argmax(np.abs(self.means[bad]))])
+            raise NumericalError(
+                f"feature {j} lies too far from zero: its mean is {self.means[j]:.4g}, more than "
+                f"{FARTHEST:.0e} times its deviation, which sums of float64 no longer tell "
+                f"({len(bad)} of {len(lost)} features are like this): subtract a number near the "
+                "mean that all sites agree on before import, or leave the feature out"
+            )
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,13 @@ class Conditioning:
     largest: float
 
     @property
+    def full(self) -> bool:
+        return self.rank == self.dim
+
+    @property
     def condition(self) -> float:
         """λ_max / λ_min of the gram matrix; infinite when it is singular to working precision."""
-        return self.largest / self.smallest if self.rank == self.dim else float("inf")
+        return self.largest / self.smallest if self.full else float("inf")
 
     def with_ridge(self, ridge: float) -> float | None:
         """That of gram + λI; None without a ridge, and where the quotient is infinite."""
@@ -95,10 +99,6 @@ class Conditioning:
         condition = (self.largest + ridge) / (max(self.smallest, 0.0) + ridge)
         return condition if isfinite(condition) else None
 
-    @property
-    def full(self) -> bool:
-        return self.rank == self.dim
-
 
 def conditioning(eigenvalues: F64) -> Conditioning:
     """Judge ascending eigenvalues; those below d·ε·λ_max count as zero (LAPACK's backward error).
@@ -106,9 +106,8 @@ def conditioning(eigenvalues: F64) -> Conditioning:
     >>> conditioning(np.array([0.0, 1.0])).rank
     1
     """
-    d = len(eigenvalues)
-    largest = max(float(eigenvalues[-1]), 0.0)
-    rank = int((eigenvalues > d * np.finfo(float).eps * largest).sum())
+    d, largest = len(eigenvalues), max(float(eigenvalues[-1]), 0.0)
+    rank = int((eigenvalues > d * EPS * largest).sum())
     return Conditioning(d, rank, float(eigenvalues[0]), largest)
 
 
@@ -119,9 +118,8 @@ def eigenvalues(G: F64) -> F64:
 
 def degrees_of_freedom(s: F64, ridge: float) -> float:
     """tr((G + λI)⁻¹ G) of ascending eigenvalues; for λ = 0 the rank of G."""
-    positive = np.maximum(s, 0.0)
-    alive = positive[len(s) - conditioning(s).rank :] if ridge == 0 else positive
-    return float((alive / (alive + ridge)).sum())
+    positive = s.clip(0.0)
+    return float(conditioning(s).rank if ridge == 0 else (positive / (positive + ridge)).sum())
 
 
 def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
@@ -130,8 +128,7 @@ def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
     Equals ``scipy.linalg.solve(G + λ·I, H, assume_a='pos')``. Raises `NumericalError` when the
     matrix is not positive definite to working precision.
     """
-    W: F64 = scipy.linalg.cho_solve((_factor(G, ridge), True), H, check_finite=False)
-    return W
+    return np.asarray(scipy.linalg.cho_solve((_factor(G, ridge), True), H, check_finite=False))
 
 
 def _factor(G: F64, ridge: float) -> F64:
@@ -148,33 +145,30 @@ def _factor(G: F64, ridge: float) -> F64:
     return A
 
 
-def solve_and_judge(G: F64, H: F64, ridge: float) -> tuple[F64, Conditioning, float] | None:
-    """W of `cholesky_solve`, `conditioning` of G and its `degrees_of_freedom`, without a spectrum.
+def solve_wide(G: F64, H: F64, ridge: float) -> tuple[F64, float, float] | None:
+    """W of `cholesky_solve`, the condition number of G + λI and degrees of freedom, no spectrum.
 
-    The ends of the spectrum come from products with G and with (G + λI)⁻¹ (Lanczos, to about 1e-8),
-    and tr((G + λI)⁻¹ G) = d − λ tr (G + λI)⁻¹: d³ operations, nearly all of matrices, where
-    eigenvalues take 4/3 d³, half of them of vectors. None where G is close to singular, or λ so
-    large that it hides the least eigenvalue: then only eigenvalues tell.
+    The condition number is LAPACK's estimate in the 1-norm, and tr((G + λI)⁻¹ G) is
+    d − λ tr (G + λI)⁻¹: d³ operations, nearly all of matrices, where eigenvalues take 4/3 d³, half
+    of them of vectors. None where λ = 0 and G may be singular: then only eigenvalues tell.
     """
-    from scipy.sparse.linalg import ArpackError, eigsh
-
-    d, far = len(G), 100
-    v0 = np.random.default_rng(0).normal(size=d)
-
-    def largest(A: F64) -> float:
-        return float(eigsh(A, 1, which="LA", tol=1e-5, v0=v0, return_eigenvectors=False)[0])
-
     try:
         L = _factor(G, ridge)
-        W: F64 = scipy.linalg.cho_solve((L, True), H, check_finite=False)
-        inverse, _ = scipy.linalg.lapack.dpotri(L, lower=1, overwrite_c=1)
-        blas.mirror_upper(inverse.T)
-        most, least = largest(G), 1 / largest(inverse) - ridge
-    except (RidgeNeededError, ArpackError):
+    except RidgeNeededError:
+        if ridge:
+            raise
         return None
-    if least <= far * d * np.finfo(float).eps * most or least * far < ridge:
+    W: F64 = scipy.linalg.cho_solve((L, True), H, check_finite=False)
+    norm = scipy.linalg.norm(G, 1, check_finite=False) + ridge
+    share, _ = scipy.linalg.lapack.dpocon(L, norm, uplo="L")
+    if share <= len(G) * EPS and not ridge:
         return None
-    return W, Conditioning(d, d, least, most), d - ridge * float(np.trace(inverse))
+    inverse, _ = scipy.linalg.lapack.dpotri(L, lower=1, overwrite_c=1)
+    return (
+        W,
+        1.0 / max(float(share), np.finfo(float).tiny),
+        len(G) - ridge * float(np.trace(inverse)),
+    )
 
 
 def definite_solve(A: F64, B: F64) -> F64:
@@ -190,14 +184,12 @@ def definite_solve(A: F64, B: F64) -> F64:
             return np.asarray(scipy.linalg.solve(A, B, assume_a="pos", check_finite=False))
         except scipy.linalg.LinAlgWarning:
             pass
-    D = 1.0 / np.sqrt(np.diag(A))
-    scaled = D[:, None] * A * D
+    D = 1.0 / np.sqrt(np.diag(A))[:, None]
+    scaled = D * A * D[:, 0]
     if not conditioning(eigenvalues(scaled)).full:
         raise scipy.linalg.LinAlgError("singular to working precision")
     factor = scipy.linalg.cho_factor(scaled, lower=True, check_finite=False)
-    return np.asarray(
-        D[:, None] * scipy.linalg.cho_solve(factor, D[:, None] * B, check_finite=False)
-    )
+    return np.asarray(D * scipy.linalg.cho_solve(factor, D * B, check_finite=False))
 
 
 def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
@@ -235,12 +227,9 @@ class Spectral:
 
     def filters(self, ridge: float) -> F64:
         """1/(s + λ) per direction, (d,); zero where s counts as zero and λ = 0 (minimum norm)."""
-        s = np.maximum(self.s, 0.0)
-        floor = len(s) * np.finfo(float).eps * (s[-1] if len(s) else 0.0)
-        alive = s + ridge > floor if ridge == 0 else np.ones(len(s), dtype=bool)
-        out = np.zeros_like(s)
-        np.divide(1.0, s + ridge, out=out, where=alive)
-        return out
+        s = self.s.clip(0.0)
+        alive = s + ridge > (len(s) * EPS * s[-1] if ridge == 0 else -1.0)
+        return np.asarray(np.divide(1.0, s + ridge, out=np.zeros_like(s), where=alive))
 
     def weights(self, ridge: float) -> F64:
         """(G + λI)⁻¹ H, or the minimum-norm least-squares solution G⁺H for λ = 0."""
@@ -248,12 +237,12 @@ class Spectral:
 
     def degrees_of_freedom(self, ridge: float) -> float:
         """tr((G + λI)⁻¹ G), the effective number of parameters per class."""
-        return float((np.maximum(self.s, 0.0) * self.filters(ridge)).sum())
+        return float((self.s.clip(0.0) * self.filters(ridge)).sum())
 
     def squared_error(self, ridge: float, target: float) -> float:
         """‖Y − XW‖² for W of this λ, given ‖Y‖²; O(d)."""
         f = self.filters(ridge)
-        return float(target - (self.squares * f * (2.0 - np.maximum(self.s, 0.0) * f)).sum())
+        return float(target - (self.squares * f * (2.0 - self.s.clip(0.0) * f)).sum())
 
 
 def squared_error(W: F64, G: F64, H: F64, target: float) -> float:
@@ -287,7 +276,7 @@ def spreads(moments: F64, means: F64 | float) -> F64:
     A feature counts as constant where its variance is lost in the rounding of its second moment.
     """
     variances = moments - means**2
-    varied = variances > len(moments) * np.finfo(float).eps * np.abs(moments)
+    varied = variances > len(moments) * EPS * np.abs(moments)
     return np.sqrt(np.where(varied, variances, 1.0))
 
 

@@ -82,10 +82,11 @@ def choose(
     """The best of ``ridges`` (None: the system searches); of equally good ones the largest.
 
     ``held`` gives the squared error a row of weights (D, C) on held-out rows. If it is given, the
-    best ridge has the least such error.
+    best ridge has the least such error. Raises `NumericalError` of the largest ridge where the
+    system can be solved for none.
     """
     path: list[Point] = []
-    refused: list[tuple[float, NumericalError]] = []
+    refused: dict[float, NumericalError] = {}
     best: tuple[float, float, Fit] | None = None  # one fit alone, since weights can be large
 
     def better(ridge: float) -> bool:
@@ -93,7 +94,7 @@ def choose(
         try:
             fit = system.fit(ridge)
         except NumericalError as error:
-            refused.append((float(ridge), error))
+            refused[ridge] = error
             return False
         point: Point = {
             "ridge": float(ridge),
@@ -117,23 +118,10 @@ def choose(
         for ridge in ridges:
             better(ridge)
     if best is None:
-        raise _none_of(refused)
+        raise refused[max(refused)]
     path.sort(key=lambda point: float(point["ridge"]))
     how = "generalised cross-validation" if held is None else "held-out clients"
     return Choice(best[1], how if len(path) > 1 else "given", best[2], path)
-
-
-def _none_of(refused: Sequence[tuple[float, NumericalError]]) -> NumericalError:
-    """The error where the system can be solved for none of the ridges."""
-    if len(refused) == 1:
-        return refused[0][1]
-    tried = sorted(ridge for ridge, _ in refused)
-    return NumericalError(
-        f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
-        f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
-        "features (are they one number, up to rounding?)",
-        advice=", or give a larger --ridge",
-    )
 
 
 def gcv(fit: Fit, rows: int, outside: float = 0.0) -> float | None:
@@ -189,11 +177,15 @@ class FactoredSystem:
 
         With (G + P) W = H the error needs no G: ‖Y − XW‖² = ‖Y‖² − tr(WᵀH) − tr(WᵀPW).
         """
-        penalty = self.penalty(ridge)
-        factor = _factor(self.matrix(), penalty, ridge)
+        penalty, A = self.penalty(ridge), self.matrix()
+        A.flat[:: len(A) + 1] += penalty
+        try:
+            factor = Cholesky(A)
+        except scipy.linalg.LinAlgError as error:
+            raise not_definite(ridge, len(A), error) from None
         W = factor.solve(self.H)
-        error = self.target - float((W * self.H).sum() + (penalty[:, None] * W**2).sum())
-        return Fit(max(error, 0.0), len(W) - _trace(factor, penalty), lambda: W)
+        left = self.target - float((W * self.H).sum() + (penalty[:, None] * W**2).sum())
+        return Fit(max(left, 0.0), len(W) - _trace(factor, penalty), lambda: W)
 
     def search(self, better: Callable[[float], bool]) -> None:
         better(self.start)
@@ -209,14 +201,6 @@ class FactoredSystem:
 
 
 System = SpectralSystem | FactoredSystem
-
-
-def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
-    A.flat[:: len(A) + 1] += penalty
-    try:
-        return Cholesky(A)
-    except scipy.linalg.LinAlgError as error:
-        raise not_definite(ridge, len(A), error) from None
 
 
 def _trace(factor: Cholesky, penalty: F64) -> float:

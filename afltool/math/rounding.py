@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
 
-ROWS = 64  # looked at together
+ROWS = 64  # of a block, in which most features have enough values
 ENOUGH = 8  # distinct values of a feature are counted up to here
 NOISE = 1e-12  # of a feature's size: what varies by less is a constant with rounding errors
 
@@ -35,7 +35,7 @@ class Rounding:
         self._low, self._high = np.full(dim, np.inf), np.full(dim, -np.inf)
         self._known = np.isin(np.arange(dim), constant)
         self._error, self._lock = np.zeros(dim), Lock()
-        self._given, self._left = _Distinct(dim), _Distinct(dim)
+        self._given, self._left = ([set[float]() for _ in range(dim)] for _ in range(2))
 
     def add(self, x: F64, rounded: Array) -> None:
         """Rows (n, d) as they were given, and as numbers that are stored."""
@@ -45,9 +45,18 @@ class Rounding:
         with self._lock:
             self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
             self._error = np.maximum(self._error, error)
-            still = self._left.few()  # of the others no count can be too small
-            self._given.add(x, still)
-            self._left.add(rounded, still)
+            for part in (slice(0, ROWS), slice(ROWS, None)):  # most features need the first alone
+                for j in (j for j, left in enumerate(self._left) if len(left) < ENOUGH):
+                    self._given[j].update(np.unique(x[part, j])[:ENOUGH].tolist())
+                    self._left[j].update(np.unique(rounded[part, j])[:ENOUGH].tolist())
+
+    @property
+    def _counts(self) -> tuple[I64, I64]:
+        """Distinct values of each feature as it was given and as it is left, up to `ENOUGH`."""
+        given, left = (
+            [min(len(one), ENOUGH) for one in ones] for ones in (self._given, self._left)
+        )
+        return np.array(given), np.array(left)
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -59,13 +68,14 @@ class Rounding:
     @property
     def lost(self) -> NDArray[np.bool_]:
         """(d,) bool: features that vary, and of which rounding leaves a single value."""
-        lost: NDArray[np.bool_] = self.varies & (self._left.count == 1)
+        lost: NDArray[np.bool_] = self.varies & (self._counts[1] == 1)
         return lost
 
     @property
     def thin(self) -> NDArray[np.bool_]:
         """(d,) bool: those that keep fewer than `ENOUGH` values, and fewer than they have."""
-        thin: NDArray[np.bool_] = self.varies & (self._left.count < self._given.count)
+        given, left = self._counts
+        thin: NDArray[np.bool_] = self.varies & (left < given)
         return thin
 
     @property
@@ -78,7 +88,7 @@ class Rounding:
         share = np.divide(
             self._error, self._high - self._low, out=np.zeros(len(self._low)), where=self.varies
         )
-        left = np.where(self.thin, self._left.count, ENOUGH)
+        left = np.where(self.thin, self._counts[1], ENOUGH)
         j, few = int(np.lexsort((-share, left))[0]), int(self.thin.sum())
         name = f"feature {j}" if columns is None else f"the column {columns[j]!r}"
         lost = f"errors up to {100 * min(share[j], 1.0):.3g} % of its range"
@@ -97,37 +107,3 @@ class Rounding:
                 "all sites (afltool scale, then import --scale); --allow-constant takes them as "
                 "they are",
             )
-
-
-class _Distinct:
-    """The distinct values of each feature, counted up to `ENOUGH`."""
-
-    def __init__(self, dim: int) -> None:
-        self.count = np.zeros(dim, np.int64)
-        self._seen = np.empty((dim, 0))
-
-    def few(self) -> I64:
-        """Features of which more values may come."""
-        return np.flatnonzero(self.count < ENOUGH)
-
-    def add(self, x: Array, features: I64) -> None:
-        """Values (n, d), of which only these features are looked at."""
-        if not self._seen.size:
-            self._seen = np.repeat(x[:1].T, ENOUGH, axis=1).astype(np.float64)
-        for start in range(0, len(x), ROWS):  # most features have enough in the first few rows
-            features = features[self.count[features] < ENOUGH]
-            part, seen = x[start : start + ROWS, features], self._seen[features]
-            new = np.full(part.shape, True)
-            for k in range(self.count[features].max(initial=0)):
-                new &= part != seen[:, k]
-            if new.any():
-                self._merge(np.hstack([seen, part[new.any(axis=1)].T]), features)
-
-    def _merge(self, values: Array, features: I64) -> None:
-        """``values``: (features, any number), those that were seen among them."""
-        values.sort(axis=1)
-        first = np.diff(values, axis=1, prepend=np.nan) != 0
-        rank = first.cumsum(axis=1) - 1
-        rows, at = (first & (rank < ENOUGH)).nonzero()
-        self._seen[features[rows], rank[rows, at]] = values[rows, at]
-        self.count[features] = np.minimum(rank[:, -1] + 1, ENOUGH)

@@ -51,38 +51,17 @@ class Design(Protocol):
         """total += Φ̂ᵀ R (D, C) of R (n, C)."""
 
 
-class Buffers:
-    """Float64 arrays that every few rows use again: new pages of memory cost more than the numbers.
-
-    What was put there is overwritten by the next rows that use them.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[str, F64] = {}
-
-    def __call__(self, name: str, rows: int, columns: int) -> F64:
-        """The first rows of the array of this name, with any numbers in it."""
-        held = self._held.get(name)
-        if held is None or len(held) < rows or held.shape[1] != columns:
-            held = self._held[name] = np.empty((rows, columns))
-        return held[:rows]
-
-
 class Dense:
-    """[X, 1] of rows X (n, d), with the constant feature last.
+    """[X, 1] of rows X (n, d), with the constant feature last."""
 
-    Designs that share ``buffers`` are used one after the other.
-    """
-
-    def __init__(self, X: Rows, buffers: Buffers | None = None) -> None:
-        self._buffers = buffers or Buffers()
-        self.bits, self.values = _values(X, self._buffers)
+    def __init__(self, X: Rows) -> None:
+        self.bits, self.values = _values(X)
         self._one = 2.0 ** (self.bits or 0)
         self.columns = self.values.shape[1] + 1
         self.reach = self.columns * max(LARGEST, int(self._one))
 
     def forward(self, V: F64) -> F64:
-        out = self._buffers("scores", len(self.values), V.shape[1])
+        out = np.empty((len(self.values), V.shape[1]))
         for at in range(0, len(out), FEW):
             few = slice(at, at + FEW)
             np.matmul(self.values[few], V[:-1], out=out[few])
@@ -100,12 +79,9 @@ class Dense:
 class Coded:
     """[X, one-hot codes] of codes (E, n) below V = ``size``; without X the codes alone."""
 
-    def __init__(
-        self, codes: Codes, size: int, X: Rows | None = None, buffers: Buffers | None = None
-    ) -> None:
+    def __init__(self, codes: Codes, size: int, X: Rows | None = None) -> None:
         groups, rows = codes.shape
-        none = 0, np.empty((rows, 0))
-        self.bits, self.values = none if X is None else _values(X, buffers or Buffers())
+        self.bits, self.values = (0, np.empty((rows, 0))) if X is None else _values(X)
         self._one = 2.0 ** (self.bits or 0)
         self._raw = self.values.shape[1]
         self.columns = self._raw + groups * size
@@ -129,14 +105,10 @@ class Coded:
         total[self._raw :] += self._hot.T @ R
 
 
-def _values(X: Rows, buffers: Buffers) -> tuple[int | None, F64]:
+def _values(X: Rows) -> tuple[int | None, F64]:
     """Bits and float64 values of rows; integers for fixed point."""
     bits, given = (X.bits, X.values) if isinstance(X, FixedPoint) else (None, X)
-    if given.dtype == np.float64:
-        return bits, np.asarray(given, dtype=np.float64)
-    values = buffers("values", *given.shape)
-    np.copyto(values, given)
-    return bits, values
+    return bits, np.asarray(given, dtype=np.float64)
 
 
 def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
@@ -155,12 +127,7 @@ def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
 
 def scores(designs: Iterable[Design], V: F64) -> F64:
     """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
-    out, weights = [], None
-    for design in designs:
-        if weights is None:
-            weights = prepared(design, V)
-        out.append(design.forward(weights).copy())
-    return np.concatenate(out)
+    return np.concatenate([design.forward(prepared(design, V)) for design in designs])
 
 
 def prepared(design: Design, V: F64) -> F64:
@@ -205,16 +172,15 @@ class Gradients:
     """Sums of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,) over rows, without the penalty.
 
     For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24, exact in any order; else
-    float64. ``exact``: which of them, once rows were added. ``buffers``: for the designs.
+    float64. ``exact``: which of them, once rows were added.
     """
 
     def __init__(self, V: F64, smoothing: float = 0.0) -> None:
         self._point, self._smoothing = V, smoothing
         self._prepared: F64 | None = None
         self._gradient, self._loss, self._rows = np.zeros(V.shape), 0.0, 0
-        self._whole: Array = np.zeros(0, np.int64)  # what float64 cannot add up exactly
-        self._losses = 0
-        self.exact, self.buffers = False, Buffers()
+        self._whole, self._losses = np.zeros(V.shape, np.int64), 0  # beyond what float64 adds up
+        self.exact = False
 
     def add(self, parts: Iterable[tuple[Design, I64]]) -> None:
         """Add rows and their labels: a few at a time, so that Φ is in the cache for both products;
@@ -229,8 +195,7 @@ class Gradients:
             scores = design.forward(self._prepared)
             R, losses = residual_and_loss(scores, y, self._smoothing, unit)
             if self.exact:
-                for a in (R, losses):
-                    np.rint(a, out=a)
+                R, losses = np.rint(R, out=R), np.rint(losses)
             design.backward(R, self._gradient)
             self._loss += float(losses.sum())
             self._rows += len(y)
@@ -239,16 +204,15 @@ class Gradients:
         """``gradient`` and ``loss`` of the rows so far; it begins again at zero."""
         if self.exact:
             self._move()
-            sums = {"gradient": self._whole, "loss": np.array([self._losses])}
-            self._whole, self._losses = np.zeros(0, np.int64), 0
-            return sums
+            whole, self._whole = self._whole, np.zeros_like(self._whole)
+            losses, self._losses = self._losses, 0
+            return {"gradient": whole, "loss": np.array([losses])}
         sums = {"gradient": self._gradient.copy(), "loss": np.array([self._loss])}
         self._gradient[:], self._loss = 0.0, 0.0
         return sums
 
     def _move(self) -> None:
-        moved = self._gradient.astype(np.int64)
-        self._whole = self._whole + moved if self._whole.size else moved
+        self._whole += self._gradient.astype(np.int64)
         self._losses += int(self._loss)
         self._gradient[:], self._loss, self._rows = 0.0, 0.0, 0
 

@@ -3,24 +3,17 @@
 The command line, the keys of a TOML file, the signatures in Python, recipes and docs/commands.md
 all follow from the fields of these classes::
 
-    @dataclass(frozen=True, kw_only=True)
-    class SchemeOptions(Options):
-        clients: int | None = Field(default=None, ge=1, description="number of clients K")
-        alpha: float | None = Field(default=None, gt=0, description="α of the Dirichlet law")
-
-        def check(self) -> None:
-            self.needs("alpha", "clients")
-
     @dataclass(frozen=True)
-    class Partition(SchemeOptions, Output):
+    class Partition(Output):
         '''Assign the rows of a feature file to clients.'''
 
-        features: Annotated[Path, Reads()]
-        out: Annotated[Path, Writes()]
+        features: Annotated[Path, Reads("features")] = Field(description="features to assign")
+        out: Annotated[Path, Writes("partition")] = Field(description="partition file")
+        clients: int | None = Field(default=None, ge=1, kw_only=True, description="how many")
 
 A field's *role* is in its annotation: `Reads`, `Writes`, or a text that holds a path (`Holds`);
-all others are options. Values are plain: texts, numbers, booleans, paths, tuples of
-them. A `grammar` checks a text and gives it back as files hold it; whoever uses it parses it.
+all others are options. Values are plain: texts, numbers, booleans, paths, tuples of them. A
+`grammar` checks a text and gives it back as files hold it; whoever uses it parses it.
 """
 
 from __future__ import annotations
@@ -31,29 +24,14 @@ from dataclasses import MISSING, fields
 from dataclasses import dataclass as plain
 from functools import cache
 from inspect import Parameter, Signature
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union
+from typing import get_args as args_of
+from typing import get_origin as origin_of
 
-from pydantic import (
-    ConfigDict,
-    GetCoreSchemaHandler,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
@@ -65,7 +43,7 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 HeldT = TypeVar("HeldT")
 GivenT = TypeVar("GivenT")
 
-
+STREAM = "-"  # stdin or stdout
 LINES = "lines"  # the kind of inputs of which '-' is a list that the stage reads by itself
 
 # ---------------------------------------------------------------- what an annotation says
@@ -87,7 +65,7 @@ else:
 
 @plain(frozen=True)
 class Reads:
-    """A path, or several, of input files; ``kind``: of these files.
+    """A path, or several, of input files of a ``kind``.
 
     '-' stands for the path that the command before has printed; of `LINES` the stage reads it.
     """
@@ -97,9 +75,13 @@ class Reads:
 
 @plain(frozen=True)
 class Writes:
-    """The path of an output; ``kind``: of this file."""
+    """The path of an output of a ``kind``."""
 
     kind: str = ""
+
+
+FileIn = Annotated[Path | None, Reads()]
+FileOut = Annotated[Path | None, Writes()]
 
 
 @plain(frozen=True)
@@ -126,6 +108,16 @@ class Holds:
 
 
 @plain(frozen=True)
+class Flat:
+    """A dictionary of options of another class, such as a head's: each is one of the shell's.
+
+    ``of``: MODULE:FUNCTION below `afltool` that says which; see `cli.commands.Command`.
+    """
+
+    of: str
+
+
+@plain(frozen=True)
 class Absent:
     """The value that a file means which does not name this option.
 
@@ -142,7 +134,7 @@ class Choices:
 
     known: Collection[str]
 
-    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[..., Any]) -> CoreSchema:
         return no_info_after_validator_function(self._checked, handler(kind))
 
     def _checked(self, value: str | None) -> str | None:
@@ -154,11 +146,11 @@ class Choices:
 def grammar(parse: Callable[[Any], Any]) -> WrapValidator:
     """A text with a grammar: ``parse`` raises `UsageError`, or gives what its form in files is of.
 
-    That form, `text_form`, is what the field holds; ``parse`` takes it again, and a value of the
-    field's type alone.
+    That form is what the field holds: a number, a text, or a tuple of them; ``parse`` takes it
+    again.
     """
 
-    def checked(value: Any, typed: ValidatorFunctionWrapHandler) -> Any:
+    def checked(value: Any, typed: Callable[[Any], Any]) -> Any:
         given = typed(value)
         return given if given is None else text_form(parse(given))
 
@@ -185,8 +177,7 @@ class Options:
 
     ``STAGE``: MODULE:FUNCTION below `afltool` that takes an object of a command's class;
     ``TELLS``: one that says more of what it returns, on stderr. ``PRINTS``: one that the command
-    calls instead, and that prints.
-    ``COMMON``: what ``-h`` shows, empty for all.
+    calls instead, and that prints. ``COMMON``: what ``-h`` shows; empty: the first ten.
 
     A recipe has every option but those of three sets: ``EXECUTION_ONLY``, on which no byte of a
     result depends; ``SELECTS``, which files are made and of whose rows, as each file's own recipe
@@ -212,10 +203,8 @@ class Options:
         try:
             values = signature_of(cls).bind_partial(*given.args, **(given.kwargs or {})).arguments
         except TypeError as error:
-            name = cls.STAGE.partition(":")[2] or cls.__name__
-            raise TypeError(f"{name}() {error}") from None
-        known = fields_of(cls)
-        taken = {k: _plain(kinds_of(known[k]), v) for k, v in values.items()}
+            raise TypeError(f"{cls.STAGE.partition(':')[2] or cls.__name__}() {error}") from None
+        taken = {k: _plain(kinds_of(fields_of(cls)[k]), v) for k, v in values.items()}
         try:
             return make(ArgsKwargs((), taken))
         except ValidationError as error:
@@ -235,10 +224,8 @@ class Options:
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
         if name in self.changed() and not self.changed().keys() & set(others):
-            raise UsageError(
-                f"{flag(name)} is used only with {_listed([*map(flag, others)])}: give that, too, "
-                f"or leave {flag(name)} out"
-            )
+            known = _listed([*map(flag, others)])
+            raise UsageError(f"{flag(name)} is used only with {known}: give that, or leave it out")
 
     def excludes(self, name: str, *others: str) -> None:
         """Refuse an option that is given beside one of the others."""
@@ -255,15 +242,6 @@ class Options:
                 f"{flag(name)} is used only with {flag(other)} {value}; found {found}: leave it out"
             )
 
-    def tell_idle(self, *names: str, beside: str) -> None:
-        """Say of options that nothing uses them without another one.
-
-        An axis of a study gives them to all its cells, of which some do not use them.
-        """
-        for name in names:
-            if name in self.changed():
-                _tell(f"{flag(name)} is used only with {flag(beside)}: it changes nothing here")
-
     def stored(self, *but: str) -> dict[str, Any]:
         """The options as a recipe holds them: no paths of inputs and outputs, nothing `Absent`.
 
@@ -272,10 +250,10 @@ class Options:
         sets = (set_of(type(self), one) for one in ("EXECUTION_ONLY", "SELECTS", "REFUSES"))
         left, found = {*but}.union(*sets), dict[str, Any]()
         for name, info in fields_of(type(self)).items():
-            if name not in left and role_of(info) is None and not holds_options(info):
-                value = getattr(self, name)
-                if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
-                    found[name] = list(value) if isinstance(value, tuple) else value
+            value = getattr(self, name)
+            absent = any(isinstance(m, Absent) and m.value == value for m in info.metadata)
+            if not (name in left or absent or role_of(info) or dict in map(_base, kinds_of(info))):
+                found[name] = list(value) if isinstance(value, tuple) else value
         return found
 
     def to(self, cls: type[OptionsT], **more: Any) -> OptionsT:
@@ -289,7 +267,7 @@ class Options:
 
 
 @cache
-def _tell(text: str) -> None:
+def tell_once(text: str) -> None:
     """Say it once: options are made again and again."""
     log.info("%s", text)
 
@@ -322,43 +300,32 @@ def made_for(whose: str, cls: type[OptionsT], values: Mapping[str, Any]) -> Opti
     return cls(**values)
 
 
+def said_of(info: Any, kind: type[HeldT]) -> HeldT | None:
+    """What an annotation says by an object of this class."""
+    return next((m for m in info.metadata if isinstance(m, kind)), None)
+
+
 def role_of(info: Any) -> Reads | Writes | None:
     """What a field is, if it is no option."""
-    return next((m for m in info.metadata if isinstance(m, (Reads, Writes))), None)
-
-
-def holds_options(info: Any) -> bool:
-    """Whether a field has the options of a head or of a method, which its own class says."""
-    return dict in [get_origin(kind) or kind for kind in kinds_of(info)]
+    return said_of(info, Reads) or said_of(info, Writes)
 
 
 def positional(cls: Any) -> list[str]:
     """The fields that the shell takes without a name."""
-    return [
-        f.name
-        for f in fields(cls)
-        if not f.kw_only
-        and f.name not in getattr(cls, "NAMED", ())
-        and not isinstance(role_of(fields_of(cls)[f.name]), Writes)
-    ]
+    named, of = getattr(cls, "NAMED", ()), fields_of(cls)
+    first = (f.name for f in fields(cls) if not f.kw_only and f.name not in named)
+    return [name for name in first if not said_of(of[name], Writes)]
 
 
 @cache
 def signature_of(cls: Any) -> Signature:
     """What a class is called with: its files, then its options by name."""
-    kinds = {False: Parameter.POSITIONAL_OR_KEYWORD, True: Parameter.KEYWORD_ONLY}
-    every = sorted(fields(cls), key=lambda f: bool(f.kw_only))
-    return Signature(
-        [
-            Parameter(
-                f.name,
-                kinds[bool(f.kw_only)],
-                default=Parameter.empty if (d := default_of(cls, f.name)) is MISSING else d,
-                annotation=fields_of(cls)[f.name].annotation,
-            )
-            for f in every
-        ]
-    )
+    of, found = fields_of(cls), list[Parameter]()
+    for f in sorted(fields(cls), key=lambda f: bool(f.kw_only)):
+        kind = Parameter.KEYWORD_ONLY if f.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+        default = Parameter.empty if of[f.name].is_required() else default_of(cls, f.name)
+        found.append(Parameter(f.name, kind, default=default, annotation=of[f.name].annotation))
+    return Signature(found)
 
 
 def default_of(cls: type[Any], name: str) -> Any:
@@ -387,24 +354,24 @@ def kinds_of(info: Any) -> list[Any]:
     A list of several values is ``tuple[T, ...]``, a choice of texts a ``Literal``.
     """
     hint = info.annotation
-    many = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    many = args_of(hint) if origin_of(hint) in (Union, UnionType) else (hint,)
     return [one for one in many if one is not NoneType]
 
 
+def _base(kind: Any) -> Any:
+    return origin_of(kind) or kind
+
+
 def _plain(kinds: list[Any], value: Any) -> Any:
-    """A value as the type that a field has: a path for a text, a tuple for a list, 2.0 for 2."""
-    several = [get_args(one)[0] for one in kinds if get_origin(one) is tuple]
+    """A value as the type that a field has: a path for a text, a tuple for a list."""
+    several = [args_of(one)[0] for one in kinds if _base(one) is tuple]
     if several and isinstance(value, (list, tuple)):
         return tuple(_plain(several, one) for one in value)
     if several and len(kinds) == 1 and isinstance(value, (str, Path)):
         return (_plain(several, value),)
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, Real) and float in kinds:
-        return float(value)
-    if isinstance(value, Integral) and int in kinds:
-        return int(value)
-    if isinstance(value, str) and Path in kinds and value != "" and "\0" not in value:
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)  # NumPy's
+    if isinstance(value, str) and Path in kinds and value and "\0" not in value:
         return Path(value)
     return str(value) if isinstance(value, Path) and Path not in kinds and str in kinds else value
 
@@ -416,8 +383,8 @@ def _said(cls: type[Any], error: ValidationError, values: Mapping[str, Any]) -> 
     info, found = fields_of(cls)[name], values.get(name)
     if first["type"] == "missing":
         return UsageError(f"{flag(name)} is needed: {info.description}")
-    inside = first["input"] if isinstance(found, tuple) else found
     if "than" in first["type"] or "finite" in first["type"]:
+        inside = first["input"] if isinstance(found, tuple) else found
         return UsageError(f"{flag(name)} is {range_of(info) or 'a finite number'}; found {inside}")
     allowed = f"takes {' or '.join(map(_word, kinds_of(info)))}"
     if (words := choices_of(info)) and isinstance(found, str):
@@ -427,28 +394,21 @@ def _said(cls: type[Any], error: ValidationError, values: Mapping[str, Any]) -> 
 
 def _word(kind: Any) -> str:
     """A type in words."""
-    if get_origin(kind) is tuple:
-        return f"a list ({_word(get_args(kind)[0])} each)"
-    return _WORDS[get_origin(kind) or kind]
+    base = _base(kind)
+    return f"a list ({_word(args_of(kind)[0])} each)" if base is tuple else _WORDS[base]
 
 
 def choices_of(info: Any) -> Collection[str]:
     """The only values of a text; empty where there are others."""
-    listed: list[Collection[str]] = [
-        get_args(one) for one in kinds_of(info) if get_origin(one) is Literal
-    ]
-    listed += [m.known for m in info.metadata if isinstance(m, Choices)]
-    return listed[0] if listed else ()
+    listed = [args_of(one) for one in kinds_of(info) if _base(one) is Literal]
+    known = said_of(info, Choices)
+    return listed[0] if listed else known.known if known else ()
 
 
 def range_of(info: Any) -> str:
     """The range of a number in words; empty where there is none."""
-    limits = {
-        word: _number(getattr(m, name))
-        for name, word in _BOUNDS.items()
-        for m in info.metadata
-        if getattr(m, name, None) is not None
-    }
+    every = ((word, name, m) for name, word in _BOUNDS.items() for m in info.metadata)
+    limits = {w: _number(getattr(m, n)) for w, n, m in every if getattr(m, n, None) is not None}
     if limits.keys() == {"at least", "at most"}:
         return f"{limits['at least']} to {limits['at most']}"
     return ", ".join(f"{word} {number}" for word, number in limits.items())
@@ -478,25 +438,22 @@ def help_of(info: Any, default: str | None = None) -> str:
         unset = f"{value:g}" if isinstance(value, float) else str(value)
     new = (word for word in info.examples or () if word not in about)
     allowed = ", ".join(choices_of(info)) or range_of(info) or ", ".join(new)
-    unset = f"default: {unset}" if unset else ""
-    beside = "; ".join(filter(None, [allowed, unset if default is None else default]))
+    unset = (f"default: {unset}" if unset else "") if default is None else default
+    beside = "; ".join(filter(None, [allowed, unset]))
     return f"{about if said else info.description}{f' ({beside})' if beside else ''}"
 
 
 # ---------------------------------------------------------------- files that options name
 
-STREAM = "-"  # stdin or stdout
-
 
 def paths_of(cls: type[Any], name: str, value: Any) -> Iterator[Path]:
     """The files that the value of a field names, one or several."""
     info = fields_of(cls)[name]
-    inside = [m for m in info.metadata if isinstance(m, Holds)]
-    value = _plain(kinds_of(info), value)
+    inside, value = said_of(info, Holds), _plain(kinds_of(info), value)
     for one in value if isinstance(value, tuple) else (value,):
         text = str(one) if isinstance(one, Path) else ""
         if isinstance(one, str) and inside:
-            text = inside[0].path(one)
+            text = inside.path(one)
         if text not in ("", STREAM) and "\0" not in text:
             yield Path(text)
 
@@ -508,5 +465,5 @@ def absolute(cls: type[Any], name: str, value: Any) -> Any:
     if isinstance(value, Path):
         return value.absolute()
     info = fields_of(cls)[name]
-    inside = [m for m in info.metadata if isinstance(m, Holds)]
-    return inside[0].absolute(value) if inside and value not in (info.examples or ()) else value
+    inside = said_of(info, Holds)
+    return inside.absolute(value) if inside and value not in (info.examples or ()) else value

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -21,15 +19,13 @@ MOST = 1024  # threads
 SEED = 2**63 - 1  # the largest seed that every generator takes
 #: Where each head is: a name that begins with a dot is a folder or module of `afltool.heads`.
 OWN_HEADS = {
-    "linear": ".linear",
+    "linear": ".least_squares",
     "deepafl": ".deepafl",
     "random-features": ".random_features",
     "safle": ".safle",
     "softmax": ".softmax",
     "discriminant": ".discriminant",
 }
-
-
 FROZEN = ".afl"  # how the name of a frozen backbone ends
 FROZEN_FILE = Holds(f"(.+[{FROZEN[0]}]{FROZEN[1:]})")  # beside names of backbones
 BEHIND_COLON = Holds("[^:]*:(.*)")  # KIND:PATH, as ``--data`` has it
@@ -51,16 +47,13 @@ class Threads(Options):
 
     EXECUTION_ONLY: ClassVar = frozenset({"threads"})
 
-    _threads = (
-        "threads that work on rows; no result depends on their number (default: as many as cores "
-        "may be used)"
-    )
+    _threads = "threads that work on rows; no result depends on them (default: one per core)"
     threads: int | None = Field(default=None, ge=1, le=MOST, description=_threads)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Options):
-    """Of every command that writes files."""
+    """Of every command that writes files; none of them is one that it reads, by `refuse_files`."""
 
     EXECUTION_ONLY: ClassVar = frozenset({"overwrite"})
 
@@ -75,8 +68,7 @@ class Output(Options):
 class Printed(Options):
     """Of every command that has a result."""
 
-    _as_json = "print JSON instead of a path or a table"
-    as_json: bool = Field(default=False, description=_as_json)
+    as_json: bool = Field(default=False, description="print JSON instead of a path or a table")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +83,7 @@ class Tracked(Options):
 class SpaceOptions(Options):
     """Which features a federation has."""
 
-    _space = (
-        "feature file: every site has features of its space, and its classes; others are "
-        "refused before they compute"
-    )
+    _space = "feature file: sites with features of another space, or other classes, are refused"
     space: Annotated[Path | None, Reads("features")] = Field(default=None, description=_space)
 
 
@@ -124,23 +113,18 @@ def refuse_files(every: Iterable[Named]) -> None:
     Raises:
         UsageError: with the names of both options.
     """
-    read, writes = dict[Any, str](), list[tuple[str, Path]]()
-    for name, path, written in every:
-        if written:
-            writes.append((name, path))
-        else:
-            read[identity(path)] = name
-    for name, path in writes:
+    files = [*every]
+    read = {identity(path): name for name, path, written in files if not written}
+    outputs: dict[str, str] = {}
+    for name, path in ((name, path) for name, path, written in files if written):
         if (known := identity(path)) and (other := read.get(known)):
             raise UsageError(
-                f"{name} {path} is a file that this command reads ({other}): it would be "
-                f"lost; give another path for {name}"
+                f"{name} {path} is a file that this command reads ({other}): it would be lost; "
+                f"give another path for {name}"
             )
-    for (one, first), (other, second) in combinations(writes, 2):
-        if not first.is_dir() and os.path.realpath(first) == os.path.realpath(second):
-            raise UsageError(
-                f"{one} and {other} are two outputs with one path, {first}: give each its own"
-            )
+        other = outputs.setdefault(os.path.realpath(path), name)
+        if other != name and not path.is_dir():
+            raise UsageError(f"{other} and {name} are two outputs with one path, {path}")
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -150,23 +134,3 @@ def identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
-
-
-# ---------------------------------------------------------------- how a stage is carried out
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def on_cores(stage: Callable[P, R]) -> Callable[P, R]:
-    """A stage that works with the threads of its options; see `afltool.cores`."""
-
-    @wraps(stage)
-    def with_threads(*args: P.args, **named: P.kwargs) -> R:
-        from .. import cores
-
-        given = [one for one in (*args, *named.values()) if isinstance(one, Threads)]
-        with cores.using(given[0].threads if given else None):
-            return stage(*args, **named)
-
-    return with_threads

@@ -14,43 +14,39 @@ from ..plugins import Registry
 
 @dataclass(frozen=True)
 class DatasetName:
-    """One form of ``--data``.
+    """One form of ``--data``, NAME or NAME:PATH.
 
     Attributes:
         name: the word before the colon, if there is one.
         module: where `open_rows` is; one that begins with a dot is of `afltool.sources.images`.
-        help: what it is, for people.
         takes: what stands behind the colon: PATH, FILE or PATTERN; it is absolute in run.toml.
         columns: ``path`` and ``label``, if ``--path-column`` and ``--label-column`` are for it.
     """
 
     name: str
     module: str
-    help: str
     takes: str = ""
     columns: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
-        """As the help and the shell's completion show it."""
+        """As the help shows it."""
         return f"{self.name}:{self.takes}" if self.takes else self.name
 
 
-_FILE = "FILE", ("path", "label")
-_ROWS, _SAMPLES = ("PATTERN", ("path", "label")), ("PATTERN", ("label",))
+_DOWNLOADED = ".torchvision_datasets"
+_BOTH = ("path", "label")
 _OWN = (
-    DatasetName(
-        "digits", ".digits", "scikit-learn's digits; every fifth of a class is for testing"
-    ),
-    DatasetName("fashion-mnist", ".torchvision_datasets", "Debian's package or torchvision's"),
-    DatasetName("cifar10", ".torchvision_datasets", "10 classes, 32 × 32 pixels, downloaded"),
-    DatasetName("cifar100", ".torchvision_datasets", "100 classes, 32 × 32 pixels, downloaded"),
-    DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
-    DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
-    DatasetName("table", ".path_tables", "CSV or parquet of path, label, split", *_FILE),
-    DatasetName("webdataset", ".webdataset", "tar files of samples: their folder", *_SAMPLES),
-    DatasetName("parquet", ".parquet_images", "parquet with the bytes of images", *_ROWS),
-    DatasetName("dicom", ".folders", ".dcm files in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
+    DatasetName("digits", ".digits"),
+    DatasetName("fashion-mnist", _DOWNLOADED),
+    DatasetName("cifar10", _DOWNLOADED),
+    DatasetName("cifar100", _DOWNLOADED),
+    DatasetName("tiny-imagenet", ".tiny_imagenet"),
+    DatasetName("imagefolder", ".folders", "PATH"),
+    DatasetName("table", ".path_tables", "FILE", _BOTH),
+    DatasetName("webdataset", ".webdataset", "PATTERN", ("label",)),
+    DatasetName("parquet", ".parquet_images", "PATTERN", _BOTH),
+    DatasetName("dicom", ".folders", "PATH"),
 )
 #: Another package names a `DatasetName` whose module is its own.
 DATASETS: Registry[DatasetName] = Registry(

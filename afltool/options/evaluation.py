@@ -14,9 +14,9 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..values.parsed import parse_bins
-from .base import LINES, File, Files, Reads, Writes, fields_of, flag, grammar
+from .base import LINES, File, FileIn, FileOut, Files, Reads, Writes, fields_of, grammar
 from .common import SEED, STDOUT, Column, Output, Printed, Threads
-from .features import NetworkOptions, WeightsOptions
+from .features import NamedRows, NetworkOptions, WeightsOptions
 from .statistics import LocalStatsOptions
 
 Calibration = Literal["platt", "temperature", "isotonic"]
@@ -28,10 +28,8 @@ class EvaluateOptions(Threads):
 
     EXECUTION_ONLY: ClassVar = frozenset({"each_round"})
 
-    _each_round = "also evaluate the head after every round; this chooses nothing"
-    each_round: bool = Field(default=False, description=_each_round)
-    _separability = "also measure CSR, IFS and DM of each layer's features; lower is better"
-    separability: bool = Field(default=False, description=_separability)
+    each_round: bool = Field(default=False, description="also evaluate the head of every round")
+    separability: bool = Field(default=False, description="also measure CSR, IFS, DM of each layer")
     _metrics = (
         "figures, separated by commas: accuracy, balanced-accuracy, f1, auc, sensitivity, "
         "specificity, macro-sensitivity, macro-specificity, log-loss, ece"
@@ -39,18 +37,14 @@ class EvaluateOptions(Threads):
     metrics: str | None = Field(default=None, description=_metrics)
     _positive = "class of sensitivity, specificity and auc (default: of two classes the second)"
     positive: str | None = Field(default=None, description=_positive)
-    _by = "TABLE:COLUMN: figures for each value of the column, such as each site"
-    by: Column = Field(default=None, description=_by)
-    _group = "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient"
-    group: Column = Field(default=None, description=_group)
+    by: Column = Field(default=None, description="TABLE:COLUMN: figures for each value of it")
+    group: Column = Field(default=None, description="TABLE:COLUMN: the bootstrap draws its groups")
     _samples = "bootstrap samples of the 95 % intervals; 0: no intervals"
     samples: int = Field(default=1000, ge=0, le=1_000_000, description=_samples)
-    _seed = "seed of the bootstrap samples"
-    seed: int = Field(default=0, ge=0, le=SEED, description=_seed)
+    seed: int = Field(default=0, ge=0, le=SEED, description="seed of the bootstrap samples")
     _against = "another solved head to compare with, by McNemar's test on the same rows"
     against: Annotated[Path | None, Reads("head")] = Field(default=None, description=_against)
-    _errors = "write the wrongly predicted rows, with their scores, to this .csv or .parquet"
-    errors: Annotated[Path | None, Writes()] = Field(default=None, description=_errors)
+    errors: FileOut = Field(default=None, description="table of the wrong rows, with scores")
 
     def check(self) -> None:
         super().check()
@@ -59,17 +53,13 @@ class EvaluateOptions(Threads):
 
 
 @dataclass(frozen=True)
-class Evaluate(EvaluateOptions, Output):
+class Evaluate(EvaluateOptions, NamedRows, Output):
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
 
     STAGE: ClassVar = "stages.evaluate:evaluate"
-    COMMON: ClassVar = frozenset(
-        {"out", "each_round", "metrics", "positive", "by", "group", "against", "errors"}
-        | {"counts", "confusion"}
-    )
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    _features = "features with labels, such as the test split"
+    _features = "features with labels, such as the test split, or a table of them"
     features: Annotated[File, Reads("features")] = Field(description=_features)
 
 
@@ -82,8 +72,7 @@ class Calibrate(Output):
 
     STAGE: ClassVar = "stages.calibrate:calibrate"
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    _counts = "a total of what evaluate --counts wrote"
-    counts: Annotated[File, Reads("statistics")] = Field(description=_counts)
+    counts: Annotated[File, Reads("statistics")] = Field(description="a total of evaluate --counts")
     out: Annotated[File, Writes("head")] = Field(description="head file")
     _method = "the map from scores to probabilities: of each class, or one of all (temperature)"
     method: Calibration = Field(default="platt", kw_only=True, description=_method)
@@ -99,36 +88,28 @@ class Predict(Threads, NetworkOptions, Output):
     #: What is used with images alone, and with tables of them.
     OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone", "on_error"})
     OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
-    COMMON: ClassVar = frozenset(
-        {"out", "scores", "top", "coverage", "min_confidence", "backbone", "device", "on_error"}
-        | {"overwrite", "weights"}
-    )
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    _inputs = "a feature file, images, folders, tables of images, or - for stdin"
+    _inputs = "a feature file, images, folders, tables of features or images, or - for stdin"
     inputs: Annotated[Files, Reads(LINES)] = Field(description=_inputs)
     _out = "a .csv, .jsonl or .parquet file (default: CSV on stdout)"
     out: Annotated[File, Writes()] = Field(default=STDOUT, description=_out)
     _: KW_ONLY
-    _as_json = "JSON Lines instead of CSV on stdout"
-    as_json: bool = Field(default=False, description=_as_json)
+    as_json: bool = Field(default=False, description="JSON Lines instead of CSV on stdout")
     _backbone = "frozen backbone NAME.afl of the head's features; it runs without PyTorch"
-    backbone: Annotated[Path | None, Reads()] = Field(default=None, description=_backbone)
+    backbone: FileIn = Field(default=None, description=_backbone)
     scores: bool = Field(default=False, description="add a column with the score of each class")
-    _top = "number of classes to give for each row, by the highest scores"
-    top: int = Field(default=1, ge=1, le=100_000, description=_top)
+    top: int = Field(default=1, ge=1, le=100_000, description="classes of each row, best first")
     _coverage = "of a calibrated head: a column set, with a row's own class with this chance"
     coverage: float | None = Field(default=None, gt=0, lt=1, description=_coverage)
-    _per_class = "the chance is that of the rows of each class (Mondrian)"
-    per_class: bool = Field(default=False, description=_per_class)
+    per_class: bool = Field(default=False, description="the chance holds for each class (Mondrian)")
     _least = "give no class where the highest probability is lower; error then says so"
     min_confidence: float | None = Field(default=None, gt=0, le=1, description=_least)
     _on_error = "what to do with an image that cannot be used; row writes a row that says why"
     on_error: Literal["stop", "row"] = Field(default="stop", description=_on_error)
     _data_root = "folder that the paths in a table are relative to (default: the table's own)"
     data_root: Path | None = Field(default=None, description=_data_root)
-    _path_column = "column of a table whose values are the images' paths"
-    path_column: str = Field(default="path", description=_path_column)
+    path_column: str = Field(default="path", description="column of a table that holds the paths")
 
     def check(self) -> None:
         super().check()
@@ -146,10 +127,9 @@ class Export(WeightsOptions, Output):
     _: KW_ONLY
     _with_backbone = "include the network: the file then takes squares of bytes"
     with_backbone: bool = Field(default=False, description=_with_backbone)
-    _card = "also write a model card, Markdown, to this file"
-    card: Annotated[Path | None, Writes()] = Field(default=None, description=_card)
+    card: FileOut = Field(default=None, description="also write a model card to this file")
     _metrics = "what evaluate -o wrote for this head; its figures go on the card"
-    metrics: Annotated[Path | None, Reads()] = Field(default=None, description=_metrics)
+    metrics: FileIn = Field(default=None, description=_metrics)
 
     def check(self) -> None:
         super().check()
@@ -167,14 +147,12 @@ class CountOptions(LocalStatsOptions):
 
     _bins = "LO:HI:COUNT of score bins (default: 0:1:240 for probabilities, else -0.5:1.5:240)"
     bins: Annotated[str | None, grammar(parse_bins)] = Field(default=None, description=_bins)
-    _groups = "group of rows that is counted apart; may be repeated, the same at every site"
-    groups: tuple[str, ...] = Field(default=(), description=_groups)
-    _least = "fewest rows of a group in the file of a site; groups without rows are allowed"
-    min_group: int = Field(default=LEAST, ge=1, description=_least)
+    groups: tuple[str, ...] = Field(default=(), description="groups counted apart; may be repeated")
+    min_group: int = Field(default=LEAST, ge=1, description="fewest rows of a group, or none")
 
 
 @dataclass(frozen=True)
-class Counts(CountOptions, Output):
+class Counts(CountOptions, NamedRows, Output):
     """Count what a head predicts of the rows of sites, which aggregate adds up."""
 
     STAGE: ClassVar = "stages.local_stats:counts"
@@ -188,38 +166,23 @@ class EvaluateOrCount(Evaluate, CountOptions, Printed):
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
 
     PRINTS: ClassVar = "cli.calls:evaluate"
-    #: What only counts have.
-    OF_COUNTS: ClassVar = frozenset(
-        fields_of(CountOptions).keys() - fields_of(EvaluateOptions).keys()
-    )
 
-    _out = "also write the JSON to this file; - is stdout; with --counts a folder"
-    out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
-    _counts = "write counts, which sites add up with aggregate, and no figures"
-    counts: bool = Field(default=False, description=_counts)
-    _confusion = "also write the confusion matrix as CSV"
-    confusion: Annotated[Path | None, Writes()] = Field(default=None, description=_confusion)
-    _rounds = "also write the table of rounds, .csv or .parquet"
-    rounds: Annotated[Path | None, Writes()] = Field(default=None, description=_rounds)
+    out: FileOut = Field(default=None, description="JSON file; - is stdout; with --counts a folder")
+    counts: bool = Field(default=False, description="write counts, which aggregate adds up")
+    confusion: FileOut = Field(default=None, description="also write the confusion matrix as CSV")
+    rounds: FileOut = Field(default=None, description="also write the rounds, .csv or .parquet")
 
     def check(self) -> None:
         super().check()
         streams = [self.out, self.confusion, self.rounds].count(STDOUT) + self.as_json
         if streams > 1:
             raise UsageError("one thing goes to stdout: --json, or one output that is -")
-        if not self.counts:
-            for name in self.OF_COUNTS:
-                self.needs(name, "counts")
-            self.needs("overwrite", "out", "confusion", "rounds", "errors")
+        figures, counts = fields_of(EvaluateOptions).keys(), fields_of(CountOptions).keys()
+        if self.counts:
+            for name in sorted(figures - counts | {"confusion", "rounds", "as_json"}):
+                self.excludes(name, "counts")
+            self.needs("counts", "out")
             return
-        self.needs("counts", "out")
-        for name in (
-            "confusion",
-            "rounds",
-            *(fields_of(EvaluateOptions).keys() - {"by", "threads"}),
-        ):
-            if name in self.changed():
-                raise UsageError(
-                    f"{flag(name)} is not used with --counts: the total of the counts has the "
-                    "figures"
-                )
+        for name in sorted(counts - figures):
+            self.needs(name, "counts")
+        self.needs("overwrite", "out", "confusion", "rounds", "errors")

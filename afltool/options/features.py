@@ -7,29 +7,35 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from platformdirs import user_cache_path
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
-from .base import File, Files, Holds, Options, Reads, Writes, fields_of, grammar
+from .base import (
+    Absent,
+    File,
+    FileIn,
+    FileOut,
+    Files,
+    Holds,
+    Options,
+    Reads,
+    Writes,
+    fields_of,
+    grammar,
+)
 from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Printed, Threads
 from .datasets import DATASETS
-from .grammars import (
-    PENULTIMATE,
-    STAGES,
-    WHOLE,
-    Node,
-    Part,
-    Views,
-    parse_nodes,
-    parse_shard,
-    parse_views,
-)
+from .grammars import PENULTIMATE, STAGES, Node, Part, Views, parse_nodes, parse_part, parse_views
 
 Half = Literal["train", "test"]
 Engine = Literal["auto", "torch", "onnxruntime", "openvino"]
+Classes = Path | tuple[str, ...] | None
+CLASSES = "file of class names in order, one per line; a federation shares it"
+Seed = Annotated[int, Field(ge=0, le=SEED)]
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
 AUTO, TORCH = "auto", "torch"  # engines; the others are `sources.extraction.engines.ENGINES`
 GRAPH_ENGINES = ("onnxruntime", "openvino")
@@ -41,8 +47,7 @@ class NumberFormat(Options):
 
     _dtype = "type of the stored features; sums of int16 features are exact"
     dtype: Literal["int16", "float32"] = Field(default="int16", description=_dtype)
-    _fraction_bits = "fraction bits of int16 features; with 9 the range is ±64"
-    fraction_bits: int = Field(default=9, ge=0, le=15, description=_fraction_bits)
+    fraction_bits: int = Field(default=9, ge=0, le=15, description="fraction bits of int16; 9: ±64")
 
     @property
     def bits(self) -> int | None:
@@ -83,13 +88,11 @@ class Split(Output):
     STAGE: ClassVar = "stages.split:split"
     features: Annotated[File, Reads("features")] = Field(description="a feature file NAME.h5")
     _out = "folder for the results (default: that of the file)"
-    out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
+    out: FileOut = Field(default=None, description=_out)
     _: KW_ONLY
-    _test = "share of the rows of each class for testing"
-    test: float = Field(default=0.2, gt=0, lt=1, description=_test)
-    _group = "TABLE:COLUMN: rows of one value, such as one patient, stay together"
-    group: Column = Field(default=None, description=_group)
-    seed: int = Field(default=0, ge=0, le=SEED, description="seed of the draw")
+    test: float = Field(default=0.2, gt=0, lt=1, description="share of each class for testing")
+    group: Column = Field(default=None, description="TABLE:COLUMN: rows of one value stay together")
+    seed: Seed = Field(default=0, description="seed of the draw")
 
 
 @dataclass(frozen=True)
@@ -97,35 +100,39 @@ class Merge(Output):
     """Put the shards of one extraction together; the file equals one made without shards."""
 
     STAGE: ClassVar = "stages.merge:merge"
-    _shards = "files, folders, globs, or - for stdin"
-    shards: Annotated[Files, Reads("features")] = Field(description=_shards)
+    shards: Annotated[Files, Reads("features")] = Field(description="files, folders, globs, or -")
     out: Annotated[File, Writes("features")] = Field(description="feature file")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassNames(Options):
-    """Which classes there are."""
+class NamedRows(Options):
+    """What labels and row ids are called in embeddings that another program made."""
 
-    _classes = "file of class names in order, one per line; a federation shares it"
-    classes: Path | tuple[str, ...] | None = Field(default=None, description=_classes)
+    y: str | None = Field(default=None, description="array or column of labels (default: y, label)")
+    _row_ids = f"array or column of row ids (default: {', '.join(ROW_IDS)}, else row/N)"
+    row_ids: str | None = Field(default=None, description=_row_ids)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingsOptions(Options):
+class TableOptions(NamedRows, NumberFormat):
+    """How a table or an archive is read where a feature file is expected; `import` has more.
+
+    A file's recipe has them as the digest, the space and the classes of the rows.
+    """
+
+    SELECTS: ClassVar = frozenset({"y", "row_ids", "dtype", "fraction_bits"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingsOptions(NamedRows):
     """What embeddings that another program made are called, and who made them."""
 
-    _x = "array, or column of lists, that holds the features (default: x)"
-    x: str | None = Field(default=None, description=_x)
-    _y = "array or column that holds the labels (default: y; in tables also label)"
-    y: str | None = Field(default=None, description=_y)
-    _row_ids = f"array or column of the ids of the rows (default: {', '.join(ROW_IDS)}, else row/N)"
-    row_ids: str | None = Field(default=None, description=_row_ids)
-    _backbone = "name of what made the embeddings; only equal ones can be added up"
-    backbone: str = Field(default="import", description=_backbone)
+    x: str | None = Field(default=None, description="array or column of features (default: x)")
+    backbone: str = Field(default="import", description="what made them; only equal ones add up")
 
 
 @dataclass(frozen=True)
-class Import(Threads, EmbeddingsOptions, ClassNames, RoundedFormat, Output):
+class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     """Make a feature file of embeddings that another program made.
 
     Its network must have been in evaluation mode: batch normalisation in training mode mixes rows,
@@ -133,23 +140,22 @@ class Import(Threads, EmbeddingsOptions, ClassNames, RoundedFormat, Output):
     """
 
     STAGE: ClassVar = "stages.imports:import_embeddings"
-    COMMON: ClassVar = frozenset(
-        {"out", "x", "y", "row_ids", "classes", "labels", "scale", "missing", "dtype"}
-        | {"fraction_bits"}
-    )
 
     _embeddings = "a table, .npz or .safetensors with x and y, or .npy with --labels"
     embeddings: Annotated[File, Reads()] = Field(description=_embeddings)
     out: Annotated[File, Writes("features")] = Field(description="feature file")
     _: KW_ONLY
-    _labels = "labels of a file without y: .npy, or text with one per line"
-    labels: Annotated[Path | None, Reads()] = Field(default=None, description=_labels)
+    classes: Classes = Field(default=None, description=CLASSES)
+    labels: FileIn = Field(default=None, description="labels of a file without y: .npy, or a text")
     _scale = "scale features as this head file says, which solve made of the sums of scale"
     scale: Annotated[Path | None, Reads("head")] = Field(default=None, description=_scale)
     _missing = "for missing values (NaN): the mean of all sites; indicator: and a column of 0 and 1"
     missing: Literal["refuse", "mean", "indicator"] = Field(default="refuse", description=_missing)
-    _unlabelled = "leave labels out, for predict, also where the file has some"
-    unlabelled: bool = Field(default=False, description=_unlabelled)
+    unlabelled: bool = Field(default=False, description="leave labels out, for predict")
+    _features = "column of a table that is a feature; may be repeated (default: those of numbers)"
+    features: Annotated[tuple[str, ...], Absent(())] = Field(default=(), description=_features)
+    _categories = "COLUMN=VALUE,VALUE of a table: a feature of 0 and 1 for each; may be repeated"
+    categories: Annotated[tuple[str, ...], Absent(())] = Field(default=(), description=_categories)
 
     def check(self) -> None:
         super().check()
@@ -166,7 +172,7 @@ class WeightsOptions(Options):
     weights: Annotated[str, Holds()] = Field(
         default="default", description=_weights, examples=["default", "random"]
     )
-    seed: int = Field(default=0, ge=0, le=SEED, description="seed of random weights")
+    seed: Seed = Field(default=0, description="seed of random weights")
 
     def check(self) -> None:
         super().check()
@@ -209,11 +215,11 @@ class NetworkOptions(WeightsOptions):
 
     EXECUTION_ONLY: ClassVar = frozenset({"batch_size", "device", "workers"})
 
-    _batch_size = "images decoded together (default: 16 for each thread, 256 on a GPU)"
+    _batch_size = "images that a thread takes at a time (default: 16, on a GPU 64)"
     batch_size: int | None = Field(default=None, ge=1, le=2**16, description=_batch_size)
     _device, _devices = "where the network runs", ["auto", "cpu", "cuda", "cuda:1"]
     device: str = Field(default="auto", description=_device, examples=_devices)
-    _workers = "threads that decode images (default: one per core)"
+    _workers = "threads that decode images and run the network (default: one per core)"
     workers: int | None = Field(default=None, ge=1, le=MOST, description=_workers)
     _engine = "what runs the network; auto: onnxruntime on a processor where it agrees with torch"
     engine: Engine = Field(default="auto", description=_engine)
@@ -227,7 +233,7 @@ class NetworkOptions(WeightsOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractOptions(Threads, NetworkOptions, NumberFormat, ClassNames, SeenOptions):
+class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions):
     """What features are of."""
 
     EXECUTION_ONLY: ClassVar = frozenset({"data_root", "store"})
@@ -241,15 +247,15 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, ClassNames, SeenOpti
     data: Annotated[str, BEHIND_COLON] = Field(
         default="cifar10", description=_data, examples=_known
     )
+    classes: Classes = Field(default=None, description=CLASSES)
     split: Half = Field(default="train", description="which images")
     _views = "average the features over views of an image (default: the image alone)"
     views: Annotated[str | None, grammar(parse_views)] = Field(
         default=None, description=_views, examples=["flip", "crops:5", "flip+crops:5"]
     )
     _shard = "I/N: part I (from 0) of N; see merge"
-    shard: Annotated[str | None, grammar(parse_shard)] = Field(default=None, description=_shard)
-    _limit = "at most this many images of a split, spread over the classes"
-    limit: int | None = Field(default=None, ge=1, description=_limit)
+    shard: Annotated[str | None, grammar(parse_part)] = Field(default=None, description=_shard)
+    limit: int | None = Field(default=None, ge=1, description="at most so many images of a split")
     _precision = "number format of the network's arithmetic"
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description=_precision)
     _data_root = "folder of data sets and downloads (default: $AFLTOOL_DATA, else ./afl-data)"
@@ -258,17 +264,15 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, ClassNames, SeenOpti
     path_column: str | None = Field(default=None, description=_paths)
     _labels = "column of the labels; of WebDataset their key in JSON (default: label)"
     label_column: str | None = Field(default=None, description=_labels)
-    _store = "folder of kept features (default: $AFLTOOL_STORE, else ./afl-store)"
+    _store = "folder of kept features (default: that of afltool store)"
     store: Path | None = Field(default=None, description=_store)
-    _skip_corrupt = "leave out images that cannot be read, and count them; what is done is kept"
-    skip_corrupt: bool = Field(default=False, description=_skip_corrupt)
-    _unlabelled = "without labels, for predict: folders at any depth, tables without label"
-    unlabelled: bool = Field(default=False, description=_unlabelled)
+    skip_corrupt: bool = Field(default=False, description="leave out images that cannot be read")
+    unlabelled: bool = Field(default=False, description="without labels, for predict")
 
     @property
     def part(self) -> Part:
         """The part of the images that ``shard`` means."""
-        return WHOLE if self.shard is None else parse_shard(self.shard)
+        return Part() if self.shard is None else parse_part(self.shard)
 
     @property
     def seen(self) -> Views:
@@ -299,23 +303,21 @@ class ExtractNodes(Extract, Printed):
     """Run images through a frozen backbone and keep the features, so they are made only once."""
 
     PRINTS: ClassVar = "cli.calls:extract"
-    #: Options on which the nodes of a network depend.
-    OF_NETWORKS: ClassVar = frozenset(
-        {"backbone", "data", "image_size", "preprocess", "views", "weights", "node", "list_nodes"}
-    )
 
-    _list_nodes = "print what --node can name, and extract nothing"
+    _list_nodes = "print what --node can name, extract nothing"
     list_nodes: bool = Field(default=False, description=_list_nodes)
 
     def check(self) -> None:
         super().check()
-        for name in fields_of(Extract).keys() - self.OF_NETWORKS:
+        of_networks = {"backbone", "data", "image_size", "preprocess", "views", "weights", "node"}
+        for name in fields_of(Extract).keys() - of_networks:
             self.excludes(name, "list_nodes")
+        self.needs("as_json", "list_nodes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitsOptions(Options):
-    """How features are summed before they are scaled; all sites do it alike."""
+    """How features are summed before they are scaled."""
 
     _bits = "values are summed as multiples of 2^-N, exactly; with 24 the range is ±8,388,608"
     unit_bits: int = Field(default=24, ge=0, le=40, description=_bits)
@@ -330,22 +332,23 @@ class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
     """
 
     STAGE: ClassVar = "stages.scale:scale"
-    COMMON: ClassVar = frozenset({"out", "client", "min_rows", "x", "y", "row_ids", "backbone"})
     REFUSES: ClassVar = frozenset({"min_rows"})
 
-    _rows = "a feature file, or embeddings as import takes them"
-    rows: Annotated[File, Reads()] = Field(description=_rows)
+    rows: Annotated[File, Reads()] = Field(description="a feature file, or what import takes")
     out: Annotated[File, Writes("statistics")] = Field(description="file of the sums")
     _client = "name of this site (default: that of the file)"
     client: str | None = Field(default=None, kw_only=True, description=_client)
-    _min_rows = "refuse sums of fewer rows"
-    min_rows: int = Field(default=0, ge=0, kw_only=True, description=_min_rows)
+    min_rows: int = Field(default=0, ge=0, kw_only=True, description="refuse sums of fewer rows")
 
 
 def store_folder(options: ExtractOptions) -> Path:
-    """The store that these options mean: the given one, $AFLTOOL_STORE, or ./afl-store."""
+    """The store that these options mean: the given one, or the default."""
     return options.store or default_store()
 
 
 def default_store() -> Path:
-    return Path(os.environ.get("AFLTOOL_STORE") or "afl-store")
+    """The store: $AFLTOOL_STORE, an ./afl-store that is there, else the user's cache folder."""
+    if named := os.environ.get("AFLTOOL_STORE"):
+        return Path(named)
+    here = Path("afl-store")
+    return here if here.is_dir() else user_cache_path("afltool")

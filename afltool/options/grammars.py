@@ -6,7 +6,7 @@
 
 A node is a layer, a node of the traced graph, or `PENULTIMATE`; `STAGES` stands for several of
 them. Views are deterministic, and their features are averaged: flip is the picture and its mirror
-image; crops:N are N squares at 8/7 of the side, the centre, then the corners.
+image; crops:N are N squares at 8/7 of the side, the center, then the corners.
 """
 
 from __future__ import annotations
@@ -39,7 +39,16 @@ class Part:
         return slice(n * self.number // self.count, n * (self.number + 1) // self.count)
 
 
-WHOLE = Part()
+def parse_part(text: str, option: str = "--shard") -> Part:
+    """'I/N' with I from 0.
+
+    >>> parse_part("2/8")
+    Part(number=2, count=8)
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not int(match[1]) < int(match[2]):
+        raise UsageError(f"{option} is I/N with I from 0 to N−1, such as 0/8; found {text!r}")
+    return Part(int(match[1]), int(match[2]))
 
 
 @dataclass(frozen=True)
@@ -61,39 +70,19 @@ class Numbers(Written):
         return sorted({k for first, last in self.ranges for k in range(first, last + 1)})
 
 
-def parse_shard(text: str) -> Part:
-    """'I/N' with I from 0."""
-    return parse_part(text, "--shard")
-
-
-def parse_part(text: str, option: str) -> Part:
-    """'I/N' with I from 0.
-
-    >>> parse_part("2/8", "--only")
-    Part(number=2, count=8)
-    """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not int(match[1]) < int(match[2]):
-        raise UsageError(f"{option} is I/N with I from 0 to N−1, such as 0/8; found {text!r}")
-    return Part(int(match[1]), int(match[2]))
-
-
 def parse_clients(text: str) -> Part | Numbers:
     """'0-9,12', or 'I/N'."""
     if "/" in text:
         return parse_part(text, "--only")
-    try:
-        return Numbers(text, tuple(map(_range, text.split(","))))
-    except ValueError:
+    pairs = [re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", one) for one in text.split(",")]
+    if None in pairs:
         raise UsageError(
             f"--only takes clients such as 0-9 or 3,7-8, or a part I/N; found {text!r}"
-        ) from None
+        )
+    return Numbers(text, tuple((int(m[1]), int(m[2] or m[1])) for m in pairs if m))
 
 
-def _range(text: str) -> tuple[int, int]:
-    low, dash, high = text.strip().partition("-")
-    return int(low), int(high if dash else low)
-
+# ---------------------------------------------------------------- nodes
 
 PENULTIMATE = "penultimate"  # what enters the classifier
 STAGES = "stages"  # it, and the ends of the network's last stages
@@ -113,11 +102,6 @@ class Node:
     def slice_name(self) -> str:
         """What its features are called, whatever their scale."""
         return self.name if self.pooling is None else f"{self.name}:{self.pooling}"
-
-    @property
-    def bare(self) -> bool:
-        """Nothing but a name."""
-        return self.pooling is None and self.scale == 1.0
 
     def __str__(self) -> str:
         return self.slice_name + ("" if self.scale == 1.0 else f"*{self.scale:g}")
@@ -144,10 +128,9 @@ def parse_node(text: str) -> Node:
 def _scale(text: str, factor: str) -> float:
     """A power of two, as 0.125, 8 or 1/8: the products of int16 features stay exact."""
     try:
-        value = float(Fraction(factor))
+        mantissa, exponent = frexp(value := float(Fraction(factor)))
     except (ValueError, ArithmeticError):
-        value = 0.0
-    mantissa, exponent = frexp(value)
+        value = mantissa = exponent = 0
     if mantissa != 0.5 or abs(exponent - 1) > MOST_SHIFT:
         raise UsageError(
             f"--node {text}: a scale is a power of two from 2^-{MOST_SHIFT} to 2^{MOST_SHIFT}, "
@@ -176,8 +159,10 @@ def refuse_twice(names: list[str]) -> None:
 
 def one_plain_place(nodes: tuple[Node, ...]) -> bool:
     """Whether the features are one bare node's, or what enters the classifier."""
-    return not nodes or (len(nodes) == 1 and nodes[0].bare and nodes[0].name != STAGES)
+    return not nodes or (len(nodes) == 1 and str(nodes[0]) == nodes[0].name != STAGES)
 
+
+# ---------------------------------------------------------------- views
 
 MOST_CROPS = 5
 LARGER = 7  # with crops, the picture has a seventh more on each side: 256 pixels for 224
@@ -205,11 +190,7 @@ class Views:
         return side + side // LARGER if self.crops else side
 
     def inner(self, side: int) -> int:
-        """The inverse of `outer`: side of the views, for a square of ``side``.
-
-        Raises:
-            UsageError: no view has it.
-        """
+        """The inverse of `outer`; `UsageError` where no view is cut from such a square."""
         for inner in range(side, 0, -1):
             if self.outer(inner) == side:
                 return inner
@@ -228,16 +209,11 @@ def parse_views(text: str) -> Views:
     >>> parse_views("crops:5+flip")
     Views(flip=True, crops=5)
     """
-    flip, crops = False, 0
-    for word in text.split("+"):
-        match = re.fullmatch(r"crops:(\d)", word)
-        if word == "flip" and not flip:
-            flip = True
-        elif match and not crops and 2 <= int(match[1]) <= MOST_CROPS:
-            crops = int(match[1])
-        else:
-            raise UsageError(
-                f"--views is flip, crops:N or flip+crops:N with N from 2 to {MOST_CROPS}; "
-                f"found {text!r}"
-            )
-    return Views(flip, crops)
+    words = sorted(text.split("+"))
+    crops = [int(match[1]) for one in words if (match := re.fullmatch(r"crops:([2-5])", one))]
+    if words != [*(f"crops:{n}" for n in crops[:1]), *["flip"] * ("flip" in words)]:
+        raise UsageError(
+            f"--views is flip, crops:N or flip+crops:N with N from 2 to {MOST_CROPS}; "
+            f"found {text!r}"
+        )
+    return Views("flip" in words, *crops)

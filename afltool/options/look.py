@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -10,13 +11,14 @@ from pydantic.dataclasses import dataclass
 from .base import File, Files, Options, Reads, Writes
 from .common import Output, Printed, Threads
 
+ANY = "any file that afltool wrote"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Printed):
     """How what is found is printed."""
 
-    _field = "print only this field, such as digest or report.ridge"
-    field: str | None = Field(default=None, description=_field)
+    field: str | None = Field(default=None, description="only this field, such as report.ridge")
 
     def check(self) -> None:
         self.excludes("as_json", "field")
@@ -27,9 +29,8 @@ class Info(Found):
     """Show what is in a file, and its digest; with --all also where it comes from."""
 
     PRINTS: ClassVar = "cli.calls:info"
-    file: Annotated[File, Reads()] = Field(description="any file that afltool wrote")
-    _all = "print everything: options, report, recipe, provenance …"
-    all: bool = Field(default=False, kw_only=True, description=_all)
+    file: Annotated[File, Reads()] = Field(description=ANY)
+    all: bool = Field(default=False, kw_only=True, description="print all, such as the recipe")
 
     def check(self) -> None:
         super().check()
@@ -42,8 +43,20 @@ class Diff(Printed):
 
     STAGE: ClassVar = "stages.inspect:diff"
     PRINTS: ClassVar = "cli.calls:diff"
-    first: Annotated[File, Reads()] = Field(description="any file that afltool wrote")
+    first: Annotated[File, Reads()] = Field(description=ANY)
     second: Annotated[File, Reads()] = Field(description="another one of its kind")
+
+
+@dataclass(frozen=True)
+class Store(Printed):
+    """List what is kept: features, imported tables, frozen networks; --prune removes old files."""
+
+    STAGE: ClassVar = "stages.store:store"
+    PRINTS: ClassVar = "cli.calls:store"
+    _folder = "a store (default: $AFLTOOL_STORE, else an ./afl-store that is there, else the cache)"
+    folder: Path | None = Field(default=None, description=_folder)
+    _prune = "remove what was not read for so many days; runs that linked it keep it"
+    prune: float | None = Field(default=None, ge=0, kw_only=True, description=_prune)
 
 
 @dataclass(frozen=True)
@@ -60,9 +73,10 @@ class Verify(Threads, Printed):
 
     PRINTS: ClassVar = "cli.calls:verify"
     files: Annotated[Files, Reads()] = Field(description="files, folders, globs, or - for stdin")
-    _on = "check the other files after a damaged one, too"
-    keep_going: bool = Field(default=False, kw_only=True, description=_on)
+    keep_going: bool = Field(default=False, kw_only=True, description="go on after a damaged file")
 
+
+# ---------------------------------------------------------------- pictures
 
 MM = 25.4  # millimetres of an inch
 
@@ -82,8 +96,6 @@ class SizeOptions(Options):
 
 
 AS_NEEDED = SizeOptions()
-
-
 Evaluation = Annotated[File, Reads()]
 FIGURES = "what evaluate wrote with -o (JSON, with the --metrics), or a total of counts"
 Drawn = Annotated[File, Writes("picture")]
@@ -92,11 +104,10 @@ OUT = "a .png, .svg or .pdf file"
 
 @dataclass(frozen=True)
 class PartitionPicture(SizeOptions, Output):
-    """Draw a partition: rows by client and class, client sizes, their cumulative share."""
+    """Draw a partition: rows by client and class, and rows per client."""
 
     STAGE: ClassVar = "stages.plot:partition_picture"
-    _files = "a partition file; several are drawn side by side"
-    files: Annotated[Files, Reads("partition")] = Field(description=_files)
+    files: Annotated[Files, Reads("partition")] = Field(description="partition files, side by side")
     out: Drawn = Field(description=OUT)
 
 
@@ -104,7 +115,7 @@ class PartitionPicture(SizeOptions, Output):
 class EvaluationPicture(SizeOptions, Output):
     """Options of pictures of an evaluation, which may be a total of counts of several heads."""
 
-    number: int = Field(default=0, ge=0, description="of a total of counts: which head, from 0 on")
+    number: int = Field(default=0, ge=0, description="of counts: which head, from 0")
 
 
 @dataclass(frozen=True)
@@ -141,8 +152,7 @@ class CoveragePicture(SizeOptions, Output):
     """Draw the accuracy of the rows that are answered, by their share: the least sure are not."""
 
     STAGE: ClassVar = "stages.plot:coverage_picture"
-    _file = "a total of counts: afltool evaluate --counts"
-    file: Annotated[File, Reads("statistics")] = Field(description=_file)
+    file: Annotated[File, Reads("statistics")] = Field(description="a total of evaluate --counts")
     out: Drawn = Field(description=OUT)
 
 
@@ -151,8 +161,7 @@ class RidgePathPicture(SizeOptions, Output):
     """Draw the error estimates along a ridge path, and the ridge that was chosen."""
 
     STAGE: ClassVar = "stages.plot:ridge_path_picture"
-    _file = "a head solved with --ridge auto or a path"
-    file: Annotated[File, Reads("head")] = Field(description=_file)
+    file: Annotated[File, Reads("head")] = Field(description="a head whose ridge was chosen")
     out: Drawn = Field(description=OUT)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -10,8 +9,8 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..plugins import Registry
-from .base import Choices, File, Options, Reads, Writes, fields_of, flag
-from .common import SEED, Output, Printed
+from .base import Choices, File, FileIn, FileOut, Options, Reads, Writes, flag
+from .common import SEED, Output
 
 #: Scheme → the options that it needs, and those that it may have.
 SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
@@ -27,8 +26,6 @@ SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
     },
     lambda text, found: (frozenset(found.NEEDS), frozenset(found.MAY)),
 )
-Exported = Annotated[Path | None, Writes()]
-EXPORT = "also write row,client as CSV, parquet, JSON"
 _OWN = sorted({name for needs, may in SCHEMES.data.values() for name in needs | may})
 
 
@@ -46,79 +43,44 @@ class PartitionOptions(Options):
     shards_per_client: int | None = Field(default=None, ge=1, le=2**31 - 1, description=_shards)
     _min_size = "draw again until every client has this many rows"
     min_size: int | None = Field(default=None, ge=0, le=SEED, description=_min_size)
-    _held_out = "share of the clients held out for validation"
-    held_out: float = Field(default=0.0, ge=0, lt=1, description=_held_out)
-    _label_noise = "share of the rows that get another label at random"
-    label_noise: float = Field(default=0.0, ge=0, lt=1, description=_label_noise)
+    held_out: float = Field(default=0.0, ge=0, lt=1, description="share of clients held out")
+    label_noise: float = Field(default=0.0, ge=0, lt=1, description="share of relabeled rows")
     _table = "table with a column of row ids and one of clients: .csv, .parquet or .json"
-    table: Annotated[Path | None, Reads()] = Field(default=None, description=_table)
+    table: FileIn = Field(default=None, description=_table)
     _column = "column of --table whose values are the clients (default: client)"
     column: str | None = Field(default=None, description=_column)
-    _top_up = "dirichlet-pfl: fill the smallest clients up to --min-size"
-    top_up: bool = Field(default=False, description=_top_up)
+    top_up: bool = Field(default=False, description="dirichlet-pfl: fill clients up to --min-size")
 
     def check(self) -> None:
+        """Refuse options that the scheme lacks or does not take, and seeds that it cannot use."""
         super().check()
-        check_scheme(self)
+        needs, may = SCHEMES[self.scheme]
+        given = {name for name in _OWN if getattr(self, name) not in (None, False)}
+        missing, foreign = sorted(needs - given), sorted(given - needs - may)
+        if missing or foreign:
+            wrong = f"is given without {_flags(missing)}"
+            if not missing:
+                wrong = f"does not take {_flags(foreign)}"
+            more = f" and may have {_flags(sorted(may))}" if may else ""
+            needed = f"it needs {_flags(sorted(needs))}{more}"
+            raise UsageError(f"--scheme {self.scheme} {wrong}; {needed}")
+        if self.scheme.endswith("-pfl") and self.seed >= 2**32:
+            raise UsageError(f"--seed of {self.scheme} is below 2^32; found {self.seed}")
 
 
 @dataclass(frozen=True)
 class Partition(PartitionOptions, Output):
-    """Assign the rows of a feature file to clients; each row gets one client."""
-
-    STAGE: ClassVar = "stages.partition:partition"
-    _features = "features whose rows are assigned"
-    features: Annotated[File, Reads("features")] = Field(description=_features)
-    out: Annotated[File, Writes("partition")] = Field(description="partition file")
-    export: Exported = Field(default=None, kw_only=True, description=EXPORT)
-
-
-@dataclass(frozen=True)
-class PartitionOrLook(PartitionOptions, Output, Printed):
     """Assign the rows of a feature file to clients; each row gets one client.
 
-    Only row ids and labels are used, so every machine makes the same partition. Give a partition
-    file instead of features to --describe or --export it.
+    Only row ids and labels are used, so every machine makes the same partition.
     """
 
-    PRINTS: ClassVar = "cli.calls:partition"
-    COMMON: ClassVar = frozenset(
-        {"out", "scheme", "alpha", "clients", "seed", "held_out", "table", "describe", "export"}
-        | {"overwrite"}
-    )
+    STAGE: ClassVar = "stages.partition:partition"
 
-    _features = "features whose rows are assigned; or a partition to look at"
-    features: Annotated[File, Reads()] = Field(description=_features)
-    _out = "partition file"
-    out: Annotated[Path | None, Writes("partition")] = Field(default=None, description=_out)
-    export: Exported = Field(default=None, kw_only=True, description=EXPORT)
-    _describe = "print the table of the partition"
-    describe: bool = Field(default=False, kw_only=True, description=_describe)
-
-    def check(self) -> None:
-        if self.out is not None:
-            super().check()
-            return
-        for name in fields_of(PartitionOptions):
-            self.needs(name, "out")
-        self.needs("overwrite", "out", "export")
-
-
-def check_scheme(options: PartitionOptions) -> None:
-    """Refuse options that a scheme lacks or does not take, and seeds that it cannot use."""
-    needs, may = SCHEMES[options.scheme]
-    given = {name for name in _OWN if getattr(options, name) not in (None, False)}
-    missing, foreign = sorted(needs - given), sorted(given - needs - may)
-    if missing or foreign:
-        wrong = f"does not take {_flags(foreign)}"
-        if missing:
-            wrong = f"is given without {_flags(missing)}"
-        more = f" and may have {_flags(sorted(may))}" if may else ""
-        raise UsageError(
-            f"--scheme {options.scheme} {wrong}; it needs {_flags(sorted(needs))}{more}"
-        )
-    if options.scheme.endswith("-pfl") and options.seed >= 2**32:
-        raise UsageError(f"--seed of {options.scheme} is below 2^32; found {options.seed}")
+    features: Annotated[File, Reads("features")] = Field(description="features to deal to clients")
+    out: Annotated[File, Writes("partition")] = Field(description="partition file")
+    _export = "also a .csv, .parquet or .json of rows"
+    export: FileOut = Field(default=None, kw_only=True, description=_export)
 
 
 def _flags(names: list[str]) -> str:

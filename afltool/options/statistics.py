@@ -1,4 +1,4 @@
-"""Options of local-stats, aggregate and solve."""
+"""Options of head, local-stats, aggregate and solve."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .base import File, Files, Holds, Name, Reads, Writes, grammar
+from .base import Absent, File, FileOut, Files, Flat, Holds, Name, Reads, Writes, grammar, tell_once
 from .common import OWN_HEADS, SEED, Column, Output, SpaceOptions, Threads
+from .features import CLASSES, Classes, TableOptions
 from .grammars import parse_clients
 
 
@@ -27,8 +28,7 @@ class LocalStatsOptions(Threads):
     partition: Annotated[Path | None, Reads("partition")] = Field(
         default=None, description=_partition
     )
-    _client = "name of a real client: it owns all rows of the file"
-    client: str | None = Field(default=None, description=_client)
+    client: str | None = Field(default=None, description="a real client, who owns all rows")
     _only = "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N"
     only: Annotated[str | None, grammar(parse_clients)] = Field(default=None, description=_only)
     _participation = "share of the clients that take part, drawn again for each layer of a head"
@@ -40,41 +40,48 @@ class LocalStatsOptions(Threads):
     _seed = "seed of the draw of --participation (default: 0)"
     participation_seed: int | None = Field(default=None, ge=0, le=SEED, description=_seed)
     sum: bool = Field(default=False, description="write one file: the sum of these clients")
-    _held_out = "with --sum: file for the sum of the held-out clients"
-    held_out: Annotated[Path | None, Writes()] = Field(default=None, description=_held_out)
-    _by = "TABLE:COLUMN: the group of each row, for a round of evaluation that counts groups"
-    by: Column = Field(default=None, description=_by)
-    _min_rows = "refuse statistics of a client with fewer rows"
-    min_rows: int = Field(default=0, ge=0, description=_min_rows)
-    _cache = "folder that keeps intermediate rows, so that later rounds are faster"
-    cache: Path | None = Field(default=None, description=_cache)
+    held_out: FileOut = Field(default=None, description="with --sum: sum of the held-out clients")
+    by: Column = Field(default=None, description="TABLE:COLUMN: the group of each row")
+    min_rows: int = Field(default=0, ge=0, description="refuse a client with fewer rows")
+    cache: Path | None = Field(default=None, description="folder of rows for later rounds")
 
     def check(self) -> None:
         super().check()
-        for name in ("only", "participation"):
+        for name in ("partition", "only", "participation"):
             self.excludes(name, "client")
-        if self.participation == 1.0:
-            self.tell_idle("participation_kind", "participation_seed", beside="participation")
+        idle = {"participation_kind", "participation_seed"} & self.changed().keys()
+        for name in sorted(idle) if self.participation == 1.0 else ():  # a study has it for all
+            option = f"--{name.replace('_', '-')}"
+            tell_once(f"{option} is used only with --participation: it changes nothing here")
         self.needs("held_out", "sum")
 
 
 @dataclass(frozen=True)
-class LocalStats(LocalStatsOptions, Output):
+class LocalStats(LocalStatsOptions, TableOptions, Output):
     """Compute the statistics of each client: one file per client, or their sum."""
 
     STAGE: ClassVar = "stages.local_stats:local_stats"
     NAMED: ClassVar = ("head",)  # positional in Python alone
-    COMMON: ClassVar = frozenset(
-        {"head", "out", "partition", "client", "only", "sum", "held_out", "participation"}
-        | {"overwrite", "threads"}
-    )
 
-    features: Annotated[File, Reads("features")] = Field(description="a feature file")
+    _law = "what a client sends: sums, or AFL's (13): its weights beside XᵀX + γI (--gamma)"
+    law: Annotated[Literal["sum", "pairwise"], Absent("sum")] = Field(
+        default="sum", kw_only=True, description=_law
+    )
+    classes: Classes = Field(default=None, kw_only=True, description=CLASSES)
+    _features = "a feature file, or a table or archive that is imported first"
+    features: Annotated[File, Reads("features")] = Field(description=_features)
     head: Annotated[Name, Reads("head"), Holds()] = Field(
         description="a head file, or a head's name with its options", examples=list(OWN_HEADS)
     )
     out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
-    head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)
+    head_options: Annotated[dict[str, Any], Flat("cli.flat:of_head")] = Field(
+        default_factory=dict, kw_only=True
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.law != "sum":
+            self.excludes("law", "sum", "cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +90,15 @@ class AggregateOptions(Threads):
 
     REFUSES: ClassVar = frozenset({"complete", "allow_repeats"})
 
+    _subtract = "statistics of clients that leave; may be repeated"
     subtract: Annotated[tuple[Path, ...], Reads("statistics")] = Field(
-        default=(), description="statistics of clients that leave; may be repeated"
+        default=(), description=_subtract
     )
-    _held_out = "file for the sum of the held-out clients"
-    held_out: Annotated[Path | None, Writes()] = Field(default=None, description=_held_out)
+    held_out: FileOut = Field(default=None, description="sum of the held-out clients")
     _law = "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking"
     law: Literal["sum", "pairwise"] = Field(default="sum", description=_law)
-    _complete = "refuse a sum without all clients of the partition, those of --subtract too"
-    complete: bool = Field(default=False, description=_complete)
-    _allow_repeats = "add clients even if their rows are in the sum under another name"
-    allow_repeats: bool = Field(default=False, description=_allow_repeats)
+    complete: bool = Field(default=False, description="refuse a sum without all clients")
+    allow_repeats: bool = Field(default=False, description="add the same rows under another name")
 
     def check(self) -> None:
         super().check()
@@ -105,8 +110,7 @@ class Aggregate(AggregateOptions, Output):
     """Add statistics up, in any order and grouping; totals can be added, too."""
 
     STAGE: ClassVar = "stages.aggregate:aggregate"
-    _files = "files, folders, quoted globs, - for stdin"
-    files: Annotated[Files, Reads("statistics")] = Field(description=_files)
+    files: Annotated[Files, Reads("statistics")] = Field(description="files, folders, globs, or -")
     out: Annotated[File, Writes("statistics")] = Field(description="file of the sum")
 
 
@@ -114,7 +118,7 @@ class Aggregate(AggregateOptions, Output):
 class SolveOptions(Threads):
     """How a total is solved."""
 
-    _head = "head file that the total was gathered for; needed when solve does not find it"
+    _head = "head file that the total was gathered for; needed after its first phase"
     head: Annotated[Path | None, Reads("head")] = Field(default=None, description=_head)
     _validate = "sum over the held-out clients, which chooses the ridge and the layers"
     validate: Annotated[Path | None, Reads("statistics")] = Field(
@@ -127,10 +131,12 @@ class Solve(SolveOptions, Output):
     """Solve the head that the total was gathered for."""
 
     STAGE: ClassVar = "stages.solve:solve"
-    TELLS: ClassVar = "show.solution:say_solution"
+    TELLS: ClassVar = "show.tables:say_solution"
     total: Annotated[File, Reads("statistics")] = Field(description="a total (or any statistics)")
     out: Annotated[File, Writes("head")] = Field(description="head file")
-    head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)
+    head_options: Annotated[dict[str, Any], Flat("cli.flat:at_solve")] = Field(
+        default_factory=dict, kw_only=True
+    )
 
 
 @dataclass(frozen=True)
@@ -140,4 +146,6 @@ class NewHead(SpaceOptions, Output):
     STAGE: ClassVar = "stages.head:head"
     name: str = Field(description="name of the head")
     out: Annotated[File, Writes("head")] = Field(description="head file")
-    head_options: dict[str, Any] = Field(default_factory=dict, kw_only=True)
+    head_options: Annotated[dict[str, Any], Flat("cli.flat:of_named")] = Field(
+        default_factory=dict, kw_only=True
+    )

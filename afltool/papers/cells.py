@@ -1,11 +1,10 @@
-"""The cells of a study: each is one `afltool run` or `afltool baseline`, named by its content.
+"""The cells of a study: each is a run, or a baseline on the rows and clients of one.
 
-A cell of a baseline needs files, which its command line names. The commands that make these files
-come before it, and cells that need equal files share them. This is the one place where a study
-knows the rivals; they are imported where a cell is one.
+A cell has the folder of its run or its baseline, under the digest of its inputs and options. What a
+baseline reads is made by steps of the same kind as those of a run, and cells share equal ones. This
+is the one place where a study knows the rivals; they are imported where a cell is one.
 
-The folder of a study is here, too: the one place that names its files. Each cell is the folder of a
-run or of a baseline, under the digest of its inputs and options.
+The folder of a study is here, too: the one place that names its files.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from ..plans.layout import RunFolder
 from ..plans.made import Made, stored
 from ..plans.plan import SPLITS, Step, features, partition
 from ..plugins import need_torch
+from ..stages.stage import Stage
 from ..values.arrays import Digest, file_sha256, file_state
 
 if TYPE_CHECKING:
@@ -53,29 +53,18 @@ class StudyFolder:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-
-    @property
-    def study(self) -> Path:
-        return self.root / self.STUDY
+        self.study, self.jobs = self.root / self.STUDY, self.root / RunFolder.SLURM
 
     def cell(self, name: str) -> Path:
         return self.root / self.CELLS / name
 
-    def features(self, split: str, key: str) -> Path:
-        return self.root / self.SHARED / f"{split}-{key}.h5"
+    def shared(self, name: str, key: str) -> Path:
+        return self.root / self.SHARED / f"{name}-{key}.h5"
 
     def steps(self, cell: Cell) -> Path:
         """What this cell shares; its own group's, where runs remove their rounds."""
         group = Digest().json("together", cell.together()).hex()[:_KEY] if cell.thinned else "all"
         return self.root / self.STEPS / group
-
-    def clients(self, key: str) -> Path:
-        return self.root / self.SHARED / f"clients-{key}.h5"
-
-    @property
-    def jobs(self) -> Path:
-        """The job scripts of ``--slurm``, laid out as those of a run."""
-        return self.root / RunFolder.SLURM
 
     @classmethod
     def is_one(cls, root: Path) -> bool:
@@ -90,11 +79,9 @@ SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_PARTITION = {"partition", *(name for name, f in FIELDS.items() if f.part == "partition")}
-_OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {"seed"}
 #: Paths, and how a run uses its machine.
 NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
 NO_AXES |= {f.name for f in fields(HereOptions)}
-_OF_A_DRAW = ("participation_kind", "participation_seed")  # used with --participation alone
 _KEY = 16  # digits of the names of cells
 
 
@@ -133,24 +120,19 @@ class Cell:
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
-    def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
-        """Its command line, after those of the commands that it needs."""
-        own = str(folder.cell(self.key))
-        if self.method is None:
-            of_run = self.config.given()
-            for name in _OF_A_DRAW if "participation" not in of_run else ():
-                of_run.pop(name, None)  # an axis gives it to every cell
-            return [], ["run", *words(of_run), "-o", own]
-        train, test, clients = self.files(folder)
-        given = words({"partition": clients, "test": test, **self.settings})
-        made = ["baseline", self.method, str(train), *given, "-o", own]
-        return [step.line() for step in self.shared(folder)], made
+    def commands(self, folder: StudyFolder) -> list[list[str]]:
+        """Its command line, last, after those of the commands that it needs."""
+        lines = [step.line() for step in self.shared(folder)]
+        if self.method is not None:
+            return [*lines, self._baseline(folder).line()]
+        out = str(folder.cell(self.key))
+        return [*lines, ["run", *words(self.config.given()), "-o", out]]
 
     def rounds(self) -> int:
         """The rounds of communication that it will have."""
         if self.method is not None:
             return made_settings(self.method, self.settings).rounds
-        return len(checked_head(self.config).phases())
+        return len(checked_head(self.config).schedule())
 
     @property
     def thinned(self) -> bool:
@@ -203,23 +185,19 @@ class Cell:
 
     def make(self, folder: StudyFolder, made: Made, again: bool) -> None:
         """Carry it out in its folder; ``again``: what is there is replaced."""
-        out = folder.cell(self.key)
         if self.method is None:
             from ..plans.here import run
 
-            run(self.config, out, overwrite=again, made=made)
+            run(self.config, folder.cell(self.key), overwrite=again, made=made)
             return
-        from ..rivals.settings import Baseline
         from ..rivals.stage import baseline
 
         self.prepare(folder)
-        train, test, clients = self.files(folder)
-        own = {k: v for k, v in self.settings.items() if k in of_baselines()}
-        own |= {"test": test, "partition": clients, "overwrite": again}
-        baseline(Baseline(self.method, train, out, settings=_of_method(self.settings), **own))
+        call = self._baseline(folder).call(again)
+        baseline(replace(call, settings=_of_method(self.settings)))
 
     def together(self) -> str:
-        """What it has in common with cells that can take over the sums of its rounds.
+        """What it has in common with cells that can share the heads of its rounds.
 
         All its options but those of the partition, if its run removes its rounds at the end.
         """
@@ -240,11 +218,12 @@ class Cell:
             of_rows = {k: str(v) for k, v in extract.changed().items() if _counts(k)}
             of_rows |= _way_said(extract)
             key = Digest().json("features", of_rows).hex()[:_KEY]
-            train, test = (folder.features(split, key) for split in ("train", "test"))
+            train, test = (folder.shared(split, key) for split in SPLITS)
         if own.partition is not None:
             return train, test, own.partition
         dealt = {k: _meaning(k, v) for k, v in vars(self.config.partition).items()}
-        return train, test, folder.clients(Digest().json("clients", [of_rows, dealt]).hex()[:_KEY])
+        key = Digest().json("clients", [of_rows, dealt]).hex()[:_KEY]
+        return train, test, folder.shared("clients", key)
 
     def shared(self, folder: StudyFolder) -> list[Step]:
         """The steps whose files it shares with other cells: features, and clients of a baseline.
@@ -262,17 +241,26 @@ class Cell:
             steps.append(partition(self.config.partition, train, clients))
         return steps
 
+    def _baseline(self, folder: StudyFolder) -> Step:
+        """The step that trains it, after `shared`."""
+        from ..rivals.settings import Baseline, BaselineOptions
+
+        assert self.method is not None
+        train, test, clients = self.files(folder)
+        own = {k: v for k, v in self.settings.items() if k in of_baselines()}
+        options = BaselineOptions(partition=clients, test=test, **own)
+        stage = Stage("baseline", BaselineOptions, Baseline, "run")
+        given: dict[str, Any] = {"method": self.method, "features": train}
+        return Step(stage, options, given, folder.cell(self.key), _of_method(self.settings))
+
 
 def words(options: Mapping[str, Any]) -> list[str]:
     """Options as the words of a command line."""
     texts: list[str] = []
     for name, value in options.items():
-        values = value if isinstance(value, (tuple, list)) else [value]
-        for one in values:
-            if one is True:
-                texts.append(flag(name))
-            elif one is not False and one is not None:
-                texts += [flag(name), str(one)]
+        for one in value if isinstance(value, (tuple, list)) else [value]:
+            if one is not False and one is not None:
+                texts += [flag(name)] if one is True else [flag(name), str(one)]
     return texts
 
 
@@ -288,6 +276,9 @@ def line(command: list[str]) -> str:
 def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
     """The cell of a setting; `UsageError` for unknown options and for contradictions.
 
+    `seed` is the seed of the partition, unless that is given, and of a head that draws random
+    numbers. `alpha` is the partition's; FedDyn's own α is `method-alpha`, see `own_names`.
+
     ``before``: what it does not name is as in 0.3.
     """
     label = setting.get(LABEL)
@@ -299,20 +290,22 @@ def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
         given.setdefault("preprocess", "paper")
     if before and method is None and given.get("head", "linear") == "linear":
         given.setdefault("ridge", 0.0)
+    seed = given.get(SEED)
+    if seed is not None and "partition" not in given:
+        given.setdefault("partition_seed", seed)
     if method is None:
-        return Cell(setting, _run(given).with_absolute_paths())
-    return _baseline(setting, str(method), given)
-
-
-def _run(given: dict[str, Any]) -> RunConfig:
-    """`seed` is the seed of the partition, and of the head if it draws random numbers."""
-    seed = given.pop(SEED, None)
-    if seed is not None:
-        if "partition" not in given:
-            given.setdefault("partition_seed", seed)
-        if draws(given):
+        if seed is not None and draws(given):
             given.setdefault("head_seed", seed)
-    return RunConfig(**given)
+        given.pop(SEED, None)
+        return Cell(setting, RunConfig(**given).with_absolute_paths())
+    theirs = own_names(method)
+    options = {theirs[k]: v for k, v in given.items() if k in theirs}
+    rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
+    for name in rest.keys() - OF_BOTH:
+        raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
+    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), str(method), options)
+    made_settings(str(method), options)  # refuses wrong values
+    return cell
 
 
 def draws(setting: Mapping[str, Any]) -> bool:
@@ -326,29 +319,9 @@ def draws(setting: Mapping[str, Any]) -> bool:
         return SEED in theirs
 
 
-def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) -> Cell:
-    """`seed` is that of the partition, too, unless that is given.
-
-    `alpha` is the partition's; FedDyn's own α is `method-alpha`, see `own_names`.
-    """
-    theirs = own_names(method)
-    if SEED in given and "partition" not in given:
-        given.setdefault("partition_seed", given[SEED])
-    options = {theirs[k]: v for k, v in given.items() if k in theirs}
-    rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
-    for name in rest.keys() - OF_BOTH:
-        raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
-    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, options)
-    made_settings(method, options)  # refuses wrong values
-    return cell
-
-
-def _names(cls: type[Any]) -> set[str]:
-    return {f.name for f in fields(cls)} - {"seed"}
-
-
+_OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {SEED}
 #: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH: set[str] = _names(ExtractOptions) | _names(PartitionOptions) | {
+OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS | {
     "train_features", "test_features", "partition", "partition_seed", "weights_seed",
 }  # fmt: skip
 
@@ -373,9 +346,7 @@ def _meaning(name: str, value: Any) -> Any:
     """A value for the digest of a cell; for a file of afltool its digest, not its path."""
     if isinstance(value, (tuple, list)):
         return [_meaning(name, one) for one in value]
-    if isinstance(value, Path):
-        return _file_meaning(str(value), str(file_state(value)))
-    if name == "head" and value not in OPTIONS:
+    if isinstance(value, Path) or (name == "head" and value not in OPTIONS):
         return _file_meaning(str(value), str(file_state(Path(value))))
     return value
 
@@ -417,12 +388,11 @@ def own_names(method: str) -> dict[str, str]:
 
 def values(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a baseline; a preset by its values, which several papers share."""
-    preset = given.get("preset")
-    if preset is None:
-        return dict(given)
     from ..rivals import preset_of
 
-    return {**preset_of(method, preset), **{k: v for k, v in given.items() if k != "preset"}}
+    preset = given.get("preset")
+    theirs = {} if preset is None else preset_of(method, preset)
+    return {**theirs, **{k: v for k, v in given.items() if k != "preset" or v is None}}
 
 
 def made_settings(method: str, given: Mapping[str, Any]) -> Settings:

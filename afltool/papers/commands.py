@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..cli._console import print_json, say, say_lines
-from ..cli.commands import Command, divided, parameters, tracking, typer_command
-from ..cli.runs import JobsHow, of_run, refuse_read, show_scripts, submitted
+from ..cli.commands import Command, Parameter, parameters, tracking
+from ..cli.runs import JobsHow, show_scripts, submitted
 from ..errors import UsageError
-from ..options.base import Holds, Writes, flag
-from ..options.common import Printed, Tracked, files_of, refuse_files
+from ..options.base import Flat, Holds, Writes, flag
+from ..options.common import Printed, Tracked
+from .options import StudyOptions
 
 if TYPE_CHECKING:
-    from .options import StudyOptions, Table
+    from .options import Table
 
 PANEL = "Studies"
 
@@ -26,7 +27,7 @@ PANEL = "Studies"
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
     return {
-        "study": Command("carry out a grid of runs and baselines", PANEL, make=study_command),
+        "study": Command("carry out a grid of runs and baselines", PANEL, Study),
         "table": Command("print the table of a study", PANEL, "papers.options:Table"),
         "report": Command("write the page of a study or a run", PANEL, "papers.options:Report"),
         "plot study": Command("draw a figure of a study", PANEL, "papers.options:StudyPicture"),
@@ -53,16 +54,23 @@ def runs_by_name(paths: list[Path]) -> tuple[dict[tuple[str, ...], list[Path]], 
 
 _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of one run
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
-#: What ``-h`` shows.
-COMMON = frozenset(
-    {"study", "out", "list_", "print_", "dry_run", "slurm", "submit", "seeds", "only", "jobs"}
-    | {"prepare"}
-)
+
+
+def of_site(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
+    """The settings of a cluster that the jobs of a study have."""
+    from ..plans.slurm.site import Site
+
+    return parameters(Site, skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
 
 
 @dataclass(frozen=True)
-class StudyHow(JobsHow, Tracked, Printed):
+class Study(JobsHow, StudyOptions, Tracked, Printed):
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
+
+    PRINTS: ClassVar = "papers.commands:study"
+    COMMON: ClassVar = frozenset(
+        {"out", "list_", "print_", "dry_run", "slurm", "submit", "seeds", "only", "jobs", "prepare"}
+    )
 
     _study = "a TOML file, a name of --list, or the folder of a study"
     study: Annotated[str | None, Holds()] = Field(default=None, description=_study)
@@ -76,11 +84,16 @@ class StudyHow(JobsHow, Tracked, Printed):
     slurm: bool = Field(default=False, kw_only=True, description=_slurm)
     _print = "print the commands of the cells, and write nothing"
     print_: bool = Field(default=False, kw_only=True, description=_print)
+    settings: Annotated[dict[str, Any], Flat("papers.commands:of_site")] = Field(
+        default_factory=dict, kw_only=True
+    )
+    axes: Annotated[dict[str, Any], Flat("cli.flat:of_cells")] = Field(
+        default_factory=dict, kw_only=True
+    )
 
     def check(self) -> None:
         super().check()
-        refuse_files(files_of(self))
-        self.excludes("list_", "out", "print_", "slurm", "track")
+        self.excludes("list_", "out", "print_", "slurm", "track", "only", "jobs", "prepare", "most")
         for name in ("submit", "site", "dry_run", "next_"):
             self.needs(name, "slurm")
         if self.slurm and self.print_:
@@ -88,57 +101,33 @@ class StudyHow(JobsHow, Tracked, Printed):
                 "--print is for one machine: --slurm --dry-run shows the scripts of jobs"
             )
         self.excludes("track", "slurm", "print_")
+        if self.settings and not self.slurm:
+            raise UsageError(
+                f"{flag(min(self.settings))} is used only with --slurm: give that, or leave it out"
+            )
 
 
-def study_command(words: Sequence[str]) -> Any:
-    from ..plans.slurm.site import Site
-    from .options import StudyOptions
+def study(o: Study) -> None:
+    """Carry out a study, list those that are shipped, or write its commands or jobs."""
+    how = o.to(StudyOptions)
+    if o.list_:
+        from .listings import listed
 
-    of_site = parameters(Site, "Slurm", skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
+        listing = listed(o.axes, how.seeds)
+        print_json(listing) if o.as_json else say_lines(_list(listing))
+    elif o.study is None:
+        raise UsageError("name a study: a TOML file, or one of afltool study --list")
+    elif o.slurm and o.next_:
+        from .jobs import next_lines
 
-    def call(**values: Any) -> None:
-        o, given = divided(StudyHow, values)
-        how, given = divided(StudyOptions, given)
-        where = {p.name: given.pop(p.name) for p in of_site if p.name in given}
-        if o.out is not None:
-            read = {"STUDY": Path(o.study) if o.study else None, "--site": o.site}
-            refuse_read(o.out, read, given, where)
-        _check_together(o, where, how)
-        if o.list_:
-            from .listings import listed
-
-            listing = listed(given, how.seeds)
-            print_json(listing) if o.as_json else say_lines(_list(listing))
-            return
-        if o.study is None:
-            raise UsageError("name a study: a TOML file, or one of afltool study --list")
-        if o.slurm and o.next_:
-            from .jobs import next_lines
-
-            say_lines(next_lines(o.study))
-        elif o.slurm:
-            _jobs(o.study, o, given, how, where)
-        elif o.print_:
-            _script(o.study, o.out, given, how)
-        else:
-            with tracking(o.track):
-                _run(o.study, o.out, given, how, o.as_json)
-
-    every = [*parameters(StudyHow), *parameters(StudyOptions, "Study"), *of_site]
-    every += of_run(words, [p.name for p in every], heads=True)
-    return typer_command("study", StudyHow.__doc__, call, every, COMMON)
-
-
-def _check_together(o: StudyHow, where: Mapping[str, Any], how: StudyOptions) -> None:
-    """Refuse what is not used beside --list, and without --slurm."""
-    wrong = sorted(how.changed().keys() - {"seeds"}) if o.list_ else []
-    if wrong:
-        raise UsageError(f"{flag(wrong[0])} is not used with --list: leave one of them out")
-    if where and not o.slurm:
-        raise UsageError(
-            f"{flag(min(where))} is used only with --slurm: give that one, too, or leave "
-            f"{flag(min(where))} out"
-        )
+        say_lines(next_lines(o.study))
+    elif o.slurm:
+        _jobs(o.study, o, o.axes, how, o.settings)
+    elif o.print_:
+        _script(o.study, o.out, o.axes, how)
+    else:
+        with tracking(o.track):
+            _run(o.study, o.out, o.axes, how, o.as_json)
 
 
 def _run(
@@ -168,13 +157,16 @@ def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOption
 
 
 def _jobs(
-    spec: str, o: StudyHow, given: Mapping[str, Any], how: StudyOptions, of_site: Mapping[str, Any]
+    spec: str, o: Study, given: Mapping[str, Any], how: StudyOptions, of_site: Mapping[str, Any]
 ) -> None:
     """Write the job scripts of a study, or print them; with --submit also start them."""
     from ..plans.slurm.site import make_site
     from . import jobs
     from .description import asked_for
 
+    if o.next_:
+        say_lines(jobs.next_lines(spec))
+        return
     wanted, place = asked_for(spec, o.out, given, how.seeds)
     if how.only is not None or how.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
@@ -210,10 +202,14 @@ def print_table(o: Table) -> None:
         say(write_text(text, o.out, o.overwrite))
 
 
-def _list(cells: list[dict[str, Any]]) -> str:
-    """What is said of each study."""
-    lines = []
-    for one in cells:
-        lines += [f"{one['name']}: {one['cells']} cells. {one['shows']}"]
-        lines += [f"    needs {one['needs']}"] if one["needs"] else []
-    return "\n".join(lines) + "\n"
+def _list(studies: list[dict[str, Any]]) -> str:
+    """The names of the studies, a line a paper; --json says what each shows and needs."""
+    papers: dict[str, list[str]] = {}
+    for one in studies:
+        papers.setdefault(one["name"].partition("-")[0], []).append(
+            f"{one['name']} ({one['cells']})"
+        )
+    lines = [f"{paper}: {', '.join(names)}" for paper, names in papers.items()]
+    return (
+        "\n".join([*lines, "(cells of each; --list --json says what each shows and needs)"]) + "\n"
+    )

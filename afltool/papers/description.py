@@ -92,7 +92,8 @@ class Study:
     def cells(self) -> list[Cell]:
         """Every cell once, in the order of the study."""
         by_key: dict[tuple[str, str], Cell] = {}
-        for setting in self._settings[0]:
+        for given in self._given():
+            setting = {k: v for k, v in given.items() if _has(given, k)}
             cell = make_cell(setting, self.before)
             by_key.setdefault((cell.label, cell.key), cell)
         return list(by_key.values())
@@ -103,18 +104,19 @@ class Study:
 
         Wherever it is given, such an option goes to the methods that have it.
         """
-        found, left = self._settings
-        for name, those in left.items():
+        every = [(given, {k for k in given if _has(given, k)}) for given in self._given()]
+        for name in sorted({name for given, own in every for name in given.keys() - own}):
+            those = (given for given, own in every if name in given.keys() - own)
             methods = (str(s.get(BASELINE) or s.get("head", DEFAULT_HEAD)) for s in those)
-            yield name, list(dict.fromkeys(methods)), any(name in one for one in found)
+            yield name, list(dict.fromkeys(methods)), any(name in own for _, own in every)
 
-    @cached_property
-    def _settings(self) -> tuple[list[grid.Setting], dict[str, list[grid.Setting]]]:
+    def _given(self) -> Iterator[grid.Setting]:
+        """Every setting, with options that its method may not have."""
         if not self.size():
             raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
         if self.size() > MOST_CELLS:
             raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
-        return grid.distributed(self.tree, SEVERAL, OF_ALL, _has)
+        return grid.settings(self.tree, SEVERAL)
 
     def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
         """The study with other options; data or features that are given replace the study's.
@@ -157,6 +159,8 @@ class Study:
 def _has(setting: Mapping[str, Any], name: str) -> bool:
     """Whether the method of a setting has an option; of a head file the run finds out."""
     method, head = setting.get(BASELINE), setting.get("head", DEFAULT_HEAD)
+    if name in OF_ALL:
+        return True
     if method is not None:
         return method not in methods() or name in own_names(method)
     if head not in OPTIONS:
@@ -205,11 +209,8 @@ def _near(spec: str) -> str:
 
 def shipped_names() -> list[str]:
     """Names of the studies in the package, table 2 before table 10."""
-
-    def order(name: str) -> list[Any]:
-        return [int(one) if one.isdigit() else one for one in re.split(r"(\d+)", name)]
-
-    return sorted((p.stem for p in SHIPPED.glob("*.toml")), key=order)
+    names = [place.stem for place in SHIPPED.glob("*.toml")]
+    return sorted(names, key=lambda name: re.sub(r"\d+", lambda n: n[0].zfill(4), name))
 
 
 def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
@@ -227,27 +228,22 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     section = tree.pop(SECTION, {})
     if not isinstance(section, Mapping):
         raise InvalidDataError(f"{path}: expected a table [{SECTION}], found {section!r}")
-    given = {
-        known_key(path, k, (*TEXTS, *SHOWN, LIKE), f"[{SECTION}]"): v for k, v in section.items()
-    }
-    for key, value in given.items():
-        if not isinstance(value, str):
-            raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
+    keys = (*TEXTS, *SHOWN, LIKE)
+    given = {known_key(path, k, keys, f"[{SECTION}]"): v for k, v in section.items()}
+    for key in (key for key, value in given.items() if not isinstance(value, str)):
+        raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {given[key]!r}")
     texts = {k: v for k, v in given.items() if k in TEXTS}
     shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
-    if LIKE not in given:
-        known = _absolute(_known(path, tree, option_names(tree)))
-    else:
-        base = _like(path, given[LIKE], followed)
+    base = _like(path, given[LIKE], followed) if LIKE in given else None
+    names = option_names({**(base.tree if base else {}), **tree})
+    known = _absolute(_known(path, tree, names))
+    if base is not None:
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
-        names = option_names({**base.tree, **tree})
-        known = _absolute(_known(path, tree, names))
-        of_methods = known.keys() - OF_ALL
+        of_methods = {k: v for k, v in known.items() if k not in OF_ALL and not grid.blocks(v)}
         own = {k: v for k, v in known.items() if k not in of_methods}
         kept = {k: v for k, v in base.tree.items() if k not in own}
-        kept = grid.replaced(kept, {k: known[k] for k in known if k in of_methods})
-        known = {**base.tree, **own, **kept}
+        known = {**base.tree, **own, **grid.replaced(kept, of_methods)}
     _check_shown(path, shown, known)
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
@@ -261,7 +257,7 @@ def _check_shown(path: Path, shown: TableOptions, tree: Mapping[str, Any]) -> No
             names = set(option_names(tree)) - {LABEL, BASELINE} - NO_AXES
             known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
     if shown.published not in (None, "none"):
-        from .crosstab import published
+        from .published import published
 
         published(str(shown.published))
 
@@ -303,14 +299,9 @@ def of_folder(folder: Path) -> Study:
             "study again: cells that are there are kept"
         )
     tree = _known(place, described["tree"], option_names(described["tree"]))
-    return Study(
-        **{
-            **described,
-            "tree": tree,
-            "shown": TableOptions(**described["shown"]),
-            "before": described.get("before", True),
-        }
-    )
+    shown = TableOptions(**described["shown"])
+    before = described.get("before", True)
+    return Study(described["name"], described["texts"], shown, tree, before)
 
 
 def option_names(tree: Mapping[str, Any]) -> Names:
@@ -318,9 +309,7 @@ def option_names(tree: Mapping[str, Any]) -> Names:
 
     def places() -> Iterator[Collection[str]]:
         yield from (FIELDS, OF_ALL)
-        for method in _methods(tree):
-            if method in methods():
-                yield own_names(method)
+        yield from (own_names(one) for one in _methods(tree) if one in methods())
         yield HEAD_NAMES
         yield of_baselines()
 
@@ -329,11 +318,10 @@ def option_names(tree: Mapping[str, Any]) -> Names:
 
 def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
     for name, value in tree.items():
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, Mapping):
-                yield from _methods(one)
-            elif name == BASELINE:
-                yield str(one)
+        for one in grid.blocks(value) or ():
+            yield from _methods(one)
+        if name == BASELINE:
+            yield from map(str, grid.values(name, value))
 
 
 def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import logging
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,8 @@ from .cells import Cell, StudyFolder
 from .description import MOST_CELLS, Study, asked_for
 from .options import RunStudy, StudyOptions, words_of
 from .results import by_reason, failure, finished, names_of_cells
-from .worker import Worker, clear, forget_steps
+from .worker import Worker, Workers, clear, forget_steps, log
 
-log = logging.getLogger("afltool.papers")
 MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 
 
@@ -60,58 +58,48 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     log.info("study %s: %d cells, %d done, %d to do", wanted.name, len(cells), done, len(todo))
     for text in planned(todo):
         log.info("%s", text)
-    _work(worker, cells, todo, options.jobs)
-    failures = _failures(worker, cells)
+    for cell in cells:
+        clear(folder, cell)
+        if cell not in todo:
+            tell_done(folder.cell(cell.key), cell.head)
+    Workers(worker, todo, options.jobs).all() if options.jobs > 1 and todo[1:] else worker.all()
+    again = "another call of the study tries it again"
+    failures = [
+        (worker.names[cell.key], failure(folder, cell) or again)
+        for cell in cells
+        if finished(folder, cell) is None
+    ]
     event("run_done", folder=folder.root, summary={**facts, "failed": len(failures)})
     if failures:
         words = shlex.join(["afltool", "study", str(folder.root), "--ridge", "auto"])
-        hint = f", and this gives them a ridge: {words}" if worker.wants_ridge else ""
+        hint = f", and this gives them a ridge: {words}"
+        lack_ridge = any("--ridge auto" in why for _, why in failures)
         raise IncompleteError(
             f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
-            f"others are done; the same command tries these again{hint}"
+            f"others are done; the same command tries these again{hint * lack_ridge}"
         )
     forget_steps(folder, wanted.cells)
     return folder.root
 
 
 def planned(cells: list[Cell]) -> Iterator[str]:
-    """What is to be done of each method, in words: how many cells, and the rounds of each."""
+    """What is to be done: cells of each method, their rounds, and where the time will go."""
+    images = {str(cell.config.extract.changed()) for cell in cells if cell.config.extract}
+    if images:
+        yield f"images: features of {len(images)} settings are extracted, unless the store has them"
     by_label: dict[str, list[int]] = {}
     known: dict[str, int] = {}  # a head file is read once
     for cell in cells:
-        options = cell.config.all_head_options()
-        of = str([cell.method, cell.settings, cell.config.own.head, options])
+        of = str([cell.method, cell.settings, cell.config.own.head, cell.config.all_head_options()])
         if of not in known:
             known[of] = cell.rounds()
         by_label.setdefault(cell.label, []).append(known[of])
+    every = sum(map(sum, by_label.values()))
     for label, rounds in by_label.items():
         low, high = min(rounds), max(rounds)
         each = f"{low} to {high} rounds" if low < high else f"{low} round{'s' * (low > 1)}"
-        yield f"{label}: {len(rounds)} cell{'s' * (len(rounds) > 1)} of {each}"
-
-
-def _work(worker: Worker, cells: list[Cell], todo: list[Cell], jobs: int) -> None:
-    """Carry out the cells by one worker or by several."""
-    for cell in cells:
-        clear(worker.folder, cell)
-        if cell not in todo:
-            tell_done(worker.folder.cell(cell.key), cell.head)
-    if jobs > 1 and len(todo) > 1:
-        from .workers import Workers
-
-        Workers(worker, todo, jobs).all()
-    else:
-        worker.all()
-
-
-def _failures(worker: Worker, cells: list[Cell]) -> list[tuple[str, str]]:
-    """The cells without a result, by what their folders say, each with the reason."""
-    folder, again = worker.folder, "another call of the study tries it again"
-    return [
-        (worker.names[cell.key], failure(folder, cell) or again)
-        for cell in cells
-        if finished(folder, cell) is None
-    ]
+        share = f", {sum(rounds) / max(every, 1):.0%} of all rounds" if len(by_label) > 1 else ""
+        yield f"{label}: {len(rounds)} cell{'s' * (len(rounds) > 1)} of {each}{share}"
 
 
 def check_size(wanted: Study, most: int) -> None:
@@ -149,11 +137,10 @@ def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
         return cells
     if "/" in only:
         return cells[parse_part(only, "--only").of(len(cells))]
-    named = words_of(only)
-    chosen = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
-    if lacking := [one for one in named if not fnmatch.filter([c.key for c in chosen], one)]:
+    keys, named = [cell.key for cell in cells], words_of(only)
+    if lacking := [one for one in named if not fnmatch.filter(keys, one)]:
         raise UsageError(
             f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
             "folders (afltool status), or give part I/N"
         )
-    return chosen
+    return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]

@@ -22,17 +22,29 @@ Tree = Mapping[str, Any]
 Setting = dict[str, Any]
 
 
+def blocks(value: Any) -> Sequence[Tree] | None:
+    """The tables of a union, or the one table; None for an option."""
+    if isinstance(value, Mapping):
+        return [value]
+    union = isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value)
+    return value if union else None
+
+
+def values(name: str, value: Any, several: Collection[str] = ()) -> list[Any]:
+    """The points of an axis; one for a value, which may itself be a list (``several``)."""
+    if not isinstance(value, list):
+        return [value]
+    return value if name not in several or any(isinstance(v, list) for v in value) else [value]
+
+
 def size(tree: Tree, several: Collection[str] = ()) -> int:
     """The number of settings of a tree, computed without expanding it."""
-    return prod(_width(name, value, several) for name, value in tree.items())
-
-
-def _width(name: str, value: Any, several: Collection[str]) -> int:
-    if isinstance(value, Mapping):
-        return size(value, several)
-    if is_union(value):
-        return sum(size(one, several) for one in value)
-    return len(value) if is_axis(name, value, several) else 1
+    return prod(
+        len(values(name, value, several))
+        if (inner := blocks(value)) is None
+        else sum(size(one, several) for one in inner)
+        for name, value in tree.items()
+    )
 
 
 def settings(tree: Tree, several: Collection[str] = ()) -> Iterator[Setting]:
@@ -43,48 +55,28 @@ def settings(tree: Tree, several: Collection[str] = ()) -> Iterator[Setting]:
     >>> list(settings({"a": [1, 2], "block": [{"b": 1}, {"a": 3}]}))
     [{'a': 1, 'b': 1}, {'a': 3}, {'a': 2, 'b': 1}, {'a': 3}]
     """
-    axes = [list(_points(name, value, several)) for name, value in tree.items()]
-    for chosen in product(*axes):
+    axes: list[tuple[bool, list[Setting]]] = []  # whether of blocks, and its points
+    for name, value in tree.items():
+        if (inner := blocks(value)) is None:
+            axes.append((False, [{name: one} for one in values(name, value, several)]))
+        else:
+            axes.append((True, [one for block in inner for one in settings(block, several)]))
+    for chosen in product(*(points for _, points in axes)):
         setting: Setting = {}
-        inner: Setting = {}
-        for nested, point in chosen:
-            (inner if nested else setting).update(point)
-        yield {**setting, **inner}
-
-
-def _points(name: str, value: Any, several: Collection[str]) -> Iterator[tuple[bool, Setting]]:
-    """The points of one axis: (is of a block or table, options)."""
-    if isinstance(value, Mapping):
-        yield from ((True, point) for point in settings(value, several))
-    elif is_union(value):
-        for one in value:
-            yield from ((True, point) for point in settings(one, several))
-    elif is_axis(name, value, several):
-        yield from ((False, {name: one}) for one in value)
-    else:
-        yield False, {name: value}
-
-
-def is_union(value: Any) -> bool:
-    """Whether a value is an array of tables."""
-    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
-
-
-def is_axis(name: str, value: Any, several: Collection[str]) -> bool:
-    """Whether a value is a list of values, rather than one value that is a list."""
-    if not isinstance(value, list):
-        return False
-    return name not in several or any(isinstance(one, list) for one in value)
+        for nested in (False, True):
+            for (is_block, _), point in zip(axes, chosen, strict=True):
+                setting |= point if is_block == nested else {}
+        yield setting
 
 
 def rewritten(tree: Tree, change: Callable[[str, Any], tuple[str, Any] | None]) -> Setting:
     """The tree with what ``change`` makes of the name and value of each option; None: left out."""
     setting: Setting = {}
     for name, value in tree.items():
-        if isinstance(value, Mapping):
-            setting[name] = rewritten(value, change)
-        elif is_union(value):
-            setting[name] = [rewritten(one, change) for one in value]
+        inner = blocks(value)
+        if inner is not None:
+            those = [rewritten(one, change) for one in inner]
+            setting[name] = those[0] if isinstance(value, Mapping) else those
         elif (option := change(name, value)) is not None:
             setting[option[0]] = option[1]
     return setting
@@ -107,35 +99,8 @@ def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
 
 def in_blocks(tree: Tree, name: str) -> bool:
     """Whether a block of a union has an option of this name."""
-    return any(
-        name in one or in_blocks(one, name)
-        for value in tree.values()
-        for one in ([value] if isinstance(value, Mapping) else value if is_union(value) else [])
-    )
-
-
-def distributed(
-    tree: Tree,
-    several: Collection[str],
-    but: Collection[str],
-    takes: Callable[[Setting, str], bool],
-) -> tuple[list[Setting], dict[str, list[Setting]]]:
-    """Every setting of a tree without the options that it does not take, and who lacks which.
-
-    ``but``: options that all settings take.
-
-    >>> tree = {"head": ["a", "b"], "x": 1}
-    >>> distributed(tree, (), {"head"}, lambda one, _: one["head"] == "b")
-    ([{'head': 'a'}, {'head': 'b', 'x': 1}], {'x': [{'head': 'a'}]})
-    """
-    found: list[Setting] = []
-    left: dict[str, list[Setting]] = {}
-    for setting in settings(tree, several):
-        own = {k: v for k, v in setting.items() if k in but or takes(setting, k)}
-        found.append(own)
-        for name in setting.keys() - own.keys():
-            left.setdefault(name, []).append(own)
-    return found, {name: left[name] for name in sorted(left)}
+    every = (one for value in tree.values() for one in blocks(value) or ())
+    return any(name in one or in_blocks(one, name) for one in every)
 
 
 def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:
@@ -148,34 +113,19 @@ def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:
     >>> divided(two, "data", ["c"])["block"], divided(two, "data", ["d"])["block"]
     ([{'data': ['c'], 's': 10}], [{'data': ['d'], 's': 4}])
     """
-    setting: Setting = {}
+    setting = dict(tree)
     for key, value in tree.items():
         if isinstance(value, Mapping):
             setting[key] = divided(value, name, wanted)
-        elif is_union(value):
-            blocks = [divided(one, name, wanted) for one in value]
-            setting[key] = _shared_out(blocks, name, wanted)
-        else:
-            setting[key] = value
+        elif (inner := blocks(value)) is not None:
+            those = [divided(one, name, wanted) for one in inner]
+            have = [values(name, one[name]) for one in those if name in one]
+            new = [v for v in wanted if not any(v in one for one in have)]
+            theirs = [[v for v in wanted if v in one] + new * (not i) for i, one in enumerate(have)]
+            shared = iter(theirs)
+            those = [{**one, name: next(shared)} if name in one else one for one in those]
+            setting[key] = [one for one in those if one.get(name, True)]
     return setting
-
-
-def _shared_out(blocks: list[Setting], name: str, wanted: Sequence[Any]) -> list[Setting]:
-    having = [i for i, one in enumerate(blocks) if name in one]
-    theirs: dict[int, list[Any]] = {i: [] for i in having}
-    for value in wanted if having else ():
-        which = [i for i in having if value in _values(blocks[i][name])]
-        for i in which or having[:1]:
-            theirs[i].append(value)
-    return [
-        {**one, name: theirs[i]} if i in theirs else one
-        for i, one in enumerate(blocks)
-        if theirs.get(i, True)
-    ]
-
-
-def _values(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def without(tree: Tree, names: Collection[str]) -> Setting:

@@ -14,13 +14,10 @@ from ..options.grammars import Part
 from ..plans.layout import RunFolder
 from ..plans.slurm import jobs
 from ..plans.slurm.site import Site, kept_site
-from ..plans.slurm.states import last_log, queue
-from .cells import Cell, StudyFolder
+from .cells import StudyFolder
 from .description import Study, find
 from .execution import check_cells, check_size
 from .results import finished
-
-CELLS = "cells"  # the name of the array
 
 
 def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
@@ -42,35 +39,25 @@ def next_lines(out: str | Path) -> str:
 
 
 def _lines(study: Study, site: Site, folder: StudyFolder) -> str:
-    cells, parts = study.cells, _parts(study.cells, site)
-    lacking = {cell.key for cell in cells if finished(folder, cell) is None}
-    todo = [part for part in parts if lacking & {c.key for c in cells[part.of(len(cells))]}]
+    """A task is a cell, or several where Slurm takes no more tasks."""
+    cells, count = study.cells, min(len(study.cells), site.max_array)
+    lacking = {cell.key: cell for cell in cells if finished(folder, cell) is None}
+    parts = (Part(i, count).of(len(cells)) for i in range(count))
+    todo = [i for i, part in enumerate(parts) if lacking.keys() & {c.key for c in cells[part]}]
     if not todo:
         return "echo every cell has its result\n"
     most = ("--most", str(study.count()))
+    images: dict[str, str] = {}  # one cell for each set of images whose features cells need
+    for cell in lacking.values():
+        if cell.config.extract is not None:
+            images.setdefault(str(cell.config.extract.changed()), cell.key)
     first = [
         jobs.Job(f"features-{i}", "extract", (*most, "--prepare", "--only", key))
-        for i, key in enumerate(_extracting([cell for cell in cells if cell.key in lacking]))
+        for i, key in enumerate(images.values())
     ]
-    words = (*most, "--only", f"%I/{len(parts)}")
-    after = tuple(job.name for job in first)
-    array = jobs.Job(CELLS, "study", words, after, tuple(part.number for part in todo))
+    words, after = (*most, "--only", f"%I/{count}"), tuple(job.name for job in first)
+    array = jobs.Job("cells", "study", words, after, tuple(todo))
     return jobs.lines_of([*first, array], site, folder.root.absolute())
-
-
-def _extracting(cells: list[Cell]) -> list[str]:
-    """The name of one cell for each set of images whose features cells need."""
-    found: dict[str, str] = {}
-    for cell in cells:
-        if cell.config.extract is not None:
-            found.setdefault(str(cell.config.extract.changed()), cell.key)
-    return list(found.values())
-
-
-def _parts(cells: list[Cell], site: Site) -> list[Part]:
-    """The tasks of the array: a cell each, or several where Slurm takes no more tasks."""
-    count = min(len(cells), site.max_array)
-    return [Part(i, count) for i in range(count)]
 
 
 def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> Path:
@@ -84,27 +71,3 @@ def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> P
     make_folder(folder.root)
     study.keep(folder)
     return jobs.keep_scripts(texts, site, folder.root)
-
-
-def states(folder: StudyFolder, cells: list[Cell]) -> dict[str, tuple[str, str | None]]:
-    """The state of cells without result that jobs have or had, and what the last log says.
-
-    A state is that of the queue; 'failed' where the job is no longer there, 'unknown' where no
-    Slurm answers.
-    """
-    if not (folder.root / RunFolder.SITE).exists():
-        return {}
-    lines, name = queue(), f"{CELLS}{jobs.tag(folder.root)}"
-    by_task = {one.task: one.state for one in lines or () if one.name == name}
-    found: dict[str, tuple[str, str | None]] = {}
-    for part in _parts(cells, kept_site(folder.root / RunFolder.SITE)):
-        state = by_task.get(str(part.number))
-        log = last_log(folder.root, CELLS, part.number)
-        if state is not None:
-            each: tuple[str, str | None] = "running" if state == "completing" else state, None
-        elif log is not None:
-            each = ("unknown", None) if lines is None else ("failed", log[1])
-        else:
-            continue
-        found |= dict.fromkeys((cell.key for cell in cells[part.of(len(cells))]), each)
-    return found

@@ -19,22 +19,18 @@ def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None
 
     ``last``: the command that takes over their results.
     """
-    before: dict[str, None] = {}
-    own: list[str] = []
-    for cell in cells:
-        before |= dict.fromkeys(_of_script(step.line()) for step in cell.shared(folder))
-        own.append(_of_script(cell.commands(folder)[1]))
-    text = ["# these first, in this order", *before] if before else []
-    text += [f"# {len(own)} cells, in any order", *own]
-    if last is not None:
-        text += ["# last: takes over what is done, for table, report and status", _of_script(last)]
-    return "\n".join(text) + "\n"
-
-
-def _of_script(command: list[str]) -> str:
     from ..plans.slurm.site import quoted
 
-    return " ".join(map(quoted, ["afltool", *command]))
+    def typed(command: list[str]) -> str:
+        return " ".join(map(quoted, ["afltool", *command]))
+
+    every = [[typed(one) for one in cell.commands(folder)] for cell in cells]
+    before = list(dict.fromkeys(one for lines in every for one in lines[:-1]))
+    text = ["# these first, in this order", *before] if before else []
+    text += [f"# {len(every)} cells, in any order", *(lines[-1] for lines in every)]
+    if last is not None:
+        text += ["# last: takes over what is done, for table, report and status", typed(last)]
+    return "\n".join(text) + "\n"
 
 
 @quiet()
@@ -56,32 +52,23 @@ def listed(
 def status(root: Path) -> dict[str, Any]:
     """The state of every cell, and the command that continues the study."""
     results = results_of(root)
-    folder = results.folder
-    from . import jobs
-
-    of_jobs = jobs.states(folder, [one.cell for one in results.each])
-    cells: list[dict[str, Any]] = []
+    folder, cells = results.folder, list[dict[str, Any]]()
     for one in results.each:
-        place, state, why = folder.cell(one.cell.key), one.state, one.why
+        place, state = folder.cell(one.cell.key), one.state
         if state == "missing" and place.exists():
             state = "unfinished"
-        if state != "done" and place.name in of_jobs:
-            its, work = of_jobs[place.name]
-            if state != "failed" or its not in ("failed", "unknown"):
-                state, why = its, work
         top1 = None if one.found is None else one.found["top1"]
         cell = {"name": one.name, "folder": str(place), "state": state}
-        cells.append({**cell, "why": why if state == "failed" else None, "top1": top1})
+        cells.append({**cell, "why": one.why if state == "failed" else None, "top1": top1})
     again = line(["study", str(folder.root.absolute())])
     if folder.jobs.is_dir():  # jobs have begun it
         again = shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
-    counts = Counter(one["state"] for one in cells)
     todo = [Path(one["folder"]).name for one in cells if one["state"] != "done"]
     return {
         "folder": str(root),
         "study": results.study.name,
         "state": "unfinished" if todo else "done",
-        "counts": dict(counts),
+        "counts": dict(Counter(one["state"] for one in cells)),
         "cells": cells,
         "todo": todo,
         "continue": again if todo else None,
@@ -98,5 +85,5 @@ def print_status(facts: dict[str, Any]) -> None:
         what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
         rows.append((one["name"], one["state"], what))
     counts = ", ".join(f"{number} {state}" for state, number in facts["counts"].items())
-    line = f"{cell(facts['study'])}: {counts}: {cell(facts['folder'])}"
-    print_parts(rows, line, facts["continue"])
+    end = f"{cell(facts['study'])}: {counts}: {cell(facts['folder'])}"
+    print_parts(rows, end, facts["continue"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -23,6 +22,7 @@ from ..options.base import (
 from ..options.common import Output
 from ..options.grammars import parse_part
 from ..options.look import OUT, Drawn, SizeOptions
+from ..values.names import MEASURES
 
 
 class Figure(NamedTuple):
@@ -43,29 +43,29 @@ class Figure(NamedTuple):
         return f"{scaled:.{self.digits}f}" if self.digits >= 0 else f"{scaled:.{-self.digits}g}"
 
 
+def _share(label: str) -> Figure:
+    return Figure(f"{label}, %", 100, 2, "fraction")
+
+
 #: What `evaluate` measures of a head, and of a deep one after every layer.
 MEASURED = {
-    "top1": Figure("top-1, %", 100, 2, "fraction"),
-    "top5": Figure("top-5, %", 100, 2, "fraction"),
-    "train_top1": Figure("training top-1, %", 100, 2, "fraction"),
-    "csr": Figure("CSR", digits=3),
-    "ifs": Figure("IFS", digits=3),
-    "dm": Figure("DM", digits=3),
-    "train_csr": Figure("training CSR", digits=3),
-    "train_ifs": Figure("training IFS", digits=3),
-    "train_dm": Figure("training DM", digits=3),
+    "top1": _share("top-1"),
+    "top5": _share("top-5"),
+    "train_top1": _share("training top-1"),
+    **{name: Figure(name.upper(), digits=3) for name in MEASURES},
+    **{f"train_{name}": Figure(f"training {name.upper()}", digits=3) for name in MEASURES},
 }
 #: All figures of a cell.
 VALUES = {
     **MEASURED,
-    "best": Figure("best round's top-1, %", 100, 2, "fraction"),
-    "top1_max": Figure("best client's top-1, %", 100, 2, "fraction"),
+    "best": _share("best round's top-1"),
+    "top1_max": _share("best client's top-1"),
     "seconds": Figure("seconds", digits=1, unit="seconds"),
     "upload_bytes": Figure("MB sent by a client, at most", 1e-6, -3, "bytes"),
     "download_bytes": Figure("MB sent to a client", 1e-6, -3, "bytes"),
     "file_bytes": Figure("MB sent by a client, as files", 1e-6, -3, "bytes"),
     "exchanges": Figure("rounds of communication", unit="rounds"),
-    "density": Figure("entries of the sums that are not 0, %", 100, 2, "fraction"),
+    "density": _share("entries of the sums that are not 0"),
     "n": Figure("test rows", unit="rows"),
 }
 #: These, and what only papers have.
@@ -103,50 +103,45 @@ def numbers_of(text: str | None) -> tuple[int, ...]:
         raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None
 
 
-def pair_of(form: str, text: str) -> tuple[str, str]:
+def pair_of(text: str, form: str = "--where is NAME=VALUE") -> tuple[str, str]:
     """The two sides of a text such as NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"{form}; found {text!r}")
-    return name.strip(), value
+    return name.strip(), value.strip()
 
 
-def parse_cells(text: str) -> str:
-    """'linear-*,safle-0', or 'I/N'."""
-    return str(parse_part(text, "--only")) if "/" in text else text
+def _each(form: str) -> Any:
+    """The grammar of pairs."""
+
+    def checked(texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            pair_of(text, form)
+        return texts
+
+    return grammar(checked)
 
 
-def parse_figures(text: str) -> str:
-    """Names of figures."""
+def _figures(text: str) -> str:
     for name in names_of(text):
         if name not in VALUES:
             raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
     return text
 
 
-def parse_layers(text: str) -> str:
-    """Numbers of layers, '5,10'."""
-    numbers_of(text)
-    return text
+def _layers(text: str) -> str:
+    return ",".join(map(str, numbers_of(text)))
 
 
-def where_of(text: str) -> tuple[str, str]:
-    """NAME=VALUE."""
-    return pair_of("--where is NAME=VALUE", text)
+def _cells(text: str) -> str:
+    return str(parse_part(text, "--only")) if "/" in text else text
 
 
-def also_of(text: str) -> tuple[str, str]:
-    """NAME=FILE.csv."""
-    return pair_of("--also is NAME=FILE.csv", text)
+Layers = Annotated[str | None, grammar(_layers)]
+Where = Annotated[tuple[str, ...], _each("--where is NAME=VALUE")]
 
 
-def _each(parse: Callable[[str], Any]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    def checked(texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            parse(text)
-        return texts
-
-    return checked
+_STUDY = "a TOML file, a name of --list, or the folder of a study"
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -156,17 +151,13 @@ class StudyOptions(Options):
     _seeds = "number of seeds, from 0; they replace those of the study"
     seeds: int | None = Field(default=None, ge=1, le=100_000, description=_seeds)
     most: int = Field(default=1000, ge=1, description="most cells that a study may have")
-    _only = (
-        "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
-        "commas between, or I/N for part I (from 0) of N"
-    )
-    only: Annotated[str | None, grammar(parse_cells)] = Field(default=None, description=_only)
+    _only = "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
+    _only += "commas between, or I/N for part I (from 0) of N"
+    only: Annotated[str | None, grammar(_cells)] = Field(default=None, description=_only)
     _jobs = "processes that carry out cells at the same time, each with one thread"
     jobs: int = Field(default=1, ge=1, le=1024, description=_jobs)
-    prepare: bool = Field(
-        default=False,
-        description="make only what cells share: features, and the partitions of baselines",
-    )
+    _prepare = "make only what cells share: features, and the partitions of baselines"
+    prepare: bool = Field(default=False, description=_prepare)
 
 
 @pydantic_dataclass(frozen=True)
@@ -174,66 +165,46 @@ class RunStudy(StudyOptions):
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
 
     STAGE: ClassVar = "papers.execution:study"
-    study: Annotated[str, Holds()] = Field(
-        description="a TOML file, a name of --list, or the folder of a study"
-    )
-    out: Annotated[Path | None, Writes("study")] = Field(
-        default=None, description="folder of the study"
-    )
-    axes: dict[str, Any] = Field(
-        default_factory=dict, kw_only=True, description="options of cells; a list is an axis"
-    )
+    study: Annotated[str, Holds()] = Field(description=_STUDY)
+    _out = "folder of the study"
+    out: Annotated[Path | None, Writes("study")] = Field(default=None, description=_out)
+    _axes = "options of cells; a list is an axis"
+    axes: dict[str, Any] = Field(default_factory=dict, kw_only=True, description=_axes)
 
 
-WHERE = "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
-Where = Annotated[tuple[str, ...], grammar(_each(where_of))]
+_WHERE = "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class TableOptions(Options):
     """What of a study a table shows; a study says its own defaults."""
 
-    _rows = "options whose values are the rows, separated by commas; head is also the baseline"
-    rows: str | None = Field(
-        default=None,
-        description=_rows + " (default: the study's)",
-        examples=["head", "head,layers"],
-    )
-    _columns = "options whose values are the columns"
+    _rows = "options whose values are the rows, separated by commas; head is also the baseline "
+    _rows += "(default: the study's)"
+    rows: str | None = Field(default=None, description=_rows, examples=["head", "head,layers"])
+    _columns = "options whose values are the columns (default: the study's)"
     columns: str | None = Field(
-        default=None,
-        description=_columns + " (default: the study's)",
-        examples=["alpha", "data,alpha"],
+        default=None, description=_columns, examples=["alpha", "data,alpha"]
     )
-    _value = "figures, separated by commas"
-    value: Annotated[str | None, grammar(parse_figures)] = Field(
-        default=None,
-        description=_value + " (default: the study's, else top1)",
-        examples=list(VALUES),
+    _value = "figures, separated by commas (default: the study's, else top1)"
+    value: Annotated[str | None, grammar(_figures)] = Field(
+        default=None, description=_value, examples=list(VALUES)
     )
-    stat: Annotated[str | None, Choices(tuple(STATISTICS))] = Field(
-        default=None, description="statistic over seeds (default: the study's, else mean±sd)"
+    _stat = "statistic over seeds (default: the study's, else mean±sd)"
+    stat: Annotated[str | None, Choices(tuple(STATISTICS))] = Field(default=None, description=_stat)
+    _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round "
+    _layers += "(default: the study's, else only the last)"
+    layers: Layers = Field(default=None, description=_layers)
+    where: Where = Field(default=(), description=_WHERE)
+    _published = "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; "
+    _published += "afl-1:cifar10 where given features are of that data set (default: the study's)"
+    published: str | None = Field(default=None, description=_published)
+    _also = "NAME=FILE.csv: add results of another method; its columns are options and the value"
+    also: Annotated[tuple[str, ...], _each("--also is NAME=FILE.csv"), Holds("[^=]*=(.*)")] = Field(
+        default=(), description=_also
     )
-    _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round"
-    layers: Annotated[str | None, grammar(parse_layers)] = Field(
-        default=None, description=_layers + " (default: the study's, else only the last)"
-    )
-    where: Where = Field(default=(), description=WHERE)
-    _published = (
-        "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
-        "where given features are of that data set"
-    )
-    published: str | None = Field(default=None, description=_published + " (default: the study's)")
-    also: Annotated[tuple[str, ...], grammar(_each(also_of)), Holds("[^=]*=(.*)")] = Field(
-        default=(),
-        description="NAME=FILE.csv: add results of another method; its columns are options and "
-        "the value",
-    )
-    _test = (
-        "compare every row with the first: McNemar's exact "
-        "test on equal rows, of several seeds a bootstrap of rows and seeds; Student's paired t "
-        "over seeds"
-    )
+    _test = "compare every row with the first: McNemar's exact test on equal rows, of several "
+    _test += "seeds a bootstrap of rows and seeds; Student's paired t over seeds"
     test: Literal["mcnemar", "t"] | None = Field(default=None, description=_test)
 
 
@@ -241,9 +212,11 @@ class TableOptions(Options):
 class TableOf(TableOptions):
     """The table of a study: rows and columns by options, a statistic over seeds."""
 
-    study: Annotated[File, Reads()] = Field(
-        description="the folder of a study, or a total of counts"
-    )
+    _study = "the folder of a study, or a total of counts"
+    study: Annotated[File, Reads()] = Field(description=_study)
+
+
+_SHOWN = {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -253,17 +226,12 @@ class Table(TableOf, Output):
     Of a total of counts (evaluate --counts) the figures of each head, with intervals and bounds.
     """
 
-    COMMON: ClassVar = frozenset(
-        {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
-    )
+    COMMON: ClassVar = frozenset(_SHOWN)
     PRINTS: ClassVar = "papers.commands:print_table"
-
-    format: Literal["md", "csv", "latex", "json"] = Field(
-        default="md", description="form of the table"
-    )
-    out: Annotated[Path | None, Writes()] = Field(
-        default=None, description="also write it to this file; - is stdout"
-    )
+    _format = "form of the table"
+    format: Literal["md", "csv", "latex", "json"] = Field(default="md", description=_format)
+    _out = "also write it to this file; - is stdout"
+    out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
 
     def check(self) -> None:
         super().check()
@@ -280,10 +248,9 @@ class Report(TableOptions, Output):
     """
 
     STAGE: ClassVar = "papers.pages:report"
-    COMMON: ClassVar = Table.COMMON
-    study: Annotated[File, Reads()] = Field(
-        description="the folder of a study, of a run, or of a finished trial"
-    )
+    COMMON: ClassVar = frozenset(_SHOWN)
+    _study = "the folder of a study, of a run, or of a finished trial"
+    study: Annotated[File, Reads()] = Field(description=_study)
     out: Annotated[File, Writes()] = Field(description="an .html file")
 
 
@@ -293,29 +260,19 @@ def refuse_options(options: TableOptions, why: str) -> None:
         raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
 
 
-@pydantic_dataclass(frozen=True, kw_only=True)
-class PictureOptions(SizeOptions):
-    """What a picture of a study shows."""
-
-    x: str = Field(
-        description="an option, or a figure such as upload_bytes", examples=["alpha", "layers"]
-    )
-    y: str = Field(default="top1", description="a figure", examples=list(VALUES))
-    _by = "options that tell the lines apart"
-    by: str | None = Field(
-        default=None, description=_by + " (default: head, and what differs within a head)"
-    )
-    _layers = "numbers of layers to draw, of heads evaluated after each round"
-    layers: Annotated[str | None, grammar(parse_layers)] = Field(
-        default=None, description=_layers + " (default: the study's; all with --x layers)"
-    )
-    where: Where = Field(default=(), description=WHERE)
-
-
 @pydantic_dataclass(frozen=True)
-class StudyPicture(PictureOptions, Output):
+class StudyPicture(SizeOptions, Output):
     """Draw a figure of a study against an option: a line for each method, bars over seeds."""
 
     STAGE: ClassVar = "papers.plots:study_picture"
     study: Annotated[File, Reads()] = Field(description="the folder of a study")
     out: Drawn = Field(description=OUT)
+    _x = "an option, or a figure such as upload_bytes"
+    x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])
+    y: str = Field(default="top1", kw_only=True, description="a figure", examples=list(VALUES))
+    _by = "options that tell the lines apart (default: head, and what differs within a head)"
+    by: str | None = Field(default=None, kw_only=True, description=_by)
+    _layers = "numbers of layers to draw, of heads evaluated after each round "
+    _layers += "(default: the study's; all with --x layers)"
+    layers: Layers = Field(default=None, kw_only=True, description=_layers)
+    where: Where = Field(default=(), kw_only=True, description=_WHERE)

@@ -6,138 +6,112 @@ are the same are one measurement, whatever the seed; for others the seeds are cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from ..errors import MismatchError, UsageError
+from ..files.features import open_features
+from ..files.heads import check_fits, load_solved_head
+from ..heads.scoring import score
 from ..math.metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
-from ..stages.evaluate import right_rows
 from .cells import SEEDS
-from .crosstab import Crosstab, Entry, Record
-from .records import source_of
+from .crosstab import Crosstab
+from .frames import source_of
+from .published import plain
 from .results import Results
 
-Right = NDArray[np.bool_]
-Key = tuple[Any, ...]
-Pair = tuple[Record, Record]
 
-
-@dataclass
-class Heads:
-    """Head and test features of each measurement, by `Record.source`; each is read once."""
-
-    places: Mapping[Key, tuple[Path, Path]]
-    _known: dict[Key, tuple[Right, NDArray[np.bytes_]]] = field(default_factory=dict)
-
-    def right(self, records: Sequence[Record]) -> list[Right]:
-        """Which test rows each head predicts right, in the order of the row ids.
-
-        Raises `MismatchError` where the heads were not tested on the same rows.
-        """
-        first = records[0].source
-        for source in (record.source for record in records):
-            if source not in self._known:
-                right, ids = right_rows(*self.places[source])
-                order = np.argsort(ids, kind="stable")
-                self._known[source] = right[order], ids[order]
-            if not np.array_equal(self._known[source][1], self._known[first][1]):
-                raise MismatchError(
-                    f"{self.places[first][1]} and {self.places[source][1]} have different rows, by "
-                    "their row ids; --test mcnemar compares heads on the same rows: choose with "
-                    "--where"
-                )
-        return [self._known[record.source][0] for record in records]
-
-
-def heads_of(results: Results) -> Heads:
-    """The heads of the cells that are done."""
-    heads: dict[Key, tuple[Path, Path]] = {}
-    for cell, summary in results.done:
-        paths = cell.solved(results.folder, summary), cell.test_rows(results.folder)
-        heads[source_of(summary)] = paths
-    return Heads(heads)
-
-
-def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
+def tests(made: Crosstab, name: str, results: Results) -> list[str]:
     """The p-value of every row against the first one, column by column, in words."""
-    rows = [row for row in made.rows if row[0] != "published"]
+    rows = [row for row in made.texts.index if row[0] != "published"]
     if len(rows) < 2:
         raise UsageError("--test compares every row with the first; the table has one row")
-    first, lines = rows[0], []
-    for column in made.columns:
-        if column[0] != "top1":
-            raise UsageError("--test compares top1")
-        for row in rows[1:]:
-            pairs = pairs_of(*(made.entry(key, column) for key in (first, row)))
-            words, p = _paired_t(pairs) if name == "t" else _mcnemar(heads, pairs)
+    if set(made.entries["figure"]) != {"top1"}:
+        raise UsageError("--test compares top1")
+    heads = {
+        source_of(one): (cell.solved(results.folder, one), cell.test_rows(results.folder))
+        for cell, one in results.done
+    }
+    right = cache(lambda source: _right(*heads[source]))
+    (kind, first), *others = rows
+    lines = []
+    for heading in made.headings:
+        ours = made.of(first, heading, kind)
+        for their_kind, other in others:
+            pairs = _pairs(ours, made.of(other, heading, their_kind))
+            words, p = _paired_t(pairs) if name == "t" else _mcnemar(pairs, heads, right)
             shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
-            lines.append(
-                f"{words}, {made.heading(column)}: {row[1]} against {first[1]}: p = {shown}"
-            )
+            lines.append(f"{words}, {heading}: {other} against {first}: p = {shown}")
     return lines
 
 
-def pairs_of(a: Entry, b: Entry) -> list[Pair]:
-    """Records of equal seeds, each pair of measurements once, however many seeds have it.
+def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+    """Results of equal seeds side by side, each pair of measurements once.
 
-    Seeds are equal where those that both methods have, and that vary, are equal.
+    Seeds are equal where those that both methods have, and that vary, are equal. Of a table beside
+    there may be no more than a seed, which is then that of the partition.
     """
-    ours, theirs = ([one for one in entry.records if one.figures] for entry in (a, b))
-    both = [*ours, *theirs]
-    shared = [name for name in SEEDS if all(name in one.axes for one in both)]
-    names = [name for name in shared if len({str(one.axes[name]) for one in both}) > 1]
-    pairs: dict[Key, Pair] = {}
-    for one in ours:
-        for other in theirs:
-            if _seeds(one, names) == _seeds(other, names):
-                same = (one.source, other.source) if one.source and other.source else len(pairs)
-                pairs.setdefault((same,), (one, other))
-    return list(pairs.values())
+    both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
+    names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
+    seeds = both[names or ["partition_seed"]]
+    seeds = seeds if names else seeds.fillna({"partition_seed": both["seed"]})
+    keys: Any = [tuple(map(plain, one)) for one in seeds.itertuples(index=False)]
+    both = both.assign(seeds=keys)
+    both = both[["seeds", "top1", "source"]]
+    pairs = both.iloc[: len(ours)].merge(both.iloc[len(ours) :], on="seeds")
+    known = pairs["source_x"].notna() & pairs["source_y"].notna()
+    return pairs[~known | ~pairs.duplicated(["source_x", "source_y"])]
 
 
-def _seeds(record: Record, names: Sequence[str]) -> Key:
-    """The values of these seeds; of a table beside, which may have another name, its seed."""
-    if not names:
-        return (str(record.axes.get("partition_seed", record.axes.get("seed"))),)
-    return tuple(str(record.axes[name]) for name in names)
-
-
-_NO_PAIR = "no results of equal seeds"
-
-
-def _paired_t(pairs: list[Pair]) -> tuple[str, float | str]:
+def _paired_t(pairs: pd.DataFrame) -> tuple[str, float | str]:
     """Student's t of the differences of equal seeds."""
     from scipy.stats import ttest_rel
 
     words = "paired t over seeds"
-    x, y = ([pair[i].figures["top1"] for pair in pairs] for i in (0, 1))
+    x, y = (pairs[name].astype(float) for name in ("top1_x", "top1_y"))
     if len(pairs) < 2:
-        return words, "it needs two different results" if pairs else _NO_PAIR
-    if len({u - v for u, v in zip(x, y, strict=True)}) == 1:
+        return words, "it needs two different results of equal seeds"
+    if (x - y).nunique() == 1:
         return words, "the difference has no deviation"
     return words, float(ttest_rel(x, y).pvalue)
 
 
-def _mcnemar(heads: Heads, pairs: list[Pair]) -> tuple[str, float | str]:
+def _mcnemar(
+    pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
+) -> tuple[str, float | str]:
     """McNemar's exact test of two heads; of several seeds a bootstrap of rows and seeds."""
-    words = "McNemar"
-    if not pairs:
-        return words, _NO_PAIR
-    if any(one.source not in heads.places for pair in pairs for one in pair):
+    words, each = "McNemar", [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
+    if not each:
+        return words, "no results of equal seeds"
+    if any(source not in heads for pair in each for source in pair):
         return words, "there is no head file for each result"
-    right = heads.right([one for pair in pairs for one in pair])
-    both = {
-        (a.tobytes(), b.tobytes()): (a, b) for a, b in zip(right[::2], right[1::2], strict=True)
-    }
+    found = [tuple(map(right, pair)) for pair in each]
+    for _, ids in (one for pair in found for one in pair):
+        if not np.array_equal(ids, found[0][0][1]):
+            raise MismatchError(
+                "the heads were tested on different rows, by their row ids; --test mcnemar "
+                "compares heads on the same rows: choose with --where"
+            )
+    both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
     if len(both) == 1:
-        first, second = next(iter(both.values()))
-        return words, float(mcnemar(first, second)["p_value"])
+        return words, float(mcnemar(*next(iter(both.values())))["p_value"])
     differences = np.stack([a.astype(np.int8) - b.astype(np.int8) for a, b in both.values()])
     seeds, rows = differences.shape
     words = f"paired bootstrap of {rows:,} rows and {seeds} seeds, {SAMPLES:,} samples"
     return words, paired_bootstrap(differences)
+
+
+def _right(head: Path, rows: Path) -> tuple[Any, Any]:
+    """Which test rows a head predicts right, in the order of their row ids; and these."""
+    solved = load_solved_head(head)
+    with open_features(rows) as features:
+        check_fits(head, solved.header, features)
+        found = score(solved.head, features.blocks(), features.labels, len(features.classes))
+        right, ids = found.predicted == features.labels, features.row_ids
+    order = np.argsort(ids, kind="stable")
+    return right[order], ids[order]

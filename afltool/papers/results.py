@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import AflError, UsageError
 from ..files.hdf5 import read_header
+from ..files.headers import misfit
 from ..files.schema import SUMMARY
 from ..heads import OPTIONS, make_options
 from ..inputs import read_json
@@ -71,46 +74,50 @@ def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
 
     It is None, too, where a default has changed since the cell was made; see `changed_default`.
     """
-    summary = _kept(folder, cell)
+    summary = kept(folder, cell)
     return summary if summary is not None and changed_default(cell, summary) is None else None
 
 
-def outdated(folder: StudyFolder, cell: Cell) -> str | None:
-    """Which default has changed since the cell was made, if one has."""
-    summary = _kept(folder, cell)
-    return None if summary is None else changed_default(cell, summary)
-
-
-def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    place = folder.cell(cell.key)
-    if not (place / SUMMARY).is_file():
-        return None
+def kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    """`finished`, whatever the defaults were."""
+    place = folder.cell(cell.key) / SUMMARY
     try:
-        summary = read_json(place / SUMMARY, "a summary")
-        head = cell.solved(folder, summary)
-        intact = read_header(head, "head")["digest"] == summary["head_digest"]
-    except (AflError, KeyError, TypeError):
+        summary = read_json(place, "a summary") if place.is_file() else {}
+        head = read_header(cell.solved(folder, summary), "head") if is_whole(summary) else {}
+    except (AflError, TypeError, KeyError):
         return None
-    return summary if intact and is_whole(summary) else None
+    return dict(summary) if head and head["digest"] == summary.get("head_digest") else None
 
 
-#: The entries that tables and pages take from the summary of a run or a baseline.
-NUMBERS = ("top1", "n", "seconds", "upload_bytes", "download_bytes")
+class _Digests(Struct):
+    train: str
+    test: str
+    partition: str
+    head: str
 
 
-def is_whole(summary: Mapping[str, Any]) -> bool:
+class _Round(Struct):
+    phase: str
+
+
+class _Summary(Struct):
+    """What tables and pages take from the summary of a run or a baseline."""
+
+    top1: float
+    n: int
+    seconds: float
+    upload_bytes: float
+    download_bytes: float
+    digests: _Digests
+    versions: dict[str, Any]
+    rounds: list[_Round]
+
+
+def is_whole(summary: Any) -> bool:
     """Whether a summary still has the figures, digests and versions with which it was written."""
-    digests, needed = summary.get("digests"), {"train", "test", "partition", "head"}
-    rounds = summary.get("rounds")
-    return (
-        all(type(summary.get(name)) in (int, float) for name in NUMBERS)
-        and isinstance(digests, dict)
-        and digests.keys() >= needed | ({"total", "first_head"} if "stages" in summary else set())
-        and all(isinstance(one, str) for one in digests.values())
-        and isinstance(summary.get("versions"), dict)
-        and isinstance(rounds, list)
-        and all(isinstance(one, dict) and isinstance(one.get("phase"), str) for one in rounds)
-    )
+    if misfit(summary, _Summary):
+        return False
+    return "stages" not in summary or summary["digests"].keys() >= {"total", "first_head"}
 
 
 def failure(folder: StudyFolder, cell: Cell) -> str | None:
@@ -163,19 +170,15 @@ def axes_of(cell: Cell) -> dict[str, Any]:
 
     Of a baseline its own options are those that are given.
     """
-    axes = {name: v for name, v in of_stages(cell.config).items() if _is_axis(name)}
-    axes |= _of_head(cell)
+    axes = {**_of_run(cell), **_of_head(cell)}
     axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in NO_AXES}
     return {**axes, "head": cell.label}
 
 
-def _is_axis(name: str) -> bool:
-    f = FIELDS[name]
-    return f.in_result and f.part in ("extract", "partition", "local_stats", "aggregate")
-
-
-def _is_path(name: str) -> bool:
-    return name in FIELDS and Path in kinds_of(FIELDS[name].info)
+def _of_run(cell: Cell) -> dict[str, Any]:
+    parts = ("extract", "partition", "local_stats", "aggregate")
+    every = of_stages(cell.config).items()
+    return {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
 
 
 def _of_head(cell: Cell) -> dict[str, Any]:
@@ -198,14 +201,14 @@ def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
     The key of a cell holds the options that were given. If a default or a preset has changed since
     then, the result is that of another setting.
     """
-    then: Any = summary.get("options" if cell.method is None else "settings")
+    then: Any = summary.get("options" if cell.method is None else "settings") or {}
     if cell.method is not None:
         now = made_settings(cell.method, cell.settings).as_dict()
     else:
-        now = {k: v for k, v in of_stages(cell.config).items() if _is_axis(k)} | _of_head(cell)
-        now = {k: v for k, v in now.items() if k != PRESET and not _is_path(k)}
-    for name, value in now.items() if isinstance(then, Mapping) else ():
-        if name in then and plain(then[name]) != plain(value):
+        now = {k: v for k, v in {**_of_run(cell), **_of_head(cell)}.items() if k != PRESET}
+    for name, value in now.items():
+        is_path = name in FIELDS and Path in kinds_of(FIELDS[name].info)
+        if name in then and plain(then[name]) != plain(value) and not is_path:
             return f"{flag(name)} was {then[name]} and is {plain(value)} now"
     return None
 

@@ -2,49 +2,57 @@
 
 Any number of workers, on any number of machines, share the folder of a study: a lock says who is at
 work on a cell, and equal work is done once, see `plans.made`. A cell with complete and valid files
-is kept. A cell that fails is named, and the others go on.
+is kept. A cell that fails is named, and the others go on. `study --jobs N` starts so many workers
+on this machine, each a process of one thread that is told on stdin what to do and tells on stdout,
+in lines of JSON, what it did; the first process shows that, and names the cell of one that is
+killed.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
+import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import partial
+from queue import Empty, Queue
+from subprocess import PIPE, Popen, TimeoutExpired
+from threading import Lock, Thread
 from typing import Any
 
-from .. import progress
-from ..errors import AflError, BusyError, IncompleteError, RidgeNeededError, StoppedError
+from .. import cores, progress
+from ..errors import AflError, BusyError, IncompleteError, StoppedError
 from ..files.atomic import write_text
-from ..files.locks import marked
+from ..files.locks import marked, who
 from ..files.outputs import make_folder
 from ..files.schema import SUMMARY
 from ..inputs import read_json
 from ..plans.layout import RunFolder
 from ..plans.made import Made
 from ..plans.summary import remove_rounds
-from ..progress import quiet
+from ..values.text import json_text
 from .cells import Cell, StudyFolder
-from .description import Study
-from .results import failure, finished, names_of_cells, outdated
+from .description import Study, of_folder
+from .results import changed_default, duration, failure, finished, kept, names_of_cells
 
 log = logging.getLogger("afltool.papers")
-WAIT = 5  # tenths of a second until a cell that another process is at work on is tried again
 MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
-
-
-def _untold(what: str, key: str) -> None: ...
+PAUSE = 0.2  # seconds between two looks at requests to stop
+PATIENCE = 3  # seconds that a worker has to end when the study is interrupted
 
 
 class Worker:
-    """Carries out cells, one after another.
+    """Carries out cells, one after another; those that can share their rounds are neighbours.
 
     Attributes:
         cells: the cells of the study, or the part of them that is carried out.
         processes: workers of this study on this machine, which share its memory.
-        tell: is told that a cell has "begun", "ended" or "wants ridge", by its key.
+        tell: is told of each cell that has ended, by its key.
     """
 
     def __init__(
@@ -53,14 +61,15 @@ class Worker:
         folder: StudyFolder,
         cells: list[Cell],
         processes: int = 1,
-        tell: Callable[[str, str], None] = _untold,
+        tell: Callable[[str], object] = str,
     ) -> None:
         self.study, self.folder, self.processes, self.tell = study, folder, processes, tell
         self.names = names_of_cells(study.cells)
         self.numbers = {cell.key: number for number, cell in enumerate(cells, 1)}
-        self.groups = groups(cells)
+        group = {cell.together(): number for number, cell in reversed([*enumerate(cells)])}
+        self.cells = sorted(cells, key=lambda cell: group[cell.together()])
         self.busy: set[str] = set()  # cells that another process was at work on
-        self.wants_ridge = False  # whether a cell failed for the lack of one
+        self.seconds: list[float] = []  # of the cells that this worker has carried out
 
     def prepare(self, cells: list[Cell]) -> list[tuple[Cell, str]]:
         """Make what these cells share; returns the cells for which that failed, and why."""
@@ -76,34 +85,23 @@ class Worker:
         return failed
 
     def all(self, first: int = 0) -> None:
-        """Carry out every cell, those of the group number ``first`` first.
-
-        Cells that can take over one another's rounds come one after another. A cell ends once: by a
-        result or, in this call of the study, by a failure.
-        """
-        first %= max(1, len(self.groups))
-        todo = [cell for group in self.groups[first:] + self.groups[:first] for cell in group]
-        while todo:
-            todo = [cell for cell in todo if not self.tried(cell)]
-            for _ in range(WAIT if todo else 0):
-                time.sleep(0.1)
-                progress.stop_point()
+        """Carry out every cell, number ``first`` first, until each has a result or has failed."""
+        todo = self.cells[first:] + self.cells[:first]
+        while todo := [cell for cell in todo if not self.tried(cell)]:
+            time.sleep(PAUSE)
 
     def tried(self, cell: Cell) -> bool:
-        """Carry out a cell unless it has ended; False: another process is at work on what it needs.
-
-        Messages about workers that wait are those of one that works alone.
-        """
+        """Carry out a cell unless it has ended; False: another process is at what it needs."""
         progress.stop_point()
-        if not self.ended(cell):
-            try:
+        try:
+            if not self.ended(cell):
                 self._carry_out(cell)
-            except BusyError as error:
-                if self.processes == 1 and cell.key not in self.busy:
-                    log.info("%s comes later: %s", self.called(cell), error)
-                self.busy.add(cell.key)
-                return False
-        self.tell("ended", cell.key)
+        except BusyError as error:
+            if self.processes == 1 and cell.key not in self.busy:
+                log.info("%s comes later: %s", self.called(cell), error)
+            self.busy.add(cell.key)
+            return False
+        self.tell(cell.key)
         return True
 
     def ended(self, cell: Cell) -> bool:
@@ -116,50 +114,51 @@ class Worker:
         return f"[{self.numbers[cell.key]}/{len(self.numbers)}] {self.names[cell.key]}"
 
     def _carry_out(self, cell: Cell) -> None:
-        """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`."""
+        """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`.
+
+        If processes were killed while they ran the cell, perhaps for their memory, it counts as
+        failed this time, so that the others can run; the next time it is tried again.
+        """
         place, begun = self.folder.cell(cell.key), time.perf_counter()
         made = Made(self.folder.steps(cell), self.processes)
         try:
-            with quiet(log), _begun(place / StudyFolder.BEGUN):
+            with progress.quiet(log), marked(place / StudyFolder.BEGUN) as before:
+                if before.begun >= MOST_KILLED:
+                    raise IncompleteError(
+                        f"{before.begun} processes were killed while they ran it, perhaps for "
+                        f"their memory; the last one was {before.last or 'not named'}"
+                    )
                 if self.ended(cell):  # meanwhile
                     return
-                self.tell("begun", cell.key)
-                summary = self._make(cell, made)
+                old = kept(self.folder, cell)
+                if old is not None:
+                    log.info("%s is made again: %s", self.called(cell), changed_default(cell, old))
+                cell.make(self.folder, made, again=old is not None)
+                top1 = read_json(place / SUMMARY, "a summary")["top1"]
         except (StoppedError, BusyError):
             raise
         except (AflError, MemoryError, OSError) as error:
-            self.failed(cell, why_of(error), isinstance(error, RidgeNeededError))
+            self.failed(cell, why_of(error))
             return
-        finally:
-            made.release()
-        self._forget_rounds(cell)
-        took = time.perf_counter() - begun
-        log.info("%s: top-1 %.2f %% (%.1f s)", self.called(cell), 100 * summary["top1"], took)
+        if cell.thinned:  # the rounds that its group shares, after the last of it
+            alike = [one for one in self.study.cells if one.together() == cell.together()]
+            forget_steps(self.folder, alike)
+        self.seconds.append(time.perf_counter() - begun)
+        done = f"{100 * top1:.2f} % ({self.seconds[-1]:.1f} s{self._left()})"
+        log.info("%s: top-1 %s", self.called(cell), done)
 
-    def _make(self, cell: Cell, made: Made) -> dict[str, Any]:
-        out = self.folder.cell(cell.key)
-        old = outdated(self.folder, cell)
-        if old is not None:
-            log.info("%s is made again: %s", self.names[cell.key], old)
-        cell.make(self.folder, made, again=old is not None)
-        summary: dict[str, Any] = read_json(out / SUMMARY, "a summary")
-        return summary
+    def _left(self) -> str:
+        """The time that one worker needs for the cells that have not ended, about."""
+        left = [one for one in self.cells if not self.ended(one)] if self.processes == 1 else []
+        each = sum(self.seconds) / len(self.seconds)
+        return f", about {duration(each * len(left))} left" if left else ""
 
-    def _forget_rounds(self, cell: Cell) -> None:
-        """Remove the rounds that cells which keep only the last one share, after the last cell."""
-        if cell.thinned:
-            name = cell.together()
-            forget_steps(self.folder, [c for c in self.study.cells if c.together() == name])
-
-    def failed(self, cell: Cell, why: str, wants_ridge: bool = False) -> None:
+    def failed(self, cell: Cell, why: str) -> None:
         """Say why a cell failed, there and to the user."""
         log.error("%s failed: %s", self.called(cell), why)
-        place = self.folder.cell(cell.key)
-        make_folder(place)
-        write_text(why + "\n", place / StudyFolder.FAILED, overwrite=True)
-        if wants_ridge:
-            self.wants_ridge = True
-            self.tell("wants ridge", cell.key)
+        make_folder(self.folder.cell(cell.key))
+        note = self.folder.cell(cell.key) / StudyFolder.FAILED
+        write_text(why + "\n", note, overwrite=True)
 
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
@@ -180,32 +179,195 @@ def clear(folder: StudyFolder, cell: Cell) -> None:
             remove_rounds(own, len(summary["bytes_per_client"]))
 
 
-@contextmanager
-def _begun(mark: Path) -> Iterator[None]:
-    """A mark beside a cell while it runs; the mark stays if the process is killed.
-
-    If two processes were killed while they ran a cell, perhaps for their memory, the cell counts as
-    failed this time, so that the others can run; the next time it is tried again.
-    """
-    with marked(mark) as before:
-        if before.begun >= MOST_KILLED:
-            raise IncompleteError(
-                f"{before.begun} processes were killed while they ran it, perhaps for their "
-                f"memory; the last one was {before.last or 'not named'}"
-            )
-        yield
-
-
-def groups(cells: list[Cell]) -> list[list[Cell]]:
-    """The cells, with those together that can take over one another's rounds."""
-    together: dict[str, list[Cell]] = {}
-    for cell in cells:
-        together.setdefault(cell.together(), []).append(cell)
-    return list(together.values())
-
-
 def why_of(error: BaseException) -> str:
     """What is said of a cell that failed."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
     return str(error) or type(error).__name__
+
+
+# ---------------------------------------------------------------- in the process of a worker
+
+
+def main() -> None:
+    """A worker that tells the first process what it does, and ends with it."""
+    told = sys.stdin.readline()
+    if not told:  # it has ended already
+        return
+    given = json.loads(told)
+    signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
+    Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
+    line = _Line()
+    logger = logging.getLogger("afltool")
+    logger.handlers, logger.propagate = [line], False
+    logger.setLevel(given["level"])
+    folder = StudyFolder(given["root"])
+    study = of_folder(folder.root)
+    cells = [cell for cell in study.cells if cell.key in set(given["cells"])]
+    worker = Worker(study, folder, cells, given["jobs"], partial(line.tell, "ended"))
+    with (
+        suppress(StoppedError),  # the first process says it
+        cores.using(1),
+        progress.listening(partial(line.tell, "event")) if given["heard"] else nullcontext(),
+    ):
+        worker.all(given["first"])
+
+
+def _end_with(parent: Any) -> None:
+    """The stream ends with the process that holds its other end."""
+    parent.read()
+    progress.request_stop("the end of the first process")
+
+
+class _Line(logging.Handler):
+    """Tells the first process what happens; messages, too, which it shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pipe, self.one_at_a_time = os.fdopen(os.dup(1), "w", encoding="utf-8"), Lock()
+        os.dup2(2, 1)  # what a library prints is no line of ours
+
+    def tell(self, kind: str, what: Any) -> None:
+        """Say something to the first process."""
+        try:
+            with self.one_at_a_time:
+                self.pipe.write(json_text([kind, what], default=str) + "\n")
+                self.pipe.flush()
+        except OSError:  # it is gone, and what cells find does not fail for that
+            progress.request_stop("the end of the first process")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.tell("says", (record.name, record.levelno, record.getMessage()))
+
+
+# ---------------------------------------------------------------- in the first process
+
+
+class Workers:
+    """``jobs`` workers on the cells of ``worker``, which does here what all cores do."""
+
+    def __init__(self, worker: Worker, todo: list[Cell], jobs: int) -> None:
+        self.worker, self.todo, self.jobs = worker, todo, jobs
+        self.left = {cell.key for cell in todo}  # cells that have not ended
+        self.at_work: list[Popen[str]] = []
+        self.said: Queue[tuple[Popen[str], str, Any]] = Queue()
+
+    def all(self) -> None:
+        """Carry out every cell; an exception ends the workers with it."""
+        images = [cell for cell in self.todo if cell.config.extract is not None]
+        for cell, why in self.worker.prepare(images):  # features, by all cores
+            self.worker.failed(cell, why)
+            self.left.discard(cell.key)
+        every = len(self.worker.cells)
+        with progress.task("study", every, "cells", every - len(self.left)) as self.task:
+            try:
+                for number in range(min(self.jobs, len(self.left))):
+                    self.start(number)
+                while self.at_work:
+                    self.hear()
+            finally:
+                self.end()
+        progress.stop_point()
+
+    def start(self, number: int) -> None:
+        """Start a worker, with its own part of the cells first."""
+        cells = self.worker.cells
+        given = {
+            "root": str(self.worker.folder.root.absolute()),
+            "cells": [cell.key for cell in cells],
+            "jobs": self.jobs,
+            "heard": progress.heard(),
+            "first": number % self.jobs * len(cells) // self.jobs,
+            "level": logging.getLogger("afltool").getEffectiveLevel(),
+        }
+        one = Popen(
+            [sys.executable, "-m", __name__],
+            stdin=PIPE,
+            stdout=PIPE,
+            encoding="utf-8",
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # by which `cores.available` counts
+            start_new_session=True,  # Ctrl-C is for the first process
+        )
+        self.at_work.append(one)
+        Thread(target=self.listen, args=(one,), daemon=True).start()
+        with suppress(OSError):  # it has ended, which `listen` hears
+            assert one.stdin is not None
+            one.stdin.write(json_text(given) + "\n")
+            one.stdin.flush()
+
+    def listen(self, one: Popen[str]) -> None:
+        """In a thread: the lines of a worker until it has ended."""
+        assert one.stdout is not None
+        with one.stdout as lines:
+            for line in lines:
+                self.said.put((one, *json.loads(line)))
+        self.said.put((one, "gone", None))
+
+    def hear(self) -> None:
+        """One thing that a worker says; a request to stop goes to all of them."""
+        for one in self.at_work if progress.stop_requested() else ():
+            one.terminate()
+        try:
+            one, kind, what = self.said.get(timeout=PAUSE)
+        except Empty:
+            return
+        if kind == "says":
+            name, level, text = what
+            logging.getLogger(name).log(level, "%s", text)
+        elif kind == "event":
+            progress.tell_again(what)
+        elif kind == "gone":
+            self.gone(one)
+        elif what in self.left:  # whoever saw it first
+            self.left.discard(what)
+            self.task.advance()
+
+    def gone(self, one: Popen[str]) -> None:
+        """A worker has ended: all is done, it was to stop, or something killed it."""
+        self.at_work.remove(one)
+        code, cell = self.wait(one), self.forget(one)
+        if progress.stop_requested() or not code:
+            return
+        why = f"its process ended (exit code {code})"
+        if code < 0:
+            why = f"its process was killed (signal {-code}), perhaps for its memory"
+        if cell is None:
+            raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
+        self.worker.failed(cell, why)
+        self.left.discard(cell.key)
+        self.task.advance()
+        if self.left:
+            self.start(len(self.at_work))
+
+    def forget(self, one: Popen[str]) -> Cell | None:
+        """The cell that a killed worker was at; its mark is removed."""
+        for cell in self.todo:
+            mark = self.worker.folder.cell(cell.key) / StudyFolder.BEGUN
+            if who(mark).startswith(f"process {one.pid} on "):
+                mark.unlink()
+                return cell
+        return None
+
+    def wait(self, one: Popen[str], seconds: float | None = None) -> int:
+        """Its exit code; it is killed where it takes longer."""
+        try:
+            code = one.wait(seconds)
+        except TimeoutExpired:
+            one.kill()
+            code = one.wait()
+        with suppress(OSError):
+            if one.stdin is not None:
+                one.stdin.close()
+        return code
+
+    def end(self) -> None:
+        """End the workers that are left; what is not done in a moment is not done."""
+        for one in self.at_work:
+            one.terminate()
+        for one in self.at_work:
+            self.wait(one, PATIENCE)
+            self.forget(one)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options.partition import SCHEMES, PartitionOptions
-from ..plugins import opened
+from ..plugins import behind
 from ..values.arrays import I64
 from . import Assignment, schemes
-from .schemes import Dealt, Owners, SchemeOptions, dirichlet_pfl, pathological_pfl, stream
+from .schemes import Dealt, Owners, SchemeOptions, stream
 
 _Deal = Callable[[I64, SchemeOptions], Dealt]
 SCHEME: dict[str, _Deal] = {
@@ -22,14 +22,14 @@ SCHEME: dict[str, _Deal] = {
     "shards": schemes.shards,
     "by-attribute": schemes.by_text,
     "file": schemes.by_text,
-    "dirichlet-pfl": dirichlet_pfl,
-    "pathological-pfl": pathological_pfl,
+    "dirichlet-pfl": schemes.dirichlet_pfl,
+    "pathological-pfl": schemes.pathological_pfl,
 }
 
 
 def scheme(name: str) -> _Deal:
     """``deal`` of a scheme, which may be a plug-in's; see `schemes`."""
-    added: _Deal | None = opened(SCHEMES.group)[name].deal if name in SCHEMES.added else None
+    added: _Deal | None = behind(SCHEMES.group, name).deal if name in SCHEMES.added else None
     return added or SCHEME[name]
 
 
@@ -68,20 +68,11 @@ def assign(
 ) -> Assignment:
     """Give each of n rows to one of K clients; the same ids, labels and options give the same.
 
-    ``row_ids`` (n,) 'S', unique; ``labels`` (n,) integers in [0, ``n_classes``); both in the same
-    order, which does not matter. ``scheme`` is one of `SCHEMES` and takes these options:
-
-    ================  ==============================================================================
-    iid               clients
-    dirichlet         clients, alpha; min_size (0)
-    shards            clients, shards_per_client
-    by-attribute      table, column; attribute (n,): its texts, one per row; each is a client
-    file              table; column, clients; attribute (n,): its texts, the client names; with
-                      clients = K they are the numbers 0 … K-1, and a number that no row has is an
-                      empty client
-    dirichlet-pfl     clients, alpha; min_size (10), top_up
-    pathological-pfl  clients; shards_per_client = classes per client (10), min_size (10)
-    ================  ==============================================================================
+    ``row_ids`` (n,) 'S', unique; ``labels`` (n,) integers in [0, ``n_classes``); ``attribute`` (n,)
+    for by-attribute and file: a text of each row, the name of its client; with clients = K these
+    are 0 … K-1, and a number that no row has is an empty client. All are in the same order, which
+    does not matter. Which options a scheme needs and takes: `options.partition.SCHEMES`; by default
+    ``min_size`` is 0, of the published programs 10, and so are their classes a client.
 
     ``min_size``: draws are repeated until every client has this many rows, up to 2 to 1,000 times
     (fewer for large problems). ``held_out``: this share of the clients that have rows is marked, at
@@ -93,52 +84,32 @@ def assign(
     `NumericalError` when no draw reached ``min_size``.
     """
     order = canonical_order(row_ids)
-    true = _canonical_labels(labels, order, n_classes)
-    texts = () if attribute is None else _in_order(attribute, order)
-    o = options
-    given = SchemeOptions.of(o, true.size, n_classes, texts)
-    client, names = scheme(o.scheme)(true, given)
-    client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
-    _check_complete(client, len(names))
-    sorted_rows = Assignment(
-        client=client,
-        names=names,
-        held_out=_held_out(client, len(names), o.held_out, o.seed),
-        effective_labels=_with_noise(true, n_classes, o),
-    )
-    return sorted_rows.moved(order)
-
-
-def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: I64, n_classes: int) -> I64:
-    if labels.shape != order.shape or labels.dtype.kind not in "iu":
-        raise InvalidDataError(
-            f"labels: expected {order.size} integers, one per row id, found shape {labels.shape} "
-            f"of {labels.dtype}"
-        )
+    for what, given in (("labels", labels), ("attribute", attribute)):
+        if given is not None and len(given) != order.size:
+            raise InvalidDataError(
+                f"{what}: expected {order.size}, one per row id, found {len(given)}"
+            )
     low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= n_classes:
+    if labels.dtype.kind not in "iu" or low < 0 or high >= n_classes:
         raise InvalidDataError(
-            f"labels: expected 0 to {n_classes - 1} for {n_classes} classes, found {low} to {high}."
-            " Check that the class list belongs to these labels"
+            f"labels: expected integers from 0 to {n_classes - 1} for {n_classes} classes, found "
+            f"{low} to {high} of {labels.dtype}. Check that the class list belongs to these labels"
         )
-    return labels[order].astype(np.int64)
-
-
-def _in_order(attribute: Sequence[str | None], order: I64) -> tuple[str | None, ...]:
-    if len(attribute) != order.size:
-        raise InvalidDataError(
-            f"attribute: expected {order.size} values, one per row id, found {len(attribute)}"
-        )
-    return tuple(attribute[i] for i in order.tolist())
-
-
-def _check_complete(client: Owners, clients: int) -> None:
-    lost = int(((client < 0) | (client >= clients)).sum())
-    if lost:
+    true = labels[order].astype(np.int64)
+    texts = tuple(attribute[i] for i in order.tolist()) if attribute is not None else ()
+    o, told = options, SchemeOptions.of(options, true.size, n_classes, texts)
+    client, names = scheme(o.scheme)(true, told)
+    client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
+    if lost := int(((client < 0) | (client >= len(names))).sum()):
         raise NumericalError(
             f"expected a client for each of {client.size} rows, found {lost} rows without one. "
             "This is a defect of afltool: please report the options that led here"
         )
+    held_out = _held_out(client, len(names), o.held_out, o.seed)
+    noisy = _with_noise(true, n_classes, o)
+    return Assignment(client=client, names=names, held_out=held_out, effective_labels=noisy).moved(
+        order
+    )
 
 
 def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDArray[np.bool_]:

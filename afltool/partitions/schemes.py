@@ -263,8 +263,7 @@ def dirichlet_pfl(labels: I64, options: SchemeOptions) -> Dealt:
     classes = rows_per_class(labels, options.n_classes)
 
     def draw() -> tuple[Owners, I64]:
-        hand_out = _hand_out_topped_up if options.top_up else _hand_out
-        client = hand_out(rng, classes, options, labels.size)
+        client = _hand_out(rng, classes, options, labels.size)
         return client, np.bincount(client, minlength=options.clients)
 
     return until_min_size(draw, options), options.numbers
@@ -273,31 +272,18 @@ def dirichlet_pfl(labels: I64, options: SchemeOptions) -> Dealt:
 def _hand_out(
     rng: np.random.RandomState, classes: list[I64], options: SchemeOptions, n: int
 ) -> Owners:
-    client = np.full(n, -1, np.int32)
-    held = np.zeros(options.clients, np.int64)
+    client, held = np.full(n, -1, np.int32), np.zeros(options.clients, np.int64)
+    lists: list[list[int]] = [[] for _ in range(options.clients)]  # of the rows, to top up from
     for rows in classes:
         shuffled, sizes = _legacy_class(rng, rows, held, options, n)
         client[shuffled] = np.repeat(np.arange(options.clients), sizes)
         held += sizes
+        if options.top_up:
+            ends = np.cumsum(sizes)
+            for k in np.flatnonzero(sizes):
+                lists[k] += shuffled[ends[k] - sizes[k] : ends[k]].tolist()
+            _top_up(client, lists, held, options.min_size)
     return client
-
-
-def _hand_out_topped_up(
-    rng: np.random.RandomState, classes: list[I64], options: SchemeOptions, n: int
-) -> Owners:
-    lists: list[list[int]] = [[] for _ in range(options.clients)]
-    held = np.zeros(options.clients, np.int64)
-    for rows in classes:
-        shuffled, sizes = _legacy_class(rng, rows, held, options, n)
-        ends = np.cumsum(sizes)
-        for k in np.flatnonzero(sizes):
-            lists[k] += shuffled[ends[k] - sizes[k] : ends[k]].tolist()
-        held += sizes
-        _top_up(lists, held, options.min_size)
-    return place(
-        np.concatenate([np.array(rows, np.int64) for rows in lists]),
-        np.repeat(np.arange(held.size), held),
-    )
 
 
 def _legacy_class(
@@ -319,13 +305,14 @@ def _legacy_class(
     return shuffled, np.diff(cuts, prepend=0)
 
 
-def _top_up(lists: list[list[int]], held: I64, least: int) -> None:
+def _top_up(client: Owners, lists: list[list[int]], held: I64, least: int) -> None:
     """Fill the clients of the smallest size to ``least`` from the largest, while it has rows."""
     missing = least - int(held.min())
     donor = int(held.argmax())
     for k in np.flatnonzero(held == held.min()) if missing > 0 else ():
         given, lists[donor] = lists[donor][:missing], lists[donor][missing:]
         lists[k] += given
+        client[given] = k
         held[donor] -= len(given)
         held[k] += len(given)
         if not held[donor]:

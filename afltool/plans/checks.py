@@ -61,7 +61,7 @@ def check_rows(
     _once(known, given, lambda: _check_given(config))
     for split, place in places.items():
         if config.extract is not None and not place.exists():
-            from ..stages.extract import check_extraction  # and all that reads images
+            from ..sources.extraction.request import check_extraction  # and all that reads images
 
             options = ExtractOptions(**{**vars(config.extract), "split": split})
             _once(known, options, partial(check_extraction, options, here=here))

@@ -34,12 +34,13 @@ from ..options.base import (
 )
 from ..options.common import SEED, Threads, files_in, files_of
 from ..options.evaluation import EvaluateOptions
-from ..options.features import ExtractOptions
+from ..options.features import ExtractOptions, NumberFormat, TableOptions
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from ..values.text import toml_line
 
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
+TABLE = "table"  # how given rows are read that are in no feature file
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
 KEEP_LAST = "last"  # of the rounds of a finished run
 NEEDED = ("data", "backbone")  # of a run that extracts: it takes no default for them
@@ -120,6 +121,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
     "extract": (ExtractOptions, {"seed": "weights_seed"}),
     "partition": (PartitionOptions, {"seed": "partition_seed"}),
     "own": (OwnOptions, {}),
+    TABLE: (TableOptions, {}),
     HERE: (HereOptions, {}),
     "local_stats": (LocalStatsOptions, {}),
     "aggregate": (AggregateOptions, {}),
@@ -128,6 +130,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
 }
 #: Options of stages that a run decides itself, or has no use for.
 OMITTED = {
+    TABLE: {*fields_of(NumberFormat)},  # those of extract
     "extract": {"split", "shard", "unlabelled", "threads"},
     "local_stats": {"partition", "client", "only", "sum", "held_out", "by", "threads"},
     "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},
@@ -180,6 +183,7 @@ class RunConfig:
     """
 
     own: OwnOptions
+    table: TableOptions
     here: HereOptions
     extract: ExtractOptions | None
     partition: PartitionOptions | None
@@ -208,6 +212,8 @@ class RunConfig:
         values: dict[str, Any] = {}
         for name, f in FIELDS.items():
             part = self.part(f.part)
+            if part is None and name in OMITTED[TABLE]:
+                part = self.table
             if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
                 values[name] = getattr(part, f.name)
         return {**values, **self.head_options}
@@ -274,6 +280,26 @@ class RunConfig:
         return OPTIONS[self.own.head].for_everybody(self.head_options)
 
 
+def with_features(config: RunConfig) -> RunConfig:
+    """The same run with feature files in the place of tables and archives, which are imported.
+
+    The test features get the number format and the classes of the training features.
+    """
+    from ..files.hdf5 import read_header
+    from ..stages._direct import feature_file
+
+    own, given = config.own, config.given()
+    if own.train_features is None or own.test_features is None:
+        return config
+    train = feature_file(own.train_features, config.table)
+    test = own.test_features
+    if test.suffix != train.suffix:
+        test = feature_file(test, config.table, read_header(train, "features"))
+    left = fields_of(TableOptions).keys()
+    kept = {name: value for name, value in given.items() if name not in left}
+    return RunConfig(**{**kept, "train_features": train, "test_features": test})
+
+
 def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
     """`files_of` of the options of a run, those of the head that it makes too."""
     for part in filter(None, map(config.part, PARTS)):
@@ -285,6 +311,13 @@ def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
     """The options of each stage, with the run's own defaults; None for a stage that is left out."""
     own = OwnOptions(**values["own"])
+    images, table = values["extract"], values[TABLE]
+    if own.train_features is not None:
+        table |= {name: images.pop(name) for name in OMITTED[TABLE] & images.keys()}
+    elif table:
+        raise UsageError(
+            f"{flag(min(table))} is for tables and archives (--train-features, --test-features)"
+        )
     dealt, gathered = values["partition"], values["local_stats"]
     added = AggregateOptions(**values["aggregate"])
     if added.law != "sum" and not own.keep_clients:
@@ -295,8 +328,9 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
         gathered.setdefault("participation_seed", dealt.get("seed", 0))
     return {
         "own": own,
+        TABLE: TableOptions(**table),
         HERE: HereOptions(**values[HERE]),
-        "extract": _extract(own, values["extract"]),
+        "extract": _extract(own, images),
         "partition": _partition(own, dealt),
         "local_stats": LocalStatsOptions(**gathered),
         "aggregate": added,

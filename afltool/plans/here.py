@@ -9,7 +9,6 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,14 @@ from ..files.tables import write_confusion, write_json, write_records
 from ..math.metrics.counting import TOPS
 from ..options.base import flag
 from ..progress import event, heard, log
-from ..stages._rounds import last_separability, rounds_of, told
 from ..stages.runner import MISSING, Artifact, Files
 from ..values.names import Phase
 from .checks import check_before, check_own_files, serves
-from .config import KEEP_LAST, RunConfig, is_of_run
+from .config import KEEP_LAST, RunConfig, is_of_run, with_features
 from .layout import RunFolder
 from .made import Alone
 from .plan import Step, next_steps
+from .rounds import evaluated, last_separability, told
 from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
 
 
@@ -45,14 +44,14 @@ def run(
     checked first: options, the head, the backbone, paths. ``made``: what other runs have made
     already is linked, not made again. Returns the folder.
     """
-    folder = RunFolder(out)
+    folder, config = RunFolder(out), with_features(config)
     check_before(config, folder)
     check_own_files(config, folder, overwrite)
     make_folder(folder.root)
     made = made or Alone()
     event("run_begun", folder=folder.root, what="run", options=config.meaning())
     with cores.using(config.here.threads):
-        files = Files(config.here.room(made.processes), made.sums)
+        files = Files(config.here.room(made.processes))
         _Run(config, folder, overwrite, made, files).all()
     tell_done(folder.root)
     return folder.root
@@ -152,7 +151,7 @@ class _Run:
     def solved(self, step: Step) -> Artifact:
         """The head after a round; with it nothing asks for the sums and the head before again."""
         self.uploads.append(self.upload(len(self.heads) + 1))
-        advised = self.made.sums is None and is_of_run(self.folder.options, self.config)
+        advised = not self.made.shares and is_of_run(self.folder.options, self.config)
         with ridge_advice(step, self.folder, "run") if advised else nullcontext():
             made = self.once(step)
         self.heads.append(made.path)
@@ -160,7 +159,7 @@ class _Run:
             assert isinstance(path, Path)
             self.files.forget(path)
         if heard():
-            [figures] = rounds_of(self.files.head(made.path).rounds[-1:], {}) or [{}]
+            [figures] = self.files.head(made.path).rounds_with({})[-1:] or [{}]
             event("round", folder=self.folder.root, round=len(self.heads), figures=figures)
         return made
 
@@ -171,18 +170,14 @@ class _Run:
         entry["gather_seconds"] = header["provenance"].get("seconds")
         if self.config.own.keep_clients:
             sizes = [p.stat().st_size for p in self.folder.stats(number).glob("*.h5")]
-        else:
-            sizes = header["provenance"].get("client_files", [])
-        if sizes:
             entry |= {"mean_file": round(sum(sizes) / len(sizes)), "files": len(sizes)}
         return entry
 
     def measured(self, step: Step) -> Artifact:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
-        files, options = step.files(), self.config.evaluate
-        evaluated = partial(step.stage.module.evaluate_run, options, files, self.files)
+        files = step.files()
         with self.files.reading():
-            metrics = self.made.value(step, evaluated, self.files)
+            metrics = evaluated(step, self.files)
         own = {role: {**metrics[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
         self.metrics = {**metrics, **own}
         place = self.folder / RunFolder.METRICS
@@ -194,7 +189,7 @@ class _Run:
     def summary(self) -> None:
         """Write what was done, how long it took, how many bytes a client sends."""
         solved, metrics = self.files.head(self.heads[-1]), self.metrics
-        rounds = told(solved.rounds, metrics.get("rounds", []), self.uploads)
+        rounds = told(solved, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         total = read_header(self.folder.total(1), "statistics")
         facts = {

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from .. import cores
 from ..errors import CorruptFileError, OutputExistsError
 from ..files.atomic import link_or_copy, second_name
-from ..files.hdf5 import read_header, verify
+from ..files.hdf5 import verify
 from ..files.locks import alone
-from ..files.tables import write_json
-from ..inputs import read_json
-from ..stages.runner import Artifact, Files, Recipe, Sums, in_place, make
+from ..files.recipes import Recipe
+from ..stages.runner import Artifact, Files, in_place, make
 from ..values.arrays import canonical_json
 from .checks import is_linked
 from .plan import LINK, Step
@@ -27,7 +24,7 @@ class Alone:
     """A run that shares nothing with others."""
 
     processes = 1  # that carry out runs at the same time and share the memory
-    sums: Sums | None = None  # see `Files`
+    shares = False
 
     def carry_out(
         self, step: Step, overwrite: bool = False, files: Files | None = None
@@ -47,30 +44,26 @@ class Alone:
         """Make the file of a step."""
         return step.make(overwrite, files)
 
-    def value(self, step: Step, make: Callable[[], Any], files: Files) -> Any:
-        """What a step finds that is no file of its own."""
-        return make()
-
 
 class Made(Alone):
     """Results of steps by their recipes, in a folder that any number of processes share.
 
     The process that comes first makes a result under a lock; for the others it is busy meanwhile,
     then they link it. The recipe is the one that the file of a step has: the same command on the
-    same folder finds a linked file up to date. Sums are known by what is summed, too.
+    same folder finds a linked file up to date.
     """
+
+    shares = True
 
     def __init__(self, root: Path, processes: int = 1) -> None:
         self.root, self.processes = root, processes
-        self._sums = self.sums = _Sums(root)
 
     def make(self, step: Step, files: Files, overwrite: bool) -> Artifact:
         place, o = step.out, step.call(overwrite)
         assert place is not None
         with cores.using(getattr(o, "threads", None)), files.reading():
-            job = step.stage.module.job(o, files)
-            # A folder; and sums, which are shared by what is summed (`_Sums`).
-            if job.targets[-1].path != place or step.stage.writes == "statistics":
+            job = step.stage.function.job(o, files)
+            if job.targets[-1].path != place:  # a folder
                 return in_place(place, make(job, files, overwrite))
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
             with alone(shared[place], MAKER):
@@ -85,48 +78,9 @@ class Made(Alone):
                     second_name(path, known)
                 return made
 
-    def value(self, step: Step, make: Callable[[], Any], files: Files) -> Any:
-        """What a step finds that is no file of its own; found once."""
-        recipe = step.stage.module.recipe_of(step.files(), step.options, files)
-        shared = self.root / f"{_name(step, recipe)}.json"
-        with alone(shared, MAKER):
-            if shared.exists():
-                return read_json(shared, "what a step found")
-            write_json(found := make(), shared)
-            return found
-
-    def release(self) -> None:
-        """Let others sum what this run has begun to sum and did not end."""
-        self._sums.locks.close()
-
 
 LINKED = "linked, it was missing"
 MAKER = "another process"  # so busy errors call who makes something
-
-
-class _Sums:
-    """Files of sums and their digests by what is summed; who asks for unknown ones makes them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.locks, self._mine = root, ExitStack(), set[str]()
-
-    def get(self, content: str) -> tuple[Path, str] | None:
-        """The known sums, or None; then they are locked until they are set.
-
-        Raises `BusyError` while another process makes them.
-        """
-        shared = self.root / f"sums-{content}"
-        if not shared.exists() and content not in self._mine:
-            self.locks.enter_context(alone(shared, MAKER))
-            self._mine.add(content)
-            self.locks.callback(self._mine.discard, content)
-        if not shared.exists():
-            return None
-        return shared, str(read_header(shared, "statistics")["digest"])
-
-    def __setitem__(self, content: str, made: tuple[Path, str]) -> None:
-        second_name(made[0], self.root / f"sums-{content}")
-        self.locks.close()
 
 
 def stored(step: Step) -> Path:

@@ -15,12 +15,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from .. import cores
 from ..options.base import Options, fields_of, flag
 from ..options.common import SpaceOptions
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
-from ..stages.runner import Artifact, Files, carry_out, in_place
+from ..stages.runner import Artifact, Files, in_place, make
 from ..stages.stage import STAGES, Input, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
@@ -75,7 +76,9 @@ class Step:
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
         """Carry it out; its result, and how it came about."""
-        made = carry_out(self.stage.module.job, self.call(overwrite), files)
+        o = self.call(overwrite)
+        with cores.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
+            made = make(self.stage.function.job(o, reading), reading, overwrite)
         return in_place(self.out or made[-1].path, made)
 
     def words(self) -> Iterator[Word]:

@@ -30,18 +30,18 @@ def _checked(text: str, value: Any) -> str:
 METHODS: Registry[str] = Registry(
     "afltool.rivals",
     {
-        "fedavg": ".servers:FedAvg",
-        "fedprox": ".local_terms:FedProx",
-        "moon": ".local_terms:Moon",
+        "fedavg": ".methods:FedAvg",
+        "fedprox": ".methods:FedProx",
+        "moon": ".methods:Moon",
         "fedgen": ".fedgen:FedGen",
-        "feddyn": ".local_terms:FedDyn",
-        "fedntd": ".local_terms:FedNTD",
-        "feddisco": ".servers:FedDisco",
-        "fedawa": ".servers:FedAWA",
+        "feddyn": ".methods:FedDyn",
+        "fedntd": ".methods:FedNTD",
+        "feddisco": ".methods:FedDisco",
+        "fedawa": ".methods:FedAWA",
         "fedlpa": ".one_shot:FedLPA",
         "fedfisher": ".one_shot:FedFisher",
-        "local": ".servers:LocalOnly",
-        "centralised": ".servers:Centralised",
+        "local": ".methods:LocalOnly",
+        "centralised": ".methods:Centralised",
     },
     _checked,
 )
@@ -66,6 +66,5 @@ def make_settings(
     name: str, given: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> Settings:
     """A method's settings: given options go before a paper's preset, that before the defaults."""
-    of_preset = {} if preset is None else preset_of(name, preset)
-    values = {**of_preset, **(given or {})}
+    values = {**(preset_of(name, preset) if preset else {}), **(given or {})}
     return made_for(f"the baseline {name!r}", method_class(name).settings_class, values)

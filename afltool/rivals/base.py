@@ -1,4 +1,4 @@
-"""What a baseline is: the terms of its clients' descent, and how the server merges the results.
+"""What a baseline is: a term of its clients' loss, and how the server merges the results.
 
 A method adds a module with a subclass of `Method` and a line in the registry of this package. Its
 clients' part is `term`, its server's part is `merge`. Everything else (rows, batches, threads,
@@ -6,7 +6,7 @@ evaluation, files) is the same for all, so a method whose terms are 0 gives the 
 bit for bit.
 
 `afltool baseline METHOD -h` imports the module of a method to show its settings. So these modules
-import NumPy and PyTorch inside functions only.
+import PyTorch inside functions only.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ..errors import UsageError
+import numpy as np
+
+from ..values.arrays import F64
 from .network import DenseLayers, Model, Tensor
 from .settings import Settings
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from .clients import Clients
-
-FLOAT32 = 4  # bytes of a number in a message
 
 
 class Rows(NamedTuple):
@@ -49,7 +46,6 @@ class Method:
     name: ClassVar[str]
     settings_class: ClassVar[type[Settings]] = Settings
     preset: ClassVar[Mapping[str, Any]] = {}  # settings in both papers, beside `settings.PRESETS`
-    one_shot: ClassVar[bool] = False  # for a linear head
     pools: ClassVar[bool] = False  # the federation is one client
     sends: ClassVar[bool] = True  # messages go between the clients and the server
 
@@ -60,8 +56,6 @@ class Method:
         self.threads = threads
         self.memory: dict[str, Tensor] = {}  # all that is kept between rounds, beside the weights
         self.facts: dict[str, Any] = {}  # the method's entries in the report
-        if self.one_shot and not network.linear:
-            raise UsageError(f"{self.name} is for a linear head: leave --hidden and --layers out")
 
     def begin(self, weights: Tensor) -> None:
         """Set ``memory`` before the first round; all clients start from ``weights`` (P,)."""
@@ -70,32 +64,30 @@ class Method:
         """The weights at which the participants start, (P,) or (S, P)."""
         return weights
 
-    def local(self, stacked: Sequence[int], starts: Tensor) -> dict[str, Tensor]:
-        """Tensors (A, …) that `term` needs; ``starts`` (A, P): where a stack of clients starts."""
+    def local(self, stacked: Sequence[int]) -> dict[str, Tensor]:
+        """Tensors (A, …) that `term` needs of a stack of clients, in every step of a round."""
         return {}
 
     def drawn(
         self, round: int, clients: Sequence[int], epoch: int, number: int
     ) -> dict[str, Tensor]:
-        """Tensors (A, …) that `term` needs at step ``number`` (from 0) of an epoch alone."""
+        """Those that it needs at step ``number`` (from 0) of an epoch alone."""
         return {}
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
         """What is added to Σ share · cross-entropy of one client, whose part of the tensors it
-        gets; `torch.func` differentiates it in ``model``, for a stack of clients at once."""
+        gets, and ``start`` (P,); `torch.func` differentiates it in ``model``, for a stack of
+        clients at once."""
         return 0.0
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         """W^{t+1} (P,) from the participants' results ``theta`` (S, P); updates ``memory``."""
         return average(theta, self.weigh(who))
 
-    def weigh(self, who: Sequence[int]) -> NDArray[np.float64]:
+    def weigh(self, who: Sequence[int]) -> F64:
         """Weights of the average over participants, (S,), up to a common factor."""
-        import numpy as np
-
-        if self.settings.average == "uniform":
-            return np.ones(len(who))
-        return self.clients.shares[list(who)]
+        uniform = self.settings.average == "uniform"
+        return np.ones(len(who)) if uniform else self.clients.shares[list(who)]
 
     def heads(self, weights: Tensor) -> Tensor:
         """The classifiers to evaluate, (M, P): that of the server, or each client's own."""
@@ -110,15 +102,14 @@ class Method:
         return self.network.size * self.sends
 
     def notes(self) -> list[str]:
-        """Warnings for the user before the first round."""
+        """Warnings for the user before the first round; `UsageError` for what it cannot train."""
         return []
 
 
-def average(theta: Tensor, weights: NDArray[np.float64]) -> Tensor:
+def average(theta: Tensor, weights: F64) -> Tensor:
     """Σ w_k θ_k / Σ w_k (P,) of θ (S, P): in float64, in the order of the clients, rounded once."""
-    shares = weights / weights.sum()
     total = theta.new_zeros(theta.shape[1]).double()
-    for row, share in zip(theta, shares.tolist(), strict=True):
+    for row, share in zip(theta, (weights / weights.sum()).tolist(), strict=True):
         total.add_(row.double(), alpha=share)
     return total.to(theta.dtype)
 

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from ..cli.app import Builder, Group, group
-from ..cli.commands import Command, apart, parameters, show_folder, tracking, typer_command
+from pydantic.dataclasses import dataclass
+
+from ..cli.app import Group, group
+from ..cli.commands import (
+    Command,
+    Parameter,
+    first_line,
+    parameters,
+    show_folder,
+    tracking,
+)
 from ..options.common import Printed, Tracked
 from ..values.text import byte_text
 from . import METHODS, method_class
+from .settings import Baseline, BaselineFolder
+
+
+@dataclass(frozen=True)
+class Train(Baseline, Tracked, Printed):
+    """Train a baseline by gradients on cached features, simulated on this machine."""
+
+    PRINTS: ClassVar = "rivals.commands:train"
+    COMMON: ClassVar = frozenset(
+        {"preset", "rounds", "lr", "epochs", "batch_size", "participation", "seed"}
+        | {"partition", "test", "out"}
+    )
 
 
 def commands() -> dict[str, Command]:
@@ -19,35 +40,29 @@ def commands() -> dict[str, Command]:
 
 
 def _group(_: Sequence[str]) -> Group:
-    from .settings import Baseline
-
     return group("baseline", Baseline.__doc__ or "", _methods)
 
 
-def _methods(_: str) -> Mapping[str, Builder]:
-    return {name: partial(_command, name) for name in METHODS}
+def _methods(word: str) -> dict[str, Command]:
+    says = {name: _says(name) for name in ([word] if word in METHODS else METHODS)}
+    return {
+        name: Command(first_line(text), "Methods", Train, says=text, given={"method": name})
+        for name, text in says.items()
+    }
 
 
-def _command(name: str, _: Sequence[str]) -> Any:
-    from .settings import Baseline, BaselineFolder
-
-    settings = parameters(method_class(name).settings_class, "Method")
-
-    def call(track: str | None, as_json: bool | None, **values: Any) -> None:
-        from .stage import baseline as stage
-
-        with tracking(track):
-            folder = stage(Baseline(name, **apart(values, settings, "settings")))
-        show_folder(folder, BaselineFolder.SUMMARY, bool(as_json), _print)
-
-    given = parameters(Baseline, skip={"method"}) + settings
-    given += parameters(Tracked) + parameters(Printed)
-    common = COMMON | {"features", "partition", "test", "out"}
-    return typer_command(name, _says(name), call, given, common)
+def of_method(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
+    """The options of the method that the command's name says."""
+    return parameters(method_class(given["method"]).settings_class)
 
 
-#: What ``-h`` shows.
-COMMON = frozenset({"preset", "rounds", "lr", "epochs", "batch_size", "participation", "seed"})
+def train(o: Train) -> None:
+    """Train a baseline, and print its folder."""
+    from .stage import baseline
+
+    with tracking(o.track):
+        folder = baseline(o.to(Baseline))
+    show_folder(folder, BaselineFolder.SUMMARY, o.as_json, _print)
 
 
 def _print(summary: dict[str, Any]) -> None:
@@ -70,6 +85,4 @@ def _print(summary: dict[str, Any]) -> None:
 
 def _says(name: str) -> str:
     """The first paragraph of a method's docstring."""
-    import inspect
-
     return (inspect.getdoc(method_class(name)) or "").split("\n\n")[0]

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from .base import Method, Rows, first_weights
+from .clients import Purpose, stream
 from .network import DenseLayers, Model, Tensor
 from .settings import Settings
 
-if TYPE_CHECKING:
-    import numpy as np
-
 BATCH = 64  # generated rows of a step if the clients take all their rows at once
+Words = np.random.Philox
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedGenSettings(Settings):
     """Options of FedGen."""
 
-    weight: float = Field(
-        default=1.0, ge=0, description="λ, the weight of the generated features in a client's loss"
-    )
-    noise: int = Field(
-        default=512, ge=1, le=2**16, description="numbers of noise that the generator starts from"
-    )
-    generator_hidden: int = Field(
-        default=512, ge=1, le=2**16, description="width of the generator's hidden layer"
-    )
-    generator_steps: int = Field(
-        default=50,
-        ge=0,
-        le=10**6,
-        description="steps of Adam on the generator in a round (PFLlib: 1000)",
-    )
+    _weight = "λ, the weight of the generated features in a client's loss"
+    weight: float = Field(default=1.0, ge=0, description=_weight)
+    _noise = "numbers of noise that the generator starts from"
+    noise: int = Field(default=512, ge=1, le=2**16, description=_noise)
+    _hidden = "width of the generator's hidden layer"
+    generator_hidden: int = Field(default=512, ge=1, le=2**16, description=_hidden)
+    _steps = "steps of Adam on the generator in a round (PFLlib: 1000)"
+    generator_steps: int = Field(default=50, ge=0, le=10**6, description=_steps)
     generator_lr: float = Field(default=0.005, gt=0, description="Adam's step on the generator")
 
 
@@ -59,11 +52,10 @@ class FedGen(Method):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         s, net = self.settings, self.network
-        self.generator = DenseLayers(
-            (s.noise + net.widths[-1], s.generator_hidden, net.widths[-2]), bias=True
-        )
+        widths = (s.noise + net.widths[-1], s.generator_hidden, net.widths[-2])
+        self.generator = DenseLayers(widths, bias=True)
         self.pooled = self.clients.counts.sum(axis=0)
-        self.streams: dict[int, np.random.Philox] = {}  # of each client, for an epoch
+        self.streams: dict[int, Words] = {}  # of each client, for an epoch
 
     def begin(self, weights: Tensor) -> None:
         seed = self.settings.seed + 2**32  # a start that differs from the network's
@@ -77,48 +69,44 @@ class FedGen(Method):
         """A batch of generated features beside each batch of rows."""
         import torch
 
-        from .streams import Purpose, stream
-
         if not self.settings.weight:
             return {}
         for k in clients if number == 0 else ():  # each goes on from step to step of an epoch
             key = self.clients.keys[k]
             self.streams[k] = stream(self.settings.seed, Purpose.GENERATED, round, key, epoch)
-        words = [self.streams[k] for k in clients]
-        y, inputs = self.noise(words, self.settings.batch_size or BATCH)
+        size = self.settings.batch_size or BATCH
+        y, inputs = self.noise([self.streams[k] for k in clients], size)
         model = self.generator.model(self.memory["omega"])
         made = torch.stack([self.generator.forward(model, one)[1] for one in inputs])
         return {"labels": y, "generated": made}
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
+        if "generated" not in given:
+            return 0.0
+        return self.settings.weight * self._entropy(model, given["generated"], given["labels"])
+
+    def _entropy(self, model: Model, z: Tensor, y: Tensor) -> Tensor:
+        """The cross-entropy of a classifier's last layer on generated features (B, h)."""
         from torch.nn.functional import cross_entropy, linear
 
-        if not given:
-            return 0.0
-        scores = linear(given["generated"], *self.network.layers(model)[-1])
-        return self.settings.weight * cross_entropy(scores, given["labels"])
+        return cross_entropy(linear(z, *self.network.layers(model)[-1]), y)
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        from .streams import Purpose, stream
-
-        merged = super().merge(round, who, start, theta)
+        merged, steps = super().merge(round, who, start, theta), self.settings.generator_steps
         words = stream(self.settings.seed, Purpose.GENERATOR, round)
-        for number in range(self.settings.generator_steps):
-            count = (round - 1) * self.settings.generator_steps + number + 1
-            self._adam(self._slope(words, merged), count)
+        for number in range(steps):
+            self._adam(self._slope(words, merged), (round - 1) * steps + number + 1)
         return merged
 
-    def _slope(self, words: np.random.Philox, weights: Tensor) -> Tensor:
+    def _slope(self, words: Words, weights: Tensor) -> Tensor:
         """Gradient in ω (P_G,) of the cross-entropy of the last layer on generated features."""
         from torch.func import grad
-        from torch.nn.functional import cross_entropy, linear
 
-        top = self.network.layers(self.network.model(weights))[-1]
         (y,), (drawn,) = self.noise([words], self.settings.batch_size or BATCH)
 
         def loss(omega: Tensor) -> Tensor:
             _, z = self.generator.forward(self.generator.model(omega), drawn)
-            return cross_entropy(linear(z, *top), y)
+            return self._entropy(self.network.model(weights), z, y)
 
         return grad(loss)(self.memory["omega"])
 
@@ -130,20 +118,19 @@ class FedGen(Method):
         root = (v / (1 - 0.999**count)).sqrt_().add_(1e-8)
         self.memory["omega"].addcdiv_(m, root, value=-self.settings.generator_lr / (1 - 0.9**count))
 
-    def noise(self, streams: Sequence[np.random.Philox], rows: int) -> tuple[Tensor, Tensor]:
-        """Labels (A, B) and the generator's input, noise beside one-hot labels (A, B, ·)."""
-        import numpy as np
+    def noise(self, streams: Sequence[Words], rows: int) -> tuple[Tensor, Tensor]:
+        """Labels (A, B), drawn in proportion to their counts, and the generator's input, noise
+        beside one-hot labels (A, B, ·)."""
         import torch
 
-        from .streams import choice, normal
-
-        dtype = self.memory["omega"].dtype
-        kind = np.float64 if dtype == torch.float64 else np.float32
-        draws = []
+        kind = self.memory["omega"].numpy().dtype
+        ends, draws = np.cumsum(self.pooled), []
         for words in streams:
-            y = choice(words, rows, self.pooled)
-            noise = normal(words, (rows, self.settings.noise), kind)
-            draws.append((y, np.hstack([noise, np.eye(len(self.pooled), dtype=kind)[y]])))
+            u = (words.random_raw(rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            y = np.searchsorted(ends, np.floor(u * ends[-1]), side="right")
+            shape = rows, self.settings.noise
+            noise = np.random.Generator(words).standard_normal(shape, dtype=kind)
+            draws.append((y, np.hstack([noise, np.eye(len(ends), dtype=kind)[y]])))
         ys, inputs = zip(*draws, strict=True)
         return torch.from_numpy(np.stack(ys)), torch.from_numpy(np.stack(inputs))
 

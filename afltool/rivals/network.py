@@ -13,23 +13,16 @@ from typing import Any
 
 Tensor = Any  # torch.Tensor; PyTorch is loaded when something is trained
 Model = Sequence[Tensor]  # W, b, W, b …; a layer without bias has no b
-Layer = tuple[Tensor, Tensor | None]
-LINE = 16  # float32 numbers in 64 bytes, at whose multiples matrices begin
 
 
 class DenseLayers:
     """Widths (d, h, …, C). Hidden layers have biases; the last layer has one if ``bias``."""
 
     def __init__(self, widths: tuple[int, ...], bias: bool) -> None:
-        self.widths, self.bias = widths, bias
-        pairs = list(pairwise(widths))
-        biased = [True] * (len(pairs) - 1) + [bias]
-        self.shapes = [(n, m, b) for (m, n), b in zip(pairs, biased, strict=True)]
+        self.widths, self.bias, self.linear = widths, bias, len(widths) == 2
+        biased = [True] * (len(widths) - 2) + [bias]
+        self.shapes = [(n, m, b) for (m, n), b in zip(pairwise(widths), biased, strict=True)]
         *self._starts, self.size = accumulate([0] + [n * m + n * b for n, m, b in self.shapes])
-
-    @property
-    def linear(self) -> bool:
-        return len(self.shapes) == 1
 
     def model(self, theta: Tensor) -> list[Tensor]:
         """The tensors of θ (…, P) as views: W (…, out, in) and b (…, out) of each layer."""
@@ -40,7 +33,7 @@ class DenseLayers:
                 found.append(theta[..., at + n * m : at + n * m + n])
         return found
 
-    def layers(self, model: Model) -> list[Layer]:
+    def layers(self, model: Model) -> list[tuple[Tensor, Tensor | None]]:
         """W and b of each layer; None for a layer without bias."""
         parts = iter(model)
         return [(next(parts), next(parts) if biased else None) for *_, biased in self.shapes]
@@ -54,9 +47,3 @@ class DenseLayers:
         for W, b in below:
             X = linear(X, W, b).relu()
         return X, linear(X, *top)
-
-
-def aligned(theta: Tensor) -> Tensor:
-    """A copy of θ (A, P) whose every row begins at a multiple of 64 bytes."""
-    count, size = theta.shape
-    return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)

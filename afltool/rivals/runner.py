@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import linalg
 
 from ..errors import NumericalError
+from ..values.arrays import F64, I64
 from ..values.names import Phase
 from . import method_class
-from .base import FLOAT32, Method, first_weights
-from .clients import Clients
+from .base import Method, first_weights
+from .clients import Clients, Purpose, permutation, stream
 from .network import DenseLayers, Tensor
 from .settings import Settings
-from .streams import Purpose, permutation, stream
 from .trainer import Trainer, on_threads
 
+FLOAT32 = 4  # bytes of a number in a message
 SCORED_AT_ONCE = 2048  # rows whose scores are made at a time
 Round = dict[str, Any]
 
@@ -30,7 +29,7 @@ class Measured:
     """Rows to measure on: X (n, d), a tensor, and labels y (n,)."""
 
     X: Any
-    y: NDArray[np.int64]
+    y: I64
 
 
 @dataclass
@@ -46,13 +45,15 @@ class State:
     def arrays(self) -> dict[str, Tensor]:
         """Every tensor by name, for a checkpoint."""
         best = {} if self.best is None else {"best": self.best}
-        return {"weights": self.weights, **best, **{f"of-{k}": v for k, v in self.memory.items()}}
+        return {**self.memory, **best, "weights": self.weights}
 
     @classmethod
     def of(cls, arrays: Mapping[str, Tensor], rounds: list[Round]) -> State:
         """The inverse of `arrays`."""
-        memory = {k.removeprefix("of-"): v for k, v in arrays.items() if k.startswith("of-")}
-        return cls(arrays["weights"], memory, arrays.get("best"), rounds)
+        memory = dict(arrays)
+        return cls(
+            memory.pop("weights"), best=memory.pop("best", None), memory=memory, rounds=rounds
+        )
 
 
 class Run:
@@ -63,7 +64,7 @@ class Run:
         name: str,
         settings: Settings,
         clients: Clients,
-        test: Measured | None = None,
+        test: Measured,
         held_out: Measured | None = None,
         *,
         threads: int = 1,
@@ -73,10 +74,10 @@ class Run:
         self.clients = clients.pooled() if cls.pools else clients
         self.settings, self.test, self.held_out = settings, test, held_out
         self.threads = threads
-        self.network = DenseLayers(
-            settings.widths(clients.dim, clients.classes), not settings.no_bias
-        )
+        widths = settings.widths(clients.dim, clients.classes)
+        self.network = DenseLayers(widths, not settings.no_bias)
         self.method: Method = cls(settings, self.clients, self.network, threads)
+        self.notes = self.method.notes()
         self.trainer = Trainer(self.clients, self.network, settings, threads)
         weights = first_weights(self.network, settings.seed, clients.X.dtype)
         self.method.begin(weights)
@@ -91,37 +92,39 @@ class Run:
         """Continue from the state that an earlier run kept."""
         self.state, self.method.memory = state, state.memory
 
-    def advance(self) -> Round:
-        """One round; returns its cost and, in rounds that are measured, the accuracies.
+    def advance(self) -> None:
+        """One round, whose cost and, if it is measured, accuracies are added to the state.
 
         Raises `NumericalError` when weights are no longer finite, before they are kept.
         """
-        facts: Round = on_threads(1, lambda _: self._advance(), [None])[0]
-        return facts
+        on_threads(1, lambda _: self._advance(), [None])
 
-    def _advance(self) -> Round:
-        number, start = self.round + 1, self.state.weights
+    def _advance(self) -> None:
+        number, start, method = self.round + 1, self.state.weights, self.method
         who = self.participants(number)
         begun = time.process_time()
-        trained = self.trainer(number, who, self.method.starts(who, start), self.method)
-        clients_done = time.process_time()
-        merged = self.method.merge(number, who, start, trained)
-        server = time.process_time() - clients_done
-        self._check_finite(number, merged)
-        self.state.weights = merged
+        trained = self.trainer(number, who, method.starts(who, start), method)
+        between = time.process_time()
+        merged = method.merge(number, who, start, trained)
         entry = {
             "phase": Phase.of("round", number),
             "clients": len(who),
             "rows": int(self.clients.sizes[who].sum()),
-            "gather_seconds": round(clients_done - begun, 6),
-            "solve_seconds": round(server, 6),
-            "upload_bytes": FLOAT32 * self.method.upload(number),
-            "download_bytes": FLOAT32 * self.method.download(number),
+            "gather_seconds": round(between - begun, 6),
+            "solve_seconds": round(time.process_time() - between, 6),
+            "upload_bytes": FLOAT32 * method.upload(number),
+            "download_bytes": FLOAT32 * method.download(number),
         }
+        if bad := int((~merged.isfinite()).sum()):
+            rate = self.settings.rate(number)
+            raise NumericalError(
+                f"round {number}: {bad} of {len(merged)} weights are not finite: the descent "
+                f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}"
+            )
+        self.state.weights = merged
         if number % self.settings.every == 0 or number == self.settings.rounds:
-            entry |= self._measured(number)
+            entry |= self._measured()
         self.state.rounds.append(entry)
-        return entry
 
     def participants(self, round: int) -> list[int]:
         """The clients of a round, ascending; at least one."""
@@ -132,41 +135,31 @@ class Run:
         drawn = permutation(words, K)[: max(1, int(share * K + 0.5))]
         return sorted(drawn.tolist())
 
-    def _check_finite(self, number: int, weights: Tensor) -> None:
-        bad = int((~weights.isfinite()).sum())
-        if bad:
-            rate = self.settings.rate(number)
-            raise NumericalError(
-                f"round {number}: {bad} of {len(weights)} weights are not finite: the descent "
-                f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}"
-            )
-
-    def _measured(self, number: int) -> Round:
-        heads = self.method.heads(self.state.weights)
-        facts: Round = {}
+    def _measured(self) -> Round:
+        heads, facts = self.method.heads(self.state.weights), Round()
         if self.held_out is not None:
             value = float(self.accuracies(heads, self.held_out).mean())
-            before = [one.get("held_out_top1", -1.0) for one in self.state.rounds]
-            if value > max(before, default=-1.0):
+            if value > max(
+                (one.get("held_out_top1", -1.0) for one in self.state.rounds), default=-1.0
+            ):
                 self.state.best = self.state.weights.clone()
             facts["held_out_top1"] = value
-        if self.test is not None:
-            each = self.accuracies(heads, self.test)
-            facts["top1"] = float(each.mean())
-            if len(heads) > 1:
-                facts |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
+        each = self.accuracies(heads, self.test)
+        facts["top1"] = float(each.mean())
+        if len(heads) > 1:
+            facts |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
         return facts
 
     def by_client(self) -> dict[str, float]:
         """After the last round: the accuracy on the test rows of every client that has its own
         head; none for a method with one head."""
         heads = self.method.heads(self.state.weights)
-        if self.test is None or len(heads) != len(self.clients) or len(heads) == 1:
+        if len(heads) == 1:
             return {}
         each = self.accuracies(heads, self.test)
         return dict(zip(self.clients.names, each.tolist(), strict=True))
 
-    def accuracies(self, heads: Tensor, rows: Measured) -> NDArray[np.float64]:
+    def accuracies(self, heads: Tensor, rows: Measured) -> F64:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""
 
         def hits(at: int) -> list[int]:
@@ -176,32 +169,3 @@ class Run:
 
         found = on_threads(self.threads, hits, range(0, len(rows.y), SCORED_AT_ONCE))
         return np.asarray(np.sum(found, axis=0) / len(rows.y))
-
-
-ADDED_AT_ONCE = 8192  # rows whose products are added to the gram together
-
-
-def curvature(clients: Clients, bias: bool) -> float:
-    """λ_max of X̃ᵀX̃/N, X̃ = (X, 1) where there is a bias, over all training rows.
-
-    Raises `NumericalError` for rows that no gradient can learn from: all 0, or with squares that
-    float32 does not hold.
-    """
-    at = np.concatenate(clients.rows)
-    d = clients.dim + bias
-    G = np.zeros((d, d))
-    for start in range(0, len(at), ADDED_AT_ONCE):
-        X = clients.X[at[start : start + ADDED_AT_ONCE]].numpy()
-        rows = np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X
-        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
-            G += rows.T @ rows
-    if not np.isfinite(G).all() or not G.any():
-        what = "are all 0" if not G.any() else "have squares beyond the range of float32"
-        raise NumericalError(f"the training features {what}: look at them, or scale them")
-    top = linalg.eigvalsh(G, subset_by_index=[d - 1, d - 1])
-    return float(top[0]) / len(at)
-
-
-def stability(rate: float, top: float, classes: int) -> float:
-    """η λ_max / C: gradient descent on a linear head oscillates at W = 0 where it exceeds 2."""
-    return rate * top / classes

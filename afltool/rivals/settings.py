@@ -11,14 +11,12 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..files import schema
-from ..options.base import File, Options, Reads, Writes
+from ..options.base import File, Flat, Options, Reads, Writes
 from ..options.common import Output
 
-PRESETS: dict[str, dict[str, Any]] = {
-    # He et al., CVPR 2025, appendix E; Tang et al., ICLR 2026, "consistent settings".
-    name: {"rounds": 500, "lr": 0.05, "epochs": 1, "batch_size": 64, "participation": 1.0}
-    for name in ("afl", "deepafl")
-}
+# He et al., CVPR 2025, appendix E; Tang et al., ICLR 2026, "consistent settings".
+_APPENDIX_E = {"rounds": 500, "lr": 0.05, "epochs": 1, "batch_size": 64, "participation": 1.0}
+PRESETS: dict[str, dict[str, Any]] = {"afl": _APPENDIX_E, "deepafl": _APPENDIX_E}
 MOST = 10**5  # rounds and epochs; every round has an entry in the head's header
 
 
@@ -30,57 +28,27 @@ class Settings(Options):
     lr: float = Field(default=0.05, gt=0, description="learning rate η of the clients")
     lr_decay: float = Field(default=1.0, gt=0, le=1, description="factor of η from round to round")
     epochs: int = Field(default=1, ge=1, le=MOST, description="local epochs of a round")
-    batch_size: int = Field(
-        default=64, ge=0, le=2**24, description="rows of a batch; 0: all rows of the client"
-    )
-    momentum: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="momentum of the local descent, which starts again in every round",
-    )
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="λ of the penalty λ/2 ‖W‖² in every local step"
-    )
-    participation: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="share of the clients that takes part, drawn every round",
-    )
-    average: Literal["rows", "uniform"] = Field(
-        default="rows",
-        description="weights of the clients in the average: their rows, or all equal",
-    )
-    drop_last: bool = Field(
-        default=False,
-        description="leave short batches out, as PFLlib: a client below one batch never trains",
-    )
+    _batch = "rows of a batch; 0: all rows of the client"
+    batch_size: int = Field(default=64, ge=0, le=2**24, description=_batch)
+    _momentum = "momentum of the local descent, which starts again in every round"
+    momentum: float = Field(default=0.0, ge=0, lt=1, description=_momentum)
+    _decay = "λ of the penalty λ/2 ‖W‖² in every local step"
+    weight_decay: float = Field(default=0.0, ge=0, description=_decay)
+    _share = "share of the clients that takes part, drawn every round"
+    participation: float = Field(default=1.0, gt=0, le=1, description=_share)
+    _average = "weights of the clients in the average: their rows, or all equal"
+    average: Literal["rows", "uniform"] = Field(default="rows", description=_average)
+    _drop = "leave short batches out, as PFLlib: a client below one batch never trains"
+    drop_last: bool = Field(default=False, description=_drop)
     no_bias: bool = Field(default=False, description="no constant feature at the last layer")
-    layers: int | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        description="trainable layers (default: 1, a linear head; 2 with --hidden)",
-    )
-    hidden: int | None = Field(
-        default=None,
-        ge=1,
-        le=2**16,
-        description="width of hidden layers (default: 1024 with --layers 2 …)",
-    )
-    every: int = Field(
-        default=1,
-        ge=1,
-        le=MOST,
-        description="rounds from one measurement of the accuracy to the next",
-    )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        le=2**32 - 1,
-        description="seed of batches, participants, starts and generated features",
-    )
+    _layers = "trainable layers (default: 1, a linear head; 2 with --hidden)"
+    layers: int | None = Field(default=None, ge=1, le=100, description=_layers)
+    _hidden = "width of hidden layers (default: 1024 with --layers 2 …)"
+    hidden: int | None = Field(default=None, ge=1, le=2**16, description=_hidden)
+    _every = "rounds from one measurement of the accuracy to the next"
+    every: int = Field(default=1, ge=1, le=MOST, description=_every)
+    _seed = "seed of batches, participants, starts and generated features"
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
 
     def check(self) -> None:
         if self.layers == 1 and self.hidden is not None:
@@ -106,18 +74,12 @@ class BaselineOptions(Options):
     EXECUTION_ONLY: ClassVar = frozenset({"threads"})
 
     partition: Annotated[Path, Reads("partition")] = Field(description="who owns which row")
-    test: Annotated[Path, Reads("features")] = Field(
-        description="features with labels to measure the accuracy on"
-    )
-    preset: Literal["afl", "deepafl"] | None = Field(
-        default=None, description="a paper's settings; options given beside it win"
-    )
-    threads: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        description="clients trained at the same time (default: one per core)",
-    )
+    _test = "features with labels to measure the accuracy on"
+    test: Annotated[Path, Reads("features")] = Field(description=_test)
+    _preset = "a paper's settings; options given beside it win"
+    preset: Literal["afl", "deepafl"] | None = Field(default=None, description=_preset)
+    _threads = "clients trained at the same time (default: one per core)"
+    threads: int | None = Field(default=None, ge=1, le=4096, description=_threads)
 
 
 @dataclass(frozen=True)
@@ -128,7 +90,7 @@ class Baseline(BaselineOptions, Output):
     method: str = Field(description="name of the method")
     features: Annotated[File, Reads("features")] = Field(description="features of all clients")
     out: Annotated[File, Writes("run")] = Field(description="run folder")
-    settings: dict[str, Any] = Field(
+    settings: Annotated[dict[str, Any], Flat("rivals.commands:of_method")] = Field(
         default_factory=dict, kw_only=True, description="options of the method"
     )
 

@@ -26,6 +26,7 @@ from ..files.hdf5 import recipe
 from ..files.heads import save_head
 from ..files.outputs import check_own, refuse_inside
 from ..files.partitions import partition_of
+from ..files.recipes import Target, is_done
 from ..files.schema import versions
 from ..files.tables import write_json, write_records
 from ..heads import make_head
@@ -35,20 +36,16 @@ from ..options.common import files_of
 from ..plans.summary import tell_done
 from ..plugins import need_torch
 from ..progress import event, log
-from ..stages.runner import Target, is_done
 from ..values.arrays import canonical_json
 from ..values.statistics import Context
 from ..values.text import difference
 from . import METHODS, make_settings
-from .clients import Clients, dealt, tensor
+from .clients import Clients, dealt
 from .network import DenseLayers
-from .runner import Measured, Round, Run, State, curvature, stability
+from .runner import Measured, Round, Run, State
 from .settings import Baseline, BaselineFolder, BaselineOptions, Settings
 
 CHECKPOINT_SECONDS = 60.0
-HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
-CHECKPOINT = BaselineFolder.CHECKPOINT
-RESULTS = (BaselineFolder.SUMMARY, BaselineFolder.ROUNDS)
 
 
 def baseline(o: Baseline) -> Path:
@@ -57,220 +54,196 @@ def baseline(o: Baseline) -> Path:
     ``settings`` are the method's, such as ``{"rounds": 100, "lr": 0.1}``. The result does not
     depend on ``threads``; an interrupted run goes on to the same bits.
     """
-    method, features, out, overwrite = o.method, o.features, o.out, o.overwrite
-    need_torch(f"training of {method}")
-    refuse_inside(out, BaselineFolder.WRITES, files_of(o))
-    wanted = make_settings(method, o.settings, o.preset)
-    with open_features(features) as rows, open_features(o.test) as test:
+    need_torch(f"training of {o.method}")
+    refuse_inside(o.out, BaselineFolder.WRITES, files_of(o))
+    settings = make_settings(o.method, o.settings, o.preset)
+    with open_features(o.features) as rows, open_features(o.test) as test:
         check_alike(rows.path, test.path)
-        job = _Job(method, wanted, o, out, rows, test)
-        if not is_done(Target(out / HEAD, job.recipe()), overwrite):
-            begun = overwrite or (out / CHECKPOINT).exists()
-            check_own((out / name for name in RESULTS), begun)
-            is_done(Target(out / HELD_OUT_HEAD, job.recipe()), overwrite)  # refuses another one
-            if overwrite:
-                (out / CHECKPOINT).unlink(missing_ok=True)
-            event("run_begun", folder=out, what="baseline", options=job.recipe())
+        job = _Job(settings, o, rows, test)
+        if o.overwrite or is_done(Target(job.head, job.recipe)).word != "done":
+            begun = o.overwrite or job.checkpoint.exists()
+            results = BaselineFolder.SUMMARY, BaselineFolder.ROUNDS
+            check_own((o.out / name for name in results), begun)
+            is_done(Target(job.held_out_head, job.recipe), o.overwrite)  # refuses another one
+            if o.overwrite:
+                job.checkpoint.unlink(missing_ok=True)
+            event("run_begun", folder=o.out, what="baseline", options=job.recipe)
             job.run()
-    tell_done(out, HEAD)
-    return out
+    tell_done(o.out, BaselineFolder.HEAD)
+    return o.out
 
 
 @dataclass
 class _Job:
-    method: str
     settings: Settings
-    options: BaselineOptions
-    out: Path
+    options: Baseline
     rows: Features
     test: Features
 
     def __post_init__(self) -> None:
-        self.partition = partition_of(self.rows, self.options.partition)
-        self.threads = self.options.threads or cores.available()
-        self.begun = time.perf_counter()
-
-    def recipe(self) -> dict[str, Any]:
-        """What the result depends on."""
-        more = self.options.to(BaselineOptions).stored("preset")
+        o, self.begun = self.options, time.perf_counter()
+        self.partition = partition_of(self.rows, o.partition)
+        self.head, self.held_out_head = (
+            o.out / BaselineFolder.HEAD,
+            o.out / BaselineFolder.HELD_OUT_HEAD,
+        )
+        self.checkpoint = o.out / BaselineFolder.CHECKPOINT
+        chosen = {"method": o.method, **self.settings.as_dict()}
+        more = o.to(BaselineOptions).stored("preset")
         inputs = {
             **self.rows.meaning,
             "partition": self.partition.digest(),
             "test": self.test.header["digest"],  # of the same space and classes
-            **METHODS.version(self.method),
+            **METHODS.version(o.method),
         }
-        return recipe(
-            "baseline", {"method": self.method, **self.settings.as_dict(), **more}, inputs
-        )
+        self.recipe = recipe("baseline", chosen | more, inputs)
 
     def run(self) -> None:
         """All rounds, from a checkpoint where there is one; then the files."""
         clients, held_out = self.federation()
         test = Measured(_tensor(self.test), self.test.labels)
-        top = curvature(clients, not self.settings.no_bias)
-        run = Run(self.method, self.settings, clients, test, held_out, threads=self.threads)
-        facts = self.facts(run, top)
+        threads = self.options.threads or cores.available()
+        run = Run(self.options.method, self.settings, clients, test, held_out, threads=threads)
+        for note in run.notes:
+            log.info("baseline: %s", note)
         self.train(run)
-        self.write(run, facts)
+        self.write(run)
 
     def federation(self) -> tuple[Clients, Measured | None]:
         """The clients that train, and the rows of those that are held out."""
+        import torch
+
         rows, p, order = self.rows, self.partition, self.rows.by_id
         X, labels = _tensor(rows), np.empty(len(rows), np.int64)
         labels[order] = p.effective_labels
-        chosen = np.flatnonzero(~p.held_out).tolist()
-        y = tensor(labels)
+        chosen, y = np.flatnonzero(~p.held_out).tolist(), torch.from_numpy(labels)
         clients = dealt(X, y, order, p.client, p.names, len(p.classes), chosen)
         if not len(clients):
             raise UsageError(f"{self.options.partition} leaves no client with rows to train on")
         held = np.sort(order[p.held_out[p.client]])
-        return clients, Measured(X[tensor(held)], labels[held]) if len(held) else None
-
-    def facts(self, run: Run, top: float) -> dict[str, Any]:
-        """What is known before the first round, said on the way."""
-        for note in run.method.notes():
-            log.info("baseline: %s", note)
-        if not run.network.linear:
-            return {"largest_curvature": top, "stability": None}
-        rate, classes = run.settings.rate(1), run.clients.classes
-        edge = stability(rate, top, classes)
-        note = "" if edge <= 2 else ", above 2: full gradient steps would oscillate"
-        text = "baseline: η λ_max / C = %g · %.4g / %d = %.3g%s"
-        log.info(text, rate, top, classes, edge, note)
-        return {"largest_curvature": top, "stability": edge}
+        return clients, Measured(X[held], labels[held]) if len(held) else None
 
     def train(self, run: Run) -> None:
-        place, made_by = self.out / CHECKPOINT, self.recipe()
-        if place.exists():
-            run.resume(_state(place, made_by))
-        kept = time.monotonic()
-        total = run.settings.rounds
-        with progress.task(f"baseline {self.method}", total, "rounds", run.round) as task:
+        if self.checkpoint.exists():
+            run.resume(_state(self.checkpoint, self.recipe))
+        kept, total = time.monotonic(), run.settings.rounds
+        with progress.task(f"baseline {self.options.method}", total, "rounds", run.round) as task:
             while run.round < total:
                 if progress.stop_requested() or time.monotonic() - kept > CHECKPOINT_SECONDS:
                     arrays = {name: a.numpy() for name, a in run.state.arrays().items()}
-                    save_checkpoint(place, arrays, run.state.rounds, made_by)
+                    save_checkpoint(self.checkpoint, arrays, run.state.rounds, self.recipe)
                     kept = time.monotonic()
                 progress.stop_point()
                 run.advance()
-                event("round", folder=self.out, round=run.round, figures=run.state.rounds[-1])
+                figures = run.state.rounds[-1]
+                event("round", folder=self.options.out, round=run.round, figures=figures)
                 task.advance()
 
-    def write(self, run: Run, facts: dict[str, Any]) -> None:
+    def write(self, run: Run) -> None:
         """The files of the folder; the head, by which a run is known to be done, comes last."""
-        state, header = run.state, self.rows.header
-        context = Context(header["space"], tuple(header["classes"]), {})
-        report = {
-            "method": self.method,
-            "settings": run.settings.as_dict(),
-            **run.method.facts,
-            "phases": state.rounds,
-        }
-        summary = summarise(self.method, run, facts, len(self.test), len(self.partition.names))
-        heads = {HEAD: state.weights}
-        if state.best is not None:
-            heads = {HELD_OUT_HEAD: state.best, **heads}
-        write_records(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
-        solved = {name: head_of(run.network, theta) for name, theta in heads.items()}
-        summary["head_digest"] = head_digest = solved[HEAD].digest()
-        inputs = self.recipe()["inputs"]
+        state, header, out = run.state, self.rows.header, self.options.out
+        heads = {} if state.best is None else {self.held_out_head: head_of(run.network, state.best)}
+        heads[self.head] = head_of(run.network, state.weights)
+        write_records(state.rounds, out / BaselineFolder.ROUNDS, overwrite=True)
+        digest, inputs = heads[self.head].digest(), self.recipe["inputs"]
         digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
-        summary |= {
+        summary = {
+            **summarise(self.options.method, run),
+            "clients_dealt": len(self.partition.names),
+            "head_digest": digest,
             "partition": dict(self.partition.scheme),
-            "digests": {**digests, "head": head_digest},
+            "digests": {**digests, "head": digest},
             "seconds": round(time.perf_counter() - self.begun, 3),
             "versions": versions(),
         }
-        write_json(summary, self.out / BaselineFolder.SUMMARY, overwrite=True)
-        how: dict[str, Any] = {"report": report, "threads": self.threads}
-        for name, head in solved.items():
-            save_head(self.out / name, head, self.recipe(), context, **how)
-        (self.out / CHECKPOINT).unlink(missing_ok=True)
+        write_json(summary, out / BaselineFolder.SUMMARY, overwrite=True)
+        kept = ("method", "settings", *run.method.facts)
+        report = {**{name: summary[name] for name in kept}, "phases": state.rounds}
+        context = Context(header["space"], tuple(header["classes"]), {})
+        for path, head in heads.items():
+            save_head(path, head, self.recipe, context, report=report, threads=run.threads)
+        self.checkpoint.unlink(missing_ok=True)
 
 
 def _tensor(rows: Features) -> Any:
     """All rows as a float32 tensor (n, d)."""
+    import torch
+
     memory.need(4 * len(rows) * rows.dim, f"the rows of {rows.path} in memory")
     X = np.empty((len(rows), rows.dim), np.float32)
     for start, block in rows.blocks():
         X[start : start + len(block)] = rows_as(block, "float32")
-    return tensor(X)
+    return torch.from_numpy(X)
 
 
 def _state(place: Path, made_by: Mapping[str, Any]) -> State:
     """What an interrupted run of the same command left."""
+    import torch
+
     header, arrays = load_checkpoint(place)
     now = json.loads(canonical_json(made_by))
-    where = difference(dict(header["recipe"]), now, "in the file", "now")
-    if where:
+    if where := difference(dict(header["recipe"]), now, "in the file", "now"):
         raise OutputExistsError(
             f"{place} is of another run that was interrupted: {where}; choose another -o, or use "
             "--overwrite"
         )
-    return State.of({k: tensor(a) for k, a in arrays.items()}, header["rounds"])
+    return State.of({k: torch.from_numpy(a) for k, a in arrays.items()}, header["rounds"])
 
 
 def head_of(network: DenseLayers, theta: Any) -> Head:
     """The solved head of weights θ (P,): linear, or a network where there are hidden layers."""
-    layers = []
-    for W, b in network.layers(network.model(theta)):
-        bias = np.zeros(len(W)) if b is None else b.double().numpy()
-        layers.append((W.double().numpy().T.copy(), bias))
+    arrays = {}
+    for n, (W, b) in enumerate(network.layers(network.model(theta.double()))):
+        arrays[f"weights-{n}"] = W.numpy().T.copy()
+        arrays[f"bias-{n}"] = np.zeros(len(W)) if b is None else b.numpy()
     if network.linear:
-        W, b = layers[0]
+        W, b = arrays.values()
         made = make_head("linear", {"intercept": network.bias})
         head = made.restore(None, {"weights": np.vstack([W, b]) if network.bias else W})
     else:
-        named = {f"weights-{n}": W for n, (W, _) in enumerate(layers)}
-        named |= {f"bias-{n}": b for n, (_, b) in enumerate(layers)}
-        head = make_head("network").restore(None, named)
+        head = make_head("network").restore(None, arrays)
     return head.bind(network.widths[0], network.widths[-1])
 
 
-ON_TEST = "chosen by the test rows themselves, as the papers do: too good by that choice"
-
-
-def summarise(method: str, run: Run, facts: dict[str, Any], n: int, clients: int) -> dict[str, Any]:
+def summarise(method: str, run: Run) -> dict[str, Any]:
     """The three accuracies, settings, sums over rounds, and the rounds themselves; by client, too,
-    where each has its own head.
+    where each has its own head. Clients without rows take no part."""
+    rounds, alone = run.state.rounds, run.by_client()
 
-    ``n`` test rows; ``clients`` in the partition, of which those without rows take no part.
-    """
-    rounds = run.state.rounds
-    last, alone = rounds[-1], run.by_client()
+    def total(name: str) -> Any:
+        return sum(one[name] for one in rounds)
+
     return {
         "method": method,
-        "top1": last["top1"],
-        "n": n,
+        "top1": rounds[-1]["top1"],
+        "n": len(run.test.y),
         "accuracies": accuracies(rounds),
         **({"top1_by_client": alone} if alone else {}),
         "settings": run.settings.as_dict(),
-        **facts,
         **run.method.facts,
         "clients": len(run.clients),
-        "clients_dealt": clients,
         "rows": int(run.clients.sizes.sum()),
-        "upload_bytes": sum(one["upload_bytes"] for one in rounds),
-        "download_bytes": sum(one["download_bytes"] for one in rounds),
-        "client_seconds": round(sum(one["gather_seconds"] for one in rounds), 3),
-        "server_seconds": round(sum(one["solve_seconds"] for one in rounds), 3),
+        "upload_bytes": total("upload_bytes"),
+        "download_bytes": total("download_bytes"),
+        "client_seconds": round(total("gather_seconds"), 3),
+        "server_seconds": round(total("solve_seconds"), 3),
         "rounds": rounds,
     }
 
 
 def accuracies(rounds: Sequence[Round]) -> dict[str, Any]:
     """Accuracies of the last round, the round best on held-out clients, the best on test rows."""
-    measured = [(number, one) for number, one in enumerate(rounds, 1) if "top1" in one]
-    last = measured[-1]
-    facts: dict[str, Any] = {"last_round": _entry(*last)}
-    if "held_out_top1" in last[1]:
-        best = max(measured, key=lambda pair: (pair[1]["held_out_top1"], -pair[0]))
-        facts["best_by_held_out_clients"] = _entry(*best)
-    best = max(measured, key=lambda pair: (pair[1]["top1"], -pair[0]))
-    facts["best_on_test_rows"] = {**_entry(*best), "note": ON_TEST}
+    names = ("top1", "top1_max", "top1_spread", "held_out_top1")
+    measured = [
+        {"round": number, **{name: one[name] for name in names if name in one}}
+        for number, one in enumerate(rounds, 1)
+        if "top1" in one
+    ]
+    facts: dict[str, Any] = {"last_round": measured[-1]}
+    if "held_out_top1" in measured[-1]:
+        best = max(measured, key=lambda one: (one["held_out_top1"], -one["round"]))
+        facts["best_by_held_out_clients"] = best
+    best = max(measured, key=lambda one: (one["top1"], -one["round"]))
+    note = "chosen by the test rows themselves, as the papers do: too good by that choice"
+    facts["best_on_test_rows"] = {**best, "note": note}
     return facts
-
-
-def _entry(number: int, one: Round) -> dict[str, Any]:
-    keys = ("top1", "top1_max", "top1_spread", "held_out_top1")
-    return {"round": number, **{key: one[key] for key in keys if key in one}}

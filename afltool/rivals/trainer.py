@@ -12,20 +12,21 @@ kernels depend on where a matrix begins in memory, so every client's matrices be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..values.arrays import I64
 from .base import Method, Rows
-from .clients import Clients
-from .network import LINE, DenseLayers, Model, Tensor, aligned
+from .clients import Clients, Purpose, permutation, stream
+from .network import DenseLayers, Model, Tensor
 from .settings import Settings
-from .streams import Purpose, permutation, stream
 
+LINE = 16  # float32 numbers in 64 bytes, at whose multiples matrices begin
 LANE = 64  # rows that narrow batches are filled up to a multiple of
 CACHE, MOST = 1 << 20, 16  # most bytes, and most classifiers, of a stack
 
@@ -44,11 +45,10 @@ class Trainer:
         """θ (S, P) of the clients ``who``, trained from ``start`` (P,) or (S, P)."""
         starts = start.expand(len(who), -1)
         out = starts.new_empty(len(who), self.network.size)
-        at = {k: i for i, k in enumerate(who)}
 
-        def work(stacked: Sequence[int]) -> None:
-            places = [at[k] for k in stacked]
-            out[places] = self._train(round, tuple(stacked), starts[places], method)
+        def work(places: Sequence[int]) -> None:
+            stacked = [who[place] for place in places]
+            out[places] = self._train(round, stacked, starts[places], method)
 
         on_threads(self.threads, work, self._stacks(who))
         return out
@@ -59,27 +59,26 @@ class Trainer:
         return -(-min(self.settings.batch_size or n, n) // LINE) * LINE
 
     def _stacks(self, who: Sequence[int]) -> list[list[int]]:
-        """Stacks of clients with one width and similar sizes, the largest first."""
-        ordered = sorted(who, key=lambda k: (-self._width(k), -self.clients.sizes[k], k))
+        """Places in ``who``: stacks of clients with one width and similar sizes, largest first."""
+        order = sorted(
+            range(len(who)),
+            key=lambda i: (-self._width(who[i]), -self.clients.sizes[who[i]], who[i]),
+        )
         stacks: list[list[int]] = []
-        for k in ordered:
-            width = self._width(k)
-            most = 1 if width > 4 * LANE else self.stack
-            if not stacks or len(stacks[-1]) >= most or self._width(stacks[-1][0]) != width:
-                stacks.append([])
-            stacks[-1].append(k)
+        for width, alike in groupby(order, lambda i: self._width(who[i])):
+            places, most = list(alike), 1 if width > 4 * LANE else self.stack
+            stacks += [places[at : at + most] for at in range(0, len(places), most)]
         return stacks
 
-    def _train(
-        self, round: int, stacked: tuple[int, ...], starts: Tensor, method: Method
-    ) -> Tensor:
+    def _train(self, round: int, stacked: Sequence[int], starts: Tensor, method: Method) -> Tensor:
         """θ (A, P) after the round.
 
         θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; v starts at 0 in every round.
         """
         from torch.func import grad, vmap
 
-        s, rate, kept = self.settings, self.settings.rate(round), method.local(stacked, starts)
+        s, rate = self.settings, self.settings.rate(round)
+        kept = {"start": starts, **method.local(stacked)}
         slopes = vmap(grad(partial(self._loss, method)))
         theta, velocity = aligned(starts), aligned(starts.new_zeros(starts.shape))
         for epoch in range(s.epochs):
@@ -106,46 +105,42 @@ class Trainer:
         entropy = (share * cross_entropy(scores, y, reduction="none")).sum()
         return entropy + method.term(model, Rows(X, y, share, z, scores), given)
 
-    def _batches(self, round: int, stacked: tuple[int, ...], epoch: int) -> list[Any]:
-        """(clients with a batch, rows (A, B), share (A, B)) of each step; stacked by size."""
+    def _batches(
+        self, round: int, stacked: Sequence[int], epoch: int
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Clients with a batch, which come first, rows (A, B) and share (A, B) of each step."""
         import torch
 
         width = self._width(stacked[0])
-        plans = [self._plan(round, k, epoch, width) for k in stacked]
-        batches = []
-        for number in range(max(len(plan[0]) for plan in plans)):
-            here = [plan for plan in plans if number < len(plan[0])]
-            at = torch.from_numpy(np.stack([plan[0][number] for plan in here]))
-            share = torch.from_numpy(np.stack([plan[1][number] for plan in here]))
-            batches.append((len(here), at, share.to(self.clients.X.dtype)))
-        return batches
+        plans = [self._plan(round, k, epoch) for k in stacked]
+        for number in range(max(map(len, plans))):
+            here = [plan[number] for plan in plans if number < len(plan)]
+            at, share = np.zeros((len(here), width), np.int64), np.zeros((len(here), width))
+            for i, rows in enumerate(here):
+                at[i, : len(rows)], share[i, : len(rows)] = rows, 1.0 / len(rows)
+            shares = torch.from_numpy(share).to(self.clients.X.dtype)
+            yield len(here), torch.from_numpy(at), shares
 
-    def _plan(
-        self, round: int, k: int, epoch: int, width: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Client k's batches of an epoch: rows (steps, B) and the share of each."""
-        rows, seed = self.clients.rows[k], self.settings.seed
-        words = stream(seed, Purpose.BATCHES, round, self.clients.keys[k], epoch)
-        size = min(self.settings.batch_size or len(rows), len(rows))
-        drop = self.settings.drop_last and self.settings.batch_size
-        steps = len(rows) // self.settings.batch_size if drop else -(-len(rows) // size)
-        at = np.zeros((steps, width), dtype=np.int64)
-        share = np.zeros((steps, width))
-        dealt = rows[permutation(words, len(rows))]
-        for number in range(steps):
-            part = dealt[number * size : (number + 1) * size]
-            at[number, : len(part)], share[number, : len(part)] = part, 1.0 / len(part)
-        return at, share
+    def _plan(self, round: int, k: int, epoch: int) -> list[I64]:
+        """The rows of each of client k's batches of an epoch."""
+        s, rows = self.settings, self.clients.rows[k]
+        words = stream(s.seed, Purpose.BATCHES, round, self.clients.keys[k], epoch)
+        mixed, size = rows[permutation(words, len(rows))], s.batch_size or len(rows)
+        parts = [mixed[at : at + size] for at in range(0, len(rows), size)]
+        return parts[:-1] if s.drop_last and len(parts[-1]) < size else parts
+
+
+def aligned(theta: Tensor) -> Tensor:
+    """A copy of θ (A, P) whose every row begins at a multiple of 64 bytes."""
+    count, size = theta.shape
+    return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)
 
 
 def on_threads(threads: int, work: Any, parts: Sequence[Any]) -> list[Any]:
     """``work`` of each part, in order; each thread computes with one core."""
     import torch
 
-    def alone() -> None:
-        torch.set_num_threads(1)
-
-    before = torch.get_num_threads()
+    alone, before = partial(torch.set_num_threads, 1), torch.get_num_threads()
     try:
         if threads == 1 or len(parts) < 2:
             alone()

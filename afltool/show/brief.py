@@ -15,7 +15,7 @@ FEW = 8  # names that are listed
 
 
 def print_brief(facts: dict[str, Any]) -> None:
-    """Kind, digest, rows, classes, clients, ridge, what it reveals; `print_facts` tells the rest.
+    """Kind, digest, rows, classes, clients, ridge; `print_facts` tells the rest.
 
     ``facts`` as `stages.inspect.info` finds them; of a message, which is short, everything is told.
     """
@@ -42,8 +42,10 @@ def _features(facts: Facts) -> dict[str, str]:
 
 
 def _partition(facts: Facts) -> dict[str, str]:
-    sizes, held = facts["rows_per_client"], len(facts["held_out"])
+    sizes, classes = facts["rows_per_client"], facts["classes_per_client"]
+    held = len(facts["held_out"])
     notes = [f"{min(sizes):,} to {max(sizes):,} rows each"]
+    notes += [f"{min(classes):,} to {max(classes):,} classes each"]
     notes += [f"{facts['empty_clients']:,} empty"] if facts["empty_clients"] else []
     notes += [f"{held:,} held out"] if held else []
     scheme = {k: v for k, v in facts["scheme"].items() if v not in (None, False)}
@@ -68,7 +70,6 @@ def _statistics(facts: Facts) -> dict[str, str]:
         **_space(context["space"]),
         **({"γ": f"{', '.join(gammas[:FEW])} in the sums of some clients"} if gammas else {}),
         **_counted(facts.get("evaluations", ())),
-        **({"reveals": facts["reveals"]} if "reveals" in facts else {}),
     }
 
 

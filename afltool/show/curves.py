@@ -16,15 +16,12 @@ from .style import (
     GREY,
     ORANGE,
     PALE,
-    Look,
     Name,
     figure,
-    handles_of,
     heading,
     legend_below,
     logarithmic,
     look,
-    looks,
     plain,
     shortened,
     wrapped,
@@ -39,11 +36,9 @@ Round = Mapping[str, Any]
 Rounds = Sequence[Round]
 Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 
-_NAMED = 7  # up to so many curves are named all
-_WORST = 5  # of more curves so many are named: those with the smallest areas
+_NAMED = 7  # of more ROC curves those with the smallest areas are named
 _PANEL = 1.9  # inches of a panel of a ridge path
 TICKS = 14  # names of rounds below a picture
-_MARKS = 6  # of a line of a run, beside its beginning
 
 
 def plot_reliability(
@@ -63,8 +58,7 @@ def plot_reliability(
     weight, confidence, accuracy = (
         np.array(bins[name], np.float64) for name in ("weight", "confidence", "accuracy")
     )
-    edges = np.linspace(0, 1, len(weight) + 1)
-    wide = size.inches(137)
+    edges, wide = np.linspace(0, 1, len(weight) + 1), size.inches(137)
     with figure(path, wide, 0.95 * wide, overwrite, size.dpi) as drawn:
         heading(drawn, title, note)
         upper, lower = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -73,7 +67,7 @@ def plot_reliability(
         upper.vlines(confidence, accuracy, confidence, color=ORANGE, linewidth=2, label="gap")
         upper.plot(confidence, accuracy, "o", color=BLUE, markersize=4)
         upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share of rows that are right")
-        legend_below(drawn, handles_of(upper))
+        legend_below(drawn, zip(*upper.get_legend_handles_labels(), strict=True))
         lower.stairs(weight, edges, fill=True, color=BLUE)
         lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
         lower.yaxis.set_major_formatter("{x:,.0f}")
@@ -91,13 +85,13 @@ def plot_coverage(
 
     ``curves`` as `math.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
     """
-    wide = size.inches(137)
-    styles, entries = looks([(name,) for name in curves])
+    wide, entries = size.inches(137), []
     with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
         heading(drawn, title, "the rows of the lowest confidence get no answer")
         axes = drawn.add_subplot()
-        for (coverage, accuracy), style in zip(curves.values(), styles, strict=True):
-            axes.plot(coverage, accuracy, markevery=0.2, clip_on=False, **style)
+        for i, (name, (coverage, accuracy)) in enumerate(curves.items()):
+            lines = axes.plot(coverage, accuracy, markevery=0.2, clip_on=False, **look(i))
+            entries.append((lines[0], name))
         axes.set(xlim=(0, 1), xlabel="share of rows that are answered (coverage)")
         axes.set(ylim=(None, 1), ylabel="share of these that is right (accuracy)")
         legend_below(drawn, entries)
@@ -119,33 +113,26 @@ def plot_roc(
     areas are named and the others pale. Raises as `figure` does.
     """
     area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
-    worst = sorted((name for name in curves if area[name] == area[name]), key=area.__getitem__)
-    named = list(curves) if len(curves) <= _NAMED else worst[:_WORST]
-    wide = size.inches(137)
+    worst = set(sorted(curves, key=lambda name: np.nan_to_num(area[name], nan=2.0))[:_NAMED])
+    wide, entries = size.inches(137), list[tuple[Any, str]]()
     with figure(path, wide, 0.95 * wide, overwrite, size.dpi) as drawn:
         heading(drawn, title, note)
         axes = drawn.add_subplot()
         axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
-        entries: list[tuple[Any, str]] = []
-        others = [name for name in curves if name not in set(named)]
-        pale: Look = {"color": PALE, "linewidth": 0.8}
-        for name in others:
-            _curve(axes, curves[name], **pale)
-        for i, name in enumerate(named):
-            _curve(axes, curves[name], markevery=(0.04 * i, 0.2), **look(i))
+        for name in sorted(curves, key=worst.__contains__):
+            style: dict[str, Any] = {"color": PALE, "linewidth": 0.8}
+            if name in worst:
+                style = {"markevery": (0.04 * len(entries), 0.2), **look(len(entries))}
+            x, y = curves[name]["false_positive"], curves[name]["true_positive"]
+            lines = axes.plot(x, y, clip_on=False, **style)
             size_of = "undetermined" if np.isnan(area[name]) else f"{area[name]:.4f}"
-            entries.append((look(i), f"{shortened(name)}: {size_of}"))
-        if others:
-            entries.append((pale, f"{len(others)} others"))
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-        axes.set(xlabel="false positive rate (1 − specificity)")
-        axes.set(ylabel="true positive rate (sensitivity)")
-        legend_below(drawn, entries, "area under the curve")
+            if name in worst:
+                entries.append((lines[0], f"{shortened(name)}: {size_of}"))
+        axes.set(xlim=(-0.01, 1.01), xlabel="false positive rate (1 − specificity)")
+        axes.set(ylim=(-0.01, 1.01), ylabel="true positive rate (sensitivity)")
+        which = "" if len(worst) == len(curves) else f", the {_NAMED} smallest of {len(curves)}"
+        legend_below(drawn, entries, f"area under the curve{which}")
     return path
-
-
-def _curve(axes: Axes, one: Curve, **style: Any) -> None:
-    axes.plot(one["false_positive"], one["true_positive"], clip_on=False, **style)
 
 
 def plot_ridge_path(
@@ -172,28 +159,22 @@ def plot_ridge_path(
         raise InvalidDataError(
             f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
         )
+    zero, order = ridge[ridge > 0].min() / 10, np.argsort(ridge)
     with figure(path, size.inches(180), 0.3 + _PANEL * len(curves), overwrite, size.dpi) as drawn:
         panels = drawn.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, values) in zip(panels, curves.items(), strict=True):
-            _ridge_curve(axes, ridge, np.asarray(values, np.float64), chosen.get(name))
-            axes.set_ylabel(wrapped(name, 0.8 * _PANEL))
+            y = np.asarray(values, np.float64)[order]
+            known = np.isfinite(y)
+            axes.plot(np.maximum(ridge, zero)[order][known], y[known], "o-", color=BLUE)
+            if (ridge == 0).any():
+                axes.axvline(zero, color=GREY, linestyle=":", linewidth=1)
+                axes.set_title("dotted: λ = 0")
+            if name in chosen:
+                axes.axvline(max(chosen[name], zero), color=ORANGE, linestyle="--", linewidth=1.4)
+                axes.set_title(f"chosen: λ = {chosen[name]:g}", loc="right", color=ORANGE)
+            axes.set(xscale="log", ylabel=wrapped(name, 0.8 * _PANEL))
         panels[-1].set_xlabel("ridge λ")
-        if (ridge == 0).any():
-            legend_below(drawn, handles_of(panels[-1]))
     return path
-
-
-def _ridge_curve(axes: Axes, ridge: F64, values: F64, chosen: float | None) -> None:
-    order = np.argsort(ridge)
-    order = order[np.isfinite(values[order])]
-    zero = ridge[ridge > 0].min() / 10
-    axes.plot(np.maximum(ridge, zero)[order], values[order], color=BLUE, marker="o")
-    if (ridge == 0).any():
-        axes.axvline(zero, color=GREY, linestyle=":", linewidth=1, label="λ = 0")
-    if chosen is not None:
-        axes.axvline(max(chosen, zero), color=ORANGE, linestyle="--", linewidth=1.4)
-        axes.set_title(f"chosen: λ = {chosen:g}", loc="right", color=ORANGE)
-    axes.set_xscale("log")
 
 
 def plot_compared(
@@ -210,49 +191,40 @@ def plot_compared(
     """
     if not all(rounds for alike in runs.values() for rounds, _ in alike):
         raise UsageError("a run without rounds cannot be drawn beside others")
-    styles, entries = looks(list(runs))
-    wide = size.inches(180)
-    with figure(path, wide, max(0.38 * wide, 1.9), overwrite, size.dpi) as drawn:
-        by_round, by_bytes = drawn.subplots(1, 2, sharey=True)
-        for style, alike in zip(styles, runs.values(), strict=True):
-            rounds, tops, sent = _points(alike)
-            _line(by_round, rounds, tops, style)
-            _line(by_bytes, sent[sent > 0], tops[:, sent > 0], style)
-        for axes, words in ((by_round, "round"), (by_bytes, "MB that a client has sent")):
+    wide, entries = size.inches(180), []
+    with figure(path, wide, max(0.38 * wide, 2.4), overwrite, size.dpi) as drawn:
+        panels = drawn.subplots(1, 2, sharey=True)
+        for i, (name, alike) in enumerate(runs.items()):
+            numbers, tops, sent = _points(alike)
+            for axes, x in zip(panels, (numbers, sent), strict=True):
+                at, seen = x[x > 0], tops[:, x > 0]
+                lines = axes.plot(at, seen.mean(axis=0), markevery=-(-len(at) // 6) or 1, **look(i))
+                band: dict[str, Any] = {"color": look(i)["color"], "alpha": 0.12, "linewidth": 0}
+                axes.fill_between(at, seen.min(axis=0), seen.max(axis=0), **band)
+            entries.append((lines[0], ", ".join(name)))
+        for axes, words in zip(panels, ("round", "MB that a client has sent"), strict=True):
             logarithmic(axes)
             axes.set_xlabel(wrapped(words, 0.4 * wide))
-        by_round.set_ylabel("top-1, %")
+        panels[0].set_ylabel("top-1, %")
         legend_below(drawn, entries)
     return path
 
 
 def _points(alike: Sequence[Run]) -> tuple[Any, Any, Any]:
     """Numbers of the rounds, from 1; runs × rounds accuracies, per cent; mean MB sent so far."""
-    known = [_accuracies(rounds, end) for rounds, end in alike]
-    numbers = sorted(set.intersection(*map(set, known)))
+    known = []
+    for rounds, end in alike:
+        own = {n: one["top1"] for n, one in enumerate(rounds, 1) if one.get("top1") is not None}
+        known.append({len(rounds): end, **own})
+    numbers = np.array(sorted(set.intersection(*map(set, known))), np.int64)
     tops = np.array([[100 * one[n] for n in numbers] for one in known])
-    sent = [np.cumsum([_sent(one) or 0 for one in rounds]) for rounds, _ in alike]
-    at = np.array(numbers, np.int64) - 1
-    return at + 1, tops, np.mean([one[at] for one in sent], axis=0) / 1e6
+    sent = [np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] for rounds, _ in alike]
+    return numbers, tops, np.mean(sent, axis=0) / 1e6
 
 
 def _sent(one: Round) -> Any:
     """Bytes of a client's file, where they were measured, else of its arrays."""
     return one.get("file_bytes", one.get("upload_bytes"))
-
-
-def _accuracies(rounds: Rounds, end: float) -> dict[int, float]:
-    """Accuracies by the numbers of the rounds, from 1, that have one."""
-    known = {n: one["top1"] for n, one in enumerate(rounds, 1) if one.get("top1") is not None}
-    known.setdefault(len(rounds), end)
-    return known
-
-
-def _line(axes: Axes, x: Any, tops: Any, style: Look) -> None:
-    axes.plot(x, tops.mean(axis=0), markevery=-(-len(x) // _MARKS) or 1, **style)
-    if len(tops) > 1 and len(x) > 1:
-        low, high = tops.min(axis=0), tops.max(axis=0)
-        axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def plot_rounds(
@@ -266,17 +238,28 @@ def plot_rounds(
 
     ``rounds``: at least one, as above. Returns ``path``.
     """
-    panels = [one for one in _panels(rounds) if not all(np.isnan(y).all() for _, y in one[1])]
+    panels = [(name, known, bars) for name, known, bars in _panels(rounds) if known]
     wide = size.inches(180)
     high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
     with figure(path, wide, high, overwrite, size.dpi) as drawn:
         heading(drawn, title)
         panes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, lines, bars) in zip(panes, panels, strict=True):
-            known = [(label, y) for label, y in lines if not np.isnan(y).all()]
-            (_bars if bars else _dots)(axes, known)
+            for i, ((label, y), colour) in enumerate(zip(lines, (BLUE, ORANGE), strict=False)):
+                if bars:
+                    at = np.arange(len(y)) + 0.4 * (i - (len(lines) - 1) / 2)
+                    axes.bar(at, np.nan_to_num(y), width=0.4, color=colour, label=label)
+                else:
+                    known = ~np.isnan(y)
+                    axes.plot(
+                        np.flatnonzero(known),
+                        y[known],
+                        "os"[i] + "-:"[i],
+                        color=colour,
+                        label=label,
+                    )
             axes.set_ylabel(name)
-            if len(known) > 1 or bars:  # above the panel, where it hides nothing
+            if len(lines) > 1 or bars:  # above the panel, where it hides nothing
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
             if name == TOP1:
                 _mark_kept(axes, rounds, lines[0][1])
@@ -292,48 +275,32 @@ def plot_rounds(
 
 
 TOP1 = "top-1, %"
-Lines = Sequence[tuple[str, F64]]  # with their labels
+Lines = list[tuple[str, F64]]  # with their labels
 
 
 def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
-    """What can be drawn: its name, its lines, and whether they are bars."""
+    """What can be drawn: its name, its lines that are known, and whether they are bars."""
 
-    def of(name: str, factor: float = 1) -> F64:
-        return factor * np.array([one.get(name) for one in rounds], np.float64)
+    def known(factor: float, *lines: tuple[str, str]) -> Lines:
+        every = [
+            (label, factor * np.array([one.get(name) for one in rounds], np.float64))
+            for label, name in lines
+        ]
+        return [(label, y) for label, y in every if not np.isnan(y).all()]
 
-    sent = np.array([_sent(one) for one in rounds], np.float64) / 1e6
-    measured = any("file_bytes" in one for one in rounds)
-    errors = [("training", of("training_mse")), ("held-out clients", of("validation_mse"))]
-    losses = [("loss", of("loss")), ("loss, held-out clients", of("validation_loss"))]
-    seconds = [("gathering", of("gather_seconds")), ("solving", of("solve_seconds"))]
-    received = of("download_bytes", 1e-6)
+    measured = all("file_bytes" in one for one in rounds)
+    sent = ("sent", "file_bytes") if measured else ("sent, at most", "upload_bytes")
     return [
-        ("squared error\nper row", errors, False),
-        ("loss per row", losses, False),
-        (TOP1, [("", of("top1", 100))], False),
-        ("seconds", seconds, True),
-        (
-            "MB of\none client",
-            [("sent" if measured else "sent, at most", sent), ("received", received)],
-            True,
-        ),
+        ("squared error\nper row", known(1, *_ERRORS), False),
+        ("loss per row", known(1, *_LOSSES), False),
+        (TOP1, known(100, ("", "top1")), False),
+        ("seconds", known(1, ("gathering", "gather_seconds"), ("solving", "solve_seconds")), True),
+        ("MB of\none client", known(1e-6, sent, ("received", "download_bytes")), True),
     ]
 
 
-def _dots(axes: Axes, lines: Lines) -> None:
-    """A line over the rounds that have a figure."""
-    for (label, y), colour, dash in zip(lines, (BLUE, ORANGE), "-:", strict=False):
-        at, mark = np.flatnonzero(~np.isnan(y)), 3.5 if len(y) < 60 else 2
-        style: Look = {"color": colour, "linestyle": dash, "marker": "o", "markersize": mark}
-        axes.plot(at, y[at], label=label, **style)
-
-
-def _bars(axes: Axes, lines: Lines) -> None:
-    """Bars side by side."""
-    wide = 0.8 / len(lines)
-    for i, ((label, y), colour) in enumerate(zip(lines, (BLUE, ORANGE), strict=False)):
-        at = np.arange(len(y)) + wide * (i - (len(lines) - 1) / 2)
-        axes.bar(at, np.nan_to_num(y), width=wide, color=colour, label=label)
+_ERRORS = ("training", "training_mse"), ("held-out clients", "validation_mse")
+_LOSSES = ("loss", "loss"), ("loss, held-out clients", "validation_loss")
 
 
 def _mark_kept(axes: Axes, rounds: Rounds, top1: F64) -> None:

@@ -8,6 +8,7 @@ out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..files.evaluations import figure_label
+from ..files.hdf5 import read_header
 from ..files.schema import FINAL_HEAD
+from ..progress import log
 from ..values.names import MEASURES
 from ..values.text import byte_text
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
@@ -61,28 +64,28 @@ def _text(value: Any) -> str:
 def print_metrics(metrics: dict[str, Any]) -> None:
     """Accuracies of an evaluation, per class, and for few classes the confusion matrix."""
     console = on_stdout()
-    console.print(
-        f"top-1 [bold]{metrics['top1']:.2%}[/bold]   "
-        + (f"top-5 {metrics['top5']:.2%}   " if "top5" in metrics else "")
-        + f"rows {metrics['n']}"
-    )
-    classes = list(metrics["per_class"])
-    few = len(classes) <= 12
-    rows = []
-    for i, (name, share) in enumerate(list(metrics["per_class"].items())[:MOST_CLASSES]):
-        counts = metrics["confusion"][i] if few else []
-        label = f"{i} {name}" if str(i) != name else name
-        rows.append((label, "–" if share is None else f"{share:.2%}", *counts))
-    title = "true class (row) predicted as (column)" if few else None
-    headings = ["class", "accuracy", *map(str, range(len(classes) if few else 0))]
-    note = f"{len(rows)} of {len(classes)} classes; --json has them all"
-    console.print(_figures(title, headings, rows, note if len(rows) < len(classes) else ""))
-    if "metrics" in metrics:
-        console.print(_figures_table(metrics["metrics"]))
+    top5 = f"top-5 {metrics['top5']:.2%}   " if "top5" in metrics else ""
+    console.print(f"top-1 [bold]{metrics['top1']:.2%}[/bold]   {top5}rows {metrics['n']}")
+    console.print(_classes(metrics))
+    figures = metrics.get("metrics", {})
+    if figures:
+        ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
+        names = ("value", *ends)
+        rows = [
+            (figure_label(k, one), *(_figure(one.get(name)) for name in names))
+            for k, one in figures.items()
+        ]
+        title = "figures with their 95 % intervals" if ends else "figures"
+        console.print(_table(title, ("figure", *names), rows))
     if "separability" in metrics:
-        console.print(_separability_table(metrics["separability"]))
+        rows = [
+            (one["features"], one["width"], *(_figure(one[k], "{:.4g}") for k in MEASURES))
+            for one in metrics["separability"]
+        ]
+        headings = ("features", "width", *map(str.upper, MEASURES))
+        console.print(_table("how far apart the classes lie (lower is better)", headings, rows))
     if "by" in metrics:
-        console.print(_parts_table(metrics["by"], metrics["metrics"]))
+        console.print(_parts(metrics["by"], figures))
     if "against" in metrics:
         console.print(
             "rows predicted differently {predicted_differently}; right by this head alone "
@@ -95,11 +98,43 @@ def print_metrics(metrics: dict[str, Any]) -> None:
         print_whole(console, rounds_table(metrics["rounds"]))
 
 
-def _figures(
-    title: str | None, headings: Sequence[str], rows: Iterable[Sequence[object]], note: str = ""
+def _classes(metrics: dict[str, Any]) -> Table:
+    shares = list(metrics["per_class"].items())
+    few = len(shares) <= 12
+    rows = [
+        (
+            f"{i} {name}" if str(i) != name else name,
+            _figure(share, "{:.2%}"),
+            *(metrics["confusion"][i] if few else ()),
+        )
+        for i, (name, share) in enumerate(shares[:MOST_CLASSES])
+    ]
+    left = f"{MOST_CLASSES} of {len(shares)} classes; --json has them all"
+    title = "true class (row) predicted as (column)" if few else None
+    headings = ["class", "accuracy", *map(str, range(len(shares) if few else 0))]
+    return _table(title, headings, rows, left if len(shares) > MOST_CLASSES else None)
+
+
+def _parts(parts: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Table:
+    """A row for each part, the first ones where there are very many."""
+    names = [k for k in next(iter(parts.values()), {}) if k != "n"]
+    rows = [
+        (part, _figure(one["n"], "{}"), *(_figure(one[k]) for k in names))
+        for part, one in list(parts.items())[:MOST_PARTS]
+    ]
+    left = f"{MOST_PARTS} of {len(parts)} parts; --json has them all"
+    headings = ("part", "rows", *(figure_label(k, figures[k]) for k in names))
+    return _table("by part", headings, rows, left if len(parts) > MOST_PARTS else None)
+
+
+def _table(
+    title: str | None,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    note: str | None = None,
 ) -> Table:
     """Rows of plain texts below headings: what they are of to the left, figures to the right."""
-    table = Table(title=title, caption=note or None)
+    table = Table(title=title, caption=note)
     for i, name in enumerate(headings):
         table.add_column(name, justify="right" if i else "left")
     for row in rows:
@@ -107,41 +142,39 @@ def _figures(
     return table
 
 
-def _separability_table(layers: list[dict[str, Any]]) -> Table:
-    """CSR, IFS and DM of the features of each layer."""
-    rows = []
-    for one in layers:
-        texts = ("–" if one[name] is None else f"{one[name]:.4g}" for name in MEASURES)
-        rows.append((one["features"], one["width"], *texts))
-    headings = ("features", "width", *map(str.upper, MEASURES))
-    return _figures("how far apart the classes lie (lower is better)", headings, rows)
+def _figure(value: float | None, form: str = "{:.4f}") -> str:
+    return "–" if value is None else form.format(value)
 
 
-def _figures_table(figures: dict[str, dict[str, Any]]) -> Table:
-    ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
-    names = ("value", *ends)
-    rows = [
-        (figure_label(name, one), *(_figure(one.get(end)) for end in names))
-        for name, one in figures.items()
-    ]
-    title = "figures with their 95 % intervals" if ends else "figures"
-    return _figures(title, ("figure", *names), rows)
-
-
-def _parts_table(parts: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Table:
-    """A row for each part, the first ones where there are very many."""
-    names = [k for k in next(iter(parts.values()), {}) if k != "n"]
-    rows = [
-        (part, "–" if one["n"] is None else one["n"], *(_figure(one[k]) for k in names))
-        for part, one in list(parts.items())[:MOST_PARTS]
-    ]
-    left = f"{MOST_PARTS} of {len(parts)} parts; --json has them all"
-    headings = ("part", "rows", *(figure_label(k, figures[k]) for k in names))
-    return _figures("by part", headings, rows, left if len(parts) > MOST_PARTS else "")
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+def say_solution(path: Path) -> None:
+    """One paragraph on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
+    r = read_header(path, "head")["report"]
+    if "phases" in r:
+        last = r["phases"][-1]
+        mse = last.get("training_mse")
+        error = "" if mse is None else f", training error {mse:.6g} per row"
+        log.info(
+            "solve: %s in %.2f s%s; a client sent at most %s and gets %s",
+            last["phase"], last["solve_seconds"], error,
+            byte_text(last["upload_bytes"]), byte_text(last["download_bytes"]),
+        )  # fmt: skip
+    if "layers_by" in r:
+        log.info("solve: %d layers are kept, chosen by %s", r["layers"], r["layers_by"])
+    if "ridge" not in r or "features" not in r:
+        return
+    condition = r.get("condition")
+    log.info(
+        "solve: %d rows, %s of %d, condition number %s, ridge %.6g (%s), "
+        "%.1f effective degrees of freedom%s%s",
+        r["rows"], f"rank {r['rank']}" if "rank" in r else "unknown rank", r["features"],
+        "unknown" if "rank" not in r else "infinite" if condition is None else f"{condition:.3g}",
+        r["ridge"], r["ridge_by"], r["degrees_of_freedom"],
+        "; minimum-norm solution" if r.get("minimum_norm") else "",
+        f"; clients' γ left in: {r['kept_gamma']:g}" if "kept_gamma" in r else "",
+    )  # fmt: skip
+    for point in r.get("ridge_path", []):
+        facts = ", ".join(f"{k} {v:.6g}" for k, v in point.items() if v is not None)
+        log.debug("solve: %s%s", facts, " ← chosen" if point["ridge"] == r["ridge"] else "")
 
 
 EXCHANGES = {  # by the `exchange` of a summary
@@ -152,34 +185,27 @@ EXCHANGES = {  # by the `exchange` of a summary
 
 def print_summary(summary: dict[str, Any]) -> None:
     """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
-    sent, rounds = summary["bytes_per_client"], summary["rounds"]
+    sent, by_stage = summary["bytes_per_client"], dict[str, tuple[float, str]]()
+    for one in summary["stages"]:  # those of several rounds together, with the last file
+        seconds, _ = by_stage.get(one["stage"], (0.0, ""))
+        by_stage[one["stage"]] = seconds + one["seconds"], one["file"]
     text = describe_upload(sent[0]) if len(sent) == 1 else EXCHANGES[summary["exchange"]]
     facts = [
         ("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows"),
         ("clients", summary["clients"]),
         ("a client sends", text),
-        *((name, f"{s:.2f} s   {file}") for name, s, file in _by_stage(summary["stages"])),
+        *((name, f"{seconds:.2f} s   {file}") for name, (seconds, file) in by_stage.items()),
         ("digest of the total", summary["total_digest"]),
         ("the solved head", FINAL_HEAD),
     ]
-    tell_facts(facts, rounds)
+    tell_facts(facts, summary["rounds"])
 
 
 def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
     """Facts on stderr, and a table of the rounds if there are several."""
-    console = on_stderr()
-    print_words(console, facts, bold=True)
+    print_words(on_stderr(), facts, bold=True)
     if len(rounds) > 1:
-        print_whole(console, rounds_table(rounds))
-
-
-def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
-    """Stages in order, those of several rounds together, with the last file of each."""
-    by_name: dict[str, tuple[float, str]] = {}
-    for one in stages:
-        seconds, _ = by_name.get(one["stage"], (0.0, ""))
-        by_name[one["stage"]] = (seconds + one["seconds"], one["file"])
-    return [(name, *rest) for name, rest in by_name.items()]
+        print_whole(on_stderr(), rounds_table(rounds))
 
 
 def print_status(facts: dict[str, Any]) -> None:
@@ -221,18 +247,15 @@ def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
     on_stdout().print(table, soft_wrap=True)
 
 
-_seconds, _share, _number = "{:.2f}".format, "{:.2%}".format, "{:.4g}".format
-
-
 def _megabytes(value: float) -> str:
     return f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
 
 
+_seconds, _share, _number = "{:.2f}".format, "{:.2%}".format, "{:.4g}".format
 # Title and format of the figures that fit on a terminal; files have all figures.
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "phase": ("round", str),
-    "rows": ("rows", str),
-    "clients": ("clients", str),
+    **{name: (name, str) for name in ("rows", "clients")},
     "ridge": ("ridge", _number),
     "training_mse": ("training\nerror", _number),
     "validation_mse": ("held-out\nerror", _number),
@@ -241,9 +264,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "validation_loss": ("held-out\nloss", _number),
     "train_top1": ("training\ntop-1", _share),
     "top1": ("top-1", _share),
-    "csr": ("CSR", _number),
-    "ifs": ("IFS", _number),
-    "dm": ("DM", _number),
+    **{name: (name.upper(), _number) for name in MEASURES},
     "gather_seconds": ("gather\ns", _seconds),
     "solve_seconds": ("solve\ns", _seconds),
     "file_bytes": ("up\nMB", _megabytes),
@@ -261,32 +282,20 @@ def rounds_table(rounds: Sequence[Round]) -> Table:
     columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
     if "file_bytes" in columns:  # what was measured, not its bound
         columns.remove("upload_bytes")
-    shown = _spread(rounds)
     for name in columns:
+        total = COLUMNS[name][1](sum(one.get(name) or 0 for one in rounds)) if name in SUMS else ""
         side: Literal["left", "right"] = "left" if name == "phase" else "right"
-        table.add_column(COLUMNS[name][0], _foot(name, rounds), justify=side, no_wrap=True)
-    for one in shown:
-        cells = [_cell(name, one) for name in columns]
-        add_row(table, cells[0] + " ←" * _chosen(one, rounds), *cells[1:])
+        foot = "all" if name == "phase" else total
+        table.add_column(COLUMNS[name][0], foot, justify=side, no_wrap=True)
+    shown = _spread(rounds)
+    chosen = [bool(one.get("kept")) and one is not rounds[-1] for one in shown]
+    for one, kept in zip(shown, chosen, strict=True):
+        first, *rest = ["–" if one.get(k) is None else COLUMNS[k][1](one[k]) for k in columns]
+        add_row(table, first + " ←" * kept, *rest)
     notes = [f"{len(shown)} of {len(rounds)} rounds"] * (len(shown) < len(rounds))
-    notes += ["←: the round whose head is kept"] * any(_chosen(one, rounds) for one in shown)
+    notes += ["←: the round whose head is kept"] * any(chosen)
     table.caption = "; ".join(notes) or None
     return table
-
-
-def _foot(name: str, rounds: Sequence[Round]) -> str:
-    if name not in SUMS:
-        return "all" if name == "phase" else ""
-    return COLUMNS[name][1](sum(one.get(name) or 0 for one in rounds))
-
-
-def _cell(name: str, one: Round) -> str:
-    return "–" if one.get(name) is None else COLUMNS[name][1](one[name])
-
-
-def _chosen(one: Round, rounds: Sequence[Round]) -> bool:
-    """Whether the final head is that of this round, which is not the last one."""
-    return bool(one.get("kept")) and one is not rounds[-1]
 
 
 def _worth_a_column(name: str, rounds: Sequence[Round]) -> bool:

@@ -15,28 +15,25 @@ from ..errors import InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import fingerprint, read_header, recipe, room
 from ..files.listing import expand
+from ..files.recipes import Recipe, Target
 from ..files.statistics import clients_of, load_statistics, write_statistics
 from ..options.statistics import Aggregate
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Client, ClientId, Statistics, total_of
-from .runner import Files, Job, Put, Target, carry_out
+from .runner import Files, Job, Put, StageFunction
+
+PLAIN = {"law": "sum"}  # the options of a sum, which a client file may be just as well
 
 
-def aggregate(o: Aggregate) -> Path:
+@StageFunction
+def aggregate(o: Aggregate, files: Files) -> Job:
     """Add up statistics, and subtract those of clients that leave, ``subtract``.
 
-    Items are files, folders or globs. Totals may be added, too; a sum lists
-    the clients of all its parts. The sum of the clients
-    that the partition holds out is written to ``held_out``. A message says how many clients of a
-    partition are missing, those that leave among them; with ``complete`` that is an error. The same
-    feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
-    'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
+    Totals may be added, too; a sum lists the clients of all its parts. The same feature file or the
+    same sums under two names are refused unless ``allow_repeats``. ``law`` 'pairwise' folds the
+    files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
-    return carry_out(job, o)[-1].path
-
-
-def job(o: Aggregate, files: Files) -> Job:
     plus, minus = ([_Item.of(path) for path in expand(one)] for one in (o.files, o.subtract))
     files.opened += [item.path for item in (*plus, *minus)]
     if not plus:
@@ -45,34 +42,16 @@ def job(o: Aggregate, files: Files) -> Job:
     if not o.allow_repeats:
         _check_equal(plus)
     kept, held = _split_held_out(plus, o.held_out is not None)
-    sums = [(o.out, kept, minus)]
+    targets = [Target(o.out, _recipe(kept, minus, o.stored()), (kept, minus))]
     if o.held_out is not None:
-        sums.insert(0, (o.held_out, held, []))
-    targets = [
-        Target(path, _recipe(ours, theirs, o.stored()), (ours, theirs))
-        for path, ours, theirs in sums
-    ]
+        targets.insert(0, Target(o.held_out, _recipe(held, [], o.stored()), (held, [])))
 
     def compute(todo: Sequence[Target], put: Put) -> None:
         for target in todo:
             ours, theirs = target.of
-            total, head_file = _sum(ours, theirs, o), ours[0].head_file
-            put(target, partial(write_statistics, s=total, head_file=head_file))
+            put(target, partial(write_statistics, s=_sum(ours, theirs, o)))
 
     return Job(targets, compute)
-
-
-def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statistics:
-    """The sum by the law; one part a thread is in memory."""
-    if o.law == "sum":
-        parts = _parts([*plus, *minus])
-        return total_of(islice(parts, len(plus)), parts, o.allow_repeats)
-    from ._pairwise import pairwise_total  # and SciPy, which takes a while to load
-
-    return pairwise_total((part for _, part in _parts(plus)), o.allow_repeats)
-
-
-PLAIN = {"law": "sum"}  # the options of a sum, which a client file may be just as well
 
 
 @dataclass(frozen=True)
@@ -81,9 +60,7 @@ class _Item:
 
     path: Path
     identity: str  # digest of the meaning, the clients and the context
-    held_out: frozenset[int]  # {1} held-out clients, {0} others, {0, 1} both, {} no clients
-    head_file: str | None
-    made_by: dict[str, Any]
+    made_by: Recipe
     clients: Mapping[ClientId, Client]
     digest: str  # of the sums alone
     seen: str  # the header, with which the arrays are read later
@@ -94,11 +71,34 @@ class _Item:
         with damage_as_error(path):
             clients = clients_of(header)
         meaning = [header["digest"], header["clients"], header["context"]]
-        marks = frozenset(header["clients"]["held_out"])
-        where = header["provenance"].get("head_file")
         identity = Digest().json("statistics", meaning).hex()
-        digest, seen = header["digest"], fingerprint(header)
-        return cls(path, identity, marks, where, header["recipe"], clients, digest, seen)
+        return cls(path, identity, header["recipe"], clients, header["digest"], fingerprint(header))
+
+    @property
+    def held_out(self) -> set[bool]:
+        """Whether its clients are held out: both of a mixed sum, neither of one without clients."""
+        return {client.held_out for client in self.clients.values()}
+
+
+def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statistics:
+    """The sum by the law; one part a thread is in memory."""
+    if o.law == "sum":
+        parts = _parts([*plus, *minus])
+        return total_of(islice(parts, len(plus)), parts, o.allow_repeats)
+    from ..math.pairwise import pairwise_total  # and SciPy, which takes a while to load
+
+    return pairwise_total((part for _, part in _parts(plus)), o.allow_repeats)
+
+
+def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
+    loaded = cores.each(
+        lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
+    )
+    with progress.task("aggregate", len(items), "files") as task:
+        for item, part in zip(items, loaded, strict=True):
+            yield item.path, part
+            task.advance()
+            progress.stop_point()
 
 
 def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool) -> None:
@@ -110,20 +110,17 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
             if client.dealt_to:
                 given[who.partition, client.held_out, client.dealt_to].add(who)
     for (partition, held_out, wanted), rows in sorted(given.items(), key=lambda one: one[0]):
-        stay, lack = len(rows - leave), wanted - len(rows - leave)
-        what = f"{stay} of {wanted} {'held-out ' if held_out else ''}clients of the partition "
-        what += f"{partition[:12]} are in the sum"
-        taken = len(rows & leave)
-        missing = f"missing: {lack}" + (f", {taken} by --subtract" if taken else "")
-        if lack <= 0:
-            log.info("aggregate: %s", what)
-        elif complete:
+        lack, taken = wanted - len(rows - leave), len(rows & leave)
+        said = f"{wanted - lack} of {wanted} {'held-out ' * held_out}clients of the partition "
+        said += f"{partition[:12]} are in the sum"
+        if lack > 0:
+            said += f", missing: {lack}" + (f", {taken} by --subtract" if taken else "")
+        if lack > 0 and complete:
             raise InputError(
-                f"{what}, {missing}: make their statistics (local-stats again makes only what is "
-                f"not there){', keep those that leave' if taken else ''}, or leave --complete out"
+                f"{said}: make their statistics (local-stats again makes only what is not there), "
+                "or leave --complete out"
             )
-        else:
-            log.info("aggregate: %s, %s (--complete refuses this)", what, missing)
+        log.info("aggregate: %s%s", said, " (--complete refuses this)" * (lack > 0))
 
 
 def _check_equal(items: Sequence[_Item]) -> None:
@@ -150,66 +147,43 @@ def _check_equal(items: Sequence[_Item]) -> None:
 def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], list[_Item]]:
     """Files of clients that train, and of clients held out for validation."""
     for item in items:
-        if item.held_out == {0, 1}:
+        if len(item.held_out) > 1:
             raise UsageError(
                 f"{item.path} is one sum of held-out and other clients: it cannot be divided"
             )
-    kept = [item for item in items if item.held_out != {1}]
-    held = [item for item in items if item.held_out == {1}]
-    training = any(item.held_out for item in kept)
-    if not wanted and held and training:
+    kept = [item for item in items if item.held_out != {True}]
+    held = [item for item in items if item.held_out == {True}]
+    if wanted != bool(held and any(item.held_out for item in kept)):
         raise UsageError(
-            f"{len(held)} of these files are of clients held out for validation, such as "
-            f"{held[0].path}: give --held-out FILE for their sum"
+            f"{len(kept)} files are of clients that train, {len(held)} of clients held out for "
+            "validation: give --held-out FILE for a sum of these where there are both, and only "
+            "there"
         )
-    if not wanted:
-        return [*kept, *held], []
-    if not held or not training:
-        raise UsageError(
-            f"--held-out needs clients of both kinds; found {len(kept)} files that train and "
-            f"{len(held)} held out (see partition --held-out)"
-        )
-    return kept, held
+    return (kept, held) if wanted else ([*kept, *held], [])
 
 
-def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
-    loaded = cores.each(
-        lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
-    )
-    with progress.task("aggregate", len(items), "files") as task:
-        for item, part in zip(items, loaded, strict=True):
-            yield item.path, part
-            task.advance()
-            progress.stop_point()
-
-
-def _recipe(
-    plus: Sequence[_Item], minus: Sequence[_Item], options: dict[str, Any]
-) -> dict[str, Any]:
+def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], options: dict[str, Any]) -> Recipe:
     """The recipe of a sum; its inputs are digests, so their order does not matter."""
     if options == PLAIN and not minus and (pooled := _pooled([i.made_by for i in plus])):
         return pooled
-    inputs = {
-        "add": sorted(i.identity for i in plus),
-        "subtract": sorted(i.identity for i in minus),
-    }
-    digests = {key: Digest().json(key, value).hex() for key, value in inputs.items()}
-    return recipe("aggregate", options, digests)
+    inputs = {"add": plus, "subtract": minus}
+    every = {key: sorted(item.identity for item in of) for key, of in inputs.items()}
+    return recipe("aggregate", options, {k: Digest().json(k, v).hex() for k, v in every.items()})
 
 
-def _pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _pooled(parts: Sequence[Recipe]) -> Recipe | None:
     """The recipe of `local-stats --sum` over the clients of all parts, if it made every part.
 
     The sum of parts of the same rows, partition and head equals the file that `local-stats --sum`
     writes (bit for bit where arrays are integers). So every tree of parts has this recipe, and no
     sum is made a second time.
     """
-    first = _but_clients(parts[0])
-    if first["stage"] != "local-stats" or any(_but_clients(p) != first for p in parts):
+
+    def but_clients(made_by: Recipe) -> dict[str, Any]:
+        return {**made_by, "options": {**made_by["options"], "clients": None}}
+
+    first = but_clients(parts[0])
+    if first["stage"] != "local-stats" or any(but_clients(p) != first for p in parts):
         return None
     names = sorted(name for p in parts for name in p["options"]["clients"])
     return {**first, "options": {**first["options"], "clients": names}}
-
-
-def _but_clients(made_by: Mapping[str, Any]) -> dict[str, Any]:
-    return {**made_by, "options": {**made_by["options"], "clients": None}}

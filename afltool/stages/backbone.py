@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..errors import UsageError
 from ..options.common import FROZEN
 from ..options.features import Backbone
@@ -11,10 +9,11 @@ from ..progress import log
 from ..sources.backbones.families import preprocessing_for
 from ..sources.backbones.models import weights_identity
 from ..sources.extraction.frozen import freeze, recipe_of
-from .runner import Files, Job, carry_out
+from .runner import Files, Job, StageFunction
 
 
-def backbone(o: Backbone) -> Path:
+@StageFunction
+def backbone(o: Backbone, files: Files) -> Job:
     """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their licence.
 
     A federation hands this file out: whoever gives it to `extract` or `predict` as ``backbone``
@@ -24,10 +23,6 @@ def backbone(o: Backbone) -> Path:
 
     Raises `EngineError`: the network cannot be a graph.
     """
-    return carry_out(job, o)[-1].path
-
-
-def job(o: Backbone, files: Files) -> Job:
     name, out = o.name, o.out
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import inputs
 from ..errors import MismatchError
-from ..exporting import Format, format_of
+from ..exporting import format_of
 from ..exporting.card import card
-from ..files.atomic import together, write_bytes, write_text
-from ..files.evaluations import OfHead, check_evaluation
-from ..files.heads import load_solved_head
-from ..files.outputs import check_output
-from ..heads.base import Head
+from ..files.atomic import write_bytes, write_text
+from ..files.evaluations import OfHead, read_evaluation
+from ..files.heads import HeadFile, load_solved_head
+from ..files.recipes import FOR_PEOPLE, Target
 from ..options.evaluation import Export
 from ..plugins import need_torch
 from ..progress import log
+from .runner import Files, Job, Put, StageFunction
 
 if TYPE_CHECKING:
     from ..exporting.build import Model
     from ..exporting.trial import Trial
 
 
-def export(o: Export) -> Path:
+@StageFunction
+def export(o: Export, files: Files) -> Job:
     """Write a solved head as .onnx or .pt2, by the name of the file.
 
     The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
@@ -34,78 +34,64 @@ def export(o: Export) -> Path:
     the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
     it, with the figures of ``metrics``.
     """
-    head, out, overwrite = o.head, o.out, o.overwrite
     if o.with_backbone:
         need_torch("export --with-backbone")
-    packer = format_of(out)
-    check_output(out)
-    if o.card is not None:
-        check_output(o.card)
-    loaded = load_solved_head(head)
-    solved, header = loaded
-    evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
-    data, model, trial = _packed(packer, out, solved, head, header, o)
-    text = _card(out, data, model, trial, loaded.report, evaluation) if o.card else ""
-    with together():
-        write_bytes(data, out, overwrite)
+    format_of(o.out)
+    of_head = load_solved_head(o.head)
+    evaluation = None if o.metrics is None else _evaluation(o.metrics, of_head.header, o.head)
+    outputs = (o.out,) if o.card is None else (o.card, o.out)
+
+    def compute(todo: Sequence[Target], put: Put) -> None:
+        data, model, trial = _packed(of_head, o)
         if o.card is not None:
-            write_text(text, o.card, overwrite)
-    log.info(
-        "export: %d sample rows agree with afltool's scores; the largest difference is %.2g of a "
-        "row's largest score (tolerance %g)", trial.rows, trial.largest, trial.tolerance,
-    )  # fmt: skip
-    return out
+            facts = _facts(o.out.name, data, trial)
+            text = card(model.metadata, of_head.report, facts, evaluation)
+            write_text(text, o.card, o.overwrite)
+        write_bytes(data, o.out, o.overwrite)
+        log.info(
+            "export: %d sample rows agree with afltool's scores; the largest difference is %.2g of "
+            "a row's largest score (tolerance %g)", trial.rows, trial.largest, trial.tolerance,
+        )  # fmt: skip
+
+    return Job([Target(path, FOR_PEOPLE) for path in outputs], compute)
 
 
-def _packed(
-    packer: Format,
-    out: Path,
-    head: Head,
-    path: Path,
-    header: Mapping[str, Any],
-    o: Export,
-) -> tuple[bytes, Model, Trial]:
+def _packed(of_head: HeadFile, o: Export) -> tuple[bytes, Model, Trial]:
+    """The file's bytes, what is in it, and how it was tried."""
     from ..exporting import build, trial
 
+    (head, header), packer = of_head, format_of(o.out)
     bits = header["space"]["fraction_bits"]
     if not o.with_backbone:
         model = build.of_features(head, header)
         data, x = packer.pack(model), trial.sample_rows(head, bits)
         answers = packer.run(data, model, x)
-        return data, model, trial.compare(head, bits, x, answers, str(out))
+        return data, model, trial.compare(head, bits, x, answers, str(o.out))
     from ..exporting import pictures
 
-    network = pictures.network_in_fp32(path, header, o.weights, o.seed)
+    network = pictures.network_in_fp32(o.head, header, o.weights, o.seed)
     model = pictures.of_pictures(head, header, network)
     data = packer.pack(model)
-    return data, model, pictures.on_pictures(packer, data, model, network, head, bits, out)
+    return data, model, pictures.on_pictures(packer, data, model, network, head, bits, o.out)
 
 
 def _evaluation(path: Path, header: Mapping[str, Any], head: Path) -> dict[str, Any]:
     """What `evaluate` wrote, if it is of this head."""
-    found = inputs.read_json(path, "an evaluation")
-    check_evaluation(path, found, OfHead)
+    found = read_evaluation(path, OfHead)
     if found["head"]["digest"] != header["digest"]:
         raise MismatchError(
             f"{path} is the evaluation of another head, {found['head']['digest']}; {head} has the "
             f"digest {header['digest']}"
         )
-    return dict(found)
+    return found
 
 
-def _card(
-    out: Path,
-    data: bytes,
-    model: Model,
-    trial: Trial,
-    report: Mapping[str, Any],
-    evaluation: dict[str, Any] | None,
-) -> str:
-    file = {
-        "Name": out.name,
+def _facts(name: str, data: bytes, trial: Trial) -> dict[str, Any]:
+    """What a card says of the file."""
+    return {
+        "Name": name,
         "Bytes": len(data),
         "SHA-256": hashlib.sha256(data).hexdigest(),
         "Checked": f"run on {trial.rows} sample rows; scores differ from afltool's by at most "
         f"{trial.tolerance:g} of a row's largest score",
     }
-    return card(model.metadata, report, file, evaluation)

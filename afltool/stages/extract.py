@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.hdf5 import strict
+from ..files.recipes import Recipe
 from ..files.schema import made_with, provenance
-from ..options.features import Extract, ExtractOptions
+from ..options.features import Extract
 from ..progress import log
 from ..sources.extraction.engines import load_network, say_if_first
 from ..sources.extraction.network import Batch, Network
@@ -26,29 +27,22 @@ from ..sources.extraction.request import Asked, in_store
 from ..sources.extraction.space import space_of
 from ..sources.images.heard import Heard
 from ..values.arrays import Digest
-from .runner import Files, Job, carry_out
+from .runner import Files, Job, StageFunction
 
 if TYPE_CHECKING:
-    from ..sources.images.base import ImageDataset
     from ..values.arrays import U8
 
 COMMIT_SECONDS = 5.0
 
 
-def extract(o: Extract) -> Path:
+@StageFunction
+def extract(o: Extract, files: Files) -> Job:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
-    ``classes`` may be the names themselves. ``node`` chooses other places in the network (see
-    `backbones.nodes`). Without ``out`` the file lies in the store (``store``, else
-    $AFLTOOL_STORE, else ./afl-store) under a key of everything that changes a feature, and is made
-    once; with both ``out`` and ``store``, ``out`` is a link to it. ``shard`` 'I/N' extracts part I
-    of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read
-    and counts them; otherwise the first one ends the run.
+    Without ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store)
+    under a key of everything that changes a feature, and is made once; with both ``out`` and
+    ``store``, ``out`` is a link to it.
     """
-    return carry_out(job, o)[-1].path
-
-
-def job(o: Extract, files: Files) -> Job:
     request = Asked.of(o)
     if request.frozen is None and not (o.out and o.out.exists()):
         _ = request.dataset  # whose names and files are refused before anything is said
@@ -58,55 +52,46 @@ def job(o: Extract, files: Files) -> Job:
     def write() -> None:
         if o.out is not None and o.store is not None:
             link_or_copy(extract(replace(o, out=None)), path, "features")
-        else:
-            _extract(request, path, made_by)
+            return
+        # Only now, so that an answer from the store needs neither the images nor PyTorch.
+        _ = request.dataset
+        network = load_network(request.given, request.preprocessing(), request.frozen)
+        log.info("extract: %s", network)
+        heard = Heard()
+        with heard.listening("extract"):
+            _Extraction(request, network, heard, made_by).run(path)
 
     return Job.of_rows(path, made_by, write)
 
 
-def _extract(request: Asked, path: Path, made_by: dict[str, Any]) -> None:
-    # Only now, so that an answer from the store needs neither the images nor PyTorch.
-    dataset = request.dataset
-    n = len(dataset)
-    indices = range(n)[request.given.part.of(n)]  # a shard may have none
-    network, heard = load_network(request.given, request.preprocessing(), request.frozen), Heard()
-    log.info("extract: %s", network)
-    with heard.listening("extract"):
-        _Job(request, dataset, indices, network, heard, made_by).run(path)
-
-
-def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
-    """Refuse an extraction that would fail: unknown names, missing files, an absent device.
-
-    No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
-    extracted on this machine; elsewhere its data sets and devices are not known.
-    """
-    request = Asked.of(options)
-    if not (here and in_store(request)[0].exists()):
-        request.check(here)
-
-
 @dataclass
-class _Job:
+class _Extraction:
     """One extraction under way."""
 
     asked: Asked
-    dataset: ImageDataset
-    indices: range
     network: Network
     heard: Heard
-    made_by: dict[str, Any]
+    made_by: Recipe
     skipped: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.dataset = self.asked.dataset
+        n = len(self.dataset)
+        self.indices = range(n)[self.asked.given.part.of(n)]  # a shard may have none
+
+    @cached_property
+    def space(self) -> dict[str, Any]:
+        return dict(space_of(self.network, self.asked.given))
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
-        a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
+        n, how = len(self.indices), made_with(self.network.where())
         recipe = Digest().json("recipe", strict(self.made_by)).hex()
         key = f"{how} in steps of {self.network.engine.step} with the recipe {recipe}"
-        with writing_features(path, space_of(self.network, a), key, n) as writer:
+        with writing_features(path, self.space, key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
-            if self.skipped and not a.skip_corrupt:
+            if self.skipped and not self.asked.given.skip_corrupt:
                 why = self.skipped[min(self.skipped)]
                 raise InvalidDataError(f"{why} To try it again, remove {path}.partial.")
             at = writer.rows + len(self.skipped)
@@ -149,9 +134,7 @@ class _Job:
                 writer.append(rows)
         except InvalidDataError as error:
             first, last = (self.dataset.describe(batch.indices[k]) for k in (0, -1))
-            place = self.network.slice_of(int(np.abs(rows).max(axis=0).argmax()))
-            other = f"; or give its slice a scale: --node {place}*0.5" if place else ""
-            raise InvalidDataError(f"images {first} to {last}: {error}{other}") from None
+            raise InvalidDataError(f"images {first} to {last}: {error}") from None
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def decode(self, index: int) -> U8:
@@ -162,23 +145,23 @@ class _Job:
         writer.commit({"skipped": list(self.skipped.items())})
 
     def header(self) -> dict[str, Any]:
-        a = self.asked.given
-        rows = {
-            **{name: getattr(a, name) for name in ("data", "split", "limit")},
-            "shard": self.made_by["options"]["shard"],
-            "weights": self.network.backbone.weights,
-            "input": self.dataset.fingerprint,
-            "skipped": [
-                {"row": self.dataset.row_ids[i].decode(errors="replace"), "why": why}
-                for i, why in sorted(self.skipped.items())
-            ],
-        }
+        a, named = self.asked.given, self.dataset.row_ids
+        skipped = [
+            {"row": named[i].decode(errors="replace"), "why": why}
+            for i, why in sorted(self.skipped.items())
+        ]
         return {
             "recipe": self.made_by,
             "provenance": provenance(**self.network.where()),
-            "space": space_of(self.network, a),
+            "space": self.space,
             "classes": list(self.dataset.classes),
-            "source": rows,
+            "source": {
+                **{name: getattr(a, name) for name in ("data", "split", "limit")},
+                "shard": self.made_by["options"]["shard"],
+                "weights": self.network.backbone.weights,
+                "input": self.dataset.fingerprint,
+                "skipped": skipped,
+            },
         }
 
 

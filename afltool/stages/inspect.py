@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import cores, progress
-from ..errors import InputError, UsageError
+from ..errors import InputError
 from ..files import schema
 from ..files.arrays import (
     checked_dataset,
@@ -21,20 +18,22 @@ from ..files.arrays import (
     get_array,
 )
 from ..files.differences import differences
-from ..files.hdf5 import read_header, reading, room, verify
+from ..files.hdf5 import Header, read_header, reading, room, verify
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
-from ..options.common import Threads, on_cores
 from ..options.look import Diff
 from ..partitions import summary
 from ..values.arrays import Digest, array_kind
 from ..values.names import COUNTS, Phase
-from ..values.statistics import Context, Statistics
+from ..values.statistics import Statistics
 from ..values.text import PIXELS
+from .runner import Files, StageFunction
+
+Facts = dict[str, Any]
 
 
-def info(path: str | Path) -> dict[str, Any]:
+def info(path: str | Path) -> Facts:
     """What a file holds, as plain JSON values: kind, digest, bytes, sizes, where it comes from.
 
     The whole file is read and compared with its digest first. Of a feature file only the header
@@ -43,75 +42,68 @@ def info(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     header = read_header(path)
     large = header["kind"] == "features"
-    checked = "header only; afltool verify reads the rows" if large else "all"
     header = header if large else verify(path)
-    common = {"path": str(path), "kind": header["kind"], "digest": header["digest"]}
     with damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
-    ends = {k: header[k] for k in ("recipe", "provenance")}
-    return {**common, "bytes": path.stat().st_size, "checked": checked, **more, **ends}
+    return {
+        "path": str(path),
+        "kind": header["kind"],
+        "digest": header["digest"],
+        "bytes": path.stat().st_size,
+        "checked": "header only; afltool verify reads the rows" if large else "all",
+        **more,
+        "recipe": header["recipe"],
+        "provenance": header["provenance"],
+    }
 
 
-def diff(o: Diff) -> dict[str, Any]:
+@StageFunction
+def diff(o: Diff, files: Files) -> Facts:
     """What differs in two files of one kind, see `files.differences`."""
     found = differences(o.first, o.second)
     return {"first": str(o.first), "second": str(o.second), "differences": found}
 
 
-def field(facts: dict[str, Any], name: str, source: Path) -> Any:
-    """One entry of what a command found of ``source``; dots lead into nested ones."""
-    value: Any = facts
-    for part in name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            have = ", ".join(value) if isinstance(value, dict) else "no names"
-            raise UsageError(f"{source} has no field {name!r}: there are {have}")
-        value = value[part]
-    return value
-
-
-def check(path: str | Path) -> dict[str, Any]:
+def check(path: str | Path) -> Facts:
     """`verify` one file: every checksum and the digest; returns path, kind and digest."""
     header = verify(Path(path))
     return {"path": str(path), "kind": header["kind"], "digest": header["digest"], "intact": True}
 
 
-@on_cores
 def check_all(
-    paths: Sequence[Path], keep_going: bool = False, _: Threads | None = None
-) -> list[dict[str, Any]]:
+    paths: Sequence[Path], keep_going: bool = False, threads: int | None = None
+) -> list[Facts]:
     """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
-    results: list[dict[str, Any]] = []
-    with progress.task("verify", len(paths), "files") as task:
-        for one in cores.each(partial(_checked, keep_going=keep_going), paths, room, "whole files"):
+
+    def checked(path: Path) -> Facts:
+        try:
+            return check(path)
+        except InputError as error:
+            if not keep_going:
+                raise
+            return {"path": str(path), "intact": False, "error": str(error)}
+
+    results = []
+    with cores.using(threads), progress.task("verify", len(paths), "files") as task:
+        for one in cores.each(checked, paths, room, "whole files"):
             results.append(one)
             task.advance()
             progress.stop_point()
     return results
 
 
-def _checked(path: Path, keep_going: bool) -> dict[str, Any]:
-    try:
-        return check(path)
-    except InputError as error:
-        if not keep_going:
-            raise
-        return {"path": str(path), "intact": False, "error": str(error)}
+# ---------------------------------------------------------------- what each kind holds
 
 
-def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+def _features(path: Path, header: Header) -> Facts:
     with reading(path, "features") as (file, _):
         rows, dim = checked_dataset(path, file, schema.FEATURES).shape
-    return {
-        "rows": rows,
-        "dim": dim,
-        "classes": header["classes"],
-        "space": header["space"],
-        **({"images": PIXELS} if header["space"].get("preprocessing") else {}),
-        "source": header["source"],
-    }
+    images = {"images": PIXELS} if header["space"].get("preprocessing") else {}
+    known = {name: header[name] for name in ("classes", "space", "source")}
+    return {"rows": rows, "dim": dim, **known, **images}
 
 
-def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+def _partition(path: Path, header: Header) -> Facts:
     p = load_partition(path)
     s = summary(p.client, p.effective_labels, len(p.names), len(p.classes))
     return {
@@ -120,6 +112,7 @@ def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "scheme": header["scheme"],
         "rows_per_client": s.counts.sum(axis=1).tolist(),
         "classes_per_client": s.classes_per_client.tolist(),
+        "mean_total_variation": s.mean_total_variation,
         "empty_clients": s.empty_clients,
         "held_out": header["held_out"],
         "names": list(p.names),
@@ -129,7 +122,7 @@ def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+def _statistics(path: Path, header: Header) -> Facts:
     with reading(path, "statistics") as (file, _):
         counts = get_array(path, file, schema.CLASS_COUNTS)
     arrays = _arrays(path, "statistics")
@@ -149,16 +142,18 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
         "context": context.as_dict(),
     }
-    facts |= _of_head(context, path) if len(clients) == 1 else {}
+    if len(clients) == 1 and "options" in context.head:  # such as how many of its counts are 0
+        options = make_options(context.head["name"], context.head["options"])
+        facts |= options.figures(context.head["phase"], lambda: load_statistics(path).arrays)
     if header["phase"] == COUNTS and facts["rows"] > 0:
-        facts["evaluations"] = _evaluations(path)
-    if not context.noise and len(clients) == 1:
-        dim = context.space["dim"] if "gram" in arrays else None
-        facts["reveals"] = what_it_reveals(facts["rows"], counts, dim)
+        from ..files.counts import read_counts
+        from ..files.figures_of_counts import evaluations
+
+        facts["evaluations"] = evaluations(read_counts(path))
     return facts
 
 
-def _arrays(path: Path, kind: str) -> dict[str, dict[str, Any]]:
+def _arrays(path: Path, kind: str) -> dict[str, Facts]:
     """What is said of each array, with a digest of its numbers; one at a time is in memory."""
     with reading(path, kind) as (file, _):
         found = describe_additive(path, file)
@@ -168,61 +163,16 @@ def _arrays(path: Path, kind: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _evaluations(path: Path) -> list[dict[str, Any]]:
-    from ..files.counts import read_counts
-    from ._counted import evaluations
-
-    return evaluations(read_counts(path))
-
-
-def _of_head(context: Context, path: Path) -> dict[str, Any]:
-    """Figures of the sums of one client, such as how many of its counts are 0."""
-    binding = context.head
-    if "options" not in binding:
-        return {}
-    options = make_options(binding["name"], binding["options"])
-    return options.figures(binding["phase"], lambda: load_statistics(path).arrays)
-
-
-def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
-    """What a receiver can read from one client's statistics, in words.
-
-    ``dim``: number of features whose gram is among them; None without one.
-    """
-    present, alone = (
-        int(chosen.sum()) for chosen in (np.asarray(counts) > 0, np.asarray(counts) == 1)
-    )
-    text = (
-        f"A receiver learns the exact number of rows ({rows}) and of rows per class "
-        f"({present} classes present), "
-    )
-    if rows == 0:
-        return "Nothing but that this client has no rows."
-    if dim is None:
-        text += f"and the sums over rows that the arrays hold. {alone} classes have a single row. "
-        return text + "Statistics are not private: --min-rows keeps small clients back."
-    text += "the mean feature vector of each of these classes, and all second moments. "
-    if alone:
-        have = "has" if alone == 1 else "have"
-        text += f"{alone} of the classes {have} a single row: its features can be read off. "
-    if rows < dim:
-        text += (
-            f"With {rows} rows and {dim} features the rows span a space that the gram shows "
-            "exactly; together with integer features the rows themselves can often be recovered. "
-        )
-    return text + "Statistics are not private: --min-rows keeps small clients back."
-
-
-def _head(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+def _head(path: Path, header: Header) -> Facts:
     keys = ("name", "options", "phase", "dim", "classes", "space", "report")
     return {**{key: header[key] for key in keys}, "arrays": _arrays(path, "head")}
 
 
-def _checkpoint(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+def _checkpoint(path: Path, header: Header) -> Facts:
     return {"rounds_done": len(header["rounds"]), "arrays": _arrays(path, "checkpoint")}
 
 
-def _backbone(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+def _backbone(path: Path, header: Header) -> Facts:
     return {"backbone": header["backbone"]}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,57 +12,51 @@ from typing import Any
 from .. import cores, progress
 from ..errors import InputError, UsageError
 from ..files.heads import load_solved_head
-from ..files.tables import SUFFIXES, check_table, writing_rows
+from ..files.tables import SUFFIXES, check_table, read_columns, writing_rows
 from ..options.base import flag
-from ..options.common import on_cores
 from ..options.evaluation import Predict
+from ..options.features import NamedRows
 from ..progress import log
-from ..sources.extraction.scoring import (
-    ItemSource,
-    Scorer,
-    features_source,
-    image_source,
-    network_of,
-)
+from ..sources.extraction.scoring import Scorer, features_source, image_source, network_of
 from ..sources.images.from_paths import Named, NamedImages, read_named
 from ..sources.images.heard import Heard
+from ._direct import feature_file, is_foreign
+from .runner import Files, StageFunction
 
 
-@on_cores
-def predict(o: Predict) -> dict[str, Any]:
+@StageFunction
+def predict(o: Predict, files: Files) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
-    ``named``: folders, image files, tables with a column of paths, feature files (see
-    `sources.images.from_paths`). ``out``: a .csv, .jsonl or .parquet file, or '-' for CSV
-    on stdout, with ``as_json`` JSON Lines. The network of images is the one that the head's feature
-    space names; the space that it makes is compared with the head's, before any image is read.
-
-    The columns are ``path`` (of a feature file the row id), ``predicted``, ``score``, ``error``
-    (why an image has no class), then ``predicted_2``, ``score_2`` … up to ``top``, with
-    ``coverage`` ``set`` (the classes in it, a JSON list), with ``scores`` one ``score:CLASS`` for
-    each class. Scores are probabilities where the head defines
-    them, else its least-squares values: see `afltool.heads.checks.probabilities`.
-
-    Returns the path, how many rows were written, how many have an error, and how many each class.
+    The network of images is the one that the head's feature space names; the space that it makes is
+    compared with the head's, before any image is read. See `Scorer` for the columns. Gives the
+    path, how many rows were written, how many have an error, and how many each class.
 
     Raises:
         MismatchError: another space or class list than the head's, with the field that differs.
         InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
     """
-    head, named, out, overwrite, as_json = o.head, o.inputs, o.out, o.overwrite, o.as_json
-    check_table(out, jsonl=True)
-    solved, header = load_solved_head(head)
-    parts = _named(named, o)
-    scorer = Scorer(solved, header["classes"], o)
-    heard = Heard()
-    sources = _sources(parts, head, header, o, heard)
+    check_table(o.out, jsonl=True)
+    solved, header = load_solved_head(o.head)
+    o = replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
+    parts = _named(o)
+    scorer, heard = Scorer(solved, header["classes"], o), Heard()
+    of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
+    images = any(isinstance(one, NamedImages) for one in parts)
+    network = network_of(o.head, header, o, o.backbone) if images else None
+    sources = []
+    for part in parts:
+        if isinstance(part, Path):
+            sources.append(of_files[part])
+        elif network is not None:
+            by_row = o.on_error == "row"
+            sources.append(image_source(part, network, header["space"], by_row, heard))
     total = sum(source.size for source in sources)
     blocks = chain.from_iterable(source.blocks() for source in sources)
-    unit = "rows" if any(isinstance(part, Path) for part in parts) else "images"
     with (
         heard.listening("predict"),
-        writing_rows(out, scorer.columns, overwrite, as_json) as append,
-        progress.task("predict", total, unit) as task,
+        writing_rows(o.out, scorer.columns, o.overwrite, o.as_json) as append,
+        progress.task("predict", total, "rows" if of_files else "images") as task,
     ):
         room = solved.room
         for block, scored in cores.each(scorer.scored, blocks, lambda b: room(len(b.names))):
@@ -70,14 +65,23 @@ def predict(o: Predict) -> dict[str, Any]:
             progress.stop_point()
     if scorer.errors:
         log.warning("predict: %d of %d have no class, see the column error", scorer.errors, total)
-    return {"path": str(out), "rows": total, **scorer.state()}
+    return {"path": str(o.out), "rows": total, **scorer.state()}
 
 
-def _named(named: Sequence[Path], o: Predict) -> list[Named]:
+def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
+    """What is named; of a table of features, which has no column of paths, its feature file."""
+    if not is_foreign(path) or not path.is_file():
+        return path
+    listed = path.suffix.lower() in SUFFIXES
+    images = listed and o.path_column in read_columns(path, (), (o.path_column,))
+    return path if images else feature_file(path, NamedRows(), header, unlabelled=True)
+
+
+def _named(o: Predict) -> Sequence[Named]:
     """What is named, and usable with these options."""
-    parts = read_named(named, sys.stdin, o.data_root, o.path_column)
-    names = [str(one) for one in named]
-    images = any(isinstance(part, NamedImages) for part in parts)
+    parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
+    images = [part for part in parts if isinstance(part, NamedImages)]
+    names = [str(one) for one in o.inputs]
     tables = "-" in names or any(one.lower().endswith(SUFFIXES) for one in names)
     for there, used, what in (
         (images, o.OF_IMAGES, "images as inputs"),
@@ -87,37 +91,11 @@ def _named(named: Sequence[Path], o: Predict) -> list[Named]:
             raise UsageError(
                 f"{flag(given[0])} is used only with {what}, and there is none here: leave it out"
             )
-    if o.on_error == "stop":
-        _check_absent(parts)
-    return parts
-
-
-def _check_absent(parts: Sequence[Named]) -> None:
-    absent = [
-        (part.describe(i), why)
-        for part in parts
-        if isinstance(part, NamedImages)
-        for i, why in part.absent.items()
-    ]
-    if absent:
+    absent = [(part.describe(i), why) for part in images for i, why in part.absent.items()]
+    if absent and o.on_error == "stop":
         (where, why), more = absent[0], len(absent) - 1
         raise InputError(
             f"cannot use the image {where}: {why}{f', and {more} more like it' * (more > 0)}; "
             "check the paths, or use --on-error row"
         )
-
-
-def _sources(
-    parts: Sequence[Named], head: Path, header: dict[str, Any], o: Predict, heard: Heard
-) -> list[ItemSource]:
-    """Where rows come from, checked against the head; one network for all images."""
-    files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}
-    images = [part for part in parts if isinstance(part, NamedImages)]
-    network = network_of(head, header, o, o.backbone) if images else None
-    sources = []
-    for part in parts:
-        if isinstance(part, Path):
-            sources.append(files[part])
-        elif network is not None:
-            sources.append(image_source(part, network, header["space"], o.on_error == "row", heard))
-    return sources
+    return parts

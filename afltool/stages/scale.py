@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -19,26 +18,23 @@ from ..heads.base import Block, binding, statistics_of
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.rounding import Rounding
 from ..options.features import Scale
-from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
+from ..sources.embeddings import Keys, check_rows, open_embeddings, space_of
 from ..values.arrays import file_sha256
 from ..values.names import check_name, file_of_name
 from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS
-from .runner import Files, Job, Write, carry_out
+from .runner import Files, Job, StageFunction, Write
 
 ROWS = ("rows",)  # labels are not looked at: all rows are of one class
 
 
-def scale(o: Scale) -> Path:
-    """Write the sums of one site's features into the folder ``out``; returns the file.
+@StageFunction
+def scale(o: Scale, files: Files) -> Job:
+    """Write the sums of one site's features into the folder ``out``; gives the file.
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
-    return carry_out(job, o)[-1].path
-
-
-def job(o: Scale, files: Files) -> Job:
-    rows = o.rows
-    x = open_embeddings(rows, Keys(o.x, o.y, o.row_ids))
+    rows, keys = o.rows, Keys(o.x, o.y, o.row_ids)
+    x = open_embeddings(rows, keys)
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
@@ -46,17 +42,25 @@ def job(o: Scale, files: Files) -> Job:
     check_name(name)
     source, space = file_sha256(rows), space_of(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits)
+    options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
+    options |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
+    made_by = recipe("scale", options, {"features": source, "space": space})
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
-    options_of_it = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
-    options_of_it |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
-    made_by = recipe("scale", options_of_it, {"features": source, "space": space})
+    found, columns = Rounding(space["dim"]), space.get(COLUMNS)
+
+    def blocks() -> Iterator[Block]:
+        """The rows; what is lost is measured where they are summed as multiples of 2^-unit_bits."""
+        for block in x.blocks():
+            wide = np.asarray(block, dtype=np.float64)
+            known = np.where(np.isfinite(wide), wide, 0.0)  # the others are missing, or refused
+            found.add(known, np.rint(known * 2.0**o.unit_bits) * 2.0**-o.unit_bits)
+            yield wide, np.zeros(len(block), dtype=np.int64)
 
     def compute() -> Write:
         client = {ClientId(name): Client(len(x), source=source)}
-        found, columns = Rounding(space["dim"]), space.get(COLUMNS)
         with naming(rows, columns=columns):
             context = Context(space, ROWS, binding(head))
-            sums, _ = statistics_of(head, _blocks(x, o.unit_bits, found), client, context)
+            sums, _ = statistics_of(head, blocks(), client, context)
         if found.lost.any():
             raise InvalidDataError(
                 f"{rows}: units of 2^-{o.unit_bits} make {int(found.lost.sum())} features constant "
@@ -66,12 +70,3 @@ def job(o: Scale, files: Files) -> Job:
         return partial(write_statistics, s=sums)
 
     return Job.one(o.out / file_of_name(name), made_by, compute)
-
-
-def _blocks(x: Embeddings, bits: int, found: Rounding) -> Iterator[Block]:
-    """The rows; ``found`` measures what is lost where they are summed as multiples of 2^-bits."""
-    for block in x.blocks():
-        wide = np.asarray(block, dtype=np.float64)
-        known = np.where(np.isfinite(wide), wide, 0.0)  # the others are missing, or refused
-        found.add(known, np.rint(known * 2.0**bits) * 2.0**-bits)
-        yield wide, np.zeros(len(block), dtype=np.int64)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..options.base import Options, fields_of, positional
@@ -27,6 +25,7 @@ from ..options.statistics import (
     Solve,
     SolveOptions,
 )
+from ..plugins import located
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
 
@@ -64,9 +63,9 @@ class Stage:
     stored: bool = False
 
     @property
-    def module(self) -> ModuleType:
-        """Where the work is done; it is loaded now."""
-        return import_module(f"{__package__}.{self.name.replace('-', '_')}")
+    def function(self) -> Any:
+        """The stage itself, see `runner.StageFunction`; its module is loaded now."""
+        return located(f"...{self.call.STAGE}", __name__)
 
     @property
     def plain(self) -> list[str]:

@@ -1,7 +1,5 @@
 """Arrays: names of their types, what is found out about one once, and digests of them.
 
-A head of many rounds holds the arrays of all rounds before, and each round writes and looks at all
-of them. An array that nobody may write into stays as it is: what is known of it is a pure memo.
 Digests are SHA-256 over a meaning: named arrays and texts in canonical types (docs/format.md).
 """
 
@@ -30,6 +28,8 @@ T = TypeVar("T")
 class Once(Generic[T]):
     """A function of an array, computed once for each read-only one; nothing keeps the array alive.
 
+    A head of many rounds holds the arrays of all rounds before, and each round looks at all.
+
     >>> import numpy as np
     >>> seen = []
     >>> total = Once(lambda a: seen.append(a) or float(a.sum()))
@@ -44,15 +44,14 @@ class Once(Generic[T]):
         self._known: dict[int, tuple[weakref.ref[Array], T]] = {}
 
     def __call__(self, array: Array) -> T:
-        if array.flags.writeable:
-            return self._compute(array)
         key = id(array)
         known = self._known.get(key)
-        if known is not None and known[0]() is array:
+        if known is not None and known[0]() is array and not array.flags.writeable:
             return known[1]
         value = self._compute(array)
-        forget = weakref.ref(array, lambda _: self._known.pop(key, None))
-        self._known[key] = forget, value
+        if not array.flags.writeable:
+            forget = weakref.ref(array, lambda _: self._known.pop(key, None))
+            self._known[key] = forget, value
         return value
 
 
@@ -112,20 +111,14 @@ class Digest:
 
     def array(self, name: str, value: NDArray[Any], dtype: str) -> Digest:
         """An array as little-endian ``dtype`` ('<i8', '<f8' …), C order."""
-        return self.blocks(name, value.shape, dtype, [value])
-
-    def blocks(
-        self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
-    ) -> Digest:
-        """An array that arrives as consecutive blocks of rows, never whole in memory."""
-        for _ in self.passing(name, shape, dtype, parts):
+        for _ in self.passing(name, value.shape, dtype, [value]):
             pass
         return self
 
     def passing(
         self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
     ) -> Iterator[NDArray[Any]]:
-        """The blocks of `blocks` one by one, each fed to the digest on its way.
+        """The consecutive blocks of an array one by one, each fed to the digest on its way.
 
         Raises `InvalidDataError` for numbers of which ``dtype`` does not hold each.
         """
@@ -133,19 +126,15 @@ class Digest:
         self._begin(name, kind.str, ",".join(map(str, shape)))
         for part in parts:
             _check_held(part.dtype, kind)
-            for piece in _pieces(np.atleast_1d(part)):
+            rows = np.atleast_1d(part)
+            step = max(1, (1 << 20) // max(1, rows[:1].size))  # so that a conversion stays small
+            for start in range(0, len(rows), step):
+                piece = rows[start : start + step]
                 self._sha.update(np.ascontiguousarray(piece, dtype=kind).data)
             yield part
 
     def hex(self) -> str:
         return self._sha.hexdigest()
-
-
-def _pieces(part: NDArray[Any], numbers: int = 1 << 20) -> Iterable[NDArray[Any]]:
-    """Slices of at most about a million numbers, so that a conversion stays small."""
-    step = max(1, numbers // max(1, part[:1].size))
-    for start in range(0, len(part), step):
-        yield part[start : start + step]
 
 
 def array_kind(value: NDArray[Any]) -> str:
@@ -178,8 +167,7 @@ def narrowest(value: NDArray[Any]) -> str:
         return "<f8"
     low, high = (int(value.min()), int(value.max())) if value.size else (0, 0)
     for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
-        info = np.iinfo(kind)
-        if info.min <= low and high <= info.max:
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
             return kind
     return "<i8"
 
@@ -193,11 +181,10 @@ def file_sha256(path: Path) -> str:
 def file_state(path: Path) -> list[int] | None:
     """What changes when a file is touched: device, inode, size, times of change; None: no file.
 
-    No program can set the time of the last change of an inode (ctime), so an equal state means
-    equal bytes as long as the state was taken a moment after the last change.
+    No program can set the time of the last change of an inode (ctime).
     """
     try:
-        stat = path.stat()
+        s = path.stat()
     except OSError:
         return None
-    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]

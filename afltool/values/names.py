@@ -1,7 +1,6 @@
 """Names: of clients and classes, of phases, and of the arrays of one linear system.
 
-A client has any text for a name, and exactly one file name. A phase is what clients sum up next;
-its text form is made and read here.
+A client has any text for a name, and exactly one file name. A phase is what clients sum up next.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from urllib.parse import quote
 
 from ..errors import InvalidDataError
 
+UPLOADED = "pairwise"  # the phase of what AFL's pairwise law adds up, which no sum does
 KEY, PUBLIC = ".key", ".pub"  # a member's keys
 #: What a column or an array with the ids of rows is called; the first of these that is there.
 ROW_IDS = ("row_ids", "row_id", "row", "path")
 WHOLE = "0|-?[1-9][0-9]*"  # a whole number as Python writes it; 01 is a name
-DEVICES = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"  # on Windows no file can have such a name
 LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
 
 
@@ -75,10 +74,7 @@ def check_name(name: str) -> None:
 
 
 def check_apart(names: Iterable[str], where: str) -> None:
-    """Refuse with `InvalidDataError` names that differ by capitals alone: one file on a disk.
-
-    Nor may composed letters be all that differs.
-    """
+    """Refuse with `InvalidDataError` names that differ by capitals or composed letters alone."""
     known: dict[str, str] = {}
     for name in sorted(names):
         other = known.setdefault(composed(name).casefold(), name)
@@ -118,17 +114,8 @@ def file_stem(name: str) -> str:
     """A name as the beginning of a file name: different names give different ones.
 
     Characters other than letters, digits, spaces and ``_.-~`` are percent-encoded. Of a long name
-    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has. What
-    is a device on Windows whatever its ending begins with an encoded letter.
-
-    >>> file_stem("aux"), file_stem("auxiliary")
-    ('%61ux', 'auxiliary')
+    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has.
     """
-    safe = _encoded(name)
-    return f"%{ord(safe[0]):02x}{safe[1:]}" if re.fullmatch(DEVICES, safe, re.I) else safe
-
-
-def _encoded(name: str) -> str:
     check_name(name)
     safe = quote(name, safe=" ")
     if len(safe) > LONGEST:
@@ -142,13 +129,11 @@ def file_of_name(name: str) -> str:
     >>> file_of_name("St. Mary/Ost"), file_of_name("Süd")
     ('client-St. Mary%2FOst.h5', 'client-S%C3%BCd.h5')
     """
-    return f"client-{_encoded(name)}.h5"
+    return f"client-{file_stem(name)}.h5"
 
 
 class Phase(str):
     """A kind, and for phases that come again their number: ``gram``, ``weights-3``.
-
-    It is its own text: files, recipes and messages hold it as it is.
 
     >>> phase = Phase.of("weights", 3)
     >>> phase, phase.kind, phase.number, Phase("class-sums").kind, Phase("gram").number

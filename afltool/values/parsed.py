@@ -1,7 +1,6 @@
-"""Values that a text says: each is parsed once, where it enters, and has one text form.
+"""Values that a text says: a ridge λ or how one is chosen, and bins of scores in fixed point.
 
-Those of `--ridge` are here, a ridge λ or how one is chosen, and bins of scores in fixed point,
-which sites declare before they count, so that counts add up.
+Sites declare bins before they count, so that counts add up.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from ..errors import UsageError
 ONE = 2.0**32  # a score in fixed point is round(s · 2^32): noise of a last bit crosses no edge
 PARTS = 15  # bins of confidence in the expected calibration error; every unit has a multiple of it
 MOST = 1 << 16
+AUTO = "auto"  # generalised cross-validation chooses, or held-out clients
 _NUMBER = r"[-+]?\d{1,4}(?:\.\d{1,6})?"
 _FORM = re.compile(rf"({_NUMBER}):({_NUMBER}):(\d{{1,5}})")
 
@@ -38,7 +38,6 @@ class Path(Written):
     count: int
 
 
-AUTO = "auto"  # generalised cross-validation chooses, or held-out clients
 Ridge = float | str | Path  # λ itself, finite and ≥ 0; `AUTO`; a path
 
 
@@ -57,24 +56,19 @@ def parse_ridge(value: str | float) -> Ridge:
     """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0."""
     if value == AUTO:
         return AUTO
-    if isinstance(value, str) and ":" in value:
-        return _path(value)
-    return parse_fixed(value, "a number ≥ 0, 'auto' or LO:HI:COUNT")
-
-
-def _path(text: str) -> Path:
-    parts = text.split(":")
+    if not (isinstance(value, str) and ":" in value):
+        return parse_fixed(value, "a number ≥ 0, 'auto' or LO:HI:COUNT")
     try:
-        low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
-        good = len(parts) == 3 and 0 < low < high < float("inf") and 2 <= count <= 10_000
-    except (ValueError, IndexError):
-        good = False
-    if not good:
+        low, high, count = value.split(":")
+        path = Path(value, float(low), float(high), int(count))
+    except ValueError:
+        path = Path(value, 0, 0, 0)
+    if not (0 < path.low < path.high < float("inf") and 2 <= path.count <= 10_000):
         raise UsageError(
             "a ridge path is LO:HI:COUNT with 0 < LO < HI and 2 to 10000 values, such as "
-            f"1e-3:1e3:25; found {text!r}"
+            f"1e-3:1e3:25; found {value!r}"
         )
-    return Path(text, low, high, count)
+    return path
 
 
 @dataclass(frozen=True)
@@ -112,9 +106,6 @@ def parse_bins(text: str) -> Bins:
     )
 
 
-PROBABILITIES, SCORES = parse_bins("0:1:240"), parse_bins("-0.5:1.5:240")
-
-
 def usual_bins(probabilities: bool) -> str:
     """The bins of a head's scores, unless others were agreed on."""
-    return str(PROBABILITIES if probabilities else SCORES)
+    return "0:1:240" if probabilities else "-0.5:1.5:240"

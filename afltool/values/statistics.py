@@ -6,20 +6,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AflError, InvalidDataError, MismatchError, NumericalError, naming
-from .arrays import Array, Digest, array_kind, freeze, narrowest
-from .names import Phase
+from .arrays import Array, Digest, array_kind, narrowest
+from .names import UPLOADED, Phase
 from .text import difference
 
 ONE_LIST = ". Give extract or import of all sites one list, --classes FILE"
+MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
 
 
 @dataclass(frozen=True, order=True)
@@ -71,17 +73,12 @@ def same_source(
     return None
 
 
-MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
-
-
 @dataclass(frozen=True)
 class ArraySpec:
-    """What an array of statistics is, whatever rows it is of: the head that gathers it says so.
-
-    Files of statistics say it, too, but the shape; `heads.conditions` reads it there.
+    """What an array of statistics is, whatever rows it is of: said by the head that gathers it.
 
     Attributes:
-        shape: its shape.
+        shape: its shape; files, which repeat the rest, have that of the array.
         kind: 'count' of rows, from 0 on; 'int', exact sums; both int64. 'real', float64.
         per_row: no row adds more than this to an entry, in magnitude and in the array's units;
             infinite where no bound is known.
@@ -101,7 +98,7 @@ class ArraySpec:
 
     @property
     def exact(self) -> bool:
-        """Whether it holds integers, so that sums do not depend on their order."""
+        """Whether it holds integers."""
         return self.kind != "real"
 
     @property
@@ -111,9 +108,8 @@ class ArraySpec:
 
     def entry(self) -> dict[str, Any]:
         """What a header says of it: all but the shape, and what is not the default."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "shape"}
-        defaults = {f.name: f.default for f in fields(self)}
-        return {name: value for name, value in said.items() if value != defaults[name]}
+        said = ((f, getattr(self, f.name)) for f in fields(self)[1:])
+        return {f.name: value for f, value in said if value != f.default}
 
     @classmethod
     def of(cls, shape: tuple[int, ...], entry: Mapping[str, Any]) -> ArraySpec:
@@ -171,29 +167,30 @@ class Statistics:
     @property
     def gammas(self) -> dict[float, int]:
         """How many clients carry which γ."""
-        counts: dict[float, int] = {}
-        for client in self.clients.values():
-            counts[client.gamma] = counts.get(client.gamma, 0) + 1
-        return counts
+        return dict(Counter(client.gamma for client in self.clients.values()))
 
     @property
     def exact(self) -> bool:
         """Whether every array holds integers, so that sums do not depend on their order."""
         return all(np.issubdtype(a.dtype, np.integer) for a in self.arrays.values())
 
-    def check_finite(self) -> None:
-        """Refuse with `InvalidDataError` an array with NaN or infinite entries."""
-        for name, array in self.arrays.items():
-            if not np.isfinite(array).all():
-                raise InvalidDataError(
-                    f"{int((~np.isfinite(array)).sum())} entries of the array {name!r} are not "
-                    "finite; look at the features that it was made of"
-                )
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays.values())
 
     @property
     def payload_bytes(self) -> int:
         """Bytes of the arrays in the types that files hold them in, before any compression."""
         return sum(a.size * np.dtype(narrowest(a)).itemsize for a in self.arrays.values())
+
+    def check_finite(self) -> None:
+        """Refuse with `InvalidDataError` an array with NaN or infinite entries."""
+        for name, array in self.arrays.items():
+            if wrong := int((~np.isfinite(array)).sum()):
+                raise InvalidDataError(
+                    f"{wrong} entries of the array {name!r} are not finite; look at the features "
+                    "that it was made of"
+                )
 
     def __add__(self, other: Statistics) -> Statistics:
         return Sum(self).add(other).result()
@@ -201,23 +198,8 @@ class Statistics:
     def __sub__(self, other: Statistics) -> Statistics:
         return Sum(self).subtract(other).result()
 
-    def unchanging(self, digest: str | None = None) -> Statistics:
-        """These, with arrays that nobody can write into any more; ``digest``: theirs, if known."""
-        freeze((*self.arrays.values(), self.class_counts))
-        if digest is not None:
-            vars(self)["_digest_once"] = digest
-        return self
-
     def digest(self) -> str:
         """SHA-256 of phase, arrays and class counts; not of γ, clients or where they came from."""
-        changing = any(a.flags.writeable for a in (*self.arrays.values(), self.class_counts))
-        return self._digest() if changing else self._digest_once
-
-    @cached_property
-    def _digest_once(self) -> str:
-        return self._digest()
-
-    def _digest(self) -> str:
         digest = Digest().text("phase", self.phase)
         for name in sorted(self.arrays):
             digest.array(name, self.arrays[name], array_kind(self.arrays[name]))
@@ -249,9 +231,7 @@ class Sum:
         rows = int(self._counts.sum()) + other.rows
         if rows > MOST_ROWS:
             raise NumericalError(f"the sum would be of {rows} rows, more than 2^53")
-        for name, array in self._arrays.items():
-            self._combine(name, array, other.arrays[name], np.add)
-        self._counts += other.class_counts
+        self._combine(other, np.add)
         self._clients.update(other.clients)
         for source, who in sources_of(other.clients).items():
             self._sources.setdefault(source, who)
@@ -261,9 +241,7 @@ class Sum:
         """Take clients out: exact for integers, with rounding residue for float64."""
         self._check_addable(other)
         self._check_known(other)
-        for name, array in self._arrays.items():
-            self._combine(name, array, other.arrays[name], np.subtract)
-        self._counts -= other.class_counts
+        self._combine(other, np.subtract)
         if not self._counts.any() and not other.context.noise:  # what is left of reals is rounding
             for array in self._arrays.values():
                 array[...] = 0
@@ -278,20 +256,25 @@ class Sum:
             self._like, arrays=self._arrays, class_counts=self._counts, clients=self._clients
         )
 
-    def _combine(self, name: str, a: Array, b: Array, operation: Any) -> None:
+    def _combine(self, other: Statistics, operation: Any) -> None:
         """a ← a ± b in place; integers that would wrap around are refused before they do."""
-        if np.issubdtype(a.dtype, np.integer):
-            bound = self._bounds[name] + _largest(b)
-            if bound > np.iinfo(np.int64).max:
+        for name, a in self._arrays.items():
+            self._bounds[name] += _largest(other.arrays[name])
+            if self._bounds[name] > np.iinfo(np.int64).max:
                 raise NumericalError(
-                    f"array {name!r} could exceed int64 ({bound:.3g})",
+                    f"array {name!r} could exceed int64 ({self._bounds[name]:.3g})",
                     advice=": extract the features with fewer --fraction-bits",
                 )
-            self._bounds[name] = bound
-        operation(a, b, out=a)
+            operation(a, other.arrays[name], out=a)
+        operation(self._counts, other.class_counts, out=self._counts)
 
     def _check_addable(self, other: Statistics) -> None:
         like = self._like
+        if other.phase == UPLOADED:
+            raise MismatchError(
+                "these are weights of clients, and not sums",
+                advice=": add them up by aggregate --law pairwise",
+            )
         if like.phase != other.phase:
             raise MismatchError(
                 f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
@@ -307,19 +290,12 @@ class Sum:
             raise MismatchError(
                 "these statistics say of their arrays what the others do not: make them again"
             )
-        for name in self._arrays.keys() | other.arrays.keys():
-            a, b = self._arrays.get(name), other.arrays.get(name)
-            if a is None or b is None or a.shape != b.shape or array_kind(a) != array_kind(b):
-                raise MismatchError(f"array {name!r} has another shape or type: {_kind(a, b)}")
-        if like.class_counts.shape != other.class_counts.shape:
-            raise MismatchError(
-                f"these statistics have {len(other.class_counts)} classes, the others "
-                f"{len(like.class_counts)}"
-            )
+        ours, theirs = (_shapes(s) for s in (like, other))
+        if where := difference(ours, theirs, "in the others", "in these"):
+            raise MismatchError(f"these statistics have other arrays than the others: {where}")
 
     def _check_new(self, other: Statistics) -> None:
-        twice = self._clients.keys() & other.clients.keys()
-        if twice:
+        if twice := self._clients.keys() & other.clients.keys():
             raise MismatchError(
                 f"client {min(twice)} is given twice ({len(twice)} of its clients are in the sum "
                 "already)"
@@ -330,8 +306,7 @@ class Sum:
                     f"client {who} and clients in the sum come from two partitions of the same "
                     "rows, which would be counted twice; use the clients of one partition"
                 )
-        both = None if self._repeats else same_source(self._sources, other.clients)
-        if both is not None:
+        if not self._repeats and (both := same_source(self._sources, other.clients)):
             raise MismatchError(
                 f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
                 f"{other.clients[both[1]].source[:12]}), which would be counted twice",
@@ -340,13 +315,9 @@ class Sum:
 
     def _check_known(self, other: Statistics) -> None:
         for who, client in other.clients.items():
-            if who not in self._clients:
-                raise MismatchError(
-                    f"client {who} cannot be subtracted: it is not among the "
-                    f"{len(self._clients)} clients of this total (or was taken out before)"
-                )
-            known = vars(self._clients[who])
-            where = difference(known, vars(client), "in the sum", "in these statistics")
+            where = f"it is none of the {len(self._clients)} clients of this total, or taken out"
+            if known := self._clients.get(who):
+                where = difference(vars(known), vars(client), "in the sum", "in these statistics")
             if where:
                 raise MismatchError(f"client {who} cannot be subtracted: {where}")
         if (self._counts < other.class_counts).any():
@@ -363,22 +334,20 @@ def total_of(
 
     For integers any order and grouping gives the same bits. ``parts``: at least one, each with what
     an error calls it, such as its path or its member; ``leaving``: of clients that are in the sum.
-    ``repeats``: add clients whose rows are in the sum by another name.
-
-    Raises:
-        MismatchError: statistics of another context, phase or shape; a client, or its rows, twice;
-            one that leaves and is not in the sum.
-        NumericalError: integers could exceed int64.
+    ``repeats``: add clients whose rows are in the sum by another name. Errors as of `Statistics`.
     """
     stream = iter(parts)
     total = Sum(next(stream)[1], repeats)
-    for name, part in stream:
-        with naming(name, AflError):
-            total.add(part)
-    for name, part in leaving:
-        with naming(name, AflError):
-            total.subtract(part)
+    for pairs, combine in ((stream, total.add), (leaving, total.subtract)):
+        for name, part in pairs:
+            with naming(name, AflError):
+                combine(part)
     return total.result()
+
+
+def _shapes(s: Statistics) -> dict[str, str]:
+    named = {**s.arrays, "class_counts": s.class_counts}
+    return {name: f"{a.shape} {array_kind(a)}" for name, a in named.items()}
 
 
 def _largest(a: Array) -> int:
@@ -386,8 +355,3 @@ def _largest(a: Array) -> int:
     if array_kind(a) == "<f8" or not a.size:
         return 0
     return max(int(a.max()), -int(a.min()))
-
-
-def _kind(a: Array | None, b: Array | None) -> str:
-    texts = ["absent" if x is None else f"{x.shape} {x.dtype}" for x in (b, a)]
-    return f"{texts[0]} in these statistics, {texts[1]} in the others"

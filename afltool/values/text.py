@@ -1,8 +1,5 @@
 """Where JSON and TOML are written, and where text from outside is made fit to be printed.
 
-JSON has no NaN and no infinity. Python writes them all the same, and no other reader takes such a
-file, so they are refused here.
-
 Names of clients, classes and backbones, digests, phases and paths come from files that others
 wrote. An escape sequence in them would change the terminal, a newline would forge a second message,
 a right-to-left mark would turn a line round, and half a character cannot be encoded.
@@ -14,13 +11,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
 from pathlib import PurePath
 from typing import Any
 
 from ..errors import NumericalError, UsageError
 
 COLUMNS = "columns"  # where a feature space has the names of its features
+IS = " = "  # between the column of a category and its value, in the name of a feature
 CLASSES = "classes"  # and a header those of its classes
 #: How files become pixels in every feature space, which has no entry for it.
 PIXELS = "EXIF orientation and transparency are ignored, as in torchvision"
@@ -31,33 +28,18 @@ def json_text(value: Any, **style: Any) -> str:
     """``value`` as JSON; ``style`` is that of `json.dumps`.
 
     Raises:
-        NumericalError: a number in it is NaN or infinite; the message says which.
+        NumericalError: a number in it is NaN or infinite, which no other reader takes.
 
     >>> json_text({"a": [1, 2.5]})
     '{"a": [1, 2.5]}'
     """
     try:
         return json.dumps(value, allow_nan=False, **style)
-    except ValueError:
-        where = _not_finite(value)
-        if where is None:
-            raise
+    except ValueError as error:
         raise NumericalError(
-            f"{where}, which no file can hold: a result that is not a finite number is not written;"
-            " look at the features (are they very large, or all 0?)"
+            f"{error}: a result that is not a finite number is not written; look at the features "
+            "(are they very large, or all 0?)"
         ) from None
-
-
-def _not_finite(value: Any, path: str = "") -> str | None:
-    """The first number in it that is not finite, as 'report.ridge is nan'; None without one."""
-    if isinstance(value, float) and not isfinite(value):
-        return f"{path or 'a number'} is {value}"
-    pairs: Any = ()
-    if isinstance(value, Mapping):
-        pairs = ((f"{path}.{key}".lstrip("."), one) for key, one in value.items())
-    elif isinstance(value, (list, tuple)):
-        pairs = ((f"{path}[{i}]", one) for i, one in enumerate(value))
-    return next((place for name, one in pairs if (place := _not_finite(one, name))), None)
 
 
 def toml_line(name: str, value: Any) -> str:
@@ -89,8 +71,8 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
         return ""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in sorted(a.keys() | b.keys(), key=telling_first):
-            where = difference(a.get(key), b.get(key), of_a, of_b, f"{path}.{key}" if path else key)
-            if where:
+            inner = f"{path}.{key}" if path else key
+            if where := difference(a.get(key), b.get(key), of_a, of_b, inner):
                 return where
         return ""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
@@ -99,20 +81,10 @@ def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
             lengths = f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}"
             return ": ".join([lengths, *filter(None, ["; ".join(only)])])
         how = " (the same in another order)" if path.endswith(CLASSES) else ""
-        return next(
-            (
-                d + how
-                for i, (x, y) in enumerate(zip(a, b, strict=True))
-                if (d := difference(x, y, of_a, of_b, f"{path}[{i}]"))
-            ),
-            "",
-        )
-    if path.endswith(COLUMNS) and None in (a, b):
-        named, bare = (of_b, of_a) if a is None else (of_a, of_b)
-        return (
-            f"{path} are named {named} and not {bare}, where features count by their place: import "
-            "the table of the latter again, or give both without names (.npz, or a column of lists)"
-        )
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            if where := difference(x, y, of_a, of_b, f"{path}[{i}]"):
+                return where + how
+        return ""
     if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{":
         with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
             if where := difference(json.loads(a), json.loads(b), of_a, of_b, path):
@@ -141,6 +113,12 @@ def shown(text: object) -> str:
     'a\\x1b[31m\\nerror: b'
     """
     return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as Python keeps it in a text
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def in_markdown(text: object) -> str:
@@ -174,9 +152,3 @@ def byte_text(size: float) -> str:
             digits = 0 if size >= 100 * unit else 1 if size >= 10 * unit else 2
             return f"{size / unit:.{digits}f} {name}"
     return f"{size:.0f} bytes"
-
-
-def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as Python keeps it in a text
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode("ascii")

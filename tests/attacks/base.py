@@ -203,7 +203,8 @@ class Trial:
         self.names = tuple(names or (p.name for p in agreed.members))
         self.place, self.office = at / "place" / place, at / "office" / place
         self.keys, self.parties = new_keys or at / "keys", {}
-        agreed.write(self.office / "session.json")
+        self.office.mkdir(parents=True, exist_ok=True)
+        (self.office / "session.json").write_bytes(agreed.text)
         return self
 
     def me(self, name):

@@ -21,7 +21,7 @@ def main(at):
     for _ in range(2):
         for name in SITES:
             trial.join(name)
-    rounds = len(trial.server.head(1).phases())
+    rounds = len(trial.server.head(1).schedule())
     premise(rounds == 3 and trial.member("north").known() == 2, f"three rounds, found {rounds}")
     head, total = trial.server.head(2), trial.server.total(1)
     said = {

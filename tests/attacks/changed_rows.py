@@ -47,7 +47,7 @@ def second(at, rows, place, changed, again=False):
     trial = Trial(at, rows, threshold=4, place=place)
     trial.serve()
     north = Member(Place(str(trial.place)), trial.site("north"), trial.agreed, trial.me("north"),
-                   SiteRows.of_arrays(*changed), Ledger(trial.state("north") / "ledger", again))  # fmt: skip
+                   SiteRows(lambda c=changed: [tuple(c)]), Ledger(trial.state("north") / "ledger", again))  # fmt: skip
     trial.parties["north"] = north
     return play(trial), trial
 

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from base import MB, Path, Place, Trial, afl, of_sites, os, outcome, premise, run
 
 from afltool.federation import place as place_
-from afltool.federation.words import status
+from afltool.federation.commands import waiting as status
 
 MOST, PASSWORD = 200 * MB, "pa55word"
 ENTITIES = "".join(f'<!ENTITY e{i + 1} "{f"&e{i};" * 10}">' for i in range(9))

@@ -20,7 +20,7 @@ def seen(at, rows, x, y):
     """What everybody sees of north: whether it sends, and lengths."""
     trial = Trial(at, rows, noise=NOISE)
     trial.serve()
-    trial.member("north", rows=SiteRows.of_arrays(x, y))
+    trial.member("north", rows=SiteRows(lambda x=x, y=y: [(x, y)]))
     ends = {}
     for _ in range(4):
         ends |= {n: outcome(lambda n=n: trial.join(n)) for n in SITES}

@@ -36,9 +36,9 @@ class RecordDict(dict):
 
 
 class Message:
-    def __init__(self, content, *_, reply_to="", **__):
+    def __init__(self, content, node):
         self.content = content
-        self.metadata = types.SimpleNamespace(reply_to_message_id=reply_to)
+        self.metadata = types.SimpleNamespace(src_node_id=node)
 
     def has_error(self):
         return False
@@ -74,7 +74,7 @@ def answer(files, have=(), code=0):
 def main(at):
     said = stand_in()
     from afltool_flower import courier
-    from afltool_flower.server import Courier
+    from afltool_flower.server import take
 
     good = Array(np.frombuffer(b"hello", np.uint8))
     odd = {
@@ -86,20 +86,14 @@ def main(at):
     }  # fmt: skip
     broken, place = [], at / "office" / "place"
     for what, content in odd.items():
-        waiting = [
-            Message(content, reply_to="m1"),
-            Message(answer({"000-hello-a": good}), reply_to="m2"),
-        ]
-        grid = types.SimpleNamespace(pull_messages=lambda _, waiting=waiting: waiting)
-        one = Courier(grid, place, 60, 1)
-        one.under_way = {"m1": 1, "m2": 2}
         (place / "000-hello-a").unlink(missing_ok=True)
+        there = {}
         try:
-            one.take()
+            take([Message(content, 1), Message(answer({"000-hello-a": good}), 2)], place, there)
         except Exception as error:
             print(f"{what}: {error!r}")
             broken.append(what)
-        if not (place / "000-hello-a").exists() or one.under_way:
+        if not (place / "000-hello-a").exists() or 2 not in there:
             broken.append(f"{what}: the other one's answer")
     print("\n".join(said))
     outside = [

@@ -42,7 +42,6 @@ def main(at):
         trial.serve()
         trial.join("south")  # all offers are there
         north = trial.member("north")
-        north.begin()
         premise(set(north.offers(1)) == set(FOUR), "north has seen the offers, and kept them")
         for part in ("sites", "states", "keys"):
             shutil.copytree(here / part, here / "backup" / part)

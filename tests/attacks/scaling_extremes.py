@@ -13,6 +13,7 @@ site leaves.
 from base import SITES, Trial, np, outcome, premise, run
 
 from afltool.federation.rows import PART
+from afltool.math.scaling import squares
 
 MOST = 24  # 2^24
 
@@ -38,14 +39,13 @@ def main(at):
     unit = 2.0 ** (PART - MOST)
     every = every.astype(np.float32).astype(np.float64)  # as a table is read
     q = np.rint(every * unit).astype(np.int64)
-    low, high = (q * q) % (1 << PART), (q * q) >> PART
-    whole = np.array_equal(sums["sums"], q.sum(0)) and np.array_equal(
-        sums["squares"], [low.sum(0), high.sum(0)]
-    )
-    premise(whole, "they are sums over all rows")
-    extra = sorted(set(sums) - {"sums", "squares"})
+    whole = squares(sums) == [int(v) for v in (q.astype(object) ** 2).sum(0)]
+    premise(whole and np.array_equal(sums["sums"], q.sum(0)), "they are sums over all rows")
+    extra = sorted(set(sums) - {"sums", "squares", "counts"})
+    extra += ["a count"] * (set(sums["counts"].tolist()) != {len(every)})  # tells what is missing
     extremes = {float(v) for v in np.concatenate([every.max(0), every.min(0)])}
-    numbers = np.concatenate([np.ravel(a) for a in sums.values()]) / unit
+    whole = np.array(squares(sums), float) / unit**2  # their limbs are parts of these numbers
+    numbers = np.concatenate([sums["sums"] / unit, whole, sums["counts"]])
     alone = [v for v in extremes if np.isclose(numbers, v, rtol=0.03).any()]
     later = trial.server.total(2).arrays
     names = sorted(later)

@@ -23,9 +23,9 @@ SMALL = [
     P - 1,
     P,
     P + 1,
-    2707385501144840649318225287225658788936804267575313519463743609750303021,  # order 8
-    55188659117513257062467267217118295137698188065244968500265048394206261417927,
-]  # order 8
+    2707385501144840649318225287225658788936804267575313519463743609750303402022,  # order 8
+    55188659117513257062467267217118295137698188065244968500265048394206261417927,  # order 8
+]
 ENCODED = [((y | sign << 255).to_bytes(32, "little")) for y in SMALL for sign in (0, 1)]
 D = -121665 * pow(121666, -1, P) % P
 X25519 = [0, 1, P - 1, P, P + 1,
@@ -93,11 +93,11 @@ def main(at):
             key = (u | high << 255).to_bytes(32, "little")
             for offer in (key + good[32:], good[:64] + key + good[FIRST:]):
                 premise(len(offer) == size, "an offer")
-                kind, _ = outcome(lambda o=offer: Offer(trial.agreed, 1, "west", o))
+                kind, _ = outcome(lambda o=offer: Offer.of(trial.agreed, 1, "west", o))
                 if kind != "stops":
                     accepted.append(f"an offer with {key.hex()[:12]}: {kind}")
     print("accepted:", accepted or "none")
-    kind, _ = outcome(lambda: Offer(trial.agreed, 1, "west", good))
+    kind, _ = outcome(lambda: Offer.of(trial.agreed, 1, "west", good))
     premise(kind == "waits", "an honest offer is taken")
     if accepted:
         return True, f"{len(accepted)} keys of small order are accepted, and anybody signs for them"

@@ -95,7 +95,7 @@ def _commands(files: Files, name: str, path: Path, out: Path) -> list[list[Any]]
                      ["partition", path, "--scheme", "iid", "--clients", 2, "-o", f"{out}.h5",
                       *over]],
         "partition": [["local-stats", train, "--partition", path, "--held-out", f"{out}-v.h5",
-                       *stats], ["partition", path, "--describe"]],
+                       *stats]],
         "statistics": [["aggregate", path, "-o", f"{out}.h5", *over],
                        ["solve", path, "-o", f"{out}.h5", *over],
                        ["solve", path, "--head", head0, "-o", f"{out}.h5", *over]],

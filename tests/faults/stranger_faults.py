@@ -172,7 +172,6 @@ def odd_weights(bench: Bench, files: Files, tries: int, draw: Random, work: Path
         "sparse": lambda t: t.to_sparse(),
         "meta": lambda t: t.to("meta"),
         "complex": lambda t: t.to(torch.complex64),
-        "expanded": lambda t: t.flatten()[:1].clone().expand(t.numel()).reshape(t.shape),
         "integers": lambda t: t.long(),
         "another shape": lambda t: t[None],
         "empty": lambda t: t.flatten()[:0],

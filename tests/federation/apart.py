@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import afltool
 
@@ -15,6 +17,14 @@ NAMES = ("north", "south", "west")
 CLASSES = ("a", "b", "c")
 DEEPAFL = {"layers": 5, "width": 16, "compute": "fixed"}
 HEADS = {"linear": {}, "deepafl": DEEPAFL, "softmax": {"rounds": 20}}
+
+
+@pytest.fixture(autouse=True)
+def cheap_codes(monkeypatch, request):
+    """128 MiB for each code would be most of the time; slow tests have other processes."""
+    if not request.node.get_closest_marker("slow"):
+        real, cheap = hashlib.scrypt, {"n": 2, "r": 1, "p": 1}
+        monkeypatch.setattr(hashlib, "scrypt", lambda d, **how: real(d, **{**how, **cheap}))
 
 
 def rows(folder: Path, seed: int = 0, n: int = 40, **how):
@@ -54,7 +64,11 @@ class Apart:
         return ("session", "serve", self.url, "--key", key, "-o", self.at / "server", *more)
 
     def join(self, name: str, *more, data=None, approve=True):
-        code = ("--approve", self.code) if approve else ()
+        code = (
+            ("--approve", self.code)
+            if approve and not (self.at / name / "head-1.h5").exists()
+            else ()
+        )
         test = ("--test", self.test[name]) if self.test else ()
         return ("session", "join", self.url, "--key", self.at / "keys" / name, "--data",
                 data or self.features[name], "-o", self.at / name, *test, *code, *more)  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from afltool.federation import compute
 from afltool.federation import keys as keys_
 from afltool.federation.agreement import Agreement, usual_threshold
 from afltool.federation.compute import described
+from afltool.federation.keys import Box, name_of
 from afltool.federation.ledger import Ledger
 from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
@@ -31,6 +35,7 @@ HEADS = {
     "safle": ("safle", {"buckets": 2, "ridge": 1.0}),
     "discriminant": ("discriminant", {"shrinkage": 0.1}),
 }
+NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
 KEYS = {}  # made once: names and keys are the same in all federations
 
 
@@ -38,6 +43,11 @@ def key_of(name: str) -> keys_.Keys:
     if name not in KEYS:
         KEYS[name] = keys_.Keys.of(name, Ed25519PrivateKey.generate())
     return KEYS[name]
+
+
+def rows_of_arrays(X, y, *test) -> SiteRows:
+    """Rows in memory, then those of the test and their labels, if there are any."""
+    return SiteRows(lambda: [(X, y)], lambda: [test] if test else ())
 
 
 class Federation:
@@ -80,7 +90,7 @@ class Federation:
                       self.keys["server"])  # fmt: skip
 
     def new_site(self, name: str, kind=Member, folder=None, place=None, again=False) -> Member:
-        rows = SiteRows.of_arrays(*self.rows[name], *self.tests.get(name, ()))
+        rows = rows_of_arrays(*self.rows[name], *self.tests.get(name, ()))
         ledger = Ledger(self.root / "ledgers" / name, again)
         return kind(place or self.place, folder or self.root / name, self.agreed, self.keys[name],
                     rows, ledger)  # fmt: skip
@@ -90,6 +100,16 @@ class Federation:
 
     def turn(self, *names):
         return {n: self.party(n).turn() for n in names}
+
+    def rolled(self):
+        """Everybody has come, and no sums have been sent."""
+        self.turn("server", *self.names, "server")
+        return self
+
+    def over(self, *names, late=None):
+        """Whether all of these have come to the end; after ``late`` seconds without the others."""
+        self.server.deadline = late
+        return set(self.run(*names).values()) == {""}
 
     def run(self, *names, turns=200):
         """Turns of these until nobody has anything to do; returns what each waits for."""
@@ -104,27 +124,84 @@ class Federation:
     def pooled_rows(self, *names):
         return tuple(np.concatenate([self.rows[n][k] for n in names or self.names]) for k in (0, 1))
 
-    def gathered(self, head, *names):
+    def gathered(self, *names, head=None):
         X, y = self.pooled_rows(*names)
-        return compute.statistics_of(self.agreed, head, [(FixedPoint(X, BITS), y)])
+        return compute.statistics_of(self.agreed, head or self.first, [(FixedPoint(X, BITS), y)])
+
+    def numbers(self, *names):
+        """What these send in round 1, without masks."""
+        return self.server.layout(1).joined(self.gathered(*names)).view(np.int64)
 
     def pooled(self, *names):
         """The head that one place makes of all these rows."""
         head = self.first
         while head.phase() is not None:
-            head = head.absorb(self.gathered(head, *names))[0]
+            head = head.absorb(self.gathered(*names, head=head))[0]
         return head
 
     def solved(self, name):
         one = self.party(name)
         return one.head(one.known())
 
-    def changed(self, **terms):
-        """The same people and rows under other terms, in a place and folders of their own."""
+    def digests(self, *names):
+        return {self.solved(n).digest() for n in names or ("server", *self.names)}
+
+    def is_pooled(self, *names):
+        """Whether the server and these sites, or all, have the head of their rows in one place."""
+        return self.digests("server", *(names or self.names)) == {self.pooled(*names).digest()}
+
+    def changed(self, root, names=None, at_once=False, **terms):
+        """A session of these sites, or all, under other terms, with ledgers as they are now, or
+        ``at_once``: with the same ones."""
         other = object.__new__(Federation)
-        vars(other).update(vars(self))
-        other.agreed = replace(self.agreed, nonce=f"{len(str(terms)):032x}", **terms)
+        vars(other).update(vars(self), rows=dict(self.rows))
+        if names is not None:
+            terms |= {"members": tuple(self.keys[n].party for n in names), "threshold": len(names)}
+        other.agreed = replace(
+            self.agreed, nonce=hashlib.md5(str(root).encode()).hexdigest(), **terms
+        )
         other.names = [p.name for p in other.agreed.members]
-        other.root = self.root.parent / f"{self.root.name}-then"
-        other.place = Place(str(other.root / "place"))
+        other.root, other.place = root, Place(str(root / "place"))
+        root.mkdir(parents=True)
+        if at_once:
+            (root / "ledgers").symlink_to(self.root / "ledgers")
+        elif (self.root / "ledgers").exists():
+            shutil.copytree(self.root / "ledgers", root / "ledgers", symlinks=True)
+        other.begin()
         return other
+
+    # ------------------------------------------------------------ what is in the place, and said
+
+    def at(self, kind, number, name) -> Path:
+        return self.root / "place" / name_of(kind, number, name)
+
+    def put(self, kind, number, name, payload, to=b"", box=None):
+        """A message that a party signs, whatever it says."""
+        data = (box or self.party(name).box).seal(kind, number, payload, to)
+        self.at(kind, number, name).write_bytes(data)
+        return data
+
+    def put_body(self, kind, number, name, body):
+        """A signed message with any body."""
+        box = Box(self.agreed.digest, self.keys[name])
+        header = box._header(kind, number, name, hashlib.sha256(body).hexdigest())
+        data = header + b"\n" + box.me.signing.sign(keys_.DOMAIN + header) + body
+        self.at(kind, number, name).write_bytes(data)
+
+    def sent(self, pattern):
+        return sorted(p.name for p in (self.root / "place").glob(pattern))
+
+    def said(self, name="server"):
+        return " | ".join(sorted(self.party(name)._said))
+
+
+OVER = {}
+
+
+def played(head="linear", **terms) -> Federation:
+    """A session that is over, played once; tests read it, or play on by `Federation.changed`."""
+    key = repr((head, terms))
+    if key not in OVER:
+        OVER[key] = Federation(Path(tempfile.mkdtemp(prefix="afltool-over-")), head, **terms)
+        assert OVER[key].over()
+    return OVER[key]

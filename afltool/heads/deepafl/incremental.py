@@ -17,69 +17,67 @@ on, the other is held out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...errors import MismatchError, UsageError
 from ...math.blas import length, pack, unpack
 from ...math.gram import product
-from ...math.sandwich import LowRank
-from ...values.arrays import Array
+from ...values.arrays import F64, Array
 from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
-from ..base import marks
+from ..base import Shape, marks
 
 MOVED = "moved"
 TRAINED, HELD_OUT = "kept", "held-out"
 CLIENTS, COUNTS, HIDDEN_GRAM = "{}-clients", "{}-class-counts", "{}-hidden-gram"
 
 
-def kept_sums(role: str, total: Statistics) -> dict[str, Array]:
-    """What is kept of a complete total."""
-    return {
-        f"{role}-{GRAM}": total.arrays[GRAM],
-        f"{role}-{CROSS}": total.arrays[CROSS],
-        CLIENTS.format(role): marks(total),
-        COUNTS.format(role): total.class_counts,
-    }
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of one of the sums, among the ``known`` arrays of a head."""
+
+    known: Mapping[str, Array]
+    role: str
+
+    def following(self, total: Statistics, weights: bool) -> dict[str, Array]:
+        """The kept arrays after the solve of a complete total."""
+        if not weights:
+            return {HIDDEN_GRAM.format(self.role): total.arrays[GRAM]}
+        return {
+            f"{self.role}-{GRAM}": total.arrays[GRAM],
+            f"{self.role}-{CROSS}": total.arrays[CROSS],
+            CLIENTS.format(self.role): marks(total),
+            COUNTS.format(self.role): total.class_counts,
+        }
+
+    def shapes(self, phi: int, hidden: int, classes: int | None, block: bool) -> dict[str, Shape]:
+        """Of the kept arrays; Π is there when a block was solved last."""
+        shapes: dict[str, Shape] = {
+            f"{self.role}-{GRAM}": (length(phi),),
+            f"{self.role}-{CROSS}": (phi, classes),
+            CLIENTS.format(self.role): (None,),
+            COUNTS.format(self.role): (classes,),
+        }
+        return shapes | ({HIDDEN_GRAM.format(self.role): (length(hidden),)} if block else {})
+
+    def completed(self, total: Statistics, left: Array, right: Array | None) -> Statistics:
+        """The total of G_{t+1} and H_{t+1}, computed from a total of M and N and what is known.
+
+        ``left``, ``right``: Z and U in the compute type, as rows use them; U is None of a dense Ω.
+        """
+        M, N = total.arrays[MOVED], total.arrays[CROSS]
+        names = f"{self.role}-{GRAM}", HIDDEN_GRAM.format(self.role)
+        G, Pi = (unpack(self.known[name], np.float64) for name in names)
+        Z: F64 = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F
+        U = (left.T if right is None else right).astype(np.float64)
+        mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
+        H = self.known[f"{self.role}-{CROSS}"] + product(U, N)
+        return replace(total, arrays={GRAM: pack(G + mixed + mixed.T), CROSS: H})
 
 
-def kept_shapes(
-    role: str, widths: tuple[int, int], classes: int, block: bool
-) -> dict[str, tuple[int | None, ...]]:
-    """Of `kept_sums`; ``block``: and of Π, which is there when a block was last."""
-    phi, hidden = widths
-    shapes: dict[str, tuple[int | None, ...]] = {
-        f"{role}-{GRAM}": (length(phi),),
-        f"{role}-{CROSS}": (phi, classes),
-        CLIENTS.format(role): (None,),
-        COUNTS.format(role): (classes,),
-    }
-    return shapes | ({HIDDEN_GRAM.format(role): (length(hidden),)} if block else {})
-
-
-def completed(
-    known: Mapping[str, Array], role: str, total: Statistics, omega: LowRank, compute: str
-) -> Statistics:
-    """The total of G_{t+1} and H_{t+1}, computed from a total of M and N and what is ``known``.
-
-    ``omega`` is rounded to the compute type first, as it is when rows use it.
-    """
-    M, N = total.arrays[MOVED], total.arrays[CROSS]
-    names = f"{role}-{GRAM}", HIDDEN_GRAM.format(role)
-    G, Pi = (unpack(known[name], np.float64) for name in names)
-    left, right = omega.astype(compute)
-    Z = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F, U = Ωᵀ
-    U = (left.T if right is None else right).astype(np.float64)
-    mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
-    H = known[f"{role}-{CROSS}"] + product(U, N)
-    return replace(total, arrays={GRAM: pack(G + mixed + mixed.T), CROSS: H})
-
-
-def check_same(
-    known: Mapping[str, Array], total: Statistics, validation: Statistics | None
-) -> None:
+def check_same(known: Mapping[str, Array], seen: Mapping[str, Statistics]) -> None:
     """Refuse a round of other clients, or of other rows, than the round before.
 
     Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` if only some
@@ -87,16 +85,12 @@ def check_same(
     """
     if CLIENTS.format(TRAINED) not in known:
         return
-    judged = CLIENTS.format(HELD_OUT) in known
-    if judged != (validation is not None):
-        first = "give the sum over held-out clients of this phase"
+    if (CLIENTS.format(HELD_OUT) in known) != (HELD_OUT in seen):
         raise UsageError(
             "with --incremental held-out clients' sums (--validate) are given in every round or in "
-            f"none: {first if judged else 'there were none in the first'}"
+            "none: give the sum over held-out clients of this phase as in the first round"
         )
-    for role, sums in ((TRAINED, total), (HELD_OUT, validation)):
-        if sums is None:
-            continue
+    for role, sums in seen.items():
         clients, counts = known[CLIENTS.format(role)], known[COUNTS.format(role)]
         same = np.array_equal(marks(sums), clients)
         if not same or not np.array_equal(sums.class_counts, counts):

@@ -16,6 +16,7 @@ threads, and sums are int64. Per number σ is off by 2^−(f+1) and its argument
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,27 +36,20 @@ from ...math.gram import (
 )
 from ...math.sandwich import LowRank
 from ...math.softmax import exact_weights
-from ...memory import Kept
 from ...values.arrays import F64, I64, Array
 from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
-from ..projections import (
-    Projection,
-    Tabled,
-    activate,
-    activated,
-    in_fixed_point,
-    projection,
-    projections,
-)
+from ..projections import Projection, Tabled, activate, activated, in_fixed_point, projection
 from .options import ACTIVATED, BLOCK, CASCADE, DeepAFLOptions
 
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
+OF_OMEGA = 2**33  # and for each Ω that is frozen
 RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)
 LARGEST_RESIDUAL = 2**24  # of fixed point, so that a row adds at most 2^39 to a sum
 RESIDUAL_BITS = 20
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)
 RIGHT_BITS = 22  # of U, whose columns have length 1
+KEPT = 4  # random matrices, of the latest layers; the others are drawn again
 
 
 class Layers:
@@ -65,20 +59,34 @@ class Layers:
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
-        self._random = projections(options.projection, options.seed)
+        self.drawn = lru_cache(KEPT)(self._draw)
+
+    def _draw(self, stream: int, fan_in: int, fan_out: int) -> Projection:
+        """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""
+        o = self.options
+        drawn = projection(o.projection, o.seed, stream, fan_in, fan_out)
+        biased = o.bias in ("both", "first" if stream == 0 else "layers") and stream < OF_LABELS
+        return drawn if biased else replace(drawn, a=None)
+
+    def frozen(self, t: int) -> LowRank | None:
+        """Ω_{t+1} of layers that learn none: random, or None, the identity."""
+        if not self.options.random_omega:
+            return None
+        phi, hidden = self.options.widths
+        return LowRank(self.drawn(OF_OMEGA + t, hidden, phi).A.astype(np.float64))
 
     def first(self, X: Rows) -> Array:
         """Φ_0."""
         o = self.options
-        A = self._random(0, dim(X), o.widths[0])
-        return A(rows_as(X, o.compute), str(o.phi0_activation))
+        rows = rows_as(X, o.compute)
+        return self.drawn(0, dim(X), o.widths[0])(rows, str(o.phi0_activation))
 
     def hidden(self, source: Array, t: int) -> Array:
         """F_t = σ(Φ_t B_t)."""
         o = self.options
         if o.identity_projection:
             return activate(str(o.activation), source.copy())
-        return self._random(t + 1, *o.widths)(source, str(o.activation))
+        return self.drawn(t + 1, *o.widths)(source, str(o.activation))
 
     def moved(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
@@ -100,20 +108,11 @@ class Layers:
 
         The ridge regression of Y Q_t on Φ_t is W_t Q_t, so encoded labels need no other sums.
         """
-        o = self.options
-        fitted = product(phi, W.astype(phi.dtype))
+        o, fitted = self.options, product(phi, W.astype(phi.dtype))
         if o.label_encoding:
-            fitted = self.codes(t, fitted.shape[1])(fitted)
-        B = self.projected(t, fitted.shape[1])
-        return B(fitted, str(o.activation) if o.deepening == ACTIVATED else "none")
-
-    def codes(self, t: int, classes: int) -> Projection:
-        """Q_t (C, d_F), the labels' random map; a stream of its own, linear, without a bias."""
-        return Projection(self._random(OF_LABELS + t, classes, self.options.widths[1]).A, None)
-
-    def projected(self, t: int, fan_in: int) -> Projection:
-        """B_t of a cascade."""
-        return self._random(t + 1, fan_in, self.options.widths[0])
+            fitted = self.drawn(OF_LABELS + t, fitted.shape[1], o.widths[1])(fitted)
+        σ = str(o.activation) if o.deepening == ACTIVATED else "none"
+        return self.drawn(t + 1, fitted.shape[1], o.widths[0])(fitted, σ)
 
     def scores(self, phi: Array, W: F64) -> F64:
         """ΦW (n, C)."""
@@ -143,8 +142,7 @@ class Layers:
 
     def residual(self, phi: Array, W: F64, y: I64) -> Array:
         """Y − ΦW (n, C)."""
-        rest = product(phi, W.astype(phi.dtype))
-        np.negative(rest, out=rest)
+        rest = -product(phi, W.astype(phi.dtype))
         rest[np.arange(len(y)), y] += 1
         return rest
 
@@ -161,24 +159,19 @@ class FixedLayers(Layers):
     """Rows of int16 and sums of int64; residuals have `RESIDUAL_BITS` fraction bits."""
 
     exact = True
-    KEEP = 64 << 20  # bytes of projections: those of seven layers of width 1024
 
     def __init__(self, options: DeepAFLOptions) -> None:
         super().__init__(options)
         self.bits = options.fixed
-        #: The random features of a layer, A for stream 0, B_t for t + 1: of (stream, fan-in,
-        #: fan-out, fraction bits of the rows).
-        self.random = Kept(self._make, self.KEEP)
+        self.random = lru_cache(2 * KEPT)(self._table)
 
-    def _make(self, stream: int, fan_in: int, fan_out: int, given: int) -> Tabled:
+    def _table(self, stream: int, fan_in: int, fan_out: int, given: int) -> Tabled:
+        """The random features of a layer, of rows with ``given`` fraction bits."""
         o = self.options
-        drawn = projection(o.projection, o.seed, stream, fan_in, fan_out)
-        activation = o.activation if stream else o.phi0_activation
-        if stream >= OF_LABELS:
-            drawn = replace(drawn, a=None)
-        if stream >= OF_LABELS or (stream and o.deepening == CASCADE):
-            activation = "none"
-        return Tabled(drawn, str(activation), given, self.bits, "use fewer --fixed-bits")
+        linear = stream >= OF_LABELS or (stream and o.deepening == CASCADE)
+        σ = "none" if linear else str(o.activation if stream else o.phi0_activation)
+        drawn = self._draw(stream, fan_in, fan_out)
+        return Tabled(drawn, σ, given, self.bits, "use fewer --fixed-bits")
 
     def first(self, X: Rows) -> Array:
         rows = in_fixed_point(X)
@@ -194,39 +187,22 @@ class FixedLayers(Layers):
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
     ) -> tuple[Array, Array]:
         F = hidden.astype(np.float64) if omega is None else ExactOmega.of(omega).times(hidden)
-        if not self.options.no_skip:
-            F += phi
-        return self._held(F, f"Φ_{t + 1}"), hidden
+        return self._held(F if self.options.no_skip else F + phi, f"Φ_{t + 1}"), hidden
 
     def cascade(self, phi: Array, t: int, W: F64) -> Array:
-        fitted, scale = exact_product(phi, W)
-        fitted *= scale
-        units = self._held(np.rint(fitted, out=fitted), f"Φ_{t} W_{t}")
-        for one in self.cascaded(t, units.shape[1]):
-            units = one(units)
-        return units
-
-    def cascaded(self, t: int, classes: int) -> list[Tabled]:
-        """What follows Φ_t W_t in a cascade: Q_t with encoded labels, then B_t and σ."""
-        (phi, hidden), chain = self.options.widths, []
+        (width, hidden), (fitted, scale) = self.options.widths, exact_product(phi, W)
+        units = self._held(np.rint(fitted * scale), f"Φ_{t} W_{t}")
         if self.options.label_encoding:
-            chain, classes = [self.random(OF_LABELS + t, classes, hidden, self.bits)], hidden
-        return [*chain, self.random(t + 1, classes, phi, self.bits)]
+            units = self.random(OF_LABELS + t, units.shape[1], hidden, self.bits)(units)
+        return self.random(t + 1, units.shape[1], width, self.bits)(units)
 
     def _held(self, values: F64, what: str) -> Array:
-        largest = np.abs(values).max(initial=0.0)
-        if largest > LARGEST:
-            raise InvalidDataError(
-                f"{what} of a row reaches {largest * 2.0**-self.bits:.6g}, beyond the range "
-                f"±{LARGEST * 2.0**-self.bits:.6g} of --fixed-bits {self.bits}: make a new "
-                "head with fewer, or with larger ridges"
-            )
-        return values.astype(np.int16)
+        advice = f"make a new head with fewer --fixed-bits than {self.bits}, or with larger ridges"
+        return _within(values, LARGEST, self.bits, f"{what} of a row", advice).astype(np.int16)
 
     def scores(self, phi: Array, W: F64) -> F64:
         whole, scale = exact_product(phi, W)
-        whole *= scale * 2.0**-self.bits
-        return whole
+        return whole * (scale * 2.0**-self.bits)
 
     def real(self, phi: Array) -> Array:
         return np.asarray(phi * 2.0**-self.bits)
@@ -249,31 +225,24 @@ class FixedLayers(Layers):
         return np.asarray((rows.astype(np.int64) ** 2).sum(axis=0))
 
     def residual(self, phi: Array, W: F64, y: I64) -> Array:
-        units = self._in_units(*exact_product(phi, W))
-        np.negative(units, out=units)
+        units = -self._in_units(phi, W)
         units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
-        return _within(units, "residual Y − ΦW")
+        return _small(units, "residual Y − ΦW")
 
     def rest(self, phi0: Array, phi: Array, Q: F64 | None) -> Array:
         left = phi0 * 2.0 ** (RESIDUAL_BITS - self.bits)
-        if Q is not None:
-            left -= self._in_units(*exact_product(phi, Q))
-        return _within(left, "residual Φ_0 − ΦQ")
+        return _small(left if Q is None else left - self._in_units(phi, Q), "residual Φ_0 − ΦQ")
 
-    def _in_units(self, product_: F64, scale: float) -> F64:
-        """Whole products of Φ̂ and weights, rounded to 2^−RESIDUAL_BITS."""
-        product_ *= scale * 2.0 ** (RESIDUAL_BITS - self.bits)
-        return np.rint(product_, out=product_)
+    def _in_units(self, phi: Array, W: F64) -> F64:
+        """Φ̂W, rounded to 2^−RESIDUAL_BITS."""
+        whole, scale = exact_product(phi, W)
+        return np.rint(whole * (scale * 2.0 ** (RESIDUAL_BITS - self.bits)))
 
     def read(self, total: Statistics) -> Statistics:
         one, block = 2.0**-self.bits, total.phase.kind == BLOCK
         finer = one * 2.0**-RESIDUAL_BITS if block else one * one
-        units = {
-            GRAM: one * one,
-            CROSS: finer if block and not self.options.no_skip else one,
-            RECONSTRUCTION: finer,
-            ENERGY: one * one,
-        }
+        cross = finer if block and not self.options.no_skip else one
+        units = {GRAM: one * one, CROSS: cross, RECONSTRUCTION: finer, ENERGY: one * one}
         arrays = {name: a * units[name] for name, a in total.arrays.items()}
         if ENERGY in arrays:
             arrays[ENERGY] = arrays[ENERGY].sum(keepdims=True)
@@ -282,10 +251,9 @@ class FixedLayers(Layers):
 
 @dataclass(frozen=True)
 class ExactOmega:
-    """Ω = Z Uᵀ in integers: F̂ ↦ round(2^−b · round(2^−a · F̂ Z) Uᵀ), both products exact.
+    """Ω = Z Uᵀ in integers: F̂ ↦ round(second · round(first · F̂ Z) Uᵀ), both products exact.
 
-    ``Z`` (d_F, r) and ``U`` (d_Φ, r) are whole numbers; without ``U`` it is round(2^−a · F̂ Z).
-    ``first``, ``second``: the two powers of two.
+    ``Z`` (d_F, r) and ``U`` (d_Φ, r) are whole numbers; without ``U`` it is round(first · F̂ Z).
     """
 
     Z: F64
@@ -309,14 +277,8 @@ class ExactOmega:
 
     def times(self, hidden: Array) -> F64:
         """F̂Ω rounded to the units of F̂, (n, d_Φ)."""
-        found = product(hidden.astype(np.float64), self.Z)
-        found *= self.first
-        np.rint(found, out=found)
-        if self.U is not None:
-            found = product(found, self.U.T)
-            found *= self.second
-            np.rint(found, out=found)
-        return found
+        found = np.rint(product(hidden.astype(np.float64), self.Z) * self.first)
+        return found if self.U is None else np.rint(product(found, self.U.T) * self.second)
 
 
 def exact_product(phi: Array, W: F64) -> tuple[F64, float]:
@@ -325,12 +287,16 @@ def exact_product(phi: Array, W: F64) -> tuple[F64, float]:
     return product(phi.astype(np.float64), whole), 2.0**-s
 
 
-def _within(units: F64, what: str) -> F64:
+def _small(units: F64, what: str) -> F64:
+    advice = "use larger ridges, or look at the features of this client"
+    return _within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, f"a {what} of a row", advice)
+
+
+def _within(units: F64, most: int, bits: int, what: str, advice: str) -> F64:
     largest = np.abs(units).max(initial=0.0)
-    if largest > LARGEST_RESIDUAL:
+    if largest > most:
         raise InvalidDataError(
-            f"a {what} of a row is {largest * 2.0**-RESIDUAL_BITS:.6g}; with --compute fixed it "
-            f"may be at most {LARGEST_RESIDUAL >> RESIDUAL_BITS}: use larger ridges, or look at "
-            "the features of this client"
+            f"{what} reaches {largest * 2.0**-bits:.6g}, beyond ±{most * 2.0**-bits:.6g}, which "
+            f"--compute fixed holds: {advice}"
         )
     return units

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, Choices, grammar
+from ...options.base import Absent, Choices, flag, grammar
 from ...values.names import Phase
 from ...values.parsed import Ridge, parse_ridge
 from ..options import (
@@ -26,7 +26,7 @@ from ..options import (
 )
 
 WEIGHTS, BLOCK = "weights", "block"  # kinds of phases: W_t is solved from it, or Ω_t
-NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction")
+NOT_INCREMENTAL = ("no_skip", "identity_omega", "random_omega", "reconstruction")
 RESIDUAL, CASCADE, ACTIVATED = "residual", "cascade", "activated-cascade"
 # What is said of Ω, of F_t or of the sums for it: a cascade has none of them.
 OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental")
@@ -59,20 +59,13 @@ class DeepAFLOptions(HeadOptions):
     AT_SOLVE: ClassVar = frozenset({"ridge", "block_ridge", "min_norm"})
     GONE: ClassVar[Mapping[str, Any]] = {"single_round": False}
 
-    layers: int | None = Field(
-        default=None,
-        ge=0,
-        description=f"number of residual layers T (default: {DEFAULTS['layers']})",
-    )
+    _layers = f"number of residual layers T (default: {DEFAULTS['layers']})"
+    layers: int | None = Field(default=None, ge=0, description=_layers)
     width: int = Field(default=1024, ge=1, description="both widths, d_Φ and d_F")
-    feature_width: int | None = Field(
-        default=None, ge=1, description="width d_Φ of Φ_t (default: the value of --width)"
-    )
-    hidden_width: int | None = Field(
-        default=None,
-        ge=1,
-        description="width d_F of σ(Φ_t B_t) (default: the value of --width)",
-    )
+    _phi = "width d_Φ of Φ_t (default: the value of --width)"
+    feature_width: int | None = Field(default=None, ge=1, description=_phi)
+    _hidden = "width d_F of σ(Φ_t B_t) (default: the value of --width)"
+    hidden_width: int | None = Field(default=None, ge=1, description=_hidden)
     _ridge = f"ridge λ of every W_t: {RIDGE_GRAMMAR} (default: {DEFAULTS['ridge']})"
     ridge: Annotated[float | str | None, grammar(parse_ridge)] = Field(
         default=None, description=_ridge
@@ -80,46 +73,44 @@ class DeepAFLOptions(HeadOptions):
     _block_ridge = f"ridge of every Ω_t, the paper's γ (default: {DEFAULTS['block_ridge']})"
     block_ridge: float | None = Field(default=None, ge=0, description=_block_ridge)
     gamma: float = Field(default=0.0, ge=0, description=GAMMA)
-    activation: Activation | None = Field(
-        default=None, description=f"σ of the layers (default: {DEFAULTS['activation']})"
-    )
-    phi0_activation: Activation | None = Field(
-        default=None, description=f"σ of Φ_0 (default: {DEFAULTS['phi0_activation']})"
-    )
+    _activation = f"σ of the layers (default: {DEFAULTS['activation']})"
+    activation: Activation | None = Field(default=None, description=_activation)
+    _first = f"σ of Φ_0 (default: {DEFAULTS['phi0_activation']})"
+    phi0_activation: Activation | None = Field(default=None, description=_first)
     _seed = "seed of the random projections A and B_t, which are never stored or sent"
     seed: Seed = Field(default=0, description=_seed)
     _projection = "A and B_t: uniform weights and bias, or gaussian weights"
     projection: Projection = Field(default="linear-uniform", description=_projection)
-    _preset = (
-        "a published setting; paper is that of --data, or of the released script where the "
-        "data set has none"
-    )
+    _preset = "a published setting; paper is that of --data, else of the released script"
     preset: Annotated[str | None, Choices((PAPER, *PRESETS))] = Field(
         default=None, description=_preset
     )
     _no_skip = "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t"
     no_skip: bool = Field(default=False, description=_no_skip)
     identity_projection: bool = Field(default=False, description="ablation: B_t = I")
-    identity_omega: bool = Field(
-        default=False, description="ablation: Ω = I, so that layers learn nothing"
+    _omega = "ablation: Ω = I, so that layers learn nothing"
+    identity_omega: bool = Field(default=False, description=_omega)
+    _random = "ablation: Ω_t random and frozen, as A is, so that layers learn nothing"
+    random_omega: Annotated[bool, Absent(False)] = Field(default=False, description=_random)
+    _bias = "which random projections have a bias, of linear-uniform ones: A, every B_t, both, none"
+    bias: Annotated[Literal["both", "first", "layers", "none"], Absent("both")] = Field(
+        default="both", description=_bias
     )
     _deepening = (
-        "how a layer follows from the last one: residual blocks, or the paper's other "
-        "strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) or σ of it; these have no Ω"
+        "residual blocks, or the paper's other strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) "
+        "or σ of it; these have no Ω"
     )
     deepening: Annotated[
         Literal["residual", "cascade", "activated-cascade"], Absent("residual")
     ] = Field(default="residual", description=_deepening)
     _label_encoding = (
-        "with a cascade: the layers fit Y Q_t, labels under a random map, so that "
-        "Φ_{t+1} = Φ_t W_t Q_t B_t"
+        "with a cascade: fit Y Q_t, labels under a random map: Φ_{t+1} = Φ_t W_t Q_t B_t"
     )
     label_encoding: Annotated[bool, Absent(False)] = Field(
         default=False, description=_label_encoding
     )
-    from_phi0: bool = Field(
-        default=False, description="variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)"
-    )
+    _from_phi0 = "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)"
+    from_phi0: bool = Field(default=False, description=_from_phi0)
     _reconstruction = "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it"
     reconstruction: float = Field(default=0.0, ge=0, le=1, description=_reconstruction)
     _incremental = (
@@ -131,25 +122,44 @@ class DeepAFLOptions(HeadOptions):
     patience: int | None = Field(default=None, ge=1, description=_patience)
     min_norm: bool = Field(default=False, description=MIN_NORM)
     compute: Compute = Field(default="float64", description=PRODUCTS)
-    _fixed_bits = (
+    _bits = (
         "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits) (default: "
         f"{FIXED_BITS})"
     )
     fixed_bits: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=6, le=14, description=_fixed_bits
+        default=None, ge=6, le=14, description=_bits
     )
 
     def check(self) -> None:
         self._resolve()
-        self._check_deepening()
-        self._check_identities()
-        self._check_fixed()
-        for name in NOT_INCREMENTAL:
-            if self.incremental and getattr(self, name):
+        self.excludes("incremental", *NOT_INCREMENTAL)  # ΦᵀΦ is known there, or does not change
+        self.excludes("reconstruction", "identity_omega", "random_omega")
+        self.excludes("identity_omega", "random_omega")
+        if self.bias != "both":
+            self.only_where("bias", "projection", "linear-uniform")
+        if self.deepening == RESIDUAL and self.label_encoding:
+            raise UsageError(
+                f"--label-encoding is for --deepening {CASCADE} or {ACTIVATED}: residual blocks "
+                "fit what is left of the labels"
+            )
+        if self.deepening != RESIDUAL:
+            for name in OF_BLOCKS:
+                self.only_where(name, "deepening", RESIDUAL)
+        for name in ("identity_projection", "identity_omega"):
+            if getattr(self, name) and self.feature_width != self.hidden_width:
                 raise UsageError(
-                    f"--incremental cannot be combined with --{name.replace('_', '-')}: ΦᵀΦ does "
-                    "not change there, or the server knows it already"
+                    f"{flag(name)} needs equal widths; found {self.feature_width} and "
+                    f"{self.hidden_width}"
                 )
+        if self.compute != FIXED:
+            self.only_where("fixed_bits", "compute", FIXED)
+        elif self.incremental:
+            raise UsageError(
+                "--incremental cannot be combined with --compute fixed: Φ is rounded after every "
+                "layer, so the server cannot tell the change of ΦᵀΦ from thin sums to the last bit"
+            )
+        else:
+            self._set(fixed_bits=self.fixed)
 
     @classmethod
     def changeable(cls) -> frozenset[str]:
@@ -176,9 +186,6 @@ class DeepAFLOptions(HeadOptions):
         second = int(phase.kind == BLOCK)
         return (phase.number or 0) - second, second
 
-    def one_round(self) -> bool:
-        return self.depth == 0
-
     def same_clients(self) -> str | None:
         return "incremental" if self.incremental else None
 
@@ -195,40 +202,6 @@ class DeepAFLOptions(HeadOptions):
             self._set(**{name: value if given is None else given})
         phi, hidden = self.feature_width or self.width, self.hidden_width or self.width
         self._set(feature_width=phi, hidden_width=hidden, width=phi, preset=None)
-
-    def _check_deepening(self) -> None:
-        if self.deepening == RESIDUAL and self.label_encoding:
-            raise UsageError(
-                f"--label-encoding is for --deepening {CASCADE} or {ACTIVATED}: residual blocks "
-                "fit what is left of the labels"
-            )
-        for name in OF_BLOCKS:
-            if self.deepening != RESIDUAL and getattr(self, name):
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is for --deepening {RESIDUAL}; found "
-                    f"--deepening {self.deepening}, whose layers have no Ω"
-                )
-
-    def _check_identities(self) -> None:
-        if self.reconstruction and self.identity_omega:
-            raise UsageError("--reconstruction is for learned layers; --identity-omega has none")
-        for name in ("identity_projection", "identity_omega"):
-            if getattr(self, name) and self.feature_width != self.hidden_width:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} needs equal widths; found {self.feature_width} "
-                    f"and {self.hidden_width}"
-                )
-
-    def _check_fixed(self) -> None:
-        if self.compute != FIXED and self.fixed_bits is not None:
-            raise UsageError("--fixed-bits is for --compute fixed")
-        if self.compute == FIXED and self.incremental:
-            raise UsageError(
-                "--incremental cannot be combined with --compute fixed: Φ is rounded after every "
-                "layer, so the server cannot tell the change of ΦᵀΦ from thin sums to the last bit"
-            )
-        if self.compute == FIXED:
-            self._set(fixed_bits=self.fixed)
 
     @property
     def fixed(self) -> int:
@@ -247,7 +220,8 @@ class DeepAFLOptions(HeadOptions):
     @property
     def learns_blocks(self) -> bool:
         """Whether layers have an Ω of their own, so that there are phases for it."""
-        return self.deepening == RESIDUAL and not self.identity_omega
+        frozen = self.identity_omega or self.random_omega
+        return self.deepening == RESIDUAL and not frozen
 
     @property
     def depth(self) -> int:
@@ -268,6 +242,3 @@ class DeepAFLOptions(HeadOptions):
     def widths(self) -> tuple[int, int]:
         """(d_Φ, d_F)."""
         return self.feature_width or self.width, self.hidden_width or self.width
-
-
-OPTIONS = DeepAFLOptions

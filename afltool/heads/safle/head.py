@@ -11,42 +11,43 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import cores
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
-from ...math.counts import pair_count
-from ...math.gram import FixedPoint, Rows, real
+from ...math.counts import add_labels, add_pairs, add_sums, pair_count
+from ...math.gram import FixedPoint, Rows, gram_and_cross, real
 from ...memory import NOTHING, Carried
 from ...progress import log
-from ...values.arrays import F64, Array
-from ...values.names import CROSS, Phase
+from ...values.arrays import F64, I64, Array
+from ...values.names import CROSS, GRAM, Phase
 from ...values.parsed import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from ..base import (
-    LAST,
+    Added,
     Block,
     Found,
     Gathered,
     Head,
+    Shape,
     Source,
+    State,
     add_up,
     expect_shape,
     products,
     state,
+    unsolved,
 )
-from .counting import Collector
-from .options import BYTES_A_PAIR, SafleOptions
+from .options import SafleOptions
 from .system import CountedSystem
 
 HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
+ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class SafleHead(Head):
     name = "safle"
     options: SafleOptions
     thresholds: F64 | None = state()
-    digits: NDArray[np.int64] | None = state(np.int64)
+    digits: I64 | None = state(np.int64)
     tables: F64 | None = state()
     linear: F64 | None = state()
 
@@ -72,36 +73,68 @@ class SafleHead(Head):
         named = replace(options, thresholds=f"{source.kind}:{source.digest}")
         return cls(named, thresholds=thresholds_of(source, options))
 
-    # ------------------------------------------------------------ the four verbs
-
     def phase(self) -> Phase | None:
         if self.tables is not None:
             return None
         to_find = self.options.federated and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
-    def every_phase(self) -> tuple[Phase, ...]:
-        return HISTOGRAM, CODES
+    def schedule(self) -> tuple[Phase, ...]:
+        return (HISTOGRAM, CODES) if self.options.federated else (CODES,)
+
+    # ------------------------------------------------------------ client side
+
+    def accumulator(self) -> Added:
+        """``histogram`` (d, bins)."""
+        return Added(lambda X, y, known: ({HISTOGRAM: cd.histogram(X)}, {}), True)
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        """The phase's additive arrays; those of codes are counted in place, block by block.
-
-        histogram: ``histogram`` (d, bins). codes: ``labels`` (E, V, C) = ΦᵀY and ``pairs``
-        (E(E−1)/2, V−1, V−1), the blocks of ΦᵀΦ; for a hybrid also ``gram`` (a triangle), ``cross``
+        """Of codes ``labels`` (E, V, C) = ΦᵀY and ``pairs`` (E(E−1)/2, V−1, V−1), the blocks of
+        ΦᵀΦ, one set of arrays for all threads; for a hybrid also ``gram`` (a triangle), ``cross``
         (d, C) and ``sums`` (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All are integers
-        (hybrids of float features: reals).
-        """
+        (hybrids of float features: reals)."""
         if self.phase() == HISTOGRAM:
-            counts = cores.each(
-                lambda b: cd.histogram(b[0]), blocks, lambda b: self.room(len(b[1]))
-            )
-            return add_up({HISTOGRAM: one} for one in counts), NOTHING
+            return super()._sums(blocks, carried)
         self.options.check_room(self._bound()[0], solving=False)
-        collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
-        sums = 8 * math.prod(collector.shape)
-        for counted in cores.each(collector.of, blocks, lambda b: sums + self.room(len(b[1]))):
-            collector.add(counted)
-        return collector.result(), NOTHING
+        specs, coder = self.array_specs(None), self.coder()
+        pairs = np.zeros(specs["pairs"].shape, np.int64)
+        waiting: list[Array] = []
+
+        def work(block: Block) -> tuple[State, Array]:
+            codes = coder.codes(block[0])
+            labels = np.zeros(specs["labels"].shape, np.int64)
+            add_labels(codes, block[1], labels)
+            raw = self._raw(*block, codes) if self.options.with_linear else {}
+            return {"labels": labels, **raw}, codes
+
+        def parts() -> Iterable[State]:
+            size = 8 * specs["labels"].size
+            for sums, codes in cores.each(work, blocks, lambda b: size + self.room(len(b[1]))):
+                waiting.append(codes)
+                if sum(one.shape[1] for one in waiting) >= ROWS_AT_ONCE:
+                    count_pairs()
+                yield sums
+
+        def count_pairs() -> None:
+            add_pairs(np.concatenate(waiting, axis=1), coder.size, pairs)
+            waiting.clear()
+
+        sums = add_up(parts())
+        if waiting:
+            count_pairs()
+        return {**sums, "pairs": pairs}, NOTHING
+
+    def _raw(self, X: Rows, y: I64, codes: Array) -> State:
+        """The blocks xᵀx, xᵀY and Φᵀx of a hybrid: integers in fixed point."""
+        G, H = gram_and_cross(X, y, self._bound()[1])
+        sums = np.zeros((len(codes), self.options.size - 1, len(H)), dtype=H.dtype)
+        if not isinstance(X, FixedPoint):
+            add_sums(codes, real(X), sums)
+        else:
+            for start in range(0, len(y), ROWS_AT_ONCE):  # whose sums of int16 fit into int32
+                part = slice(start, start + ROWS_AT_ONCE)
+                add_sums(codes[:, part], X.values[part].astype(np.int32), sums)
+        return {GRAM: G, CROSS: H, "sums": sums}
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         o, (dim, classes) = self.options, self._bound()
@@ -118,28 +151,18 @@ class SafleHead(Head):
         cross = raw[CROSS]
         return {**specs, **raw, "sums": ArraySpec((experts, codes, dim), cross.kind, cross.per_row)}
 
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """Thresholds from histograms, or tables from counts by a ridge regression."""
-        self.options.check_room(self._bound()[0])
-        if self.phase() == HISTOGRAM:
-            return self._with_thresholds(total)
-        return self._solved(total, validation)
+    # ------------------------------------------------------------ scores
 
-    def scores(self, X: Rows) -> NDArray[np.float64]:
+    def scores(self, X: Rows) -> F64:
         """Σ_j W_j[idx_j] (+ x·W of a hybrid), float64 (n, C): E table rows added for each row."""
         if self.tables is None:
-            raise UsageError("the head is not solved yet")
+            raise unsolved()
         out = np.zeros((len(X), self.tables.shape[2]))
         for table, row in zip(self.tables, self.coder().codes(X), strict=True):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
 
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """Φ (n, D), dense: the one-hot codes, after the rows themselves if they are fitted too."""
-        if self.phase() is None:
-            yield LAST, self.expanded(X)
-
-    def expanded(self, X: Rows) -> NDArray[np.float64]:
+    def _features_of(self, X: Rows) -> F64:
         """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
         hot = cd.one_hot(self.coder().codes(X), self.options.size)
         return np.hstack([real(X), hot]) if self.options.with_linear else hot
@@ -150,17 +173,17 @@ class SafleHead(Head):
         head = super().restore(phase, arrays)
         if head.thresholds is not None:
             expect_shape("thresholds", head.thresholds, (None, self.options.each))
-        end = 0 if head.digits is None else self.options.digits_for(len(arrays["thresholds"]))
+        end = 0 if head.thresholds is None else self.options.digits_for(len(head.thresholds))
         if head.digits is not None and not 0 <= head.digits.min() <= head.digits.max() < end:
             raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
         return head
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def _state_shapes(self) -> Mapping[str, Shape]:
         if self.tables is None:
             return {}
         o, (dim, classes) = self.options, self._bound()
         experts = o.experts_for(dim)
-        shapes: dict[str, tuple[int | None, ...]] = {
+        shapes: dict[str, Shape] = {
             "thresholds": (dim, o.each),
             "digits": (experts, o.digits_of_code),
             "tables": (experts, o.size, classes),
@@ -177,23 +200,17 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ codes
 
-    @property
-    def digits_used(self) -> int:
-        """The number of digits of a row, of d·L, that are part of a code."""
-        o, (dim, _) = self.options, self._bound()
-        return min(o.digits_for(dim), o.experts_for(dim) * o.digits_of_code)
-
     def coder(self) -> cd.Coder:
         """Rows → codes, once the thresholds are known."""
         return cd.coder(self._cuts(), self.options.bucketing, self.options.buckets, self._dealt())
 
-    def _dealt(self) -> NDArray[np.int64]:
+    def _dealt(self) -> I64:
         if self.digits is not None:
             return self.digits
         o, (dim, _) = self.options, self._bound()
         return cd.deal(o.digits_for(dim), o.experts_for(dim), o.digits_of_code, o.seed)
 
-    def _cuts(self) -> NDArray[np.float64]:
+    def _cuts(self) -> F64:
         """Thresholds (d, T), learned or in even steps; `UsageError` if their file is missing."""
         if self.thresholds is not None:
             return self.thresholds
@@ -207,18 +224,18 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ solving
 
-    def _with_thresholds(self, total: Statistics) -> tuple[Self, Found]:
-        bits = total.context.space.get("fraction_bits")
-        thresholds = _quantiles(total.arrays[HISTOGRAM], bits, self.options)
-        self.say_digits()
-        facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
-        return replace(self, thresholds=thresholds), Found(head=facts)
-
-    def _solved(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """Thresholds from histograms, or tables from counts by a ridge regression."""
         o, (dim, classes) = self.options, self._bound()
-        if not o.federated:  # otherwise the round before has already warned
-            self.say_digits()
+        o.check_room(dim)
+        used = self.say_digits()
+        if self.phase() == HISTOGRAM:
+            bits = total.context.space.get("fraction_bits")
+            facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
+            thresholds = _quantiles(total.arrays[HISTOGRAM], bits, o)
+            return replace(self, thresholds=thresholds), Found(head=facts)
         held = None if validation is None else CountedSystem(validation).mean_squared_error
+        assert o.ridge is not None  # the default is in
         W, report = CountedSystem(total).solve(parse_ridge(o.ridge), o.linear_ridge, held)
         raw = dim * o.with_linear
         solved = replace(
@@ -227,21 +244,20 @@ class SafleHead(Head):
         )  # fmt: skip
         report |= {"rows": total.rows, "experts": o.experts_for(dim), "size": o.size}
         report |= o.figures(CODES, lambda: total.arrays)
-        report |= {"digits": o.digits_for(dim), "digits_used": self.digits_used}
-        return solved, Found(head=report)
+        return solved, Found(head=report | {"digits": o.digits_for(dim), "digits_used": used})
 
-    def say_digits(self) -> None:
-        """Warn if codes leave digits out, and name the settings that would use all of them."""
+    def say_digits(self) -> int:
+        """How many digits of a row, of d·L, are part of a code.
+
+        Where codes leave digits out a warning, in the first round, names what would use all.
+        """
         o, (dim, _) = self.options, self._bound()
-        digits, used, every = o.digits_for(dim), self.digits_used, o.experts_for_all(dim)
-        if used < digits:
-            side = every * o.size + dim * o.with_linear
-            log.warning(
-                "safle: %d codes of %d digits use %d of the %d digits of a row, %d (%.0f %%) are "
-                "left out; --experts %d uses all of them: %d columns, %.2g GB to solve",
-                o.experts_for(dim), o.group_size, used, digits, digits - used,
-                100 * (1 - used / digits), every, side, BYTES_A_PAIR * side**2 / 1e9,
-            )  # fmt: skip
+        digits = o.digits_for(dim)
+        used = min(digits, o.experts_for(dim) * o.digits_of_code)
+        if used < digits and self.phase() == self.schedule()[0]:
+            text = "safle: codes use %d of the %d digits of a row; --experts %d uses all of them"
+            log.warning(text, used, digits, o.experts_for_all(dim))
+        return used
 
 
 def thresholds_of(source: Source, options: SafleOptions) -> F64:

@@ -10,7 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options.base import Absent, Holds, grammar
-from ..options import GAMMA, RIDGE_GRAMMAR, HeadOptions, RidgeText
+from ...values.parsed import parse_ridge
+from ..options import GAMMA, RIDGE_GRAMMAR, HeadOptions
 
 # Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
 # 768 features use every digit. It must not depend on the machine, because all sites need the same
@@ -58,11 +59,8 @@ class SafleOptions(HeadOptions):
 
     bucketing: Bucketing = Field(default="overlap", description="how a feature becomes digits")
     buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
-    group_size: int | None = Field(
-        default=None,
-        ge=1,
-        description="digits G of a code; tables have V = k^G rows (default: 3; 1 with integer)",
-    )
+    _group = "digits G of a code; tables have V = k^G rows (default: 3; 1 with integer)"
+    group_size: int | None = Field(default=None, ge=1, description=_group)
     _experts = (
         "codes E of a row; `solve` says how many digits are left out (default: enough for every "
         f"digit, at most {DEFAULT_SIDE} / V)"
@@ -78,52 +76,40 @@ class SafleOptions(HeadOptions):
     thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = Field(
         default=None, description=_thresholds, examples=[FEDERATED]
     )
-    with_linear: bool = Field(
-        default=False,
-        description="hybrid: fit the raw features as well, in the same least-squares problem",
+    _linear = "hybrid: fit the raw features as well, in the same least-squares problem"
+    with_linear: bool = Field(default=False, description=_linear)
+    _ridge = f"ridge λ of the codes: {RIDGE_GRAMMAR} (default: auto; with --preset paper 0)"
+    ridge: Annotated[float | str | None, grammar(parse_ridge)] = Field(
+        default=None, description=_ridge
     )
-    ridge: RidgeText = Field(default="auto", description=f"ridge λ of the codes: {RIDGE_GRAMMAR}")
-    linear_ridge: float = Field(
-        default=1.0, ge=0, description="ridge of the raw features of a hybrid"
-    )
+    _linear_ridge = "ridge of the raw features of a hybrid"
+    linear_ridge: float = Field(default=1.0, ge=0, description=_linear_ridge)
     _seed = "seed of the shuffle that deals digits into codes"
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
     gamma: float = Field(default=0.0, ge=0, description=GAMMA)
     _preset = (
         "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
-        f"power of k), thresholds {PAPER_CUTS}"
+        f"power of k), thresholds {PAPER_CUTS}, ridge 0"
     )
     preset: Annotated[Literal["paper"] | None, Absent(None)] = Field(
         default=None, description=_preset
     )
 
     def check(self) -> None:
-        if self.every_digit and self.experts is not None:
-            raise UsageError(
-                f"--every-digit decides the number of codes; found --experts {self.experts} beside "
-                "it: leave one of them out"
-            )
-        if self.preset is not None:
-            self._as_in_paper()
-        self._set(thresholds=self.thresholds or FEDERATED)
-        if self.group_size is None:
-            self._set(group_size=1 if self.bucketing == "integer" else 3)
+        self.excludes("every_digit", "experts")
+        if self.ridge is None:  # (18) has none
+            self._set(ridge="auto" if self.preset is None else 0.0)
+        most = 1 if self.bucketing == "integer" else 3
+        if self.preset is not None:  # where no value is given; the file then holds these
+            most = max((g for g in range(1, 6) if self.radix**g <= PAPER_SIZE), default=1)
+            every = self.experts is None
+            self._set(thresholds=self.thresholds or PAPER_CUTS, every_digit=every, preset=None)
+        self._set(thresholds=self.thresholds or FEDERATED, group_size=self.group_size or most)
         if self.digits_of_code > 16 or self.size > 2**16:
             raise UsageError(
                 f"--group-size {self.group_size} gives tables of {self.radix}^{self.group_size} "
                 "rows; they have 2 to 65536"
             )
-
-    def _as_in_paper(self) -> None:
-        """The values of the preset where none is given; the file then holds these."""
-        if self.group_size is None:
-            most = [g for g in range(1, 6) if self.radix**g <= PAPER_SIZE]
-            self._set(group_size=max(most, default=1))
-        self._set(
-            thresholds=self.thresholds or PAPER_CUTS,
-            every_digit=self.experts is None,
-            preset=None,
-        )
 
     @property
     def federated(self) -> bool:
@@ -172,9 +158,6 @@ class SafleOptions(HeadOptions):
         """The smallest E whose codes use every digit of ``dim`` features."""
         return -(-self.digits_for(dim) // self.digits_of_code)
 
-    def one_round(self) -> bool:
-        return not self.federated
-
     def files(self) -> tuple[str, ...]:
         known = self.federated or self.steps or str(self.thresholds).startswith(READ)
         return () if known else ("thresholds",)
@@ -190,14 +173,12 @@ class SafleOptions(HeadOptions):
         """
         from ... import memory
 
-        side, free = self.columns_for(dim), memory.available()
-        fits = int((free / BYTES_A_PAIR) ** 0.5 - dim * self.with_linear) // self.size
-        named = f" (at most {fits} can be solved for here, D = {fits * self.size})"
+        side = self.columns_for(dim)
         memory.need(
             (BYTES_A_PAIR if solving else BYTES_A_COUNT) * side * side,
             f"{'solving for' if solving else 'counting pairs of'} {side} columns (--experts × "
             "table rows, and raw features)",
-            f"use fewer --experts{named if fits > 0 else ''} or a smaller --group-size",
+            "use fewer --experts or a smaller --group-size",
         )
 
     def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:
@@ -208,6 +189,3 @@ class SafleOptions(HeadOptions):
 
         arrays = read()
         return {"density": density(arrays["labels"], arrays["pairs"])}
-
-
-OPTIONS = SafleOptions

@@ -50,19 +50,18 @@ class CountedSystem:
             squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
             moments = Moments.of(squares, self.H[: self.raw], self.counts)
             moments.check(linear_ridge, constant=True)
+        more = {"linear_ridge": linear_ridge} if self.raw else {}
         if ridge == 0.0:
-            return self._minimum_norm(linear_ridge, held)
+            W, report = self._minimum_norm(linear_ridge)
+            error = {} if held is None else {"validation_mse": held(W)}
+            return W, {**report, "training_mse": self.mean_squared_error(W), **error, **more}
         system = FactoredSystem(
             self.matrix, self.H, float(self.rows), self.rows,
             lambda value: self._penalty(value, linear_ridge), START * self.rows / self.size,
         )  # fmt: skip
         choice = choose(system, tried(ridge), held)
         report = {key: value for key, value in choice.point.items() if value is not None}
-        report |= {"features": self.side, **self._of_raw(linear_ridge), **choice.report()}
-        return choice.weights(), report
-
-    def _of_raw(self, linear_ridge: float) -> dict[str, float]:
-        return {"linear_ridge": linear_ridge} if self.raw else {}
+        return choice.weights(), {"features": self.side, **report, **choice.report(), **more}
 
     def matrix(self) -> F64:
         """A new (side, side), C-ordered; only its lower triangle is filled."""
@@ -97,9 +96,7 @@ class CountedSystem:
         penalty[: self.raw] = linear_ridge
         return penalty
 
-    def _minimum_norm(
-        self, linear_ridge: float, held: Callable[[F64], float] | None
-    ) -> tuple[F64, dict[str, Any]]:
+    def _minimum_norm(self, linear_ridge: float) -> tuple[F64, dict[str, Any]]:
         """The limit λ → 0; a hybrid's ridge on its raw features determines their part."""
         penalty = self._penalty(0.0, linear_ridge)
         if self.side > MIN_NORM_SIDE:
@@ -110,9 +107,7 @@ class CountedSystem:
         return W, {
             "ridge": 0.0, "ridge_by": "given", **known, "minimum_norm": known["rank"] < self.side,
             "features": self.side, "condition": None,
-            "degrees_of_freedom": float(known["rank"]), **self._of_raw(linear_ridge),
-            "training_mse": self.mean_squared_error(W),
-            **({} if held is None else {"validation_mse": held(W)}),
+            "degrees_of_freedom": float(known["rank"]),
         }  # fmt: skip
 
     def _penalised(self, penalty: F64) -> F64:

@@ -16,25 +16,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ... import cores, memory
+from ... import memory
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
 from ...math.blas import length
 from ...math.gram import LARGEST_ENTRY, Rows
-from ...math.softmax import Bound, Buffers, Design
-from ...memory import NOTHING, Carried
+from ...math.softmax import Bound, Design
+from ...memory import Carried
 from ...values.arrays import F64, I64, Array, freeze
 from ...values.names import Phase
-from ...values.statistics import ArraySpec, ClientId, Statistics
-from ..base import LARGEST_REAL, LAST, Block, Found, Gathered, Head, Source, add_up, marks, state
-from .features import Lifted, SoftmaxFeatures, features_of
+from ...values.statistics import ArraySpec, Statistics
+from ..base import (
+    LARGEST_REAL,
+    LAST,
+    Accumulator,
+    Block,
+    Found,
+    Gathered,
+    Head,
+    Shape,
+    Source,
+    State,
+    marks,
+    state,
+    unsolved,
+)
+from .features import CodedFeatures, Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
@@ -46,6 +58,33 @@ ROWS_AT_ONCE = 256  # rows of Φ in float64 that stay in the cache for both prod
 # Objectives that differ by this share or less are equal: near the minimum rounding alone would
 # choose the round, and with it digits of W, which objectives tell to the root of their precision.
 EQUAL = 1e-12
+
+
+class Gradients:
+    """Sums of the gradient (D, C) at V and of the loss (1,), see `math.softmax.Gradients`."""
+
+    def __init__(self, features: SoftmaxFeatures, V: F64, smoothing: float) -> None:
+        self._features, self._sums = features, sm.Gradients(V, smoothing)
+
+    @property
+    def exact(self) -> bool:
+        return self._sums.exact
+
+    def add(self, X: Rows, y: I64, known: State | None) -> State:
+        rows, left = self._features.lifted(X, known)
+        cut = (y[at : at + ROWS_AT_ONCE] for at in range(0, max(len(y), 1), ROWS_AT_ONCE))
+        designs = _designs(self._features, rows)
+        self._sums.add(zip(designs, cut, strict=True))
+        return left
+
+    def taken(self) -> Mapping[str, Array]:
+        return self._sums.taken()
+
+
+def _designs(features: SoftmaxFeatures, rows: Lifted) -> Iterator[Design]:
+    """Φ of a few rows at a time; at least one part, which may have no rows."""
+    starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
+    return (features.design(rows[at : at + ROWS_AT_ONCE]) for at in starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,47 +129,41 @@ class SoftmaxHead(Head):
             return None
         return Phase.of(GRADIENT, self.number) if self.number else self.features.head.phase()
 
-    def every_phase(self) -> tuple[Phase, ...]:
-        first = self.features.head.phases()
-        return *first, *(Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
+    def schedule(self) -> tuple[Phase, ...]:
+        later = (Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
+        return *self.features.head.schedule(), *later
 
     # ------------------------------------------------------------ client side
 
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        """First the counts or products of the features; then gradient (D, C) and loss (1,).
+    @property
+    def at_once(self) -> int:  # type: ignore[override]  # gradients are of whole blocks
+        return super().at_once if self.number else self.features.at_once(self._bound()[0])
+
+    def _keys(self) -> tuple[str, str]:
+        key = self.features.key if self.number else ""
+        return key, key
+
+    def accumulator(self) -> Accumulator:
+        """First the products of the features; then gradient (D, C) and loss (1,).
 
         Random features or codes of the rows are kept for the next round.
         """
         if self.point is None:
-            return self.features.sums(blocks), NOTHING
-        V, key = self.point, self.features.key
-        after = carried.following(key) if key else NOTHING
-        spare = cores.Spare(lambda: sm.Gradients(V, self.options.label_smoothing))
+            return self.features.accumulator(self._bound()[1])
+        return Gradients(self.features, self.point, self.options.label_smoothing)
 
-        def work(X: Rows, y: I64, known: Mapping[str, Array] | None) -> tuple[Any, Any]:
-            """Sums of the block; none of exact ones, of which a thread adds up all that it took."""
-            rows, left = self.features.lifted(X, known)
-            with spare() as part:
-                part.add(zip(self._designs(rows, part.buffers), _cut(y), strict=True))
-                return {} if part.exact else part.taken(), left
-
-        what = f"gradients of {len(V)} columns"
-        parts = self._each(work, blocks, 16 * V.size, what, (carried, key), after)
-        exact = (part.taken() for part in spare.made if part.exact)
-        return add_up(filter(None, chain(parts, exact))), after
-
-    def _designs(self, rows: Lifted, buffers: Buffers) -> Iterator[Design]:
-        """Φ of a few rows at a time; at least one part, which may have no rows."""
-        starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
-        return (self.features.design(rows[at : at + ROWS_AT_ONCE], buffers) for at in starts)
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
+        if self.point is None and isinstance(self.features, CodedFeatures):
+            return self.features.head._sums(blocks, carried)
+        return super()._sums(blocks, carried)
 
     def _columns(self, dim: int) -> int:
         return dim + (self.options.width or 0)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        if not self.number:
-            return self.features.array_specs(bits)
         dim, classes = self._bound()
+        if not self.number:
+            return self.features.array_specs(bits, dim, classes)
         loss = ArraySpec((1,), "real", LARGEST_REAL)
         if self.features.exact_bits(bits) is not None:
             # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
@@ -144,14 +177,13 @@ class SoftmaxHead(Head):
     def scores(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
         if self.weights is None:
-            raise UsageError("the head is not solved yet")
+            raise unsolved()
         rows, _ = self.features.lifted(X)
-        return sm.scores(self._designs(rows, Buffers()), self.weights)
+        return sm.scores(_designs(self.features, rows), self.weights)
 
     def affine(self) -> tuple[F64, F64] | None:
         W = self.weights
-        plain = type(self.features) is SoftmaxFeatures
-        return (W[:-1], W[-1]) if plain and W is not None else None
+        return (W[:-1], W[-1]) if self.options.features == "raw" and W is not None else None
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phases, those of the start."""
@@ -166,52 +198,34 @@ class SoftmaxHead(Head):
     # ------------------------------------------------------------ state
 
     def arrays(self) -> dict[str, Array]:
-        return {**self.features.arrays(), **super().arrays()}
+        return {**self.features.head.arrays(), **super().arrays()}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
         head = replace(self, features=self.features.restore(arrays), number=number)
-        return Head.restore(head, phase, arrays)._checked_round()
+        head = Head.restore(head, phase, arrays)
+        if head.variances is not None and not (head.variances > 0).all():
+            raise InvalidDataError("the array 'variances' of a head is not of positive numbers")
+        marked = head.covered  # compared, not subtracted: they are of 64 bits
+        if marked is not None and not (marked[1:] > marked[:-1]).all():
+            raise InvalidDataError("the array 'covered' of a head does not name each client once")
+        return head
 
     def _bound_to(self, dim: int, classes: int) -> Self:
         bound = super()._bound_to(dim, classes)
         return replace(bound, features=self.features.bind(dim, classes))
 
-    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def _state_shapes(self) -> Mapping[str, Shape]:
         dim, classes = self._bound()
         side = self.features.columns(dim)
-        matrix: tuple[int | None, ...] = (side, classes)
         if self.weights is not None:
-            return {"weights": matrix}
+            return {"weights": (side, classes)}
         if not self.number:
             return {}
-        shapes = {"point": matrix, "step": matrix, "best": matrix, "factor": (length(side),)}
-        shapes |= {"covered": (None,), "momentum": (3 if self.number > 1 else 1,)}
+        shapes: dict[str, Shape] = dict.fromkeys(("point", "step", "best"), (side, classes))
+        shapes |= {"factor": (length(side),), "covered": (None,), "best-round": (2,)}
+        shapes |= {"momentum": (3 if self.number > 1 else 1,)}
         return shapes | ({"variances": (side,)} if self.options.standardise else {})
-
-    def _checked_round(self) -> Self:
-        """This head; `InvalidDataError` where arrays of a round are none that a round leaves."""
-        best, covered, variances = self.best_round, self.covered, self.variances
-        if self.number and not (
-            best is not None
-            and best.shape == (2,)
-            and 0 <= best[0] < self.number
-            and best[1] in (0, 1)
-        ):
-            raise InvalidDataError(
-                f"the array 'best-round' of a head in round {self.number} is "
-                f"{None if best is None else best.tolist()}"
-            )
-        if covered is not None and not (len(covered) and np.all(covered[1:] > covered[:-1])):
-            raise InvalidDataError(
-                "the array 'covered' of a head does not name its clients once each, in order"
-            )
-        if variances is not None and not (np.isfinite(variances) & (variances > 0)).all():
-            raise InvalidDataError(
-                "the array 'variances' of a head is not of positive numbers: the least is "
-                f"{variances.min()}"
-            )
-        return self
 
     # ------------------------------------------------------------ server side
 
@@ -219,10 +233,12 @@ class SoftmaxHead(Head):
         """Thresholds of the features, the start, or one step from a gradient."""
         if self.number:
             return self._further(total, validation)
-        learned = self.features.learned(total)
-        if learned is None:
+        head = self.features.head
+        if head.phase() == head.schedule()[-1]:
             return self._start(total)
-        return replace(self, features=learned), Found(sent=[learned.arrays()["thresholds"]])
+        learned = head.absorb(total)[0]
+        sent = list(learned.arrays().values())
+        return replace(self, features=replace(self.features, head=learned)), Found(sent=sent)
 
     def _start(self, total: Statistics) -> tuple[Self, Found]:
         """V = s (G + 2μN)⁻¹ H from the factor of B = ½G + μN, which every later round uses."""
@@ -242,7 +258,7 @@ class SoftmaxHead(Head):
 
     def _before(self, number: int, V: F64, momentum: list[float], best_round: list[int]) -> Self:
         """This head before a round."""
-        small = np.array(momentum), np.array(best_round, dtype=np.int64)
+        small = np.array(momentum), np.array(best_round)
         freeze(small)  # so that the head's digest is computed once
         return replace(self, number=number, point=V, momentum=small[0], best_round=small[1])
 
@@ -253,34 +269,40 @@ class SoftmaxHead(Head):
 
     def _further(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """One step from the point V; the next V is ahead of it, by Nesterov's momentum."""
-        V, step = np.asarray(self.point), np.asarray(self.step)
-        t, before, least = (*np.asarray(self.momentum).tolist(), np.inf, np.inf)[:3]
-        best_round, judged = np.asarray(self.best_round).tolist()
+        known = self.arrays()
+        V, (best_round, judged) = self.point, known["best-round"]
+        assert V is not None
+        t, before, least = (*known["momentum"].tolist(), np.inf, np.inf)[:3]
         if self.number > 1 and judged != (validation is not None):
             raise UsageError(
                 "rounds are judged by held-out clients' loss in all of them or in none: give "
                 "--validate (the sum over held-out clients of the same phase) as in the first round"
             )
-        self._check_covered(total)
+        if beyond := len(np.setdiff1d(marks(total), known["covered"])):
+            raise MismatchError(
+                f"{beyond} of {len(total.clients)} clients were not in the first phase, or not "
+                "with these rows, so that its gram does not bound their loss: leave them out of "
+                "this round, or begin again with them"
+            )
         facts, gradient = self._measured(V, total, validation)
         objective, held = facts["objective"], facts["validation_loss"]
-        W = V - Bound(np.asarray(self.factor)).solve(gradient)  # never increases the penalised loss
+        W = V - Bound(known["factor"]).solve(gradient)  # never increases the penalised loss
         # The objective at W is at most that at V. The held-out loss is known at V only, so with
         # held-out clients V is kept.
         value, best = (objective, W) if held is None else (held, V)
         if value < (1.0 - EQUAL) * least:
             best_round, least = self.number, value
         else:
-            best = np.asarray(self.best)
+            best = known["best"]
         facts["restarted"] = objective > (1.0 + EQUAL) * before
         t = 1.0 if facts["restarted"] else t
         following = 0.5 * (1.0 + (1.0 + 4.0 * t * t) ** 0.5)
-        ahead = W + (t - 1.0) / following * (W - step)
-        after = replace(self, step=W, best=best)._before(
-            self.number + 1, ahead, [following, objective, least], [best_round, held is not None]
-        )
-        result = Found(head={"best_round": best_round}, round=facts, sent=[ahead])
-        return (after._solved() if self._is_last(best_round, facts) else after), result
+        ahead = W + (t - 1.0) / following * (W - known["step"])
+        momentum, ours = [following, objective, least], [int(best_round), int(held is not None)]
+        after = replace(self, step=W, best=best)
+        after = after._before(self.number + 1, ahead, momentum, ours)
+        found = Found(head={"best_round": ours[0]}, round=facts, sent=[ahead])
+        return (after._solved() if self._is_last(ours[0], facts) else after), found
 
     def _is_last(self, best_round: int, facts: Mapping[str, Any]) -> bool:
         o = self.options
@@ -316,32 +338,12 @@ class SoftmaxHead(Head):
             raise InvalidDataError("integer statistics without their number of fraction bits")
         return gradient * 2.0 ** -(bits + sm.BITS), loss * 2.0**-sm.BITS
 
-    def _check_covered(self, total: Statistics) -> None:
-        """Refuse clients whose rows are not in the gram: with their gradient a step could be too
-        long."""
-        beyond = np.setdiff1d(marks(total), np.asarray(self.covered))
-        if len(beyond):
-            names = [who for who in total.clients if np.isin(_mark(total, who), beyond).any()]
-            raise MismatchError(
-                f"{len(names)} of {len(total.clients)} clients, such as {min(names)}, were not "
-                "in the first phase, or not with these rows, so that its gram does not bound their "
-                "loss: leave them out of this round, or begin again with them"
-            )
-
     def _solved(self) -> Self:
         """The best weights, without what only rounds need; a head that is solved as it is."""
         if self.weights is not None:
             return self
         begun = type(self)(self.options, self.dim, self.classes, features=self.features)
         return replace(begun, weights=self.best)
-
-
-def _mark(total: Statistics, who: ClientId) -> I64:
-    return marks(replace(total, clients={who: total.clients[who]}))
-
-
-def _cut(y: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    return (y[at : at + ROWS_AT_ONCE] for at in range(0, max(len(y), 1), ROWS_AT_ONCE))
 
 
 HEAD = SoftmaxHead

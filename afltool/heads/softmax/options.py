@@ -1,4 +1,4 @@
-"""Options of the softmax head: its own, and those of the heads whose features it is fitted on."""
+"""Options of the softmax head: its own, and those of the features that it is fitted on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, Holds, fields_of, flag, grammar
+from ...options.base import Absent, Holds, flag, grammar
 from ..options import (
     BY_VARIANCE,
     Activation,
@@ -47,17 +47,9 @@ WRAPPED: dict[str, tuple[type[HeadOptions], tuple[str, ...], dict[str, Any]]] = 
 }
 
 
-def _theirs(name: str, *features: str, default: str = "", **limits: Any) -> Any:
-    """An option of the heads that make these features; None means not given.
-
-    ``default``: how the default is said where it is not the head's own.
-    """
-    texts = {who: str(fields_of(WRAPPED[who][0])[name].description) for who in features}
-    parts = (f"with --features {who}: {text.split(' (default:')[0]}" for who, text in texts.items())
-    cls, _, defaults = WRAPPED[features[0]]
-    said = default or defaults.get(name, fields_of(cls)[name].default)
-    text = "; ".join(parts)
-    return Field(default=None, description=f"{text} (default: {said})" if said else text, **limits)
+def _of(features: str, text: str, **limits: Any) -> Any:
+    """An option of the heads that make these features; None means not given."""
+    return Field(default=None, description=f"with --features {features}: {text}", **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,41 +72,41 @@ class SoftmaxOptions(HeadOptions):
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=1, description="ε of the targets (1 − ε) one-hot + ε/C"
     )
-    tolerance: float = Field(
-        default=0.0,
-        ge=0,
-        description="stop when the norm of the gradient, divided by the rows, is below this",
+    _tolerance = "stop when the norm of the gradient, divided by the rows, is below this"
+    tolerance: float = Field(default=0.0, ge=0, description=_tolerance)
+    _patience = (
+        "with held-out clients: stop after this many rounds without a lower loss on them; 0: never"
     )
-    patience: int = Field(
-        default=5,
-        ge=0,
-        description="with held-out clients: stop after this many rounds without a lower loss on "
-        "them; 0: never",
-    )
+    patience: int = Field(default=5, ge=0, description=_patience)
     features: Literal["raw", "random", "safle"] = Field(
         default="raw",
         description="features to fit on: the raw ones, random features, or codes of safle",
     )
-    width: int | None = _theirs("width", "random", ge=1)
-    activation: Activation | None = _theirs("activation", "random")
-    with_linear: bool | None = _theirs("with_linear", "random", "safle")
-    seed: int | None = _theirs("seed", "random", "safle", ge=0, le=2**64 - 1)
-    projection: Projection | None = _theirs("projection", "random")
-    compute: Compute | None = _theirs("compute", "random")
-    bucketing: Bucketing | None = _theirs("bucketing", "safle")
-    buckets: int | None = _theirs("buckets", "safle", ge=2, le=256)
-    group_size: int | None = _theirs("group_size", "safle", default="3; 1 with integer", ge=1)
-    _experts = f"enough for every digit, at most {MOST_CODES} / V"
-    experts: int | None = _theirs("experts", "safle", default=_experts, ge=1)
-    thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = _theirs(
-        "thresholds", "safle", default="federated"
+    width: int | None = _of("random", "number of random features (default: 2048)", ge=1)
+    activation: Activation | None = _of("random", "activation σ (default: tanh)")
+    with_linear: bool | None = _of("random or safle", "use the raw features beside them")
+    seed: int | None = _of(
+        "random or safle", "of the random projection, or of the shuffle of digits (default: 0)",
+        ge=0, le=2**64 - 1,
+    )  # fmt: skip
+    projection: Projection | None = _of(
+        "random", "uniform weights and bias, or gaussian weights (default: linear-uniform)"
+    )
+    compute: Compute | None = _of("random", "number format of the features (default: float64)")
+    bucketing: Bucketing | None = _of("safle", "how a feature becomes digits (default: overlap)")
+    buckets: int | None = _of("safle", "buckets B of a feature (default: 8)", ge=2, le=256)
+    group_size: int | None = _of("safle", "digits G of a code (default: 3; 1 with integer)", ge=1)
+    experts: int | None = _of(
+        "safle", f"codes of a row (default: enough for every digit, at most {MOST_CODES} / V)", ge=1
+    )
+    thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = _of(
+        "safle", "federated, FILE or range:LO:HI, as of the head safle (default: federated)"
     )
 
     def check(self) -> None:
         """Refuse other features' options and fill in the defaults of the chosen ones."""
         own = WRAPPED[self.features][1]
-        others = dict.fromkeys(k for _, names, _ in WRAPPED.values() for k in names if k not in own)
-        for name in others:
+        for name in {k for _, names, _ in WRAPPED.values() for k in names if k not in own}:
             if getattr(self, name) not in (None, False):
                 owners = " or ".join(f for f, (_, names, _) in WRAPPED.items() if name in names)
                 raise UsageError(
@@ -131,11 +123,5 @@ class SoftmaxOptions(HeadOptions):
         given = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
         return cls(**{**defaults, **given})
 
-    def one_round(self) -> bool:
-        return False
-
     def files(self) -> tuple[str, ...]:
         return self.wrapped().files()
-
-
-OPTIONS = SoftmaxOptions

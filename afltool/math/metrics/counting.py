@@ -17,7 +17,7 @@ from ...values.arrays import F64, I64, Array
 from ...values.parsed import ONE, Bins
 from .figures import MANY, Tally, decided, nulls, places, sensitivities
 
-AT_ONCE = 2**16  # scores that are counted together, in the same memory, within a cache
+AT_ONCE = 2**16  # scores that are counted together, within a cache
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10
 CONFUSION, TOP, SCORES, CONFIDENCE = "confusion", "ranks", "scores", "confidence"
 TALLIES = "tallies"  # in place of the confusion matrix of many classes
@@ -104,16 +104,13 @@ def count(into: Counted, S: F64, reported: F64, y: I64, bins: Bins) -> I64:
     ``reported``: the scores (n, C) that are put into bins.
     """
     (n, classes), B = S.shape, bins.count
-    step = min(n, max(1, AT_ONCE // classes)) or 1
-    memory = np.empty((step, classes)), np.empty((step, classes), dtype=np.int64)
+    step = max(1, AT_ONCE // classes)
     predicted = decided(S)
     at, confidence = places(S, y, predicted), np.empty(n, dtype=np.int64)
     for start in range(0, n, step):
         part = slice(start, start + step)
-        labels, rows, mine = y[part], np.arange(len(y[part])), predicted[part]
-        fixed, cells = (one[: len(rows)] for one in memory)
-        np.rint(np.multiply(reported[part], ONE, out=fixed), out=fixed)
-        _cells(fixed, bins, cells)
+        cells, labels, mine = _cells(reported[part], bins), y[part], predicted[part]
+        rows = np.arange(len(labels))
         confidence[part] = cells[rows, mine] - mine * (2 * B)
         cells[rows, labels] += B
         np.add.at(into[SCORES].reshape(-1), cells.reshape(-1), 1)
@@ -135,14 +132,13 @@ def add_rows(table: I64, y: I64, predicted: I64, group: I64 | int = 0) -> None:
     table += _counts(cells, table)
 
 
-def _cells(fixed: F64, bins: Bins, out: I64) -> None:
-    """The cell in (C, 2, B) of each fixed-point score, (n, C), as of no row's own class: bins are
-    (a, b], and the outer ones also have what lies beyond."""
-    fixed *= bins.per / ONE  # exact: a score has 45 bits at the most, `per` has 8
-    np.ceil(fixed, out=fixed)
-    np.clip(fixed, bins.first + 1, bins.first + bins.count, out=fixed)
-    firsts = np.arange(fixed.shape[1]) * (2.0 * bins.count) - (bins.first + 1)
-    np.add(fixed, firsts, out=out, casting="unsafe")
+def _cells(scores: F64, bins: Bins) -> I64:
+    """The cell in (C, 2, B) of each score, (n, C), as of no row's own class: bins are (a, b], and
+    the outer ones also have what lies beyond."""
+    fixed = np.rint(scores * ONE) * (bins.per / ONE)  # exact: 45 bits at the most, `per` has 8
+    edge = np.clip(np.ceil(fixed), bins.first + 1, bins.first + bins.count)
+    firsts = np.arange(scores.shape[1]) * (2.0 * bins.count) - (bins.first + 1)
+    return np.asarray((edge + firsts).astype(np.int64))
 
 
 def _counts(cells: I64, like: Array) -> I64:

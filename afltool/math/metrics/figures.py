@@ -8,7 +8,7 @@ do not determine is NaN, in JSON null. `decided` is the only place where scores 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property, partial
 from math import isfinite
 from typing import Any
@@ -123,11 +123,12 @@ class Scored:
     @classmethod
     def joined(cls, parts: Sequence[Scored]) -> Scored:
         """The rows of all parts, one after another."""
-        names = ("y", "predicted", "own", "confidence")
-        y, *columns = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
-        scores = [p.scores for p in parts if p.scores is not None]
-        kept = np.concatenate(scores) if scores else None
-        return cls(y, columns[0], columns[1], columns[2], parts[0].classes, kept)
+        names = ["y", "predicted", "own", "confidence"]
+        names += [] if parts[0].scores is None else ["scores"]
+        rows: dict[str, Any] = {
+            name: np.concatenate([getattr(p, name) for p in parts]) for name in names
+        }
+        return replace(parts[0], **rows)
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -146,7 +147,7 @@ class Scored:
         orders = []
         for scores in self.scores.T:
             order = np.argsort(scores, kind="stable")
-            ordered = scores[order]
+            ordered = scores[order]  # −∞ among them, so no differences
             starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
             orders.append((order, starts))
         return orders
@@ -161,9 +162,8 @@ class Scored:
 
 def shares(over: Array, under: Array) -> F64:
     """over / under; NaN where ``under`` is 0."""
-    found = np.full(len(under), np.nan)
-    np.divide(over, under, out=found, where=under > 0)
-    return found
+    nan = np.full(len(under), np.nan)
+    return np.asarray(np.divide(over, under, out=nan, where=under > 0))
 
 
 def known_mean(values: F64) -> float:
@@ -194,9 +194,9 @@ def f1_scores(of: Tally) -> F64:
     return shares(2 * of.right, of.predicted + of.own)
 
 
-def accuracy(rows: Scored, w: Weights) -> float:
-    """Share of rows whose predicted class is their own."""
-    return float(w[rows.right].sum() / w.sum()) if w.any() else float("nan")
+def _mean(values: Array, w: Weights) -> float:
+    """The mean of values of rows with weights; NaN without rows."""
+    return float(w @ values / w.sum()) if w.any() else float("nan")
 
 
 def areas(rows: Scored, w: Weights) -> F64:
@@ -215,10 +215,7 @@ def areas(rows: Scored, w: Weights) -> F64:
 
 def log_loss(rows: Scored, w: Weights) -> float:
     """Mean of −log p of the row's own class; p at least the spacing of float64 at 1."""
-    if not w.any():
-        return float("nan")
-    own = np.maximum(rows.own, np.finfo(float).eps)
-    return float(-(w * np.log(own)).sum() / w.sum())
+    return _mean(-np.log(np.maximum(rows.own, np.finfo(float).eps)), w)
 
 
 def reliability(rows: Scored, w: Weights) -> dict[str, F64]:
@@ -240,8 +237,7 @@ def reliability(rows: Scored, w: Weights) -> dict[str, F64]:
 def ece(rows: Scored, w: Weights) -> float:
     """Expected calibration error: Σ weight · |accuracy − confidence| over bins / Σ weight."""
     bins = reliability(rows, w)
-    gaps = np.abs(np.nan_to_num(bins["accuracy"] - bins["confidence"]))
-    return float((bins["weight"] * gaps).sum() / w.sum()) if w.any() else float("nan")
+    return _mean(np.abs(np.nan_to_num(bins["accuracy"] - bins["confidence"])), bins["weight"])
 
 
 POINTS = 200  # of a drawn ROC curve
@@ -291,23 +287,19 @@ class Figure:
         return known_mean(found)
 
 
-def _sensitivity(rows: Scored, w: Weights) -> F64:
-    return sensitivities(rows.tally(w))
-
-
-def _specificity(rows: Scored, w: Weights) -> F64:
-    return specificities(rows.tally(w))
+def _of_classes(of: Callable[[Tally], F64], one_class: bool = False, mean: bool = False) -> Figure:
+    return Figure(lambda rows, w: of(rows.tally(w)), "", one_class, mean)
 
 
 FIGURES: dict[str, Figure] = {
-    "accuracy": Figure(accuracy),
-    "balanced-accuracy": Figure(_sensitivity),
-    "f1": Figure(lambda rows, w: f1_scores(rows.tally(w)), mean=True),
+    "accuracy": Figure(lambda rows, w: _mean(rows.right, w)),
+    "balanced-accuracy": _of_classes(sensitivities),
+    "f1": _of_classes(f1_scores, mean=True),
     "auc": Figure(areas, "scores", one_class=True, mean=True),
-    "sensitivity": Figure(_sensitivity, one_class=True),
-    "specificity": Figure(_specificity, one_class=True),
-    "macro-sensitivity": Figure(_sensitivity, mean=True),
-    "macro-specificity": Figure(_specificity, mean=True),
+    "sensitivity": _of_classes(sensitivities, one_class=True),
+    "specificity": _of_classes(specificities, one_class=True),
+    "macro-sensitivity": _of_classes(sensitivities, mean=True),
+    "macro-specificity": _of_classes(specificities, mean=True),
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }
@@ -324,9 +316,8 @@ def summary(
 
     of, n = {name: partial(FIGURES[name].of, rows) for name in names}, len(rows.y)
     ends = intervals(of, resampled(n, samples, seed, groups)) if samples else {}
-    figures = {name: (one(np.ones(n)), *ends.get(name, ())) for name, one in of.items()}
-    parts = ("value", "low", "high")
-    return {name: dict(zip(parts, nulls(one), strict=False)) for name, one in figures.items()}
+    every = {name: nulls([one(np.ones(n)), *ends.get(name, ())]) for name, one in of.items()}
+    return {name: dict(zip(("value", "low", "high"), one)) for name, one in every.items()}  # noqa: B905
 
 
 def by_part(

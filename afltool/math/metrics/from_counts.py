@@ -95,13 +95,15 @@ def exact(of: Tally) -> dict[str, float]:
 
 def areas(scores: I64) -> list[Range]:
     """AUC of each class against the rest: pairs of rows within a bin may be in either order."""
-    ranges = []
-    for others, own in scores:
-        pairs = int(own.sum()) * int(others.sum())
-        below = np.cumsum(others) - others
-        sure, open_ = float((own * below).sum()), float((own * others).sum())
-        ranges.append(Range(sure / pairs, (sure + open_) / pairs) if pairs else _NONE)
-    return ranges
+    return [area(others, own) for others, own in scores]
+
+
+def area(others: Array, own: Array) -> Range:
+    """AUC from the weights of rows at rising scores, or in bins; the middle counts equal scores
+    half (Mann and Whitney's U)."""
+    pairs = float(own.sum()) * float(others.sum())
+    sure, open_ = float((own * (np.cumsum(others) - others)).sum()), float((own * others).sum())
+    return Range(sure / pairs, (sure + open_) / pairs) if pairs else _NONE
 
 
 def average_precisions(scores: I64) -> list[Range]:

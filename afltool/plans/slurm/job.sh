@@ -10,6 +10,7 @@ child='' asked=''
 trap 'asked=USR1; [ -z "$child" ] || kill -USR1 "$child"' USR1
 trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
 §{setup}
+[ -d "$AFLTOOL_STORE" ] || { echo "this node does not see the store $AFLTOOL_STORE: give a shared one" >&2; exit 3; }
 
 code=75
 if [ -z "$asked" ]; then

@@ -27,12 +27,13 @@ from ...files.atomic import write_text
 from ...files.hdf5 import read_header
 from ...files.outputs import make_folder
 from ...files.tables import write_json
+from ...options.features import default_store
 from ...options.grammars import Part
 from ...stages.stage import STAGES, Parts
 from ...values.names import Phase
 from ...values.text import difference
 from ..checks import check_before, check_own_files, client_count, serves
-from ..config import FIELDS, RunConfig, is_of_run, read_config
+from ..config import FIELDS, RunConfig, is_of_run, read_config, with_features
 from ..here import ridge_advice
 from ..layout import RunFolder
 from ..made import Alone
@@ -79,8 +80,8 @@ def prepare(config: RunConfig, site: Site, root: Path) -> Path:
     A folder of a run with other options is refused; another site's settings replace the old ones.
     """
     folder = RunFolder(root.absolute())
+    config = with_features(config).with_absolute_paths()
     texts = script_texts(config, site, root)
-    config = config.with_absolute_paths()
     check_own_files(config, folder)
     make_folder(folder.root)
     _keep_options(config, folder)
@@ -94,6 +95,7 @@ def prepare(config: RunConfig, site: Site, root: Path) -> Path:
 def keep_scripts(texts: Mapping[str, str], site: Site, root: Path) -> Path:
     """Write job.sh, submit.sh and the site's settings; returns submit.sh."""
     make_folder(root / RunFolder.LOGS)
+    make_folder(default_store().absolute())  # which a job that does not see it refuses
     write_json(site.kept(), root / RunFolder.SITE, overwrite=True)
     for name in ("job.sh", "submit.sh"):
         write_text(texts[name], root / RunFolder.SLURM / name, overwrite=True)
@@ -108,7 +110,8 @@ def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
     Raises what `check_before` raises, and `UsageError` for options that jobs do not take and arrays
     that are too long.
     """
-    folder, config = RunFolder(root.absolute()), config.with_absolute_paths()
+    config = with_features(config).with_absolute_paths()
+    folder = RunFolder(root.absolute())
     check_slurm(config)
     check_before(config, RunFolder(root), here=False)
     texts = scripts(folder.root, site, "run run.toml -o .", NEXT)

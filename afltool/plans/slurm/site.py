@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from ... import inputs
 from ...errors import CorruptFileError, UsageError
 from ...options.base import Options, fields_of, flag
+from ...options.features import default_store
 from ...stages.stage import STAGES
 from ...values.text import shown
 
@@ -99,16 +100,18 @@ class Site(Options):
 
     def shell(self) -> str:
         """Lines of bash before afltool in every script; "${run[@]}" is then its command."""
+        store = f"export AFLTOOL_STORE={quoted(default_store().absolute())}"
         modules = [quoted(one) for one in self.modules.split(",")] if self.modules else []
         lines = [" ".join(["module load", *modules])] if modules else []
         if self.venv is not None:
             lines.append(f"source {quoted(self.venv.absolute() / 'bin' / 'activate')}")
-        lines += [*self.setup, "run=(afltool)"]
+        lines += [*self.setup, store, "run=(afltool)"]
         if self.container is not None:
             address = "://" in self.container
             image = quoted(self.container if address else Path(self.container).absolute())
             gpus = "${SLURM_JOB_GPUS:+--nv}"
-            lines[-1] = f'run=(apptainer exec {gpus} --bind "$PWD" {image} afltool)'
+            binds = '--bind "$PWD" --bind "$AFLTOOL_STORE"'
+            lines[-1] = f"run=(apptainer exec {gpus} {binds} {image} afltool)"
         return "\n".join(lines)
 
     def kept(self) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import EngineError
-from ...options.grammars import Node
 from ...values.arrays import F32, U8
-from .models import Backbone, load_backbone
+from .models import Backbone
 from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -57,10 +56,8 @@ def exported(
     return proto
 
 
-def frozen_graph(
-    name: str, weights: str, seed: int, nodes: Sequence[Node], preprocessing: Preprocessing
-) -> tuple[Backbone, U8, F32]:
-    """The backbone, its graph as ONNX, and its features (n, d) of `Preprocessing.probe`.
+def frozen_graph(backbone: Backbone, preprocessing: Preprocessing) -> tuple[U8, F32]:
+    """The graph of a backbone as ONNX, and its features (n, d) of `Preprocessing.probe`.
 
     The graph takes uint8 (n, 3, s, s). The features are those of a plain pass of PyTorch.
 
@@ -74,18 +71,16 @@ def frozen_graph(
     from .graph import Features
     from .inference import infer
 
-    side, probe = preprocessing.crop, torch.from_numpy(preprocessing.probe())
-    backbone = load_backbone(name, weights=weights, seed=seed, image_size=side, nodes=nodes)
-    module = Features(preprocessing, copy.deepcopy(backbone.module))
+    module = Features(preprocessing, copy.deepcopy(backbone.module)).eval()
+    probe = torch.from_numpy(preprocessing.probe())
     try:
-        proto = exported(module.eval(), probe[:2], {0: "n"}, PIXELS, [FEATURES])
-        data = proto.SerializeToString(deterministic=True)
+        proto = exported(module, probe[:2], {0: "n"}, PIXELS, [FEATURES])
+        graph = np.frombuffer(proto.SerializeToString(deterministic=True), np.uint8)
     # The tracer runs the network on stand-ins, which can fail in any way; a message of protobuf
     # holds at most 2 GB.
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise EngineError(
-            f"{name} cannot be made a graph ({type(error).__name__}: {reason})"
+            f"{backbone.name} cannot be made a graph ({type(error).__name__}: {reason})"
         ) from error
-    graph = np.frombuffer(data, np.uint8)
-    return backbone, graph, infer(backbone.module, probe, preprocessing)
+    return graph, infer(backbone.module, probe, preprocessing)

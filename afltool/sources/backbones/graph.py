@@ -6,7 +6,6 @@ from functools import reduce
 from operator import add
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ...options.grammars import Views
@@ -14,31 +13,15 @@ from ...values.arrays import U8, Array
 from .preprocessing import Preprocessing
 
 
-class Normalised(nn.Module):
-    """Squares as extraction makes them, uint8 (n, 3, s, s) → float32 (v / 255 − mean) / std."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, preprocessing: Preprocessing) -> None:
-        super().__init__()
-        shape = (1, 3, 1, 1)
-        self.register_buffer("mean", torch.tensor(preprocessing.mean).view(shape))
-        self.register_buffer("std", torch.tensor(preprocessing.std).view(shape))
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return (pixels.float() / 255.0 - self.mean) / self.std
-
-
 class Features(nn.Module):
     """Squares, uint8 (n, 3, s, s) → features (n, d) float32."""
 
     def __init__(self, preprocessing: Preprocessing, network: nn.Module) -> None:
         super().__init__()
-        self.prepared, self.network = Normalised(preprocessing), network
+        self.preprocessing, self.network = preprocessing, network
 
     def forward(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.network(self.prepared(pixels)).float()
+        features: Tensor = self.network(self.preprocessing.normalise(pixels)).float()
         return features
 
 

@@ -70,24 +70,12 @@ def infer(
 
     fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast. The batch stays
     in its memory format: a channels-last network brings its layout along with its weights.
-
-    Raises: the device's own exception when its memory is full; `is_out_of_memory` recognises it.
     """
     import torch
 
     with torch.inference_mode(), arithmetic(device, precision):
         features: Tensor = module(preprocessing.normalise(batch.to(device))).float()
     return features.cpu().numpy()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a computation failed because its device, a GPU or the CPU, ran out of memory."""
-    import torch
-
-    words = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
-    return isinstance(error, torch.cuda.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-    )
 
 
 #: Operations of `torch.backends` that may be computed with fewer bits than float32 has.
@@ -106,11 +94,8 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
 
     with ExitStack() as after:
         if precision != "fp32":
-            after.enter_context(
-                torch.autocast(
-                    torch.device(device).type, dtype=getattr(torch, PRECISIONS[precision])
-                )
-            )
+            kind, dtype = torch.device(device).type, getattr(torch, PRECISIONS[precision])
+            after.enter_context(torch.autocast(kind, dtype=dtype))
         elif hasattr(backends.cudnn, "conv"):
             for place in (attrgetter(name)(backends) for name in _REDUCIBLE):
                 after.callback(setattr, place, "fp32_precision", place.fp32_precision)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AflError, InputError, InvalidDataError, UsageError
-from ...options.grammars import PENULTIMATE, STAGES, Node, one_plain_place
-from .families import Slice, Source, refused, sha256_of_file, source_of
+from ...options.grammars import Node, one_plain_place
+from ...values.arrays import file_sha256
+from .families import Slice, Source, refused, source_of
 from .weights_files import check_types, digest_of_state, read_state
 
 if TYPE_CHECKING:
@@ -82,7 +83,6 @@ def load_backbone(
     source = source_of(name)
     kind = kind_of_weights(source, weights)
     state = read_state(Path(weights)) if kind == "file" else None
-    label = {"random": f"random:{seed}", "file": f"file:{Path(weights).name}"}.get(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -101,11 +101,11 @@ def load_backbone(
     network.eval().requires_grad_(False)
     if state is not None:
         check_types(network, state, weights)
+    label = {"random": f"random:{seed}", "file": f"file:{Path(weights).name}"}.get(kind)
     facts: dict[str, Any] = {"name": name, "weights": label or source.label(weights)}
     facts["weights_digest"] = digest_of_state(network)
-    if not nodes or any(node.name in (PENULTIMATE, STAGES) for node in nodes):
-        dim = rows_of(network, classifier, name, image_size).shape[1]
     if not nodes:
+        dim = rows_of(network, classifier, name, image_size).shape[1]
         return Backbone(**facts, node=source.entry(classifier), dim=dim, module=network)
     module = Intermediates(source, network, nodes, classifier, image_size)
     slices = tuple(module.slices)
@@ -126,7 +126,7 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
     if kind == "random":
         what = f"random {name} {seed} {source.versions()}"
     elif kind == "file":
-        what = f"file {name} {sha256_of_file(Path(weights))}"
+        what = f"file {name} {file_sha256(Path(weights))}"
     else:
         what = f"published {name} {source.published(weights)}"
     return hashlib.sha256(what.encode()).hexdigest()
@@ -142,14 +142,11 @@ def kind_of_weights(source: Source, weights: str) -> str:
         return "random"
     if source.knows(weights):
         return "published"
-    path = Path(weights)
-    if path.is_file():
+    if (path := Path(weights)).is_file():
         return "file"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
-        raise InputError(
-            f"expected weights of {source.name} in {path}: there is no such file; check the path"
-        )
+        raise InputError(f"expected weights of {source.name} in {path}: there is no such file")
     raise UsageError(
-        f"{weights!r} is neither a file nor weights of {source.name}: known are default, random"
-        f"{''.join(f', {name}' for name in source.weight_names())}."
+        f"{weights!r} is neither a file nor weights of {source.name}: known are "
+        f"{', '.join(['default', 'random', *source.weight_names()])}."
     )

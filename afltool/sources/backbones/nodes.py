@@ -9,6 +9,7 @@ not computed. Square images give square maps, so the two equal axes are the posi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -25,9 +26,6 @@ SAID = {"mean": "averaged", "max": "the maximum"}
 TOKENS = (1,)
 
 
-# --- from the output of a layer to rows of features -----------------------------------------------
-
-
 def positions(x: Tensor, layer: nn.Module | None = None) -> tuple[int, ...] | None:
     """The axes of positions of a layer's output; () for rows, None for any other shape.
 
@@ -42,60 +40,23 @@ def positions(x: Tensor, layer: nn.Module | None = None) -> tuple[int, ...] | No
     return (1, 2) if x.ndim == 4 and shape[1] == shape[2] != shape[3] else None
 
 
-def poolings_of(
-    x: Tensor, axes: tuple[int, ...] | None, pooling: str | None, what: str, prefix: int = 0
-) -> list[str]:
-    """The poolings of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
-
-    Raises `UsageError`: a shape of no features, or one that does not have this pooling.
-    """
-    wanted, wrong = (pooling or "mean").split("+"), ""
-    if axes is None or (axes == TOKENS and pooling is None):
-        wrong = (
-            "expected (n, d), or a map of d channels over s × s positions with d ≠ s, which is "
-            "averaged. For tokens, say what is taken: NODE:mean, NODE:max or, of networks with a "
-            "class token, NODE:token+mean. Or take another node"
-        )
-    elif not axes and pooling:
-        wrong = "there is nothing to pool"
-    elif "token" in wanted and not (axes == TOKENS and prefix):
-        wrong = "it has no class token"
-    if wrong:
-        raise UsageError(
-            f"{what} gives the shape (n, {', '.join(map(str, x.shape[1:]))}); {wrong}."
-        )
-    return wanted if axes else []
-
-
-def pooled(x: Tensor, axes: tuple[int, ...], wanted: Sequence[str], prefix: int = 0) -> Tensor:
+def pooled(x: Tensor, axes: tuple[int, ...], pooling: str | None, prefix: int = 0) -> Tensor:
     """``(n, d)`` from a layer's output; several poolings are put side by side."""
+    if not axes:
+        return x.float()
     places = x[:, prefix:] if axes == TOKENS else x
     how = {
         "token": lambda: x[:, 0],
         "mean": lambda: places.mean(dim=axes),
         "max": lambda: places.amax(dim=axes),
     }
-    parts = [how[kind]() for kind in wanted]
-    if len(parts) > 1:
-        return torch.cat([part.float() for part in parts], dim=1)
-    return parts[0] if parts else x
-
-
-def said(axes: tuple[int, ...], wanted: Sequence[str]) -> str:
-    """The pooling in words, to append to the name of the output; '' for rows."""
-    parts = ["class token"] * ("token" in wanted)
-    if words := [SAID[kind] for kind in wanted if kind in SAID]:
-        parts.append(f"{' and '.join(words)} over {'tokens' if axes == TOKENS else 'positions'}")
-    return ", " + " and ".join(parts) if parts else ""
+    return torch.cat([how[kind]().float() for kind in (pooling or "mean").split("+")], dim=1)
 
 
 def prefix_tokens(network: nn.Module) -> int:
     """The number of tokens without a position: the class token and others, such as registers."""
     number = getattr(network, "num_prefix_tokens", None)
     return number if isinstance(number, int) else int(hasattr(network, "class_token"))
-
-
-# --- nodes ----------------------------------------------------------------------------------------
 
 
 class Intermediates(nn.Module):
@@ -113,40 +74,68 @@ class Intermediates(nn.Module):
         classifier, or one whose output is no row of numbers per image."""
         super().__init__()
         nodes = _spelled_out(source, network, nodes, side)
+        if any(node.name == PENULTIMATE for node in nodes):
+            rows_of(network, classifier, source.name, side)
         places = _places(source, network, [node.name for node in nodes], classifier)
         self.extractor = source.extractor(network, places)
         self.prefix, layers = prefix_tokens(network), dict(network.named_modules())
         found, self.slices = outputs(self.extractor, source.name, side), list[Slice]()
-        self.how = list[tuple[Node, tuple[int, ...], list[str]]]()
+        self.how = list[tuple[Node, tuple[int, ...]]]()
         for node in nodes:
-            what, x = f"--node {node.name} of {source.name}", found[node.name]
-            if not isinstance(x, Tensor) or not x.is_floating_point():
-                raise UsageError(f"{what} gives {type(x).__name__}, not a tensor of real numbers.")
-            axes = positions(x, layers.get(node.name))
-            wanted = poolings_of(x, axes, node.pooling, what, self.prefix)
-            self.how.append((node, axes or (), wanted))
-            label = f"output of {node.name}"
-            if node.name == PENULTIMATE:
-                label = source.entry(classifier)
-            dim = int(pooled(x, axes or (), wanted, self.prefix).shape[1])
-            label += said(axes or (), wanted)
-            self.slices.append(Slice(node.slice_name, label, dim, node.scale))
+            x, last = found[node.name], node.name == PENULTIMATE
+            axes = axes_of(node, x, layers.get(node.name), self.prefix, source.name)
+            dim = int(pooled(x, axes, node.pooling, self.prefix).shape[1])
+            label = source.entry(classifier) if last else f"output of {node.name}"
+            self.how.append((node, axes))
+            self.slices.append(Slice(node.slice_name, label + _said(node, axes), dim, node.scale))
 
     def forward(self, x: Tensor) -> Tensor:
         found, rows = self.extractor(x), []
-        for node, axes, wanted in self.how:
-            part = pooled(found[node.name], axes, wanted, self.prefix).float()
+        for node, axes in self.how:
+            part = pooled(found[node.name], axes, node.pooling, self.prefix)
             # A product with a power of two is exact.
             rows.append(part if node.scale == 1.0 else part * node.scale)
         return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+
+
+def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str) -> tuple[int, ...]:
+    """The axes over which the output of a node is pooled; () for rows.
+
+    Raises `UsageError`: an output of no features, or one that does not have this pooling.
+    """
+    real = isinstance(x, Tensor) and x.is_floating_point()
+    axes, wrong = positions(x, layer) if real else None, ""
+    if axes is None or (axes == TOKENS and node.pooling is None):
+        wrong = (
+            "expected (n, d), or a map of d channels over s × s positions with d ≠ s, which is "
+            "averaged. For tokens, say what is taken: NODE:mean, NODE:max or, of networks with a "
+            "class token, NODE:token+mean. Or take another node"
+        )
+    elif not axes and node.pooling:
+        wrong = "there is nothing to pool"
+    elif "token" in (node.pooling or "") and not (axes == TOKENS and prefix):
+        wrong = "it has no class token"
+    if axes is None or wrong:
+        shape = f"the shape (n, {', '.join(map(str, x.shape[1:]))})" if real else type(x).__name__
+        raise UsageError(f"--node {node.name} of {name} gives {shape}; {wrong}.")
+    return axes
+
+
+def _said(node: Node, axes: tuple[int, ...]) -> str:
+    """The pooling in words, to append to the name of the output; '' for rows."""
+    kinds = (node.pooling or "mean").split("+") if axes else []
+    parts = ["class token"] * ("token" in kinds)
+    if words := [SAID[kind] for kind in kinds if kind in SAID]:
+        parts.append(f"{' and '.join(words)} over {'tokens' if axes == TOKENS else 'positions'}")
+    return ", " + " and ".join(parts) if parts else ""
 
 
 def _places(
     source: Source, network: nn.Module, names: Sequence[str], classifier: str | None
 ) -> dict[str, str]:
     """The nodes of the traced graph, each with the name that it is asked for by."""
-    traced = traced_nodes(source, network)
-    behind = next((k for k, one in enumerate(traced) if one == classifier), len(traced))
+    traced = source.nodes(network)
+    behind = traced.index(classifier) if classifier in traced else len(traced)
     known, places = layers_of(traced), dict[str, str]()
     for name in dict.fromkeys(names):
         if name == PENULTIMATE:
@@ -159,27 +148,13 @@ def _places(
                 f"{source.name} has no node {name!r}: there are {len(known)}, such as "
                 f"{', '.join(near)}."
             )
-        last = max(k for k, one in enumerate(traced) if f"{one}.".startswith(f"{name}."))
-        if name == classifier or last > behind:
-            where = "is" if name == classifier else "lies behind"
+        if max(k for k, one in enumerate(traced) if f"{one}.".startswith(f"{name}.")) >= behind:
             raise UsageError(
-                f"--node {name} {where} the classifier of {source.name}, {classifier}: take one "
-                "before it, or no --node for what enters it."
+                f"--node {name} is or lies behind the classifier of {source.name}, {classifier}: "
+                "take one before it, or no --node for what enters it."
             )
         places[name] = name
     return places
-
-
-def traced_nodes(source: Source, network: nn.Module) -> list[str]:
-    """The nodes of the network. Raises `UsageError`: torch.fx cannot trace it."""
-    try:
-        return source.nodes(network)
-    # torch.fx runs the network on a stand-in for its input, which can fail in any way.
-    except Exception as error:
-        raise UsageError(
-            f"{source.name} has no --node, since torch.fx cannot trace it: take the input of its "
-            "classifier, or another backbone"
-        ) from error
 
 
 def layers_of(traced: Sequence[str]) -> list[str]:
@@ -245,24 +220,23 @@ def rows_of(network: nn.Module, classifier: str | None, name: str, side: int) ->
     """
     if classifier is None:
         raise UsageError(
-            f"{name} has no linear layer, so there is no layer whose input could be its features. "
-            "Choose a layer with --node, or another backbone."
+            f"{name} has no linear layer, so no classifier: choose a layer with --node"
         )
     entered: list[Tensor] = []
     layer = dict(network.named_modules()).get(classifier or "?")
-    hooks = [layer.register_forward_pre_hook(lambda _, x: entered.append(x[0]))] if layer else []
+    if layer is not None:
+        hook = layer.register_forward_pre_hook(lambda _, x: entered.append(x[0]))
     rows = outputs(network, name, side)
-    for hook in hooks:
+    if layer is not None:
         hook.remove()
-    shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
     is_rows = isinstance(rows, Tensor) and rows.ndim == 2 and len(rows) == 2
     for x in entered[-1:] if is_rows else ():  # maps of one position are flattened behind it
         is_rows = x.shape[1] == rows.shape[1] and torch.equal(rows.flatten(), x.flatten())
     if not is_rows:
         raise UsageError(
             f"{name}: expected its last linear layer, {classifier}, to be its classifier, with "
-            f"features of shape (n, d); without it the output is {shape}. Choose a layer with "
-            "--node, or another backbone."
+            "features of shape (n, d); without it the output is something else. Choose a layer "
+            "with --node, or another backbone."
         )
     found: Tensor = rows
     return found
@@ -281,7 +255,7 @@ def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
         torch.manual_seed(0)
         network, classifier = source.network(side)
     network.eval()
-    known = {*layers_of(traced_nodes(source, network))} - {classifier}
+    known = {*layers_of(source.nodes(network))} - {classifier}
     rows: dict[str, dict[str, Any]] = {}
 
     def note(path: str, layer: nn.Module, x: Any) -> None:
@@ -296,13 +270,11 @@ def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
     for path, layer in network.named_modules():
         if path in known:
             layer.register_forward_hook(lambda m, _, x, path=path: note(path, m, x))
-    found = rows_of(network, classifier, name, side)
-    try:
+    width, taken = rows_of(network, classifier, name, side).shape[1], dict[str, str]()
+    with suppress(UsageError):  # no stages are known
         taken = {one.name: one.slice_name for one in stage_nodes(source, network, side)}
-    except UsageError:  # no stages are known
-        taken = {}
-    last = {"name": PENULTIMATE, "layer": source.entry(classifier), "width": found.shape[1]}
-    listed = [*rows.values(), {**last, "output": str(found.shape[1])}]
+    last = {"name": PENULTIMATE, "layer": source.entry(classifier), "width": width}
+    listed = [*rows.values(), {**last, "output": str(width)}]
     return [
         {**row, "stages": taken.get(row["name"]), "place": f"{k} of {len(listed)}"}
         for k, row in enumerate(listed, 1)

@@ -1,8 +1,8 @@
 """Files of embeddings and of labels: NumPy's, safetensors, tables, text, feature files.
 
-Features are read in blocks, so memory does not grow with their number; labels and row ids are read
-whole, up to a limit. Nothing in such a file is executed: arrays are read with pickling switched
-off. A format is one module and one line of ``READERS``.
+Features of .npy and feature files are read in blocks, so memory does not grow with their number;
+other files are in memory, labels and row ids up to a limit. Nothing in such a file is executed:
+arrays are read with pickling switched off. A format is one module and one line of ``READERS``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ class Keys:
     """What features, labels and row ids are called in a file; None stands for the usual names.
 
     Those are the pairs of `USUAL` (in tables x, y or label), and `ROW_IDS`; labels and ids may then
-    be absent.
+    be absent. ``take``: columns of a table that are features; ``categories``: COLUMN=VALUE,VALUE of
+    columns that become a feature of 0 and 1 for each value.
     """
 
     x: str | None = None
     y: str | None = None
     row_ids: str | None = None
+    take: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
 
     def features(self, path: Path, names: Sequence[str]) -> str:
         """The name of the features among the ``names`` in a file.
@@ -59,10 +62,12 @@ class Keys:
         return x
 
     def lacking(self, path: Path, names: Sequence[str]) -> InvalidDataError:
-        """The error for a file without its features or labels, by their names."""
+        """The error for a file without what it is asked for, by the names that it has."""
+        more = ", …" * (len(names) > 9)
         return InvalidDataError(
-            f"{path} has the arrays {_listed(names)}; expected {self.x or 'x'} (n, d) and "
-            f"{self.y or 'y'} (n,), and optionally row_ids (n,); --x, --y and --row-ids name them"
+            f"{path} has the arrays {', '.join(names[:9]) or 'none'}{more}; expected "
+            f"{self.x or 'x'} (n, d) and {self.y or 'y'} (n,), and optionally "
+            f"{self.row_ids or 'row_ids'} (n,); --x, --y and --row-ids name them"
         )
 
     def columns(
@@ -82,14 +87,11 @@ class Keys:
         labels = labels or [USUAL.get(features[0], "y") if self.x is None else "y"]
         y = self.y or next((o for o in labels if o in names), None)
         if self.row_ids is not None and self.row_ids not in names:
-            raise InvalidDataError(
-                f"{path} has no {self.row_ids} (--row-ids); it has {_listed(names)}"
-            )
+            raise self.lacking(path, names)
         usual = (name for name in ROW_IDS if name in names and name not in (self.x, self.y))
         ids = self.row_ids or next(usual, None)
-        used = {y, ids, *features}
         found, row_ids = (None if one is None else read(one) for one in (y, ids))
-        left = {one: why.get(one, "") for one in names if one not in used}
+        left = {one: why.get(one, "") for one in names if one not in {y, ids, *features}}
         return {"labels": found, "row_ids": row_ids, "ids_of": ids, "left": left}
 
 
@@ -154,11 +156,6 @@ def check_label_bytes(path: Path, what: str, size: int) -> None:
         raise InvalidDataError(
             f"{path}: {what} take {size / 1e6:,.0f} MB; the most is {MOST_LABELS / 1e6:,.0f} MB"
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names of a file's arrays or columns."""
-    return ", ".join(names[:9]) + ", …" * (len(names) > 9) or "none"
 
 
 #: Suffix → the module and function that open such a file; a module is imported when it is needed.

@@ -4,128 +4,131 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ... import memory
 from ...errors import InvalidDataError, UsageError, naming
 from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS, ordered_columns
+from ...values.text import IS
 from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, rows_of_block
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
+_LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
+ID = "named like an id"
 FIRST = 1000  # rows in which each value of an id is another one
 #: How columns of ids are called, or of row numbers that pandas has written.
-_IDS = r"(?i:(.*[\W_])?ids?|index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|.*[a-z]I[dD]s?"
+_NUMBERS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)"
+_IDS = rf"(?i:(.*[\W_])?ids?)|{_NUMBERS}|.*[a-z]I[dD]s?"
 
 
 def open_table(path: Path, keys: Keys) -> Embeddings:
     """Features are a column of lists, or else every column of numbers, which then have names.
 
-    The index that pandas wrote and columns that are named like ids are none.
+    The index that pandas wrote and columns that are named like ids are none. The table is in
+    memory.
     """
     try:
         import pyarrow
     except ImportError as error:
         raise UsageError(f"{path} needs pyarrow: pip install 'afltool[import]'") from error
-    schema, rows = _shape(path)
+    schema = _schema(path)
     with naming(path):
         ordered_columns(schema.names)  # no two are alike
     why = _no_features(schema)
-    columns = _feature_columns(path, schema, keys, why)
+    coded = dict(_one_hot(path, schema, one) for one in keys.categories)
+    columns = _feature_columns(path, schema, keys, why, coded)
+    keys = _with_ids(path, schema, keys, why)
     has_lists = bool(schema.field(columns[0]).type.num_fields)
-    found = keys.columns(path, schema.names, partial(_column, path, schema), _LABELS, columns, why)
-    first = next(_batches(path, columns, 1 if has_lists else FIRST, reals=True), None)
-    width = 0 if first is None else _matrix(path, first.slice(0, 1), None).shape[1]
-    parts = () if first is None else zip(columns, first.columns, strict=True)
-    whole = {field.name for field in schema if pyarrow.types.is_integer(field.type)}
-    if alike := [c for c, v in parts if c in whole and len(v.unique()) == len(v) > 1]:
+    table = _read(path, schema, columns, reals=True)
+    found = keys.columns(
+        path, schema.names, lambda name: _column(path, schema, name), _LABELS, columns, why
+    )
+    found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
+    of_values = {name: one for each in coded.values() for name, one in each.items()}
+    ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
+    width = (_matrix(path, table.slice(0, 1)).shape[1] if len(table) else 0) + ones.shape[1]
+    whole = [c for c in columns if pyarrow.types.is_integer(schema.field(c).type)]
+    first = table.slice(0, FIRST)
+    if alike := [c for c in whole if len(first[c].unique()) == len(first) > 1]:
         log.warning(
             f"{path}: each row has another whole number, as ids do, in the features "
             f"{', '.join(alike[:SHOWN])}; name ids by --row-ids, or leave them out of the table"
         )
 
     def blocks() -> Iterator[Array]:
-        for batch in _batches(path, columns, rows_of_block(8 * width), reals=True):
-            yield _matrix(path, batch, width)
+        for start in range(0, len(table), step := rows_of_block(8 * width)):
+            numbers = _matrix(path, table.slice(start, step), width - ones.shape[1])
+            yield np.column_stack([numbers, ones[start : start + step]])
 
-    named = None if has_lists else columns
-    return Embeddings((rows, width), np.dtype("f8"), blocks, **found, columns=named)
+    named = None if has_lists else [*columns, *of_values]
+    return Embeddings((len(table), width), np.dtype("f8"), blocks, **found, columns=named)
 
 
 # ---------------------------------------------------------------- the formats
 
 
-def _opened(
-    path: Path, columns: Sequence[str] = (), reals: bool = False, texts: bool = False
-) -> Any:
-    """What reads a table: pyarrow's class for its format, to be closed.
-
-    Of CSV, types are those of the first megabyte; ``reals``: its numbers are reals throughout.
-    ``texts``: texts of parquet are numbers and a dictionary, as they are stored.
-    """
-    if path.suffix == ".parquet":
-        from pyarrow import parquet
-
-        as_numbers = list(columns) if texts else []
-        return parquet.ParquetFile(
-            path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=as_numbers
-        )
-    if path.suffix == ".feather":
-        import pyarrow
-
-        return pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
+def _delimiter(path: Path) -> Any:
     from pyarrow import csv
 
-    delimiter = "\t" if path.suffix == ".tsv" else ","
+    return csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+
+
+def _schema(path: Path) -> Any:
+    """The columns and their types: of CSV those of its first megabyte."""
+    from pyarrow import csv, ipc, memory_map, parquet
+
+    if path.suffix == ".parquet":
+        return parquet.read_schema(path)
+    if path.suffix == ".feather":
+        with memory_map(str(path)) as file:
+            return ipc.open_file(file).schema
+    with csv.open_csv(path, parse_options=_delimiter(path)) as file:
+        return file.schema
+
+
+def _read(path: Path, schema: Any, columns: Sequence[str], reals: bool = False) -> Any:
+    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with.
+
+    Texts of parquet are numbers and a dictionary, as they are stored.
+    """
+    from pyarrow import csv, feather, parquet
+
+    size = path.stat().st_size
+    if path.suffix == ".parquet":
+        about = parquet.read_metadata(path)
+        size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    memory.need(size, f"the table {path}", "save the features as .npy, with --labels")
+    if path.suffix == ".parquet":
+        texts = [one for one in columns if str(schema.field(one).type).endswith("string")]
+        with open(path, "rb") as file:
+            return parquet.read_table(
+                file, columns=list(columns), read_dictionary=texts, pre_buffer=False
+            )
+    if path.suffix == ".feather":
+        return feather.read_table(path, columns=list(columns))
     kinds = dict.fromkeys(columns, "float64") if reals else {}
     how = csv.ConvertOptions(include_columns=list(columns), column_types=kinds)
-    return csv.open_csv(path, None, csv.ParseOptions(delimiter=delimiter), how)
-
-
-def _batches(
-    path: Path, columns: Sequence[str], rows: int, *, reals: bool = False, texts: bool = False
-) -> Iterator[Any]:
-    """Record batches of some columns, of at most so many rows."""
-    with _opened(path, columns, reals, texts) as file:
-        parts = file
-        if path.suffix == ".parquet":
-            parts = file.iter_batches(rows, columns=list(columns))
-        elif path.suffix == ".feather":
-            numbers = range(file.num_record_batches)
-            parts = (file.get_batch(k).select(list(columns)) for k in numbers)
-        for batch in parts:
-            yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
-
-
-def _shape(path: Path) -> tuple[Any, int]:
-    """The columns and their types, and the number of rows."""
-    with _opened(path) as file:
-        if path.suffix == ".parquet":
-            return file.schema_arrow, file.metadata.num_rows
-        schema = file.schema
-    return schema, sum(batch.num_rows for batch in _batches(path, schema.names[:1], 1 << 20))
+    return csv.read_csv(path, parse_options=_delimiter(path), convert_options=how)
 
 
 def _column(path: Path, schema: Any, name: str) -> Array:
-    """A column of labels or row ids; texts stay a dictionary until their size is known."""
-    import pyarrow
-    from pyarrow.types import is_dictionary, is_large_string, is_string
+    """A column of labels or row ids; texts are a dictionary until their size is known."""
+    from pyarrow.types import is_dictionary
 
-    kind = schema.field(name).type
-    texts = is_string(kind) or is_large_string(kind)
-    parts = [batch.column(0) for batch in _batches(path, [name], 1 << 16, texts=texts)]
-    column = pyarrow.chunked_array(parts, None if parts else kind)
+    column = _read(path, schema, [name])[name]
     if column.null_count:
         first = column.is_null().index(True).as_py()
         raise InvalidDataError(
             f"{path}: row {first} has no {name} ({column.null_count} of {len(column)} rows)"
         )
-    if texts and not is_dictionary(column.type):
+    if str(column.type).endswith("string"):
         column = column.dictionary_encode()
     if is_dictionary(column.type):
         longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
@@ -148,24 +151,73 @@ def _no_features(schema: Any) -> dict[str, str]:
         if field.name in index:
             why[field.name] = "index of pandas"
         elif re.fullmatch(_IDS, field.name):
-            why[field.name] = "named like an id"
+            why[field.name] = ID
         elif not (is_floating(field.type) or is_integer(field.type)):
             kind = re.split(r"[<\[(]", str(field.type))[0]
             why[field.name] = "text" if kind.endswith("string") else kind
     return why
 
 
-def _feature_columns(path: Path, schema: Any, keys: Keys, why: Mapping[str, str]) -> list[str]:
-    x = keys.x or "x"
+def _with_ids(path: Path, schema: Any, keys: Keys, why: Mapping[str, str]) -> Keys:
+    """The row ids are the one column that is named like ids, if each of its values is another."""
+    numbers = re.compile(_NUMBERS)
+    named = [
+        name
+        for name, text in why.items()
+        if text == ID and name not in (keys.x, keys.y) and not numbers.fullmatch(name)
+    ]
+    if keys.row_ids is not None or {*ROW_IDS} & {*schema.names} or len(named) != 1:
+        return keys
+    values = _read(path, schema, named)[named[0]]
+    differ = values.null_count == 0 and len(values.unique()) == len(values)
+    return replace(keys, row_ids=named[0]) if differ else keys
+
+
+def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
+    """A column, and whether rows (n,) have each of its values, by name; those that are listed.
+
+    Without a list they are those of this file, which it says, since sites must agree on them.
+    """
+    name, _, listed = category.partition("=")
+    if name not in schema.names:
+        raise Keys(row_ids=name).lacking(path, schema.names)
+    texts = _column(path, schema, name).astype(str)
+    values = listed.split(",") if listed else sorted({*texts.tolist()})
+    if not listed:
+        log.info(f"{path}: --categories {name}={','.join(values)}, for every site")
+    strange = np.flatnonzero(~np.isin(texts, values))
+    if len(strange):
+        raise InvalidDataError(
+            f"{path}: row {strange[0]} has {str(texts[strange[0]])!r} in {name}; the values are "
+            f"{', '.join(values)} ({len(strange)} rows have others): list them in --categories"
+        )
+    return name, {f"{name}{IS}{value}": texts == value for value in values}
+
+
+def _feature_columns(
+    path: Path, schema: Any, keys: Keys, why: Mapping[str, str], coded: Mapping[str, Any]
+) -> list[str]:
     if not {keys.x, keys.y} - {None} <= {*schema.names}:
         raise keys.lacking(path, schema.names)
+    lists = [n for n in _LISTS if n in schema.names and schema.field(n).type.num_fields]
+    x = keys.x or next(iter(lists), "x")
     if x in schema.names and schema.field(x).type.num_fields:
         return [x]
+    if keys.take:
+        taken = [n for one in keys.take for n in ([one] if one in schema.names else one.split(","))]
+        for name in taken:
+            kind = why.get(name, "") if name in schema.names else "not a column"
+            if kind and kind != ID:
+                raise InvalidDataError(
+                    f"{path}: --features {name} is {kind}; expected columns of numbers; texts and "
+                    "yes or no go by --categories"
+                )
+        return taken
     if keys.x is not None:
         raise InvalidDataError(
             f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
         )
-    others = {*why, *_LABELS, *ROW_IDS, keys.y, keys.row_ids}
+    others = {*why, *_LABELS, *ROW_IDS, *coded, keys.y, keys.row_ids}
     numbers = [name for name in schema.names if name not in others]
     if not numbers:
         raise InvalidDataError(
@@ -175,22 +227,18 @@ def _feature_columns(path: Path, schema: Any, keys: Keys, why: Mapping[str, str]
     return numbers
 
 
-def _matrix(path: Path, batch: Any, width: int | None) -> Array:
-    """Rows of a record batch as (n, d) float64; empty cells become NaN, which is refused later."""
-    if not batch.schema.field(0).type.num_fields:
-        return np.column_stack([_numbers(column) for column in batch.columns])
-    lists = batch.column(0)
+def _matrix(path: Path, table: Any, width: int | None = None) -> Array:
+    """Rows of a table as (n, d) float64; empty cells become NaN, which is refused later."""
+    if not table.schema.field(0).type.num_fields:
+        return np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])
+    lists = table.column(0).combine_chunks()
     lengths = {*lists.value_lengths().to_pylist()}
     if len(lengths) != 1 or None in lengths or (width is not None and lengths != {width}):
         raise InvalidDataError(
-            f"{path}: expected lists of {width or 'equal'} numbers in {batch.schema.names[0]}, "
+            f"{path}: expected lists of {width or 'equal'} numbers in {table.schema.names[0]}, "
             f"found lengths {', '.join(map(str, sorted(lengths, key=str)[:5]))}"
         )
     if max(lengths) > MOST_FEATURES:
         raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers are too long")
-    return _numbers(lists.flatten()).reshape(len(lists), -1)
-
-
-def _numbers(column: Any) -> Array:
-    values: Array = column.to_numpy(zero_copy_only=False)
-    return values.astype(np.float64)
+    values: Array = lists.flatten().to_numpy(zero_copy_only=False)
+    return values.astype(np.float64).reshape(len(table), -1)

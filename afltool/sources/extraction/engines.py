@@ -8,6 +8,7 @@ To add one: a class with the members of `network.Engine`, the ``precisions`` tha
 from __future__ import annotations
 
 import importlib.util
+import platform
 import sys
 import threading
 from collections.abc import Mapping
@@ -28,28 +29,28 @@ from ..backbones.inference import resolve_device
 from ..backbones.models import Facts
 from ..backbones.preprocessing import Preprocessing
 from .frozen import Frozen, has_graph, kept
-from .network import Engine, Network, OnProcessor, in_steps
+from .network import Engine, Network, in_steps
 
 #: Largest difference from PyTorch that an engine may have on known pictures, relative to the
 #: largest feature: rounding in another order (1e-5 as seen), and an arithmetic of 8 bits (0.12).
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.3}
-IMAGES = 16  # of a batch, for each thread
 
 
-class GraphEngine(OnProcessor):
+class GraphEngine:
     """A runtime with a graph that is ready to run."""
 
     name: str
-    step: int
-
-    def __init__(self, threads: int) -> None:
-        self.threads, self.batch = threads, IMAGES * threads
+    threads: int
+    batch, device = 16, "cpu"
 
     def working(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def versions(self) -> dict[str, str]:
         return {self.name: metadata.version(self.name)}
+
+    def device_name(self) -> str:
+        return platform.processor() or platform.machine()
 
 
 class OnnxRuntime(GraphEngine):
@@ -60,8 +61,7 @@ class OnnxRuntime(GraphEngine):
     def __init__(self, graph: bytes, side: int, threads: int, precision: str) -> None:
         import onnxruntime
 
-        super().__init__(threads)
-        options = onnxruntime.SessionOptions()
+        self.threads, options = threads, onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         self._session = onnxruntime.InferenceSession(
@@ -81,8 +81,7 @@ class OpenVino(GraphEngine):
     def __init__(self, graph: bytes, side: int, threads: int, precision: str) -> None:
         import openvino
 
-        super().__init__(threads)
-        core = openvino.Core()
+        self.threads, core = threads, openvino.Core()
         can = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         if precision == "bf16" and "BF16" not in can:
             raise EngineError("this processor has no bf16 arithmetic: use --precision fp32")

@@ -21,7 +21,7 @@ from ...progress import log
 from ...values.arrays import F32, U8, Digest, file_state
 from ..backbones.families import Slice
 from ..backbones.freezing import frozen_graph
-from ..backbones.models import Facts, weights_identity
+from ..backbones.models import Facts, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
 
 
@@ -57,23 +57,17 @@ class Frozen(Facts):
     def options(self, o: ExtractOptions, path: str) -> ExtractOptions:
         """``o`` with what this backbone is, instead of its file's name.
 
-        Raises `UsageError`: an option says something else.
+        Raises `UsageError`: an option says what it is, too.
         """
-        own: dict[str, Any] = {
-            "node": tuple(map(str, self.nodes)),
-            "preprocess": self.preprocessing.name,
-            "image_size": self.preprocessing.crop,
-        }
-        for name, value in own.items():
-            if name in o.changed() and getattr(o, name) != value:
-                raise UsageError(
-                    f"{path} was frozen with another {flag(name)}: leave {flag(name)} out, or "
-                    f"freeze the backbone again with it"
-                )
-        for name in ("weights", "seed"):
+        for name in ("node", "preprocess", "image_size", "weights", "seed"):
             if name in o.changed():
-                raise UsageError(f"{path} has its weights in it: leave {flag(name)} out")
-        return replace(o, backbone=self.name, **own)
+                raise UsageError(
+                    f"{path} has its nodes, preprocessing and weights in it: leave {flag(name)} "
+                    "out, or freeze the backbone again with it"
+                )
+        nodes, way = tuple(map(str, self.nodes)), self.preprocessing
+        seen: dict[str, Any] = {"node": nodes, "preprocess": way.name, "image_size": way.crop}
+        return replace(o, backbone=self.name, **seen)
 
 
 def read_frozen(path: Path) -> Frozen:
@@ -111,8 +105,14 @@ def freeze(
     made_by: Mapping[str, Any],
     licence: str = "",
 ) -> Frozen:
-    """Make the graph with PyTorch. Raises `EngineError`: this network cannot be a graph."""
-    backbone, graph, expected = frozen_graph(name, o.weights, o.seed, o.nodes, preprocessing)
+    """Make the graph with PyTorch, whose plain features of the probe are kept with it.
+
+    Raises `EngineError`: this network cannot be a graph.
+    """
+    backbone = load_backbone(
+        name, weights=o.weights, seed=o.seed, image_size=preprocessing.crop, nodes=o.nodes
+    )
+    graph, expected = frozen_graph(backbone, preprocessing)
     more: dict[str, Any] = {"nodes": o.nodes, "preprocessing": preprocessing, "licence": licence}
     return Frozen(**backbone.told(), **more, made_by=made_by, graph=graph, expected=expected)
 

@@ -1,19 +1,18 @@
 """A frozen backbone: from images to rows of features.
 
-Images are decoded by threads while other threads run the network, by PyTorch (`torch_engine`) or by
-a runtime of graphs (`engines`). Threads are enough, because Pillow and the engines work without
-holding Python's lock.
+Threads decode images and run the network on them, by PyTorch (`torch_engine`) or by a runtime of
+graphs (`engines`). Threads are enough, because Pillow and the engines work without holding
+Python's lock.
 """
 
 from __future__ import annotations
 
-import platform
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,7 +25,10 @@ from ..images.base import CorruptImageError
 if TYPE_CHECKING:
     from ..backbones.models import Facts
     from ..backbones.preprocessing import Preprocessing
-    from ..images.base import Pictures
+    from ..images.base import ImageDataset
+    from ..images.from_paths import NamedImages
+
+AHEAD = 2  # batches under way, for each thread
 
 
 class Engine(Protocol):
@@ -36,7 +38,7 @@ class Engine(Protocol):
     device: str
     step: int  # images that are run together
     threads: int  # that call `run` at a time
-    batch: int  # images that are decoded together
+    batch: int  # images that a thread decodes before it runs them
 
     def run(self, pixels: U8) -> F32:
         """Features (step, d) of uint8 (step, 3, side, side); called by several threads."""
@@ -51,13 +53,22 @@ class Engine(Protocol):
         """What the device is called."""
 
 
-class OnProcessor:
-    """What engines on a processor have in common."""
+@dataclass(frozen=True)
+class Batch:
+    """Images ``indices`` of a data set; ``bad``: those that cannot be used, with the reason."""
 
-    device = "cpu"
+    indices: range
+    bad: dict[int, CorruptImageError]
 
-    def device_name(self) -> str:
-        return platform.processor() or platform.machine()
+    @property
+    def good(self) -> list[int]:
+        """Places in ``indices`` that hold an image."""
+        return [k for k, index in enumerate(self.indices) if index not in self.bad]
+
+    def part(self, start: int, stop: int) -> Batch:
+        """The images in places ``start`` to ``stop`` − 1."""
+        indices = self.indices[start:stop]
+        return Batch(indices, {i: error for i, error in self.bad.items() if i in indices})
 
 
 @dataclass
@@ -65,7 +76,7 @@ class Network:
     """A backbone that is ready to run; made by `engines.load_network`.
 
     Attributes:
-        batch: images that are decoded together, by ``workers`` threads.
+        batch: images that a thread decodes before it runs them; there are ``workers`` threads.
         views: those of an image whose features are averaged.
         graph: digest of the graph that is run, if one is.
     """
@@ -88,7 +99,7 @@ class Network:
             f"{self.engine.versions()[name]}"
         )
 
-    def decode(self, pictures: Pictures, index: int) -> U8:
+    def decode(self, pictures: ImageDataset | NamedImages, index: int) -> U8:
         """A picture as the network sees it, before it is normalised."""
         picture = pictures.load(index)
         try:
@@ -102,28 +113,29 @@ class Network:
         """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
 
         ``decode(index)`` gives an image as (3, side, side) uint8; `CorruptImageError` where it
-        cannot be used. The network works on the next batch while the last one is written. The first
+        cannot be used. The threads work on the next batches while one is written. The first
         image that cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the
         batches before it are yielded first.
         """
-        waiting: deque[tuple[Batch, list[Future[F32]]]] = deque()
-        side, step = self.preprocessing.crop, self.engine.step
-        none = np.empty((0, self.backbone.dim), dtype=np.float32)
-        with self.engine.working(), ThreadPoolExecutor(self.engine.threads) as pool:
+        parts = (indices[k : k + self.batch] for k in range(0, len(indices), self.batch))
+        turns, threads = BoundedSemaphore(self.engine.threads), self.workers
+        waiting: deque[Future[tuple[Batch, F32]]] = deque()
+
+        def work(part: range) -> tuple[Batch, F32]:
+            batch, pixels = _decoded(decode, part)
+            if not pixels or (batch.bad and not skip_corrupt):
+                return batch, np.empty((0, self.backbone.dim), np.float32)
+            with turns:
+                return batch, self.rows(np.stack(pixels))
+
+        with self.engine.working(), ThreadPoolExecutor(threads) as pool:
             try:
-                for batch in batches(decode, indices, self.batch, self.workers, side):
-                    ends = bool(batch.bad) and not skip_corrupt
-                    good = [] if ends else batch.good
-                    steps = (good[k : k + step] for k in range(0, len(good), step))
-                    parts = [pool.submit(self.rows, batch.pixels[one]) for one in steps]
-                    waiting.append((batch, parts))
-                    while len(waiting) > 1:
-                        done, parts = waiting.popleft()
-                        yield done, np.concatenate([none, *(part.result() for part in parts)])
-                    if ends:
-                        raise batch.bad[min(batch.bad)]
-                for done, parts in waiting:
-                    yield done, np.concatenate([none, *(part.result() for part in parts)])
+                for part in parts:
+                    waiting.append(pool.submit(work, part))
+                    if len(waiting) >= AHEAD * threads:
+                        yield _whole(waiting.popleft(), skip_corrupt)
+                while waiting:
+                    yield _whole(waiting.popleft(), skip_corrupt)
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -144,14 +156,6 @@ class Network:
         total: Any = sum(one.astype(np.float64) for one in found)
         mean: F32 = (total / len(found)).astype(np.float32)
         return mean
-
-    def slice_of(self, column: int) -> str:
-        """The name of the slice that a column is in; '' where there are none."""
-        for one in self.backbone.slices:
-            if column < one.dim:
-                return one.name
-            column -= one.dim
-        return ""
 
     def where(self) -> dict[str, Any]:
         """The provenance entries about the network: engine, versions, device, size of a step."""
@@ -178,72 +182,27 @@ def in_steps(engine: Engine, pixels: U8) -> F32:
     return np.concatenate(rows)[:n]
 
 
-AHEAD = 4  # batches decoded ahead of the network
-PIECE = 8  # most images that a thread decodes at a time: each hand-over needs the lock
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Images ``indices`` of a data set as ``pixels`` (n, 3, s, s) uint8.
-
-    ``bad``: the images that cannot be used, with the reason; their pixels are zeros.
-    """
-
-    indices: range
-    pixels: U8
-    bad: dict[int, CorruptImageError]
-
-    @property
-    def good(self) -> list[int]:
-        """Places in ``pixels`` that hold an image."""
-        return [k for k, index in enumerate(self.indices) if index not in self.bad]
-
-    def part(self, start: int, stop: int) -> Batch:
-        """The images in places ``start`` to ``stop`` − 1."""
-        indices = self.indices[start:stop]
-        bad = {index: error for index, error in self.bad.items() if index in indices}
-        return Batch(indices, self.pixels[start:stop], bad)
-
-
-def batches(
-    decode: Callable[[int], U8], indices: range, size: int, workers: int, side: int
-) -> Iterator[Batch]:
-    """Batches of ``size`` of the images ``indices``, in order.
-
-    ``decode(index)`` → (3, side, side) uint8 runs in ``workers`` threads.
-    """
-    piece = min(PIECE, max(1, size // workers))
-    todo = (indices[start : start + size] for start in range(0, len(indices), size))
-
-    def begun(part: range) -> tuple[Batch, list[Future[None]]]:
-        batch = Batch(part, np.zeros((len(part), 3, side, side), np.uint8), {})
-        places = (range(len(part))[start : start + piece] for start in range(0, len(part), piece))
-        return batch, [pool.submit(_fill, batch, one, decode) for one in places]
-
-    with ThreadPoolExecutor(workers) as pool:
+def _decoded(decode: Callable[[int], U8], part: range) -> tuple[Batch, list[U8]]:
+    """The pixels of those images that can be used."""
+    pixels, batch = list[U8](), Batch(part, {})
+    for index in part:
         try:
-            waiting = deque(begun(part) for part in islice(todo, AHEAD))
-            while waiting:
-                batch, parts = waiting.popleft()
-                for part in parts:
-                    part.result()
-                yield batch
-                waiting.extend(begun(part) for part in islice(todo, 1))
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _fill(batch: Batch, places: range, decode: Callable[[int], U8]) -> None:
-    for k in places:
-        try:
-            batch.pixels[k] = decode(batch.indices[k])
+            pixels.append(decode(index))
         except CorruptImageError as error:
-            batch.bad[batch.indices[k]] = error
+            batch.bad[index] = error
         except (AflError, MemoryError):
             raise
         except Exception as error:  # of whatever library: a thread must not end without a word
             raise InputError(
-                f"a thread that decodes images failed at image {batch.indices[k]} "
-                f"({type(error).__name__}: {error}); what is done is kept: run the same "
-                "command again, or with --workers 1"
+                f"a thread that decodes images failed at image {index} "
+                f"({type(error).__name__}: {error}); what is done is kept: run the same command "
+                "again, or with --workers 1"
             ) from error
+    return batch, pixels
+
+
+def _whole(future: Future[tuple[Batch, F32]], skip_corrupt: bool) -> tuple[Batch, F32]:
+    batch, rows = future.result()
+    if batch.bad and not skip_corrupt:
+        raise batch.bad[min(batch.bad)]
+    return batch, rows

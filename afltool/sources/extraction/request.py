@@ -68,10 +68,11 @@ class Asked:
     def preprocessing(self) -> Preprocessing:
         """How images are prepared; views may be cut from larger squares than the network sees."""
         o = self.given
-        if self.frozen is not None:
-            way = self.frozen.preprocessing
-        else:
-            way = preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+        way = (
+            self.frozen.preprocessing
+            if self.frozen is not None
+            else preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+        )
         return way.at(o.seen.outer(way.crop))
 
     def side(self) -> int:
@@ -79,13 +80,11 @@ class Asked:
         return self.given.seen.inner(self.preprocessing().crop)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The layers that give features, in the order they run, and the `penultimate`.
+        """What `backbones.nodes.list_nodes` has of the backbone; no image and no weights are read.
 
         Each with ``name``, ``layer`` (its class), ``width`` (features of one image once pooled),
         ``output`` (channels and positions, or tokens and width), ``place`` (its number of how many)
-        and ``stages``: what `--node stages` takes of it, or None. No image and no weights are read;
-        layers that run more than once or behind the classifier are left out. Nodes of the traced
-        graph that are no layers are not listed.
+        and ``stages``: what `--node stages` takes of it, or None.
         """
         from ..backbones.nodes import list_nodes
 
@@ -96,8 +95,13 @@ class Asked:
 
         ``here``: the data set and the device are on this machine, so they are checked, too.
         """
-        o = self.given
-        _check_there(o.data)
+        from ..images.packed import matching
+
+        o, (kind, path) = self.given, named(self.given.data)
+        if kind.takes == "PATTERN":
+            matching(path)
+        elif path and not Path(path).exists():
+            raise InputError(f"{o.data}: there is nothing at {path}; check the path")
         side = self.side()
         if self.frozen is None:
             kind_of_weights(source_of(o.backbone), o.weights)
@@ -112,17 +116,13 @@ class Asked:
     def options(self) -> dict[str, Any]:
         """The options that the recipe holds as they are."""
         o = self.given
-        shard = None if o.part.count == 1 else str(o.part)
-        kept = {
-            k: v
-            for k, v in o.stored(*BY_CONTENT, "node").items()
-            if k in ALWAYS | o.changed().keys()
-        }
-        values = {name: getattr(o, name) for name in kept}
+        kept = ALWAYS | o.changed().keys()
+        values = {k: getattr(o, k) for k in o.stored(*BY_CONTENT, "node") if k in kept}
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
             values["node"] = nodes[0] if len(nodes) == 1 else nodes
         if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):
             values["stages"] = "feature_info"  # up to 0.3 the networks' own shapes decided
+        shard = None if o.part.count == 1 else str(o.part)
         return {**values, "fraction_bits": o.bits, "shard": shard}
 
     def recipe(self) -> dict[str, Any]:
@@ -137,32 +137,25 @@ class Asked:
         return recipe("extract", options, inputs)
 
 
+def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
+    """Refuse an extraction that would fail: unknown names, missing files, an absent device.
+
+    No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
+    extracted on this machine; elsewhere its data sets and devices are not known.
+    """
+    request = Asked.of(options)
+    if not (here and in_store(request)[0].exists()):
+        request.check(here)
+
+
 def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
-    """The path of the features in the store, whose key is a digest of their recipe, and that."""
-    made_by = request.recipe()
-    return _place(request.given, made_by), made_by
+    """The path of the features in the store, whose key is a digest of their recipe, and that.
 
-
-def _place(options: ExtractOptions, made_by: dict[str, Any]) -> Path:
-    """One for both where images may be left out and where not: what is done serves both."""
-    words = f"{options.backbone}-{Path(options.data).name}-{options.split}"
+    One for both where images may be left out and where not: what is done serves both.
+    """
+    made_by, o = request.recipe(), request.given
+    words = f"{o.backbone}-{Path(o.data).name}-{o.split}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
     digests = (Digest().json("recipe", one).hex()[:16] for one in (made_by, strict(made_by)))
-    own, shared = (store_folder(options) / f"{name}-{digest}.h5" for digest in digests)
-    return own if own.exists() else shared  # up to 0.3 each had its own
-
-
-def _check_there(spec: str) -> None:
-    """Refuse a name that is no data set, and a path that does not exist.
-
-    Raises:
-        UsageError: unknown name.
-        InputError: there is nothing at the path.
-    """
-    from ..images.packed import matching
-
-    dataset, path = named(spec)
-    if dataset.takes == "PATTERN":
-        matching(path)
-    elif path and not Path(path).exists():
-        raise InputError(f"{spec}: there is nothing at {path}; check the path")
+    own, shared = (store_folder(o) / f"{name}-{digest}.h5" for digest in digests)
+    return own if own.exists() else shared, made_by  # up to 0.3 each had its own

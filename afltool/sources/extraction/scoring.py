@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ...math.gram import FixedPoint, Rows, encode
 from ...math.metrics.figures import best, cut
 from ...options.evaluation import Predict
 from ...options.features import NetworkOptions
-from ...values.arrays import F32, F64, I64, Array
+from ...values.arrays import F64, I64, Array
 from ...values.text import difference, json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
@@ -45,14 +45,7 @@ ADVICE = {
 }
 
 
-_NO_PROBABILITIES = (
-    "{} needs a head that was calibrated, and a {} head is not: afltool evaluate --counts, then "
-    "afltool calibrate"
-)
-
-
-@dataclass(frozen=True)
-class ItemBlock:
+class ItemBlock(NamedTuple):
     """Items by name. ``why``: reasons of items without a row; ``X``: rows of the others."""
 
     names: Sequence[str]
@@ -60,23 +53,16 @@ class ItemBlock:
     X: Rows | None
 
 
-@dataclass(frozen=True)
-class ItemSource:
+class ItemSource(NamedTuple):
     """Items in order: their number, and what reads their blocks."""
 
     size: int
     blocks: Callable[[], Iterator[ItemBlock]]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes
-    if they are asked for, and all scores."""
-
-    order: I64
-    best: F64
-    sets: list[list[str]]
-    every: F64  # (n, 0) where they are not asked for
+#: Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes if
+#: they are asked for, and all scores, (n, 0) where they are not.
+Scored = tuple[I64, F64, list[list[str]], F64]
 
 
 class Scorer:
@@ -89,10 +75,15 @@ class Scorer:
         self.head, self.classes, self.scores = head, list(classes), o.scores
         self.options, self.top = o, min(o.top, len(classes))
         self.least = -np.inf if o.min_confidence is None else o.min_confidence
-        if o.min_confidence is not None and not head.log_probabilities:
-            raise UsageError(_NO_PROBABILITIES.format("--min-confidence", head.name))
-        if o.coverage is not None and not isinstance(head, CalibratedHead):
-            raise UsageError(_NO_PROBABILITIES.format("--coverage", head.name))
+        for option, given, able in (
+            ("--min-confidence", o.min_confidence, head.log_probabilities),
+            ("--coverage", o.coverage, isinstance(head, CalibratedHead)),
+        ):
+            if given is not None and not able:
+                raise UsageError(
+                    f"{option} needs a head that was calibrated, and a {head.name} head is not: "
+                    "afltool evaluate --counts, then afltool calibrate"
+                )
         self.errors, self.counts = 0, np.zeros(len(classes), dtype=np.int64)
         self.columns: dict[str, type] = {"path": str, "predicted": str, "score": float}
         self.columns["error"] = str
@@ -120,7 +111,7 @@ class Scorer:
             S = self.head.scores(block.X)
         order, R = best(S, self.top), reported_scores(self.head, S)
         values = np.take_along_axis(R, order, axis=1)
-        return block, Scored(order, values, sets, R if self.scores else R[:, :0])
+        return block, (order, values, sets, R if self.scores else R[:, :0])
 
     def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
@@ -139,10 +130,10 @@ class Scorer:
                 yield [name, first, score, None, *more]
 
     def _cells(self, scored: Scored) -> Iterator[list[Any]]:
-        order, best = scored.order, scored.best
+        order, best, sets, every = scored
         predicted = order[best[:, 0] >= self.least, 0]
         self.counts += np.bincount(predicted, minlength=len(self.classes))
-        rows = zip(order.tolist(), best.tolist(), scored.sets, scored.every.tolist(), strict=True)
+        rows = zip(order.tolist(), best.tolist(), sets, every.tolist(), strict=True)
         for places, values, *more in rows:
             pairs = zip(places, values, strict=True)
             named = (cell for k, value in pairs for cell in (self.classes[k], value))
@@ -212,6 +203,7 @@ def image_source(
 ) -> ItemSource:
     """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
 
+    An image whose features lie beyond the range of the head's number format has none either.
     Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
     """
     bits = space["fraction_bits"]
@@ -231,35 +223,29 @@ def image_source(
 def _one_by_one(
     images: NamedImages, network: Network, bits: int | None, skip: bool, heard: Heard
 ) -> Iterator[tuple[str, Array | str]]:
-    """The name of each image with its row (1, d) in the head's number format, or why it has none.
-
-    An image whose features lie beyond the range of that format has none.
-    """
-    todo, decode = range(len(images)), partial(network.decode, images)
+    """The name of each image with its row (1, d) as a feature file holds it, or why it has none."""
+    decode = partial(network.decode, images)
+    every = network.features(
+        lambda i: heard.decoded(i, decode, images.describe), range(len(images)), skip
+    )
     try:
-        for batch, x in network.features(
-            lambda i: heard.decoded(i, decode, images.describe), todo, skip
-        ):
+        for batch, x in every:
             progress.stop_point()
             rows = iter(x)
             for index in batch.indices:
                 name = os.fsdecode(images.names[index])
                 if index in batch.bad:
                     yield name, batch.bad[index].reason
-                else:
-                    yield name, _stored(next(rows)[None], bits, name, skip)
+                    continue
+                try:
+                    row = next(rows)[None]
+                    yield name, as_float32(row) if bits is None else encode(row, bits)
+                except InvalidDataError as error:
+                    why = str(error).replace("row 0, ", "")
+                    if not skip:
+                        raise InvalidDataError(f"image {name}: {why}") from None
+                    yield name, why
     except CorruptImageError as error:
         raise InvalidDataError(
             f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error row"
         ) from error
-
-
-def _stored(row: F32, bits: int | None, name: str, skip: bool) -> Array | str:
-    """A row as a feature file would hold it, or, with ``skip``, why it cannot."""
-    try:
-        return as_float32(row) if bits is None else encode(row, bits)
-    except InvalidDataError as error:
-        why = str(error).replace("row 0, ", "")
-        if not skip:
-            raise InvalidDataError(f"image {name}: {why}") from None
-        return why

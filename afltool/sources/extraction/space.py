@@ -53,21 +53,20 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             f"the features of {space.get('backbone')!r} were imported, so the network that made "
             "them is not known here: give a feature file of them instead of images"
         )
+    way = preprocessing_of(space)
     try:
         views = parse_views(str(space["views"])) if "views" in space else None
         if how.get("engine", AUTO) == AUTO and "engine" in space:
             how = {**how, "engine": space["engine"]}
-        way = preprocessing_of(space)
-        own = {"dtype": space["dtype"], "preprocess": way.name}
+        how |= {"dtype": space["dtype"], "preprocess": way.name}
         if space["fraction_bits"] is not None:
-            own["fraction_bits"] = space["fraction_bits"]
+            how["fraction_bits"] = space["fraction_bits"]
         return ExtractOptions(
             backbone=space["backbone"],
             image_size=(views or Views()).inner(way.crop),
             views=None if views is None else str(views),
             node=_nodes_of(space),
             precision=space["precision"],
-            **own,
             **how,
         )
     except (KeyError, TypeError, ValueError) as error:

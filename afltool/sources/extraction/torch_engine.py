@@ -17,19 +17,11 @@ from ...machine import lacks_bf16
 from ...options.features import TORCH, ExtractOptions
 from ...progress import log
 from ...values.arrays import F32, U8
-from ..backbones.inference import (
-    arithmetic,
-    infer,
-    is_out_of_memory,
-    prepare_for_inference,
-    resolve_device,
-)
+from ..backbones.inference import arithmetic, infer, prepare_for_inference, resolve_device
 from ..backbones.models import Backbone, load_backbone
 from ..backbones.preprocessing import Preprocessing
 
-#: Images in a step of the network: on a processor (see `inference`), elsewhere.
-STEPS = 16, 64
-GPU_BATCH = 256  # images that are decoded together for a GPU
+STEPS = 16, 64  # images of a step: on a processor (see `inference`), elsewhere
 
 
 class TorchEngine:
@@ -51,7 +43,7 @@ class TorchEngine:
         if threads == cores.available():  # not told: a core that counts as two has one
             threads = min(threads, torch.get_num_threads())
         self.step, self.threads = STEPS[not on_cpu], threads if on_cpu else 2
-        self.batch = self.step * threads if on_cpu else GPU_BATCH
+        self.batch = self.step
 
     @classmethod
     def load(
@@ -76,19 +68,17 @@ class TorchEngine:
             yield
 
     def run(self, pixels: U8) -> F32:
-        """Raises `InputError`: the device's memory is full."""
+        """Raises `InputError`: the device fails, usually because its memory is full."""
         images, way = torch.from_numpy(pixels), self.preprocessing
         try:
             with cores.torch_threads(torch):
                 return infer(self.module, images, way, self.device, self.precision)
-        # The class of the exception depends on the device.
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
+        except (RuntimeError, MemoryError) as error:  # by the device
             reason = str(error).partition("\n")[0]
             raise InputError(
-                f"out of memory on {self.device} with {self.step} images at a time ({reason}); use "
-                "another --device, a smaller --image-size or --precision bf16"
+                f"the network failed on {self.device} with {self.step} images at a time ({reason});"
+                " if the memory is full, use another --device, a smaller --image-size or "
+                "--precision bf16"
             ) from error
 
     def versions(self) -> dict[str, str]:

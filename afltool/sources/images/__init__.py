@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
@@ -17,33 +18,24 @@ from ...options.datasets import DATASETS, named
 from ...values.names import composed
 from .base import SPLITS, DatasetRequest, ImageDataset
 
-MOST_CLASSES = 1_000_000  # in a class list
-
 
 def open_dataset(
     spec: str,
     split: str,
     *,
-    data_root: Path | None = None,
     classes: Sequence[str] | None = None,
     limit: int | None = None,
-    unlabelled: bool = False,
-    path_column: str | None = None,
-    label_column: str | None = None,
+    **how: Any,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     Args:
         spec: a name, ``imagefolder:PATH``, ``table:FILE`` or ``webdataset:PATTERN``.
         split: ``train`` or ``test``.
-        data_root: where downloaded data lie and go to; default `default_data_root`. For a table,
-            what its paths are relative to; default its own folder.
         classes: class names in the order that labels count; must hold every class of the data,
             may hold more. Default: the data set's own order.
         limit: at most so many rows, spread over the classes as evenly as can be.
-        unlabelled: without labels, which folders and tables need not have then.
-        path_column, label_column: of a table; default ``path`` and ``label``. Of parquet the column
-            of the images, by default the only one, and of WebDataset's JSON the key of the label.
+        how: other fields of `DatasetRequest`; None for their defaults.
 
     Raises `UsageError`: unknown names, or options that the data set does not know; `InputError`:
     missing files; the message names them and where to put them; `CorruptFileError`: a file with
@@ -52,16 +44,15 @@ def open_dataset(
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
-    kind, path = named(spec)
-    for option, column in (("path", path_column), ("label", label_column)):
-        if column is not None and option not in kind.columns:
+    (kind, path), given = named(spec), {k: v for k, v in how.items() if v is not None}
+    for option in ("path", "label"):
+        if f"{option}_column" in given and option not in kind.columns:
             those = ", ".join(one.shown for one in DATASETS.values() if option in one.columns)
             raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
     known = None if classes is None else _checked_classes(classes)
-    columns = path_column or "path", label_column or "label"
-    request = DatasetRequest(spec, path, split, data_root, known, unlabelled, *columns)
+    request = DatasetRequest(spec, path, split, known, **given)
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
-    if unlabelled:
+    if request.unlabelled:
         dataset = dataset.without_labels()
     return dataset if limit is None else dataset.limited(limit)
 
@@ -80,10 +71,6 @@ def read_classes(path: Path) -> tuple[str, ...]:
         raise InvalidDataError(
             f"{path}: line {names.index('') + 1} is empty; expected one class name per line. "
             "Labels count the lines: fill it in, or delete it if no class is meant"
-        )
-    if len(names) > MOST_CLASSES:
-        raise InvalidDataError(
-            f"{path} names {len(names):,} classes; the most is {MOST_CLASSES:,}."
         )
     return _checked_classes(names)
 

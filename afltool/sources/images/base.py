@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,11 @@ from ...errors import InvalidDataError, UsageError
 from ...files.tables import NO_LABELS, check_labels
 from ...progress import log
 from ...values import names
-from .files import default_data_root
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: The splits of every data set.
-SPLITS = ("train", "test")
-
-Labels = NDArray[np.int64]
+SPLITS = ("train", "test")  # of every data set
 
 
 @dataclass(frozen=True)
@@ -33,50 +30,48 @@ class DatasetRequest:
     """Which rows of which data set are asked for; see `open_dataset`.
 
     ``path``: what stands behind the colon of ``spec``. ``classes``: those that the caller wants.
+    ``data_root``: where downloaded data lie and go to; for a table, what its paths are relative to,
+    by default its own folder. ``unlabelled``: without labels, which folders and tables need not
+    have then. ``path_column``, ``label_column``: of a table; of parquet the column of the images,
+    by default the only one, and of WebDataset's JSON the key of the label.
     """
 
     spec: str
     path: str
     split: str
-    data_root: Path | None
-    classes: tuple[str, ...] | None
-    unlabelled: bool
-    path_column: str
-    label_column: str
+    classes: tuple[str, ...] | None = None
+    data_root: Path | None = None
+    unlabelled: bool = False
+    path_column: str = "path"
+    label_column: str = "label"
 
     @property
     def root(self) -> Path:
-        """Where downloaded data lie and go to."""
-        return self.data_root or default_data_root()
+        """Where downloaded data lie and go to; by default $AFLTOOL_DATA, else ./afl-data."""
+        return self.data_root or Path(os.environ.get("AFLTOOL_DATA") or "afl-data")
 
 
 class CorruptImageError(InvalidDataError):
-    """One image cannot be used: truncated, empty, not an image, a decompression bomb.
-
-    ``where`` is the path (or the row of a file), ``reason`` one clause. It survives pickling, so
-    that a worker process can raise it.
-    """
+    """One image cannot be used; ``where``: its path, or the row of a file; ``reason``: a clause."""
 
     def __init__(self, where: str, reason: str) -> None:
-        super().__init__(where, reason)
-        self.where = where
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"cannot use the image {self.where}: {self.reason}. "
+        self.where, self.reason = where, reason
+        super().__init__(
+            f"cannot use the image {where}: {reason}. "
             "Replace it, or leave such images out with --skip-corrupt."
         )
 
 
-class Pictures(Protocol):
-    """The source of the pixels; ``i`` counts from 0 in the source's own order."""
+class Pictures(NamedTuple):
+    """The source of the pixels, by places from 0.
 
-    def load(self, i: int) -> Image:
-        """The picture in mode RGB. Safe to call from several threads."""
+    ``load``: the picture in mode RGB, called by several threads. It raises `CorruptImageError`:
+    this image cannot be used, others may; `InputError`: it is gone, or the disk does not answer.
+    ``describe``: where a person finds it, a path or ``row 17 of FILE``.
+    """
 
-    def describe(self, i: int) -> str:
-        """Where a person finds picture ``i``: a path, or ``row 17 of FILE``."""
+    load: Callable[[int], Image]
+    describe: Callable[[int], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,54 +79,31 @@ class ImageDataset:
     """Images in a fixed order, read one at a time, with labels or without.
 
     Attributes:
-        name: what was asked for, such as ``cifar10`` or ``imagefolder:/data/birds``.
-        split: ``train`` or ``test``.
         classes: class names; a label is an index into them. Empty without labels.
         row_ids: ``(n,)`` bytes, unique, stable across machines: ``train/00017`` for arrays, the
             relative POSIX path for folders.
         labels: ``(n,)`` int64; None without.
         fingerprint: SHA-256 (hex) of what identifies the input: digests of the files for arrays;
             relative path, size and modification time of each file for folders; classes and rows.
-        pictures: where the pixels are.
-        positions: ``(n,)`` int64, the place of each row in ``pictures``.
+        pictures: the pixels of row i are those at place i.
     """
 
-    name: str
-    split: str
     classes: tuple[str, ...]
     row_ids: NDArray[np.bytes_]
-    labels: Labels | None
+    labels: NDArray[np.int64] | None
     fingerprint: str
     pictures: Pictures
-    positions: Labels
 
     def __len__(self) -> int:
         return len(self.row_ids)
 
     def load(self, i: int) -> Image:
-        """Row ``i`` as a PIL image in mode RGB; thread safe.
-
-        Raises `CorruptImageError`: this image cannot be used; others may; `InputError`: the file is
-        gone, or the disk does not answer.
-        """
-        return self.pictures.load(int(self.positions[i]))
+        """Row ``i`` as a PIL image in mode RGB; thread safe."""
+        return self.pictures.load(i)
 
     def describe(self, i: int) -> str:
         """Where row ``i`` lies: its path, or ``row 17 of FILE``."""
-        return self.pictures.describe(int(self.positions[i]))
-
-    def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> ImageDataset:
-        """Only ``rows``, in that order, with their ids; the fingerprint tells the difference."""
-        chosen = np.asarray(rows, dtype=np.int64)
-        if np.array_equal(chosen, np.arange(len(self))):
-            return self
-        return replace(
-            self,
-            row_ids=self.row_ids[chosen],
-            labels=None if self.labels is None else self.labels[chosen],
-            positions=self.positions[chosen],
-            fingerprint=digest(self.fingerprint, chosen.astype("<i8").tobytes()),
-        )
+        return self.pictures.describe(i)
 
     def without_labels(self) -> ImageDataset:
         """The same rows, whatever their labels are."""
@@ -148,12 +120,21 @@ class ImageDataset:
         """
         if limit < 1:
             raise UsageError(f"--limit must be at least 1, not {limit}.")
-        if self.labels is None:
-            n = len(self)
-            return self.take(np.arange(min(limit, n)) * n // min(limit, n))
-        turn = rank_within_class(self.labels)
-        order = np.lexsort((self.labels, turn))
-        return self.take(np.sort(order[:limit]))
+        n, (load, describe) = len(self), self.pictures
+        if limit >= n:
+            return self
+        rows: NDArray[np.int64] = np.arange(limit) * n // limit
+        if self.labels is not None:
+            order = np.lexsort((self.labels, rank_within_class(self.labels)))
+            rows = np.sort(order[:limit])
+        at = rows.tolist()
+        return replace(
+            self,
+            row_ids=self.row_ids[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            pictures=Pictures(lambda i: load(at[i]), lambda i: describe(at[i])),
+            fingerprint=digest(self.fingerprint, rows.astype("<i8").tobytes()),
+        )
 
 
 def make_dataset(
@@ -175,14 +156,10 @@ def make_dataset(
     """
     name, split = request.spec, request.split
     names.check_text("data set", name)
-    places = np.arange(len(row_ids), dtype=np.int64)
+    if not len(row_ids):
+        raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
     if labels is None:
-        sha = digest("unlabelled", split, source)
-        return ImageDataset(name, split, (), row_ids, None, sha, pictures, places)
-    if not labels:
-        raise InvalidDataError(
-            f"{name}: expected labelled images in the split {split}, found none."
-        )
+        return ImageDataset((), row_ids, None, digest("unlabelled", split, source), pictures)
     classes = classes or class_names(request, labels, elsewhere)
     for label in classes:
         names.check_text("class name", label)
@@ -210,7 +187,7 @@ def make_dataset(
         )
     numbers = np.array([number[label] for label in labels], dtype=np.int64)
     sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
-    return ImageDataset(name, split, tuple(classes), row_ids, numbers, sha, pictures, places)
+    return ImageDataset(tuple(classes), row_ids, numbers, sha, pictures)
 
 
 def class_names(
@@ -231,7 +208,35 @@ def class_names(
     return sorted(every, key=lambda label: label.encode("utf-8", "surrogatepass"))
 
 
-def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:
+def array_dataset(
+    request: DatasetRequest,
+    classes: Sequence[str],
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.integer[Any]],
+    source: str,
+) -> ImageDataset:
+    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``.
+
+    Raises `InvalidDataError`: labels that are no indices into ``classes``; as `make_dataset`.
+    """
+    from PIL import Image
+
+    spec, split, n = request.spec, request.split, len(labels)
+    if n and not 0 <= labels.min() <= labels.max() < len(classes):
+        raise InvalidDataError(
+            f"{spec}: expected labels from 0 to {len(classes) - 1} ({len(classes)} classes), found "
+            f"{labels.min()} to {labels.max()}."
+        )
+    pictures = Pictures(
+        lambda i: Image.fromarray(pixels[i]).convert("RGB"),
+        lambda i: f"row {i} of {spec}, {split} split",
+    )
+    ids = np.array([f"{split}/{i:0{len(str(n))}d}" for i in range(n)], np.bytes_)
+    named = [classes[i] for i in labels.tolist()]
+    return make_dataset(request, ids, named, source, pictures, classes)
+
+
+def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """For each row, how many rows of its class come before it.
 
     >>> rank_within_class(np.array([7, 7, 3, 7])).tolist()
@@ -239,9 +244,8 @@ def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:
     """
     order = np.argsort(labels, kind="stable")
     _, counts = np.unique(labels, return_counts=True)
-    starts = np.repeat(np.cumsum(counts) - counts, counts)
     ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[order] = np.arange(len(labels)) - starts
+    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     return ranks
 
 

@@ -51,12 +51,12 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
             "'pylibjpeg[all]', or save the file uncompressed"
         )
     with room(file.Columns, file.Rows):
-        pixels = file.pixel_array
-        grey = file.PhotometricInterpretation in ("MONOCHROME1", "MONOCHROME2")
+        pixels, kind = file.pixel_array, file.PhotometricInterpretation
+        grey = kind in ("MONOCHROME1", "MONOCHROME2")
         if pixels.ndim != (2 if grey else 3) or pixels.dtype.itemsize > 1 + grey:
             raise ValueError(
-                f"{file.PhotometricInterpretation} with {file.BitsStored} bits; expected grey "
-                "(MONOCHROME1, MONOCHROME2) with up to 16, or RGB or YBR with 8"
+                f"{kind} with {file.BitsStored} bits; expected grey (MONOCHROME1, MONOCHROME2) "
+                "with up to 16, or RGB or YBR with 8"
             )
         return Image.fromarray(_grey(file, pixels) if grey else pixels).convert("RGB")
 
@@ -70,26 +70,27 @@ def _grey(file: Any, pixels: Any) -> U8:
             for item in (one for group in file.get(groups) or () for one in group.get(name) or ()):
                 file.update(item)
     slope, intercept = (file.get(f"Rescale{name}") for name in ("Slope", "Intercept"))
-    window = [file.get(f"Window{name}") is not None for name in ("Center", "Width")]
-    if (slope is None) != (intercept is None) or any(window) != all(window):
+    center, width = (file.get(f"Window{name}") for name in ("Center", "Width"))
+    window, bits = width is not None, file.BitsStored
+    if (slope is None) != (intercept is None) or (center is not None) != window:
         raise ValueError("of rescale slope and intercept, or window centre and width, one lacks")
     if slope is not None and not (slope and np.isfinite([slope, intercept]).all()):
         raise ValueError(f"its rescale slope is {slope} and its intercept {intercept}")
     if file.get("ModalityLUTSequence"):
         raise ValueError("a table of modality values is not applied; expected slope and intercept")
-    if file.get("HighBit") not in (None, file.BitsStored - 1):  # PS3.5, 8.1.1
-        raise ValueError(f"its high bit is {file.HighBit}, of {file.BitsStored} bits stored")
-    bits, signed, info = file.BitsStored, file.PixelRepresentation, np.iinfo(pixels.dtype)
+    if file.get("HighBit") not in (None, bits - 1):  # PS3.5, 8.1.1
+        raise ValueError(f"its high bit is {file.HighBit}, of {bits} bits stored")
+    signed, info = file.PixelRepresentation, np.iinfo(pixels.dtype)
     ends = np.array([-signed << (bits - 1), (1 << (bits - signed)) - 1])
     low, high = apply_modality_lut(ends, file).tolist()
     shown = apply_modality_lut(np.arange(info.min, info.max + 1), file)
-    if not any(window):
-        low, high = min(low, high), max(low, high)  # of a window pydicom gives them as they are
-    if file.get("VOILUTSequence") and not any(window):
-        low, high = 0, (1 << file.VOILUTSequence[0].LUTDescriptor[2]) - 1
-        shown = np.rint(shown).astype(np.int64)  # places in that table
-    if not low < high and not any(window):
-        raise ValueError(f"its values go from {low} to {high}")
+    if not window:  # of a window pydicom gives them as they are
+        low, high = min(low, high), max(low, high)
+        if file.get("VOILUTSequence"):
+            low, high = 0, (1 << file.VOILUTSequence[0].LUTDescriptor[2]) - 1
+            shown = np.rint(shown).astype(np.int64)  # places in that table
+        if not low < high:
+            raise ValueError(f"its values go from {low} to {high}")
     part = (apply_voi_lut(shown, file, prefer_lut=False) - low) / (high - low)
     grey = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
     inverted = file.PhotometricInterpretation == "MONOCHROME1"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class NamedImages:
-    """Images in the order in which they were named; the `Pictures` of these.
+    """Images in the order in which they were named.
 
     ``names``: what a person calls each: its path, or what a table says of it. ``paths``: by which
     they are opened. ``absent``: those that are not there, with the reason. They are held in memory,
@@ -38,12 +37,11 @@ class NamedImages:
 
     def add(self, name: bytes, folder: bytes = b"") -> None:
         """One more image, if there is a file."""
-        path = os.path.join(folder, name) if folder else name
-        try:
-            if stat.S_ISDIR(os.stat(path).st_mode):
-                self.absent[len(self)] = "it is a folder"
-        except OSError as error:
-            self.absent[len(self)] = f"there is no such file ({error.strerror or error})"
+        path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            self.absent[len(self)] = "it is a folder"
+        elif not os.path.exists(path):
+            self.absent[len(self)] = "there is no such file"
         self.names.append(name)
         self.paths.append(path)
 
@@ -79,40 +77,33 @@ def read_named(
     """
     named: list[Named] = []
     for one in given:
-        if str(one) == "-":
-            lines = list(inputs.lines_of(stdin))
-            if not lines:
-                raise InputError("stdin: expected paths, one per line; found none")
-            for line in lines:
-                _add(inputs.given_path(line), named, (data_root, column), listed=True)
-        else:
-            _add(inputs.given_path(one), named, (data_root, column), listed=False)
+        listed = str(one) == "-"
+        lines: Iterable[str | Path] = inputs.lines_of(stdin) if listed else [one]
+        paths = [inputs.given_path(line) for line in lines]
+        if not paths:
+            raise InputError("stdin: expected paths, one per line; found none")
+        for path in paths:
+            if _is_ours(path):
+                named.append(path)
+                continue
+            images = named[-1] if named else path
+            if not isinstance(images, NamedImages):
+                named.append(images := NamedImages())
+            if path.is_dir():
+                _add_folder(path, images)
+            elif path.suffix.lower() in SUFFIXES:
+                _add_table(path, images, data_root or path.parent, column)
+            elif listed or path.exists():
+                images.add(os.fsencode(path))
+            else:
+                raise InputError(f"there is nothing at {path}: check the path")
     return named
-
-
-def _add(path: Path, named: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
-    is_table = path.suffix.lower() in SUFFIXES
-    if not path.is_dir() and not is_table and _is_ours(path):
-        named.append(path)
-        return
-    if not named or isinstance(named[-1], Path):
-        named.append(NamedImages())
-    images = named[-1]
-    assert isinstance(images, NamedImages)
-    if path.is_dir():
-        _add_folder(path, images)
-    elif is_table:
-        _add_table(path, images, *of_tables)
-    elif listed or path.exists():
-        images.add(os.fsencode(path))
-    else:
-        raise InputError(f"there is nothing at {path}: check the path")
 
 
 def _is_ours(path: Path) -> bool:
     """Whether a file is HDF5, as those of afltool are; images by their name are not opened."""
     ending = path.suffix.lower()
-    if ending in EXTENSIONS + DICOM or not path.is_file():
+    if ending in (*EXTENSIONS, *DICOM, *SUFFIXES) or not path.is_file():
         return False
     return ending in (".h5", ".hdf5") or inputs.is_hdf5(path)
 
@@ -120,24 +111,22 @@ def _is_ours(path: Path) -> bool:
 def _add_folder(folder: Path, images: NamedImages) -> None:
     prefix = os.path.join(folder, "")
     by_ending = (list_images(folder, prefix, one, folder) for one in (EXTENSIONS, DICOM))
-    files = sorted(next(filter(None, by_ending), []))
-    if not files:
+    paths = [path for path, *_ in sorted(next(filter(None, by_ending), []))]
+    if not paths:
         raise InvalidDataError(
             f"{folder} holds no images, at any depth: expected files that end in "
             f"{' '.join(EXTENSIONS + DICOM)}"
         )
-    paths = [path for path, *_ in files]
     images.names += paths
     images.paths += paths
 
 
-def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
+def _add_table(table: Path, images: NamedImages, folder: Path, column: str) -> None:
     cells = read_columns(table, (column,))[column]
-    folder = data_root or table.parent
-    for row, cell in enumerate(cells):
-        if not cell or "\0" in cell:
-            raise InvalidDataError(f"{table}: row {row + 1} below the header has no {column}")
-        name = inputs.spelled(folder, cell).encode("utf-8", "surrogateescape")
-        images.add(name, os.fsencode(folder))
     if not cells:
         raise InvalidDataError(f"{table}: expected rows, found none below the header")
+    for row, cell in enumerate(cells, 1):
+        if not cell or "\0" in cell:
+            raise InvalidDataError(f"{table}: row {row} below the header has no {column}")
+        name = inputs.spelled(folder, cell).encode("utf-8", "surrogateescape")
+        images.add(name, os.fsencode(folder))

@@ -8,13 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ... import memory
 from ...errors import CorruptFileError, InvalidDataError
 from ...files.tables import arrow_texts, opened_parquet
 from ...inputs import parsed_json
 from .base import DatasetRequest, ImageDataset, shorten
 from .packed import Row, from_files, packed_files
-
-MOST_GROUP = 4_000_000_000  # bytes of a row group, two of which are in memory
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
@@ -25,14 +24,14 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     Face's ``ClassLabel``). Row ids are FILE/ROW, from 0. A row group is read whole; two are kept.
 
     Raises `CorruptFileError`: a damaged file; `InvalidDataError`: columns or names that are absent
-    or differ between files, a row without label, a row group too large for the memory.
+    or differ between files, a row without label; `NumericalError`: too little memory.
     """
-    files, lock = packed_files(request, ".parquet"), threading.Lock()
-    alike = {_schema(path, request) for path in files}
+    splits, lock = packed_files(request, ".parquet"), threading.Lock()
+    alike = {_schema(path, request) for path in splits[request.split]}
     if len(alike) > 1:
         raise InvalidDataError(
-            f"{request.spec}: the {len(files)} files differ in the column of their images, or in "
-            "the names of their classes; name files that are alike with a pattern"
+            f"{request.spec}: the {len(splits[request.split])} files differ in the column of their "
+            "images, or in the names of their classes; name files that are alike with a pattern"
         )
     ((column, names),) = alike
 
@@ -43,14 +42,13 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
 
     def read(path: Path, number: int, row: int) -> bytes:
         with lock:  # else each thread would read the group
-            cells = group(path, number)
-        cell = cells[row].as_py()
+            cell = group(path, number)[row].as_py()
         data: bytes | None = cell["bytes"] if isinstance(cell, dict) else cell
         if data is None:
             raise CorruptFileError("it has no bytes; a path alone is not followed")
         return data
 
-    return from_files(request, files, lambda path: _rows(path, request, names), read, names)
+    return from_files(request, splits, lambda path: _rows(path, request, names), read, names)
 
 
 def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
@@ -63,10 +61,10 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
             found[one.name] = f"{one.name}.bytes"
         elif str(one.type) in ("binary", "large_binary"):
             found[one.name] = one.name
-    chosen = [request.path_column] if request.path_column in found else [*found]
-    given = request.path_column in ("path", *chosen)
+    chosen = request.path_column
+    wanted = [*found] if chosen == "path" and "path" not in found else [chosen]
     labelled = request.unlabelled or request.label_column in schema.names
-    if len(chosen) != 1 or not given or not labelled:
+    if len(wanted) != 1 or wanted[0] not in found or not labelled:
         raise InvalidDataError(
             f"{path}: expected a column {request.label_column} and one of images, or those of "
             f"--label-column and --path-column; found the columns {shorten(schema.names)}, of "
@@ -76,23 +74,22 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     names = parsed_json(text, f"the schema of {path}", "JSON")
     for key in ("info", "features", request.label_column, "names"):
         names = names.get(key) if isinstance(names, dict) else None
-    return found[chosen[0]], tuple(map(str, names)) if isinstance(names, list) else ()
+    return found[wanted[0]], tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
-    label = request.label_column
+    label, cells = request.label_column, None
     with opened_parquet(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        if (most := max((one.total_byte_size for one in groups), default=0)) > MOST_GROUP:
-            raise InvalidDataError(
-                f"{path}: a row group has {most / 1e6:,.0f} MB, expected at most "
-                f"{MOST_GROUP / 1e6:,.0f}; write it with smaller row groups"
-            )
-        cells = [] if request.unlabelled else arrow_texts(path, label, file.read([label])[label])
+        most = max((one.total_byte_size for one in groups), default=0)
+        memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
+        if not request.unlabelled:
+            cells = arrow_texts(path, label, file.read([label])[label])
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
-    known = {} if request.unlabelled else {str(i): name for i, name in enumerate(names)}
-    for i, (place, cell) in enumerate(zip(places, cells or [""] * len(places), strict=True)):
-        name = known.get(cell or "") if known else cell
+    known = {str(i): name for i, name in enumerate(names)}
+    for i, place in enumerate(places):
+        cell = cells[i] if cells else ""
+        name = known.get(cell or "") if known and cells else cell
         if name is None:
             wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
             raise InvalidDataError(f"{path}: row {i} has the label {cell}, expected {wanted}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from posixpath import normpath
+from pathlib import Path
+from posixpath import isabs, normpath
 
 from ...errors import InputError, InvalidDataError
 from ...files.tables import Columns, read_columns
@@ -33,20 +33,28 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     `InvalidDataError`: a column is missing, a cell is empty, a path is absolute or named twice, or
     no row belongs to the split.
     """
-    table, split = Path(request.path), request.split
-    path, label = request.path_column, request.label_column
+    table, path, label = Path(request.path), request.path_column, request.label_column
     needed = (path,) if request.unlabelled else (path, label)
     columns = read_columns(table, needed, ("split",))
-    paths = _filled(table, path, columns[path])
-    chosen = _rows_of_split(table, columns, split)
-    _check_paths(table, paths)
+    paths, *labels = (_filled(table, name, columns[name]) for name in needed)
+    chosen = _rows_of_split(table, columns, request.split, len(paths))
+    files = Counter(normpath(composed(path)) for path in paths)
+    for odd, what in (
+        ([one for one, times in files.items() if times > 1], "named more than once"),
+        ([one for one in paths if isabs(one)], "absolute; expected paths relative to the table"),
+        (
+            [one for one in paths if "\n" in one or "\0" in one],
+            "longer than one line, or hold a NUL",
+        ),
+    ):
+        if odd:
+            raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")
     base = request.data_root or table.parent
-    files = [_stat(base, paths[i], table) for i in chosen]
+    listed = [_stat(base, paths[i], table) for i in chosen]
     if request.unlabelled:
-        return from_files(request, files, base)
-    labels = _filled(table, label, columns[label])
-    classes = class_names(request, labels)
-    return from_files(request, files, base, [labels[i] for i in chosen], classes)
+        return from_files(request, listed, base)
+    classes = class_names(request, labels[0])
+    return from_files(request, listed, base, [labels[0][i] for i in chosen], classes)
 
 
 def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
@@ -58,20 +66,17 @@ def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
     return [cell for cell in column if cell]
 
 
-def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
-    if "split" not in columns:
-        if split != "train":
-            raise InvalidDataError(
-                f"{table} has no column split, so all of its rows are training rows; add one "
-                f"(train, test) to tell which are for {split}."
-            )
-        return list(range(len(next(iter(columns.values())))))
-    cells = [(cell or "(empty)").strip() for cell in columns["split"]]
+def _rows_of_split(table: Path, columns: Columns, split: str, rows: int) -> Sequence[int]:
+    """Without a column of splits every row is a training row."""
+    given = columns.get("split", ["train"] * rows)
+    cells = [(cell or "(empty)").strip() for cell in given]
     chosen = [i for i, cell in enumerate(cells) if cell.lower() == split]
     counts = {cell: f"{cell} ({n} rows)" for cell, n in sorted(Counter(cells).items())}
     if not chosen:
-        found = shorten([*counts.values()])
-        raise InvalidDataError(f"{table}: no row has {split!r} in its column split; found {found}.")
+        raise InvalidDataError(
+            f"{table}: no row has {split!r} in its column split (train, test; without it all are "
+            f"training rows); found {shorten([*counts.values()])}."
+        )
     if others := [text for cell, text in counts.items() if cell.lower() not in SPLITS]:
         log.warning(
             f"{table}: left out rows whose split is neither {' nor '.join(SPLITS)}: "
@@ -80,28 +85,13 @@ def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
     return chosen
 
 
-def _check_paths(table: Path, paths: Sequence[str]) -> None:
-    """Row ids must be unique and the same on every machine."""
-    files = Counter(normpath(composed(path)) for path in paths)
-    twice = [path for path, times in files.items() if times > 1]
-    absolute = [path for path in paths if PurePosixPath(path).is_absolute()]
-    broken = [path for path in paths if "\n" in path or "\0" in path]
-    for odd, what in (
-        (twice, "named more than once"),
-        (absolute, "absolute; expected paths relative to the table's folder, or to --data-root"),
-        (broken, "longer than one line, or hold a NUL byte"),
-    ):
-        if odd:
-            raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")
-
-
 def _stat(base: Path, path: str, table: Path) -> Listed:
-    where = os.path.join(base, path := spelled(base, path))
+    path = spelled(base, path)
     try:
-        stat = os.stat(where)
+        stat = os.stat(os.path.join(base, path))
     except OSError as error:
         raise InputError(
-            f"{table} names {path}, and {where} cannot be read: {error.strerror or error}. Paths "
-            "are relative to the table's folder, or to --data-root."
+            f"{table} names {path}, which cannot be read in {base}: {error.strerror or error}. "
+            "Paths are relative to the table's folder, or to --data-root."
         ) from error
     return path.encode(), stat.st_size, stat.st_mtime_ns

@@ -10,23 +10,19 @@ of them is meant.
 from __future__ import annotations
 
 import io
-import os
 import threading
 import warnings
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import inputs
-from ...errors import InputError, InvalidDataError, UsageError
+from ...errors import InputError, UsageError
 from ...values.arrays import Array
-from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
+from .base import CorruptImageError
 from .dicom import read_dicom
 
 if TYPE_CHECKING:
@@ -40,65 +36,6 @@ MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixel
 LARGE = 16_000_000  # pixels; larger pictures are decoded one at a time, so that memory is bounded
 _ORIENTATION = 0x0112  # the tag of EXIF
 _one_large = threading.Lock()
-
-
-@dataclass(frozen=True, eq=False)
-class FilePictures:
-    """Image files below ``root``; ``paths`` are their relative POSIX paths as bytes."""
-
-    root: str
-    paths: NDArray[np.bytes_]
-
-    def load(self, i: int) -> Image:
-        where = self.describe(i)
-        return decode(read_bytes(where), where)
-
-    def describe(self, i: int) -> str:
-        return os.path.join(self.root, os.fsdecode(bytes(self.paths[i])))
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayPictures:
-    """Pixels in memory: ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB, uint8.
-
-    ``files`` names what the rows were read from and how many came from each, in order.
-    """
-
-    pixels: NDArray[np.uint8]
-    files: tuple[tuple[str, int], ...]
-
-    def load(self, i: int) -> Image:
-        from PIL import Image
-
-        return Image.fromarray(self.pixels[i]).convert("RGB")
-
-    def describe(self, i: int) -> str:
-        ends = np.cumsum([n for _, n in self.files]).tolist()
-        file = bisect_right(ends, i)
-        start = ends[file - 1] if file else 0
-        return f"row {i - start} of {self.files[file][0]}"
-
-
-def array_dataset(
-    request: DatasetRequest,
-    classes: Sequence[str],
-    pictures: ArrayPictures,
-    labels: NDArray[np.integer[Any]],
-    source: str,
-) -> ImageDataset:
-    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``.
-
-    Raises `InvalidDataError`: labels that are no indices into ``classes``; as `make_dataset`.
-    """
-    n = len(labels)
-    if n and not 0 <= labels.min() <= labels.max() < len(classes):
-        raise InvalidDataError(
-            f"{request.spec}: expected labels from 0 to {len(classes) - 1} ({len(classes)} "
-            f"classes), found {labels.min()} to {labels.max()}."
-        )
-    ids = np.array([f"{request.split}/{i:0{len(str(n))}d}" for i in range(n)], np.bytes_)
-    named = [classes[i] for i in labels.tolist()]
-    return make_dataset(request, ids, named, source, pictures, classes)
 
 
 def read_bytes(path: str) -> bytes:
@@ -128,8 +65,6 @@ def decode(data: bytes, where: str) -> Image:
     """
     from PIL import Image, UnidentifiedImageError
 
-    if not data:
-        raise CorruptImageError(where, "the file is empty (0 bytes)")
     # Otherwise Pillow loads its formats while it opens a picture, and a second thread may not find
     # a format yet.
     Image.init()
@@ -146,11 +81,9 @@ def decode(data: bytes, where: str) -> Image:
     except (CorruptImageError, UsageError):
         raise
     except UnidentifiedImageError as error:
-        raise CorruptImageError(
-            where, f"expected one of the formats {', '.join(FORMATS)}, found something else"
-        ) from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise CorruptImageError(where, f"too large to be a picture: {error}") from error
+        found = "something else" if data else "an empty file (0 bytes)"
+        reason = f"expected one of the formats {', '.join(FORMATS)}, found {found}"
+        raise CorruptImageError(where, reason) from error
     # Pillow's readers raise nearly every built-in exception on damaged bytes.
     except Exception as error:
         raise CorruptImageError(where, f"{error or type(error).__name__}") from error
@@ -187,8 +120,6 @@ def to_rgb(image: Image) -> Image:
 
     Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
     """
-    if image.mode == "RGB":
-        return image
     if image.mode.startswith("I"):
         return _from_16_bits(image)
     if image.mode == "F":

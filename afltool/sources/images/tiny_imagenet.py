@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from ... import inputs
-from ...errors import CorruptFileError, InputError, InvalidDataError
+from ...errors import InvalidDataError
+from ...plugins import need_torch
 from .base import DatasetRequest, ImageDataset, shorten
-from .files import fetch, md5_of_file
-from .folders import Listed, from_files, list_images
-from .pixels import FilePictures
+from .folders import Listed, file_pictures, from_files, list_images
 
 TINY_IMAGENET = "tiny-imagenet-200"
 TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -30,58 +28,48 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     has the same rows, ids and order; folders of classes need no folder ``images``. Where the folder
     is not there, the archive is downloaded (if it is not there either), checked and unpacked.
     """
-    split, root = request.split, request.root
-    folder = root / TINY_IMAGENET
+    folder = request.root / TINY_IMAGENET
     if not folder.exists():
-        _unpack_tiny_imagenet(root)
-    wnids = sorted(line for line in _lines(folder / "wnids.txt", root) if line)
+        _fetch(request.root, folder)
+    text = inputs.read_text(folder / "wnids.txt", "the classes of Tiny-ImageNet")
+    wnids = sorted(filter(None, text.splitlines()))
     where: dict[bytes, bytes] = {}  # row id → path
-    if split == "train":
+    if request.split == "train":
         listed = [(f, w) for w in wnids for f in list_images(folder / "train" / w, f"train/{w}/")]
     else:
         listed = _val_images(folder / "val", wnids, where)
     labels = [wnid for _, wnid in listed]
     if empty := sorted({*wnids} - {*labels}):
         raise InvalidDataError(
-            f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
-            f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
+            f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split "
+            f"{request.split}: {shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
         )
     rows = from_files(request, [file for file, _ in listed], folder, labels, wnids)
     paths = np.array([where.get(row, row) for row in rows.row_ids.tolist()], np.bytes_)
-    return replace(rows, pictures=FilePictures(os.fspath(folder), paths))
+    return replace(rows, pictures=file_pictures(folder, paths))
 
 
-def _unpack_tiny_imagenet(root: Path) -> None:
-    """The folder takes its name when all of it is there."""
-    archive = root / f"{TINY_IMAGENET}.zip"
-    what = f"tiny-imagenet: expected the folder {TINY_IMAGENET} or {archive.name} in {root}"
-    if archive.is_file() and md5_of_file(archive) != TINY_IMAGENET_MD5:
-        raise CorruptFileError(
-            f"{archive}: expected the MD5 {TINY_IMAGENET_MD5}, found another "
-            f"({archive.stat().st_size:,} bytes). Delete the file and fetch it again."
-        )
-    fetch(TINY_IMAGENET_URL, root, archive.name, TINY_IMAGENET_MD5, what, unpack=False)
-    unpacking = root / f"{TINY_IMAGENET}.unpacking"
+def _fetch(root: Path, folder: Path) -> None:
+    """Download and check the archive, and unpack it; the folder takes its name when all is there.
+
+    An archive that is there already is fetched again where its MD5 is another.
+    """
+    need_torch("the download of Tiny-ImageNet")
+    from torchvision.datasets import utils
+
+    name, unpacking = f"{TINY_IMAGENET}.zip", root / f"{TINY_IMAGENET}.unpacking"
+    advice = (
+        f"Fetch {name} (MD5 {TINY_IMAGENET_MD5}) on a machine with internet and put it into {root};"
+        " it is unpacked from there. Another folder is named with --data-root or $AFLTOOL_DATA."
+    )
     try:
-        shutil.rmtree(unpacking, ignore_errors=True)
-        with zipfile.ZipFile(archive) as content:
-            content.extractall(unpacking)
-        os.replace(unpacking / TINY_IMAGENET, root / TINY_IMAGENET)
-    except zipfile.BadZipFile as error:
-        raise CorruptFileError(f"{archive} is damaged ({error}). Fetch it again.") from error
-    except OSError as error:
-        raise InputError(f"cannot unpack {archive}: {error.strerror or error}.") from error
+        with inputs.downloading(f"tiny-imagenet: expected {TINY_IMAGENET} in {root}; it", advice):
+            utils.download_and_extract_archive(
+                TINY_IMAGENET_URL, str(root), str(unpacking), name, TINY_IMAGENET_MD5
+            )
+            os.replace(unpacking / TINY_IMAGENET, folder)
     finally:
         shutil.rmtree(unpacking, ignore_errors=True)
-
-
-def _lines(path: Path, root: Path) -> list[str]:
-    if not path.exists():
-        raise InputError(
-            f"tiny-imagenet: expected {path}. Unpack {TINY_IMAGENET}.zip into {root}, or name "
-            "another folder with --data-root or $AFLTOOL_DATA."
-        )
-    return inputs.read_text(path, "a list").splitlines()
 
 
 def _val_images(
@@ -94,21 +82,18 @@ def _val_images(
     """
     table, files = folder / "val_annotations.txt", list_images(folder, "val/")
     is_sorted = any(not path.startswith(b"val/images/") for path, _, _ in files)
-    lines = [] if is_sorted and not table.exists() else _lines(table, folder.parents[1])
-    pairs = [line.split("\t")[:2] for line in lines if line]
+    text = "" if is_sorted and not table.exists() else inputs.read_text(table, "names and classes")
+    pairs = [line.split("\t")[:2] for line in text.splitlines() if line]
     if any(len(pair) < 2 for pair in pairs):
         raise InvalidDataError(f"{table}: expected lines of a file name, a tab and a WordNet id.")
     wnid_of = {os.fsencode(name): wnid for name, wnid in pairs}
-    if len(wnid_of) != len(pairs):
-        raise InvalidDataError(f"{table}: {len(pairs) - len(wnid_of)} images are named twice.")
-    if strangers := sorted(set(wnid_of.values()) - set(wnids)):
-        raise InvalidDataError(f"{table}: {shorten(strangers)} are not in wnids.txt.")
-    listed, known, odd = list[tuple[Listed, str]](), {*wnids}, []
+    odd = [f"{len(pairs) - len(wnid_of)} named twice"] * (len(wnid_of) < len(pairs))
+    listed, known = list[tuple[Listed, str]](), {*wnids}
     for path, size, changed in files:
         top, name = path.split(b"/")[1], path.rpartition(b"/")[2]
         wnid = wnid_of.get(name, "") if top == b"images" else os.fsdecode(top)
         row = b"val/images/" + name
-        if wnid not in known or row in where or (lines and wnid_of.get(name) != wnid):
+        if wnid not in known or row in where or (pairs and wnid_of.get(name) != wnid):
             odd.append(os.fsdecode(path))
         else:
             where[row] = path

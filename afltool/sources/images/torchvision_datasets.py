@@ -5,25 +5,23 @@ Every file is compared with its published MD5 before anything in it is read.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ... import inputs
+from ...errors import CorruptFileError
 from ...plugins import need_torch
-from .base import DatasetRequest, ImageDataset, digest
-from .files import DEBIAN_FASHION_MNIST, fetch, published_bytes
-from .pixels import ArrayPictures, array_dataset
+from .base import DatasetRequest, ImageDataset, array_dataset, digest
 
-#: Folders below the data root.
-FOLDERS = {
-    "cifar10": "cifar-10-batches-py",
-    "cifar100": "cifar-100-python",
-    "fashion-mnist": "FashionMNIST/raw",
-}
+#: Where Debian's package dataset-fashion-mnist puts its files.
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+MOST_BYTES = 300_000_000  # of one file, packed or not; the largest has 47 MB
 #: MD5 of Fashion-MNIST's files without gzip: Debian packs the same bytes itself, so its packed
 #: files do not have the published checksums.
 FASHION_MNIST_MD5 = {
@@ -33,9 +31,6 @@ FASHION_MNIST_MD5 = {
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
 _NAMES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
-CLASSES = tuple(_NAMES.split(","))
-HEADS = 16, 8  # bytes before the pixels and before the labels of an idx file
-SIDE = 28
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
@@ -50,53 +45,72 @@ def _cifar(request: DatasetRequest) -> ImageDataset:
     from torchvision import datasets
 
     cls: Any = getattr(datasets, name.upper())
-    batches = dict(cls.train_list if train else cls.test_list)
-    published = {**batches, cls.meta["filename"]: cls.meta["md5"]}
-    folder = root / FOLDERS[name]
-    if missing := [file for file in published if not (folder / file).is_file()]:
-        what = f"{name}: expected {', '.join(missing)} in {folder}"
-        fetch(cls.url, root, cls.filename, cls.tgz_md5, what)
-    sums = [_sha256(published_bytes(folder / file, md5)) for file, md5 in published.items()]
+    folder, meta = root / cls.base_folder, {cls.meta["filename"]: cls.meta["md5"]}
+    every = {**dict(cls.train_list + cls.test_list), **meta}
+    if not all((folder / file).is_file() for file in every):
+        _fetch(cls.url, root, cls.filename, cls.tgz_md5, name)
+    sums = {file: _sha256(published_bytes(folder / file, md5)) for file, md5 in every.items()}
     with warnings.catch_warnings(action="ignore"):  # the pickles are older than NumPy's types
         found = cls(str(root), train=train)
-    each = len(found.targets) // len(batches)  # the published batches are of one size
-    pictures = ArrayPictures(found.data, tuple((str(folder / file), each) for file in batches))
+    mine = [sums[file] for file in {**dict(cls.train_list if train else cls.test_list), **meta}]
     labels = np.asarray(found.targets, np.int64)
-    return array_dataset(request, found.classes, pictures, labels, digest(name, *sums))
+    return array_dataset(request, found.classes, found.data, labels, digest(name, *mine))
 
 
 def _fashion_mnist(request: DatasetRequest) -> ImageDataset:
     """Of idx files, packed with gzip or not, in torchvision's folder or Debian's."""
-    part = "train" if request.split == "train" else "t10k"
+    part, raw = "train" if request.split == "train" else "t10k", request.root / "FashionMNIST/raw"
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
-    raw = request.root / FOLDERS["fashion-mnist"]
-    paths = _found(raw, names) or _found(DEBIAN_FASHION_MNIST, names)
-    if not paths:
+    if not (paths := _found(raw, names) or _found(DEBIAN_FASHION_MNIST, names)):
         need_torch("the download of Fashion-MNIST")
         from torchvision.datasets import FashionMNIST
 
-        what = f"fashion-mnist: expected {names[0]}[.gz] and {names[1]}[.gz] in {raw}"
         for archive, md5 in FashionMNIST.resources:
-            fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, what)
-        paths = [raw / name for name in names]
-    contents = [
-        published_bytes(path, FASHION_MNIST_MD5[name])
-        for path, name in zip(paths, names, strict=True)
-    ]
-    pixels, labels = (
-        np.frombuffer(data, np.uint8, offset=head)
-        for data, head in zip(contents, HEADS, strict=True)
-    )
-    pictures = ArrayPictures(pixels.reshape(-1, SIDE, SIDE), ((str(paths[0]), len(labels)),))
-    source = digest("fashion-mnist", *map(_sha256, contents))
-    return array_dataset(request, CLASSES, pictures, labels, source)
+            _fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, request.spec)
+        paths = _found(raw, names)
+    images, marks = (published_bytes(paths[name], FASHION_MNIST_MD5[name]) for name in names)
+    pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)
+    labels, sums = np.frombuffer(marks, np.uint8, offset=8), map(_sha256, (images, marks))
+    return array_dataset(request, _NAMES.split(","), pixels, labels, digest(request.spec, *sums))
 
 
-def _found(folder: Path, names: Sequence[str]) -> list[Path]:
+def _found(folder: Path, names: tuple[str, ...]) -> Mapping[str, Path]:
     """These files in a folder, packed or not; none unless all are there."""
-    pairs = [(folder / name, folder / f"{name}.gz") for name in names]
-    paths = [path for pair in pairs for path in [*filter(Path.is_file, pair)][:1]]
-    return paths if len(paths) == len(names) else []
+    pairs = [(name, folder / f"{name}{end}") for name in names for end in (".gz", "")]
+    found = {name: path for name, path in pairs if path.is_file()}
+    return found if len(found) == len(names) else {}
+
+
+def published_bytes(path: Path, md5: str) -> bytes:
+    """The bytes of a file, without gzip around them, whose MD5 is the published one.
+
+    Raises `CorruptFileError`: other bytes.
+    """
+    data = inputs.read_bytes(path, MOST_BYTES)
+    if path.suffix == ".gz":
+        try:
+            with gzip.open(path) as file:
+                data = file.read(MOST_BYTES)
+        except (OSError, EOFError) as error:
+            raise CorruptFileError(f"{path} is damaged ({error}). Fetch it again.") from error
+    if (found := hashlib.md5(data, usedforsecurity=False).hexdigest()) != md5:
+        raise CorruptFileError(
+            f"{path}: expected the published MD5 {md5}, found {found} "
+            f"({len(data):,} bytes). Delete the file and fetch it again."
+        )
+    return data
+
+
+def _fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
+    """Download ``archive`` into ``root`` (unless it is there), check its MD5 and unpack it."""
+    from torchvision.datasets import utils
+
+    advice = (
+        f"Fetch {archive} (MD5 {md5}) on a machine with internet and put it into {root}; it is "
+        "unpacked from there. Another folder is named with --data-root or $AFLTOOL_DATA."
+    )
+    with inputs.downloading(f"{what}: expected {archive} in {root}, which", advice):
+        utils.download_and_extract_archive(url, str(root), filename=archive, md5=md5)
 
 
 def _sha256(data: bytes) -> str:

@@ -35,11 +35,11 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     Raises `CorruptFileError`: a damaged tar file; `InvalidDataError`: samples without label, with a
     label and no image, or with two.
     """
-    shards, others = packed_files(request, ".tar"), dict[Path, list[str]]()
+    splits, others = packed_files(request, ".tar"), dict[Path, list[str]]()
     dataset = from_files(
-        request, shards, lambda shard: _rows(shard, request, others.setdefault(shard, [])), _bytes
+        request, splits, lambda shard: _rows(shard, request, others.setdefault(shard, [])), _bytes
     )
-    names = (name for shard in shards for name in others[shard])
+    names = (name for shard in splits[request.split] for name in others[shard])
     if left := Counter((_FIELD.search(name) or [name])[0] for name in names):
         kinds = shorten([f"{ending} ({n})" for ending, n in left.most_common()])
         log.warning(
@@ -49,9 +49,9 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     return dataset
 
 
-def _bytes(shard: Path, offset: int, size: int) -> bytes:
-    if size > MOST_BYTES:
-        raise CorruptFileError(f"{size:,} bytes, expected at most {MOST_BYTES:,}")
+def _bytes(shard: Path, offset: int, size: int, most: int = MOST_BYTES) -> bytes:
+    if size > most:
+        raise CorruptFileError(f"{shard}: {size:,} bytes at {offset}, expected at most {most:,}")
     with inputs.open_regular(shard) as file:
         file.seek(offset)
         return file.read(size)
@@ -59,34 +59,32 @@ def _bytes(shard: Path, offset: int, size: int) -> bytes:
 
 def _rows(shard: Path, request: DatasetRequest, others: list[str]) -> Iterator[Row]:
     """The samples of a shard; ``others`` gets the names of the members that are left out."""
-    samples: dict[str, dict[str, tuple[str, str, int, int]]] = {}
+    samples: dict[str, dict[str, tarfile.TarInfo]] = {}
     for key, ending, member in _members(shard):
         kind = "images" if ending in EXTENSIONS + DICOM else ending
         if kind not in ("images", ".cls", ".json"):
             others.append(member.name)
-            continue
-        if kind in samples.setdefault(key, {}):
+        elif samples.setdefault(key, {}).setdefault(kind, member) is not member:
             raise InvalidDataError(f"{shard}: the sample {key} has two {kind}, expected one")
-        read = kind != "images" and not request.unlabelled
-        text = _label(shard, member, request.label_column) if read else ""
-        samples[key][kind] = text, member.name, member.offset_data, member.size
     lacking = []
-    for key in sorted(samples, key=lambda key: samples[key].get("images", ("", "", 0))[2]):
-        parts, of = samples[key], _FIELD.sub("", key)
-        texts = (parts[kind][0] for kind in (".cls", ".json") if kind in parts)
+    for key, parts in sorted(samples.items(), key=lambda one: _place(one[1])):
+        image, of = parts.get("images"), _FIELD.sub("", key)
+        given = [parts[kind] for kind in (".cls", ".json") if kind in parts]
+        texts = (_label(shard, one, request) for one in given if not request.unlabelled)
         text = next(filter(None, texts), "")
         is_field = of != key and "images" in samples.get(of, ())
-        bare = request.unlabelled and (len(parts) > 1 or not is_field)
-        if "images" in parts and (text or bare):
-            yield key, text, *parts["images"][2:]
-        elif is_field or ("images" not in parts and not text):
-            others += [name for _, name, *_ in parts.values()]
+        if image and (text or (request.unlabelled and (given or not is_field))):
+            yield key, text, image.offset_data, image.size
+        elif is_field or not (image or text):
+            others += [member.name for member in parts.values()]
         else:
-            lacking.append(
-                f"{key} (no {'label in .cls or .json' if 'images' in parts else 'image'})"
-            )
+            lacking.append(f"{key} (no {'label in .cls or .json' if image else 'image'})")
     if lacking:
         raise InvalidDataError(f"{shard}: {len(lacking)} samples are not whole: {shorten(lacking)}")
+
+
+def _place(parts: dict[str, tarfile.TarInfo]) -> int:
+    return parts["images"].offset_data if "images" in parts else 0
 
 
 def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
@@ -111,12 +109,10 @@ def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
         ) from error
 
 
-def _label(shard: Path, member: tarfile.TarInfo, key: str) -> str:
+def _label(shard: Path, member: tarfile.TarInfo, request: DatasetRequest) -> str:
     """What a .cls or .json member says; empty where it says nothing of the label."""
-    where = f"{member.name} of {shard}"
-    if member.size > MOST_LABEL:
-        raise CorruptFileError(f"{where}: {member.size:,} bytes, expected at most {MOST_LABEL:,}")
-    data = _bytes(shard, member.offset_data, member.size)
+    where, key = f"{member.name} of {shard}", request.label_column
+    data = _bytes(shard, member.offset_data, member.size, MOST_LABEL)
     if member.name.lower().endswith(".cls"):
         try:
             return data.decode().strip() if key == "label" else ""

@@ -12,7 +12,9 @@ trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
 module load python/3.11 cuda/12.4
 source /home/me/venv/bin/activate
 export AFLTOOL_DATA=/scratch/data
+export AFLTOOL_STORE=/scratch/store
 run=(afltool)
+[ -d "$AFLTOOL_STORE" ] || { echo "this node does not see the store $AFLTOOL_STORE: give a shared one" >&2; exit 3; }
 
 code=75
 if [ -z "$asked" ]; then

@@ -11,6 +11,7 @@ unset "${!SLURM_ARRAY@}" "${!SLURM_CPUS@}" "${!SLURM_JOB@}" "${!SLURM_RESTART@}"
 module load python/3.11 cuda/12.4
 source /home/me/venv/bin/activate
 export AFLTOOL_DATA=/scratch/data
+export AFLTOOL_STORE=/scratch/store
 run=(afltool)
 declare -A job
 

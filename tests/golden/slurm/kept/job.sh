@@ -9,7 +9,9 @@ ls . slurm/parts/* >/dev/null 2>&1   # network file systems look anew at folders
 child='' asked=''
 trap 'asked=USR1; [ -z "$child" ] || kill -USR1 "$child"' USR1
 trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
+export AFLTOOL_STORE=/scratch/store
 run=(afltool)
+[ -d "$AFLTOOL_STORE" ] || { echo "this node does not see the store $AFLTOOL_STORE: give a shared one" >&2; exit 3; }
 
 code=75
 if [ -z "$asked" ]; then

@@ -8,6 +8,7 @@ exec 9>slurm/lock
 flock 9 || true   # one at a time, where the file system has locks
 # The jobs that are submitted here must not inherit the calling job's own settings.
 unset "${!SLURM_ARRAY@}" "${!SLURM_CPUS@}" "${!SLURM_JOB@}" "${!SLURM_RESTART@}"
+export AFLTOOL_STORE=/scratch/store
 run=(afltool)
 declare -A job
 

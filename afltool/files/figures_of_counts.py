@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidDataError, UsageError
-from ..files.counts import Counts, HeadCounts
+from ..errors import InvalidDataError
 from ..math.metrics import from_counts as fc
 from ..math.metrics.counting import Metrics
 from ..math.metrics.figures import drawn, f1_scores, nulls, shares
 from ..math.metrics.intervals import mcnemar_of
+from .counts import Counts, HeadCounts
 
 Figure = dict[str, Any]
 EXACT, BOUND = "exact", "bound"
@@ -44,16 +44,6 @@ def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, 
         }
         for number, head in enumerate(counts.heads)
     ]
-
-
-def evaluation(counts: Counts, number: int, positive: Sequence[str] = ()) -> dict[str, Any]:
-    """The evaluation of one head; `UsageError` where there are fewer."""
-    summary = evaluations(counts, positive)
-    if number >= len(summary):
-        raise UsageError(
-            f"{counts.path} counts {len(summary)} heads, from 0 on; found --number {number}"
-        )
-    return summary[number]
 
 
 def _of(counts: Counts, number: int, positive: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""The options that stand for a dictionary of a command: those of a head, and all of a run.
+
+A function gets the words behind the command's name, the parameters that it has already, and what
+its name decides; see `commands.Command`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from ..heads import HEADS, OPTIONS, options_class
+from ..options import look
+from ..options.base import fields_of, flag
+from ..options.statistics import NewHead
+from .app import Group, added, group
+from .commands import Command, Parameter, first_line, parameters
+
+#: Pictures: the class of their options.
+PICTURES = {
+    "partition": look.PartitionPicture,
+    "confusion": look.ConfusionPicture,
+    "reliability": look.ReliabilityPicture,
+    "roc": look.RocPicture,
+    "coverage": look.CoveragePicture,
+    "ridge-path": look.RidgePathPicture,
+    "rounds": look.RoundsPicture,
+}
+Words = Sequence[str]
+Taken = Collection[str]
+Given = Mapping[str, Any]
+
+
+def head_group(_: Words) -> Group:
+    """The command `head`, with one for each head."""
+
+    def heads(word: str) -> dict[str, Command]:
+        says = {n: options_class(n).__doc__ for n in ([word] if word in OPTIONS else OPTIONS)}
+        return {
+            name: Command(first_line(text), "Heads", NewHead, says=text or "", given={"name": name})
+            for name, text in says.items()
+        }
+
+    return group("head", NewHead.__doc__ or "", heads)
+
+
+def plot_group(_: Words) -> Group:
+    """The command `plot`, with one for each picture."""
+
+    def pictures(word: str) -> dict[str, Command]:
+        every = {
+            name: Command(first_line(cls.__doc__), "Pictures", cls)
+            for name, cls in PICTURES.items()
+        }
+        if word not in every:
+            every |= {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
+        return every
+
+    return group("plot", "Draw pictures: one of a file, or of several side by side.", pictures)
+
+
+def of_named(_: Words, taken: Taken, given: Given) -> list[Parameter]:
+    """The options of the head that the command's name says."""
+    return parameters(options_class(given["name"]))
+
+
+def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+    """The options of the head that the words name; of a file those of any head."""
+    pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
+    named = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
+    if named not in HEADS.data and named not in OPTIONS:
+        return of_heads(words, taken)
+    return parameters(options_class(named))
+
+
+def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+    """All options that any head lets `solve` change."""
+    return of_heads(words, taken, solving=True)
+
+
+def of_heads(words: Words, taken: Taken, solving: bool = False) -> list[Parameter]:
+    """One parameter for each option that some head has.
+
+    Plug-ins are looked at for words that no other option explains.
+    """
+    found: dict[str, Parameter] = {}
+    flags = {word.partition("=")[0] for word in words if word.startswith("-")} - {"-o"}
+    for names in (HEADS.data, OPTIONS):
+        for cls in map(options_class, names):
+            skip = fields_of(cls).keys() - cls.changeable() if solving else ()
+            said = dict.fromkeys(fields_of(cls), "default: by the head")
+            for p in parameters(cls, skip=skip, defaults=said):
+                found.setdefault(p.name, p)
+        if flags <= {*map(flag, found), *map(flag, taken)}:
+            break
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- all of a run
+
+
+def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[Parameter]:
+    """Every option of a run, and those of the head that the words name."""
+    from ..plans.config import DEFAULTS, OMITTED, PARTS
+
+    found = {
+        p.name: p
+        for part, (cls, names) in PARTS.items()
+        for p in parameters(
+            cls, skip=OMITTED.get(part, ()), rename=names, required=False, defaults=DEFAULTS
+        )
+    }
+    theirs = {p.name: p for p in of(words, {*found, *taken}, given) if p.name != "seed"}
+    return [p for p in {**found, **theirs, **found}.values() if p.name not in taken]
+
+
+def of_jobs(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+    """Those of a run whose jobs are on other machines."""
+    from ..plans.config import HERE, PARTS
+
+    here = fields_of(PARTS[HERE][0])
+    return [p for p in of_run(words, taken, given) if p.own not in here]
+
+
+def of_cells(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+    """Those of the cells of a study, which may have any heads."""
+    return of_run(words, taken, given, lambda words, taken, _: of_heads(words, taken))
+
+
+def of_site(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+    """The settings of a cluster."""
+    from ..plans.slurm.site import Site
+
+    return parameters(Site, skip={"setup", "stages"})

@@ -1,0 +1,109 @@
+"""A stream of rows on its way into a feature file; what rounding takes from rows is measured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import cores
+from ..errors import InvalidDataError, naming
+from ..math.gram import REALS, FixedPoint, encode, largest_bits, real
+from ..math.rounding import Rounding
+from ..progress import log
+from ..values.arrays import F64
+from ..values.text import COLUMNS
+from .feature_writer import as_float32, writing_features
+from .features import Labels
+from .hdf5 import Header
+
+Parts = Iterable[tuple[int, Any]]  # the number of the first row, and rows
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """Rows that the writer of features pulls.
+
+    ``header`` has what they are: space, classes, recipe, provenance, source. ``labels`` are None
+    where there are none. ``blocks()`` gives the rows in order, in the type of the file; it may
+    raise in the end what only all rows tell, and then no file is left.
+    """
+
+    what: str  # the stage
+    header: Header
+    labels: Labels | None
+    row_ids: NDArray[Any]
+    blocks: Callable[[], Iterator[NDArray[Any]]]
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        rows = len(self.row_ids)
+        with writing_features(path, self.header["space"], expect_rows=rows) as writer:
+            writer.fill(self.what, rows, self.blocks())
+            writer.finish(self.labels, self.row_ids, self.header)
+
+
+def rounded(
+    what: str,
+    path: Path,
+    space: Mapping[str, Any],
+    parts: Callable[[], Parts],
+    rows_of: Callable[[int, Any], F64],
+    constant: Sequence[int] = (),
+    allowed: bool = False,
+) -> Iterator[NDArray[Any]]:
+    """The rows of ``path``, ``parts()`` as ``rows_of`` makes them, in the number format of a space.
+
+    It says what they lose. Rounding that makes a feature constant is refused unless it is
+    ``allowed``, or it was known to be ``constant``. A value beyond the fixed point is refused with
+    what holds all rows.
+    """
+    columns, bits = space.get(COLUMNS), space["fraction_bits"]
+    found = Rounding(space["dim"], constant)
+    size = 40 * space["dim"]  # bytes of a row and what is made of it
+
+    def stored(part: tuple[int, Any]) -> NDArray[Any]:
+        with naming(path, columns=columns):
+            x = rows_of(*part)
+            if bits is None:
+                single = as_float32(x, part[0])
+                found.add(x, single)
+                return single
+            fixed = encode(x, bits, part[0])
+        found.add(x, real(FixedPoint(fixed, bits)))
+        return fixed
+
+    try:
+        yield from cores.each(stored, parts(), lambda part: size * len(part[1]))
+    except InvalidDataError as error:
+        if "--fraction-bits" in error.advice:
+            advice = _advice(lambda: (rows_of(*part) for part in parts()), space, constant)
+            error.args = (str(error).replace(error.advice, f"{advice}{REALS}"),)
+        raise
+    if not allowed:
+        with naming(path):
+            found.check(columns)
+    if found.varies.any() and not found.exact:
+        level = logging.WARNING if found.thin.any() else logging.INFO
+        log.log(level, "%s: rounding takes most from %s", what, found.said(columns))
+
+
+def _advice(
+    blocks: Callable[[], Iterator[F64]], space: Mapping[str, Any], constant: Sequence[int]
+) -> str:
+    """The most fraction bits that hold all rows, and what they cost the worst column."""
+    bits = largest_bits(max(float(np.abs(x).max(initial=0.0)) for x in blocks()))
+    if bits is None:
+        return "; no number of fraction bits holds all rows"
+    found = Rounding(space["dim"], constant)
+    for x in blocks():
+        found.add(x, real(FixedPoint(encode(x, bits), bits)))
+    said, lost = found.said(space.get(COLUMNS)), int(found.lost.sum())
+    if lost:
+        return f"; {bits} fraction bits hold all rows and make {lost} constant, such as {said}"
+    return f"; --fraction-bits {bits} would hold all rows, and takes most from {said}"

@@ -1,0 +1,105 @@
+"""Tables and archives where a feature file is expected: imported into the store, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import UsageError
+from ..files.hdf5 import read_header
+from ..options.base import flag
+from ..options.evaluation import Counts, Evaluate
+from ..options.features import Import, NamedRows, default_store
+from ..options.statistics import LocalStats
+from ..progress import log
+from ..sources.embeddings import READERS
+from ..values.arrays import Digest, file_sha256
+from ..values.text import COLUMNS, IS
+
+OURS = ".h5"
+RowsT = TypeVar("RowsT", Evaluate, Counts, LocalStats)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path is that of embeddings or a table, and not of a feature file."""
+    return path.suffix in READERS and path.suffix != OURS
+
+
+def feature_file(
+    path: Path, o: NamedRows, like: Mapping[str, Any] | None = None, unlabelled: bool = False
+) -> Path:
+    """The feature file of ``path``: itself, or what `import` makes of an archive or a table.
+
+    The file lies in the store under a key of the content and of what was asked for. ``like``: the
+    header of a head or of features with the number format and the classes that it gets; without
+    it they are those of ``o``, and of the labels.
+
+    Raises:
+        UsageError: options of tables beside a feature file.
+        InvalidDataError, …: what `import` raises.
+    """
+    own = {f.name for f in fields(NamedRows)} | {"dtype", "fraction_bits", "classes"}
+    given = {name: value for name, value in o.changed().items() if name in own}
+    if not is_foreign(path):
+        if given:
+            raise UsageError(
+                f"{flag(min(given))} is for a table or an archive; {path} is a feature file: leave "
+                "it out"
+            )
+        return path
+    from .imports import import_embeddings  # and what reads tables
+
+    options = _options(given, like, unlabelled)
+    out = _place(path, options)
+    before = "before " if out.exists() else ""
+    made: Path = import_embeddings(Import(path, out, **options))
+    log.info("%s: imported %sas %s", path, before, made)
+    return made
+
+
+def as_features(o: RowsT, head: Path) -> RowsT:
+    """The options with a feature file in the place of a table or an archive.
+
+    ``head``: it may be bound to a space and to classes, which the rows then get.
+    """
+    if not is_foreign(o.features) or not head.is_file():
+        return replace(o, features=feature_file(o.features, o))
+    header = read_header(head, "head")
+    like = header if header["space"] and header["classes"] else None
+    return replace(o, features=feature_file(o.features, o, like))
+
+
+def _place(path: Path, options: Mapping[str, Any]) -> Path:
+    """Where the features of a table lie in the store."""
+    content = file_sha256(path) if path.is_file() else str(path)
+    asked = {name: str(value) for name, value in options.items()}
+    key = Digest().json("table", [content, asked]).hex()[:16]
+    return default_store() / "tables" / f"{path.stem}-{key}{OURS}"
+
+
+def _options(
+    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
+) -> dict[str, Any]:
+    """The options of `import`: those that were given, else as in ``like``."""
+    if like is None:
+        return dict(given)
+    space = like["space"]
+    known: dict[str, Any] = {"dtype": space["dtype"], "backbone": space["backbone"]}
+    if space["fraction_bits"] is not None and "dtype" not in given:
+        known["fraction_bits"] = space["fraction_bits"]
+    labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
+    return {**known, **labels, **_columns(space.get(COLUMNS) or ()), **given}
+
+
+def _columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The options that take these features of a table and no others."""
+    coded: dict[str, list[str]] = {}
+    for name in names:
+        column, between, value = name.partition(IS)
+        if between:
+            coded.setdefault(column, []).append(value)
+    plain = tuple(name for name in names if IS not in name)
+    categories = tuple(f"{column}={','.join(values)}" for column, values in coded.items())
+    return {k: v for k, v in {"features": plain, "categories": categories}.items() if v}

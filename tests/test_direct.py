@@ -1,0 +1,219 @@
+"""Tables and archives straight into run, local-stats, evaluate and predict; their store."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import afltool
+
+N, TEST = 120, 40
+RUN = ["--dtype", "float32", "--clients", 4, "--ridge", 1]
+
+
+@pytest.fixture
+def patients(tmp_path, monkeypatch):
+    """A table of patients for training, one for testing, one without a diagnosis."""
+    monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
+    rng = np.random.default_rng(0)
+    age, sodium = rng.integers(20, 90, N), rng.normal(140, 4, N).round(1)
+    ill = np.where(age + sodium + rng.normal(0, 4, N) > 195, "ill", "healthy")
+    rows = pd.DataFrame({"age": age, "sodium": sodium, "sex": "f", "diagnosis": ill})
+    rows[TEST:].to_csv(tmp_path / "train.csv", index=False)
+    rows[:TEST].to_csv(tmp_path / "test.csv", index=False)
+    rows[:TEST].drop(columns="diagnosis").to_csv(tmp_path / "new.csv", index=False)
+    return tmp_path
+
+
+def given(at, suffix=".csv"):
+    tables = ["--train-features", at / f"train{suffix}", "--test-features", at / f"test{suffix}"]
+    return [*tables, "--y", "diagnosis"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_a_run_on_tables_is_that_on_imported_files(patients, cli, suffix):
+    """The same total and head as by import, whatever the format; read once, then found again."""
+    for name in ("train", "test"):
+        rows = pd.read_csv(patients / f"{name}.csv")
+        if suffix == ".parquet":
+            rows.to_parquet(patients / f"{name}.parquet")
+        if suffix == ".npz":
+            x = rows[["age", "sodium"]].to_numpy(float)
+            np.savez(patients / f"{name}.npz", x=x, diagnosis=rows["diagnosis"].to_numpy(str))
+    done = cli("run", *given(patients, suffix), *RUN, "-o", patients / "run")
+    assert done.exit_code == 0, done.stderr
+    train = afltool.import_embeddings(
+        patients / f"train{suffix}", patients / "train.h5", y="diagnosis", dtype="float32"
+    )
+    ours = afltool.info(patients / "run" / "01-features-train.h5")
+    assert ours["digest"] == afltool.info(train)["digest"]
+    assert afltool.open_features(train).__enter__().classes == ("healthy", "ill")
+    before = {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")}
+    again = cli("run", *given(patients, suffix), *RUN, "-o", patients / "run")
+    assert again.exit_code == 0
+    assert f"train{suffix}: imported before as" in again.stderr
+    assert {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")} == before
+    changed = pd.read_csv(patients / "train.csv")
+    if suffix == ".csv":
+        changed.assign(age=changed["age"] + 1).to_csv(patients / "train.csv", index=False)
+        other = cli("run", *given(patients), *RUN, "-o", patients / "run")
+        assert other.exit_code == 2
+        assert "was made differently: inputs.features" in other.stderr
+
+
+def test_stages_take_tables(patients, cli):
+    """Sites with tables; the test table has the head's classes, and prediction needs no labels."""
+    stats = patients / "stats"
+    for site in ("north", "south"):
+        rows = pd.read_csv(patients / "train.csv")
+        half = rows[::2] if site == "north" else rows[1::2]
+        half.to_csv(patients / f"{site}.csv", index=False)
+        words = ["--y", "diagnosis", "--dtype", "float32", "--client", site]
+        made = cli("local-stats", patients / f"{site}.csv", "--head", "linear", *words, "-o", stats)
+        assert made.exit_code == 0, made.stderr
+    total = afltool.aggregate(stats, patients / "total.h5")
+    head = afltool.solve(total, patients / "head.h5", head_options={"ridge": 1.0})
+    only_ill = pd.read_csv(patients / "test.csv").query("diagnosis == 'ill'")
+    only_ill.to_csv(patients / "ill.csv", index=False)
+    found = afltool.evaluate(head, patients / "ill.csv", y="diagnosis")
+    assert found["n"] == len(only_ill)
+    test = afltool.import_embeddings(
+        patients / "test.csv", patients / "test.h5", y="diagnosis", dtype="float32"
+    )
+    figures = [
+        afltool.evaluate(head, test)["top1"],
+        afltool.evaluate(head, patients / "test.csv", y="diagnosis")["top1"],
+    ]
+    assert figures[0] == figures[1]
+    done = cli("predict", head, patients / "new.csv")
+    assert done.exit_code == 0, done.stderr
+    predicted = [row["predicted"] for row in csv.DictReader(io.StringIO(done.stdout))]
+    truth = pd.read_csv(patients / "test.csv")["diagnosis"]
+    assert np.mean([a == b for a, b in zip(predicted, truth, strict=True)]) == figures[0]
+
+
+def test_what_is_wrong_with_a_table_is_said(patients, cli):
+    """Options of tables beside feature files, a missing column, values beyond the range."""
+    done = cli("run", *given(patients), *RUN, "-o", patients / "run")
+    assert done.exit_code == 0
+    head, rows = patients / "run/head-final.h5", patients / "run/01-features-test.h5"
+    for words, code, said in (
+        (["evaluate", head, rows, "--y", "diagnosis"], 2, "--y is for a table or an archive"),
+        (["evaluate", head, patients / "test.csv", "--y", "outcome"], 3, "outcome"),
+        (["evaluate", head, patients / "none.csv"], 3, "there is no file"),
+        (["run", "--data", "digits", "--backbone", "resnet18", "--y", "a", "-o", "r"], 2,
+         "--y is for tables and archives"),
+        (["run", *given(patients), "-o", patients / "other"], 3, "use --dtype float32"),
+        (["run", *given(patients), "--fraction-bits", 6, "-o", patients / "six"], 0, ""),
+    ):  # fmt: skip
+        found = cli(*words)
+        assert found.exit_code == code, (words, found.stderr)
+        assert said in found.stderr
+
+
+def test_features_are_read_from_python(patients, cli):
+    assert cli("run", *given(patients), *RUN, "-o", patients / "run").exit_code == 0
+    table = pd.read_csv(patients / "test.csv")
+    with afltool.open_features(patients / "run/01-features-test.h5") as rows:
+        frame = rows.to_frame()
+    assert list(frame.columns) == ["age", "sodium", "label"]
+    np.testing.assert_allclose(frame["sodium"], table["sodium"], rtol=1e-6)
+    assert list(frame["label"]) == list(table["diagnosis"])
+
+
+# ---------------------------------------------------------------- the store
+
+
+def test_the_store_is_listed_and_pruned(patients, cli):
+    """A run keeps what it has linked, whatever is removed of the store."""
+    assert cli("run", *given(patients), *RUN, "-o", patients / "run").exit_code == 0
+    found = json.loads(cli("store", "--json").stdout)
+    assert found["folder"] == str(patients / "store")
+    assert [Path(one["path"]).parent.name for one in found["files"]] == ["tables"] * 2
+    assert found["bytes"] == sum(one["bytes"] for one in found["files"])
+    old = patients / "store" / found["files"][0]["path"]
+    os.utime(old, (time.time() - 10 * 86400,) * 2)
+    done = cli("store", "--prune", 9)
+    assert "removed: 1 files" in done.stderr
+    assert not old.exists()
+    assert (patients / "store" / found["files"][1]["path"]).exists()
+    assert (
+        cli(
+            "evaluate", patients / "run/head-final.h5", patients / "run/01-features-test.h5"
+        ).exit_code
+        == 0
+    )
+    assert cli("store", patients / "none").exit_code == 3
+    assert cli("store", "--prune", -1).exit_code == 2
+
+
+def test_where_the_store_lies(tmp_path, monkeypatch, cli):
+    """$AFLTOOL_STORE, else an ./afl-store that is there, else the user's cache folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("AFLTOOL_STORE")
+
+    def place():
+        return json.loads(cli("store", "--json").stdout)["folder"]
+
+    assert place() == str(tmp_path / "cache" / "afltool")
+    (tmp_path / "afl-store").mkdir()
+    assert place() == "afl-store"
+    monkeypatch.setenv("AFLTOOL_STORE", "/elsewhere")
+    assert place() == "/elsewhere"
+
+
+@pytest.mark.parametrize("word", ["help", "version"])
+def test_words_that_people_try(cli, word):
+    said = cli(word, *(["solve"] if word == "help" else [])).stdout
+    assert said == cli(*(["solve", "--help"] if word == "help" else ["--version"])).stdout
+
+
+# ---------------------------------------------------------------- columns of a table
+
+
+def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
+    """A category is a feature for each listed value; a head's table is read the same way."""
+    rows = pd.read_csv(patients / "train.csv").assign(sex=["f", "m"] * ((N - TEST) // 2))
+    rows.insert(0, "patient_id", [f"p{i}" for i in range(len(rows))])
+    rows.to_csv(patients / "train.csv", index=False)
+    words = ["--y", "diagnosis", "--dtype", "float32", "--features", "age"]
+    words += ["--categories", "sex=m,f"]
+    done = cli("import", patients / "train.csv", *words, "-o", patients / "c.h5")
+    assert done.exit_code == 0, done.stderr
+    assert "3 features; left out: sodium; row ids: patient_id" in done.stderr
+    with afltool.open_features(patients / "c.h5") as features:
+        frame = features.to_frame()
+    assert list(frame.columns) == ["age", "sex = f", "sex = m", "label"]
+    assert list(frame.index[:2]) == ["p0", "p1"]
+    assert list(frame["sex = m"][:4]) == [0, 1, 0, 1]
+    total = afltool.local_stats(patients / "c.h5", "linear", patients / "t.h5", client="a",
+                                sum=True, head_options={"ridge": 1.0})  # fmt: skip
+    head = afltool.solve(total, patients / "h.h5")
+    found = afltool.evaluate(head, patients / "train.csv", y="diagnosis")
+    assert found["top1"] == afltool.evaluate(head, patients / "c.h5")["top1"]
+    for more, said in (
+        (["--categories", "sex=m"], "row 0 has 'f' in sex"),
+        (["--categories", "six=m"], "train.csv has the arrays"),
+        (["--features", "diagnosis"], "--features diagnosis is text"),
+    ):
+        bad = cli("import", patients / "train.csv", "--y", "diagnosis", *more, "-o", "x.h5")
+        assert bad.exit_code == 3, bad.stderr
+        assert said in bad.stderr
+
+
+@pytest.mark.parametrize("name", ["embedding", "emb", "vector", "features"])
+def test_a_column_of_lists_by_its_usual_names(name, tmp_path, cli):
+    rows = pd.DataFrame({name: [[0.5, 1.0]] * 3 + [[2.0, 1.0]] * 3, "y": [0, 0, 0, 1, 1, 1]})
+    rows.to_parquet(tmp_path / "e.parquet")
+    done = cli("import", tmp_path / "e.parquet", "-o", tmp_path / "e.h5")
+    assert done.exit_code == 0, done.stderr
+    assert afltool.info(tmp_path / "e.h5")["dim"] == 2
