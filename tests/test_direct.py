@@ -217,3 +217,19 @@ def test_a_column_of_lists_by_its_usual_names(name, tmp_path, cli):
     done = cli("import", tmp_path / "e.parquet", "-o", tmp_path / "e.h5")
     assert done.exit_code == 0, done.stderr
     assert afltool.info(tmp_path / "e.h5")["dim"] == 2
+
+
+@pytest.mark.parametrize("head", ["nowhere.h5", "linaer"])
+def test_a_wrong_head_is_said_before_a_table_is_read(patients, cli, monkeypatch, head):
+    """Not what would be wrong with the table, which nobody could use."""
+    monkeypatch.chdir(patients)
+    for words in (
+        ["evaluate", head, "test.csv"],
+        ["evaluate", head, "test.csv", "--counts", "--client", "a", "-o", "c"],
+        ["predict", head, "new.csv", "-o", "p.csv"],
+        ["local-stats", "train.csv", "--client", "a", "--head", head, "-o", "s"],
+    ):
+        done = cli(*words)
+        assert done.exit_code in (2, 3), words
+        assert head in done.stderr, words
+        assert not (patients / "store").exists(), words

@@ -117,7 +117,7 @@ def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
     refuse_entries(
         x, bad, first_row,
         f": features must be finite; {int(bad.sum())} of {x.size} values here are not; check the "
-        "images and the model that made them",
+        "model or the table that they come from",
     )  # fmt: skip
 
 

@@ -59,15 +59,16 @@ def feature_file(
     return made
 
 
-def as_features(o: RowsT, head: Path) -> RowsT:
+def as_features(o: RowsT, head: Path | None) -> RowsT:
     """The options with a feature file in the place of a table or an archive.
 
-    ``head``: it may be bound to a space and to classes, which the rows then get.
+    ``head``: its file, if it has one; it may be bound to a space and to classes, which the rows
+    then get. Raises `InputError` where it is missing, before anything is imported.
     """
-    if not is_foreign(o.features) or not head.is_file():
-        return replace(o, features=feature_file(o.features, o))
-    header = read_header(head, "head")
-    like = header if header["space"] and header["classes"] else None
+    like = None
+    if head is not None and is_foreign(o.features):
+        header = read_header(head, "head")
+        like = header if header["space"] and header["classes"] else None
     return replace(o, features=feature_file(o.features, o, like))
 
 

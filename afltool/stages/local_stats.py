@@ -53,8 +53,9 @@ def local_stats(o: LocalStats, files: Files) -> Job:
     that the partition holds out are then summed into ``held_out`` instead. Gives ``out``; of a silo
     the file in that folder.
     """
-    o = as_features(o, Path(str(o.head)))
-    found = head_from(o.head, o.head_options, files.head)
+    found = head_from(o.head, o.head_options, files.head)  # a wrong one is refused before rows
+    head = Path(str(o.head))
+    o = as_features(o, head if head.is_file() else None)
     return job_of(o, o.features, found, o.out, files, o.head)
 
 
