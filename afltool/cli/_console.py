@@ -37,6 +37,7 @@ def secure() -> None:
         ("stderr", "w", "backslashreplace"),
     ):
         if getattr(sys, name) is None:
+            # Open for as long as the process lives.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         getattr(sys, name).reconfigure(errors=errors)
 

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
@@ -19,6 +19,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from ..errors import UnreachableError, UsageError
+from ..progress import log
 
 RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhere objects are whole
     "file": lambda fs: os.replace,
@@ -26,6 +27,7 @@ RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhe
     "webdav": lambda fs: partial(fs.client.move, overwrite=True),
 }
 SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
+PATIENT = 5.0  # seconds after which it is said, once, that a place is waited for
 ADDRESS = re.compile(  # fsspec would go on behind a '::', to any server
     r"(?!.*::)((?!(file|sftp|ssh|s3|webdav|dav|https?):|[\w+.-]+://).+|file:///+[^/].*|"
     r"(sftp|ssh)://[^/\s]+/+[^/].*|(?!(file|sftp|ssh|https?):)[\w+.-]+://[^/\s]+(/.*)?)"
@@ -43,6 +45,7 @@ class Place:
         self.url = re.sub(r"(//[^/@:]*:)(?!\d+/).*@", r"\1…@", url)  # as it is shown
         self._url = url
         self._fs: tuple[Any, str] | None = None
+        self._slow = False
         self.up = self.down = 0  # bytes
         if not ADDRESS.fullmatch(url):
             raise no_address(self.url)
@@ -107,6 +110,9 @@ class Place:
 
         Thread(target=reach, daemon=True).start()
         try:
+            if not self._slow and not wait([result], min(PATIENT, seconds)).done:
+                self._slow = True
+                log.info("session: waiting for %s to answer", self.url)
             return result.result(seconds)
         except UsageError:
             raise

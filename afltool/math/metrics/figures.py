@@ -317,7 +317,8 @@ def summary(
     of, n = {name: partial(FIGURES[name].of, rows) for name in names}, len(rows.y)
     ends = intervals(of, resampled(n, samples, seed, groups)) if samples else {}
     every = {name: nulls([one(np.ones(n)), *ends.get(name, ())]) for name, one in of.items()}
-    return {name: dict(zip(("value", "low", "high"), one)) for name, one in every.items()}  # noqa: B905
+    parts = ("value", "low", "high")  # without samples the value alone
+    return {name: dict(zip(parts, one, strict=False)) for name, one in every.items()}
 
 
 def by_part(
