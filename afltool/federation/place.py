@@ -119,7 +119,8 @@ class Place:
         except TimeoutError:
             raise UnreachableError(f"{self.url} has not answered within {seconds:.0f} s") from None
         except Exception as error:  # each library below has errors of its own
-            text = f"{type(error).__name__}: {error}".splitlines()[0].replace(self._url, self.url)
+            text = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+            text = text.replace(self._url, self.url)
             raise UnreachableError(
                 f"{self.url} cannot be reached: {text}. Check the address and the login"
             ) from None
