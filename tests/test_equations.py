@@ -1,0 +1,154 @@
+"""Theorems and equations of the papers that no other file writes out: by NumPy, beside afltool."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from rounds_of_heads import absorb, report_of
+from scipy.special import erf
+
+import afltool
+from afltool.files.heads import load_head
+from afltool.heads import make_head
+from afltool.heads.projections import projection
+from afltool.math import pairwise
+from afltool.math.blas import unpack
+from afltool.plans.config import RunConfig
+from afltool.plans.layout import RunFolder
+
+CLASSES, DIM = 3, 6
+
+
+def rows(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % CLASSES
+    return rng.normal(size=(n, DIM)) + 1.5 * np.eye(CLASSES, DIM)[y], y
+
+
+# ---------------------------------------------------------------- AFL
+
+
+def test_lemma_1_and_theorem_1_with_the_signs_that_are_right():
+    """X† = [𝒲_u X_u†, 𝒲_v X_v†] with + before the last term; as printed (6), (8), (10) are not."""
+    (X, y), ends = rows(), [50]
+    (X_u, X_v), pinv = np.split(X, ends), np.linalg.pinv
+    C_u, C_v = X_u.T @ X_u, X_v.T @ X_v
+
+    def right(C, D):
+        A = np.linalg.inv(C) @ D
+        return np.eye(len(C)) - A + A @ np.linalg.inv(C + D) @ D
+
+    parts = np.hstack([right(C_u, C_v) @ pinv(X_u), right(C_v, C_u) @ pinv(X_v)])
+    assert np.allclose(parts, pinv(X), atol=1e-12)
+    Y = np.eye(CLASSES)[y]
+    sent = zip((X_u, X_v), np.split(Y, ends), strict=True)
+    found = pairwise.fold([pairwise.party(x.T @ x, x.T @ t, 0.0) for x, t in sent])
+    assert np.allclose(found.W, parts @ Y, atol=1e-11)
+    u, v = 1.0, 2.0  # C_u and C_v of one feature; R = 1 / 3
+    six, eight, ten = 1 - v / u - v / u / 3 * v, 1 - v / u / 3 * v, 1 - v / u * (1 + v / 3)
+    assert np.allclose([six, eight, ten], [-7 / 3, -1 / 3, -7 / 3])
+    assert np.isclose(right(np.array([[u]]), np.array([[v]])), 1 / 3)
+
+
+def test_theorem_2_what_gamma_does_and_how_it_is_removed():
+    """(14) W^r = (C + KγI)⁻¹ C Ŵ of 30 clients with four rows each, fewer than features; (16)."""
+    X, y = rows()
+    Y, gamma, clients = np.eye(CLASSES)[y], 0.7, 30
+    parts = zip(np.split(X, clients), np.split(Y, clients), strict=True)
+    folded = pairwise.fold([pairwise.party(x.T @ x, x.T @ t, gamma) for x, t in parts])
+    C, W = X.T @ X, np.linalg.pinv(X) @ Y
+    left_in = np.linalg.solve(C + clients * gamma * np.eye(DIM), C @ W)
+    assert np.allclose(folded.W, left_in, atol=1e-12)
+    assert not np.allclose(left_in, W, atol=0.01)
+    G, H = pairwise.without_gamma(folded)
+    assert np.allclose(np.linalg.solve(G, H), W, atol=1e-10)
+
+
+# ---------------------------------------------------------------- client files, apart
+
+ON_FILES = {
+    "linear": {"ridge": 0},
+    "safle": {"thresholds": "range:-4:4", "experts": 6, "ridge": 1},
+    "deepafl": {"layers": 1, "width": 12},
+}
+
+
+@pytest.mark.parametrize("head", ON_FILES)
+def test_theorem_1_on_client_files(road, tmp_path, head):
+    """A file of each client, added up: integers have one digest, real sums one head to 1e-7."""
+    given = {"train_features": road.train, "test_features": road.test, "keep_clients": True}
+    digests, heads, right = set(), [], []
+    for clients, dealt in ((3, {"scheme": "iid"}), (9, {"alpha": 0.1})):
+        config = RunConfig(head=head, clients=clients, **given, **dealt, **ON_FILES[head])
+        run = afltool.run(config, tmp_path / str(clients))
+        assert len(list((run / "04-stats").glob("*.h5"))) == clients
+        found = json.loads((run / "summary.json").read_text())
+        digests.add(found["digests"]["total"])
+        right.append(found["top1"])
+        heads.append(load_head(RunFolder(run).head(len(found["bytes_per_client"])))[0])
+    assert len(digests) == (2 if head == "deepafl" else 1)  # of reals the last bits differ
+    assert right[0] == right[1]
+    one, other = (found.scores(np.random.default_rng(0).normal(size=(50, 8))) for found in heads)
+    assert np.allclose(other, one, rtol=0, atol=1e-7 * np.abs(one).max())
+
+
+# ---------------------------------------------------------------- DeepAFL
+
+
+def deep(**options):
+    """A solved head of two layers, its rows and labels."""
+    X, y = rows()
+    head = make_head("deepafl", {"layers": 2, "width": 9, **options}).bind(DIM, CLASSES)
+    while head.phase() is not None:
+        head = absorb(head, head.gather([(X, y)])[0])
+    return head, X, y
+
+
+def test_lemmas_1_and_2_and_the_objective_of_theorem_3():
+    """(2), (6), (9) by NumPy; the gradients of (4) and (7) are zero; (65) is the reported one."""
+    lam, gamma = 0.5, 0.2
+    head, X, y = deep(ridge=lam, block_ridge=gamma)
+    drawn = [projection("linear-uniform", 0, t, d, 9) for t, d in ((0, DIM), (1, 9), (2, 9))]
+    (A, *Bs), Y = [(one.A.astype(float), one.a.astype(float)) for one in drawn], np.eye(CLASSES)[y]
+    phi, penalty, risks = np.tanh(X @ A[0] + A[1]), 0.0, []
+    for t, W in enumerate(head.weights):
+        R = Y - phi @ W
+        assert np.allclose(phi.T @ R, lam * W, atol=1e-9)
+        risks.append((R**2).sum() + lam * (W**2).sum() + penalty)
+        if t < 2:
+            Z = phi @ Bs[t][0] + Bs[t][1]
+            F = Z * (1 + erf(Z / np.sqrt(2))) / 2
+            omega = head.blocks[t].Z @ head.blocks[t].U.T
+            assert np.allclose(F.T @ (R - F @ omega @ W) @ W.T, gamma * omega, atol=1e-9)
+            phi, penalty = phi + F @ omega, penalty + gamma * (omega**2).sum()
+    assert np.allclose(head.scores(X), phi @ head.weights[2], atol=1e-9)
+    assert risks == sorted(risks, reverse=True)
+    said = [one["objective"] for one in report_of(head)["phases"] if "objective" in one]
+    assert np.allclose(said, risks, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 7, 20])
+def test_the_rank_of_its_first_sums_tells_the_rows_of_a_client(n):
+    """Of fewer rows than width: N_k need not be sent, (11) says it."""
+    X, y = rows(n)
+    head = make_head("deepafl", {"layers": 1, "width": 40}).bind(DIM, CLASSES)
+    sent, _ = head.gather([(X, y)])
+    assert np.linalg.matrix_rank(unpack(sent.arrays["gram"]), hermitian=True) == n
+
+
+# ---------------------------------------------------------------- SAFLe
+
+
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_a_shuffle_changes_integer_codes_of_two_digits_not_of_one(group_size):
+    """So the integer figures of table 2, ± 0.00 throughout, fit G = 1 with every digit."""
+    X, y = rows()
+    scores = []
+    for seed in (0, 1):
+        given = {"bucketing": "integer", "buckets": 4, "thresholds": "range:-3:3", "ridge": 0}
+        given |= {"every_digit": True, "group_size": group_size, "seed": seed}
+        head = make_head("safle", given).bind(DIM, CLASSES)
+        scores.append(absorb(head, head.gather([(X, y)])[0]).scores(X))
+    assert np.allclose(*scores, atol=1e-9) == (group_size == 1)
