@@ -56,6 +56,15 @@ What our presets, defaults or pages do that the papers do not, or do not say, an
 | paper | here | what it changes | known from |
 | --- | --- | --- | --- |
 """
+REFERENCES = """
+## Independent references
+
+What the theorems and equations are tested against: NumPy, SciPy or another program, none of the
+package's own solvers.
+
+| paper | equation | what is written out | test |
+| --- | --- | --- | --- |
+"""
 
 
 def page(told: dict[str, Any]) -> str:
@@ -68,7 +77,8 @@ def page(told: dict[str, Any]) -> str:
         text += f"\n## {title}\n\n" + _row(*COLUMNS) + _row(*["---"] * len(COLUMNS))
         text += "".join(_claim(one) for one in told["claim"] if one["paper"] == paper)
         text += versions() if paper == "afl-v1" else ""
-    return text + DEVIATIONS + "".join(_deviation(one) for one in told["deviation"])
+    text += DEVIATIONS + "".join(_deviation(one) for one in told["deviation"])
+    return text + REFERENCES + "".join(_reference(one) for one in told["reference"])
 
 
 def versions() -> str:
@@ -95,6 +105,10 @@ def _claim(one: dict[str, Any]) -> str:
 def _deviation(one: dict[str, Any]) -> str:
     sources = ", ".join(map(_checked, [*one.get("from", []), *one.get("by", [])])) or "–"
     return _row(one["of"], one["what"], one["changes"], sources)
+
+
+def _reference(one: dict[str, Any]) -> str:
+    return _row(one["paper"], one["equation"], one["what"], ", ".join(map(_checked, one["by"])))
 
 
 def _row(*cells: str) -> str:

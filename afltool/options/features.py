@@ -187,7 +187,7 @@ class SeenOptions(WeightsOptions):
     node: Annotated[tuple[str, ...], grammar(parse_nodes)] = Field(
         default=(), description=_node + f" (default: {PENULTIMATE})", examples=[PENULTIMATE, STAGES]
     )
-    _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
+    _preprocess = "paper: the released AFL code's, mean and std 0.5; weights: as these were trained"
     preprocess: Literal["paper", "weights"] = Field(default="weights", description=_preprocess)
     _image_size = "pixels of a side of what the network sees (default: by --preprocess)"
     image_size: int | None = Field(default=None, ge=1, le=4096, description=_image_size)
