@@ -10,21 +10,15 @@ that client's digest, the largest deviation of a test score (of the largest scor
 rows are predicted otherwise, top-1, and processor seconds: of all clients, of the median one, of
 the slowest, of the server. A cell is kept in OUT/apart.json: the same command goes on.
 
-    python benchmarks/bench_apart.py TRAIN.h5 TEST.h5 OUT --pairwise [--clients 10 50 100 500]
-
-AFL's pairwise law on client files by the commands, with γ = 0.1, 1, 10, 100: deviation from the
-head of the sums with γ taken off, and top-1 with and without taking it off.
-
 One thread. By the seconds of 5,000 rows, CIFAR-10's 50,000 of 1,280 features take an hour and 3 GB
-of memory for the first command, nearly all of it for DeepAFL with T = 20, and five minutes and 4 GB
-of disk for the second.
+of memory, nearly all of it for DeepAFL with T = 20. The pairwise law on client files: `afltool
+study afl-table3`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -37,7 +31,6 @@ from measure import machine
 import afltool
 from afltool import cores
 from afltool.files.features import open_features
-from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
@@ -51,23 +44,21 @@ PARTITIONS: dict[str, dict[str, Any]] = {
     "four shards": {"scheme": "shards", "shards_per_client": 4},
     "two shards": {"scheme": "shards", "shards_per_client": 2},
 }
-GAMMAS = (0.1, 1.0, 10.0, 100.0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("train", "test", "out"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--clients", type=int, nargs="+")
+    parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--experts", type=int, default=512)
-    parser.add_argument("--pairwise", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     print(machine(), flush=True)
     with cores.using(1):
-        pairwise(args) if args.pairwise else apart(args)
+        apart(args)
 
 
 class Data(NamedTuple):
@@ -92,9 +83,6 @@ def kept(path: Path, name: str, work: Callable[[], dict[str, Any]]) -> dict[str,
         path.write_text(json.dumps(known, indent=1))
     found: dict[str, Any] = known[name]
     return found
-
-
-# ---------------------------------------------------------------- clients apart
 
 
 def apart(args: argparse.Namespace) -> None:
@@ -122,7 +110,7 @@ def apart(args: argparse.Namespace) -> None:
 def dealings(args: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """One client with all rows, then each partition for each number of clients."""
     yield "all rows", None
-    for clients in args.clients or (100, 1000):
+    for clients in args.clients:
         yield from ((name, {**how, "clients": clients}) for name, how in PARTITIONS.items())
 
 
@@ -171,50 +159,6 @@ def show(head: str, partition: str, dealt: dict[str, Any] | None, found: dict[st
     top1 = f"{100 * found['top1']:.2f}"
     cells = [head, partition, f"{clients:,}", digest, deviation, found["otherwise"], top1, *seconds]
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-
-
-# ---------------------------------------------------------------- the pairwise law
-
-
-def pairwise(args: argparse.Namespace) -> None:
-    summed = afltool.local_stats(
-        args.train, "linear", args.out / "sum.h5", client="all", sum=True, overwrite=True
-    )
-    W = weights(summed, args.out)
-    print("| clients | γ | sum of deviations of W | top-1, % | with γ left in, % |")
-    print("| --- " * 5 + "|")
-    for clients in args.clients or (10, 50, 100, 500):
-        for gamma in GAMMAS:
-
-            def cell(clients=clients, gamma=gamma) -> dict[str, Any]:
-                return folded(args, clients, gamma, W)
-
-            found = kept(args.out / "pairwise.json", f"{clients} {gamma}", cell)
-            right = " | ".join(f"{100 * found[name]:.2f}" for name in ("top1", "kept"))
-            print(f"| {clients} | {gamma:g} | {found['deviation']:.1e} | {right} |", flush=True)
-
-
-def weights(total: Path, out: Path, **options: Any) -> np.ndarray:
-    """The least-squares weights of a total."""
-    options = {"ridge": 0, **options}
-    solved = afltool.solve(total, out / "head.h5", head_options=options, overwrite=True)
-    return np.asarray(load_head(solved)[0].arrays()["weights"])
-
-
-def folded(args: argparse.Namespace, clients: int, gamma: float, W: np.ndarray) -> dict[str, Any]:
-    """local-stats and aggregate by the pairwise law, then solve; client files are removed."""
-    out, dealt = args.out, {"alpha": 0.1, "clients": clients}
-    partition = afltool.partition(args.train, out / f"dirichlet-{clients}.h5", **dealt)
-    head = {"ridge": 0, "gamma": gamma}
-    sent = afltool.local_stats(
-        args.train, "linear", out / "sent", partition=partition, head_options=head, law="pairwise"
-    )
-    total = afltool.aggregate([sent], out / "folded.h5", law="pairwise", overwrite=True)
-    shutil.rmtree(sent)
-    found = {"deviation": float(np.abs(weights(total, out) - W).sum())}
-    found["top1"] = afltool.evaluate(out / "head.h5", args.test)["top1"]
-    weights(total, out, keep_gamma=True)
-    return {**found, "kept": afltool.evaluate(out / "head.h5", args.test)["top1"]}
 
 
 if __name__ == "__main__":

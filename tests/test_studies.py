@@ -927,8 +927,7 @@ def test_a_study_of_many_cells_is_begun_only_where_it_is_meant(described, tmp_pa
 @pytest.mark.slow
 def test_every_shipped_study_can_be_expanded(road):
     shown = {one["name"]: one["cells"] for one in listed()}
-    assert shown["afl-table3"] == len({c.key for c in find("afl-table3").cells}) == 36
-    assert find("afl-table3").size() == 60  # some of its blocks are equal
+    assert shown["afl-table3"] == len({c.key for c in find("afl-table3").cells}) == 30
     for name in shipped_names():
         wanted = find(name)
         assert wanted.texts["shows"].endswith("."), name
