@@ -68,7 +68,7 @@ def _statistics(facts: Facts) -> dict[str, str]:
         "clients": _names(facts["client_names"]),
         "head": f"{context['head']['name']}, phase {facts['phase']}",
         **_space(context["space"]),
-        **({"γ": f"{', '.join(gammas[:FEW])} of some clients, for --law pairwise"} if gammas else {}),
+        **({"γ": f"{', '.join(gammas[:FEW])} of clients, for --law pairwise"} if gammas else {}),
         **_counted(facts.get("evaluations", ())),
     }
 
