@@ -139,7 +139,8 @@ def measured(head: Head, train: Data, test: Data, owner: np.ndarray, start: Path
         total, begun = replace(running.result(), context=context), time.process_time()
         digest, head = total.digest(), head.absorb(total)[0]
         server += time.process_time() - begun
-    scores = np.asarray(head.scores(test.X))
+    *_, (_, found) = head.round_scores(test.X)
+    scores = np.asarray(found)
     if len(mine) == 1:
         np.savez(start.with_suffix(".npz"), scores=scores, digest=digest)
     whole = np.load(start.with_suffix(".npz"))
