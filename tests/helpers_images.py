@@ -9,25 +9,19 @@ import pickle
 import struct
 import tarfile
 from collections.abc import Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from afltool.files.features import open_features
+from afltool.sources.backbones.families import FAMILIES, TorchvisionSource
+
 CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 
 
 def pattern(label: int, n_classes: int, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -48,27 +42,49 @@ def patterns(labels: np.ndarray, n_classes: int, size: int, seed: int) -> np.nda
     return np.array(pictures, dtype=np.uint8).reshape(len(labels), size, size, 3)
 
 
-@contextmanager
-def scarce_memory(step: int, after: int):
-    """A device whose memory is full when a ResNet gets ``step`` images once more than ``after``.
+def values(path: Path) -> np.ndarray:
+    """The features of a file as they are stored (n, d)."""
+    with open_features(path) as features:
+        return np.asarray(features.stored(0, len(features)))
 
-    By a hook that PyTorch has for every module.
-    """
-    import torch
 
-    tried: list[int] = []
+def ids_of(path: Path) -> list[bytes]:
+    with open_features(path) as features:
+        return features.row_ids.tolist()
 
-    def hook(module: object, given: tuple[Any, ...]) -> None:
-        if type(module).__name__ == "ResNet" and len(given[0]) == step:
-            tried.append(step)
-            if len(tried) > after:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(hook)
-    try:
+# --- a small network ------------------------------------------------------------------------------
+
+
+class Narrow(TorchvisionSource):
+    """ResNet-18 an eighth as wide: 64 features, and 32, 16, 8 of the layers before."""
+
+    def __init__(self, name: str = "narrow") -> None:
+        super().__init__("resnet18")
+        self.name = name
+
+    def build(self, image_size: int) -> Any:
+        from torch import nn
+        from torchvision.models.resnet import BasicBlock, ResNet
+
+        class Thin(ResNet):
+            def _make_layer(self, block: Any, planes: int, *more: Any, **how: Any) -> Any:
+                return super()._make_layer(block, planes // 8, *more, **how)
+
+        network = Thin(BasicBlock, [2, 2, 2, 2])
+        network.fc = nn.Linear(64, 1000)
+        return network
+
+    def stages(self, network: Any) -> list[str]:
+        return [f"layer{k}" for k in range(1, 5)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def narrow():
+    """In modules that import it, ``--backbone narrow`` is `Narrow`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAMILIES.data, "narrow", f"{__name__}:Narrow")
         yield
-    finally:
-        handle.remove()
 
 
 # --- CIFAR ----------------------------------------------------------------------------------------
@@ -174,24 +190,15 @@ def idx_bytes(array: np.ndarray) -> bytes:
     return head + array.astype(np.uint8).tobytes()
 
 
-def write_fashion_mnist(
-    raw: Path, n_train: int, n_test: int, seed: int = 0, packed: bool = True
-) -> dict[str, str]:
-    """The four idx files in ``raw``; returns the MD5 of each without gzip."""
+def write_fashion_mnist(raw: Path, n_train: int, n_test: int, seed: int = 0) -> None:
+    """The four idx files in ``raw``, packed."""
     raw.mkdir(parents=True, exist_ok=True)
-    sums = {}
     for part, n, shift in (("train", n_train, 0), ("t10k", n_test, 1)):
         labels = np.arange(n) % 10
         pixels = patterns(labels, 10, 28, seed + shift).mean(axis=3)
         for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
-            file = f"{part}-{name}-ubyte"
-            data = idx_bytes(array)
-            sums[file] = hashlib.md5(data).hexdigest()
-            if packed:
-                (raw / f"{file}.gz").write_bytes(gzip.compress(data, mtime=0))
-            else:
-                (raw / file).write_bytes(data)
-    return sums
+            packed = gzip.compress(idx_bytes(array), mtime=0)
+            (raw / f"{part}-{name}-ubyte.gz").write_bytes(packed)
 
 
 # --- folders --------------------------------------------------------------------------------------
