@@ -19,15 +19,11 @@ from rivals import (
 from afltool.rivals import METHODS
 from afltool.rivals.clients import Purpose, client_key, dealt, permutation, stream
 from afltool.rivals.network import DenseLayers
-from afltool.rivals.runner import State
 
 ONE_SHOT = ("fedlpa", "fedfisher")
-TOGETHER = [(name, {}) for name in METHODS] + [
-    ("fedavg", {"hidden": 6}),
+TOGETHER = [(name, {}) for name in METHODS if name != "moon"] + [
     ("moon", {"hidden": 6}),
-    ("fedgen", {"hidden": 6}),
     ("fedavg", {"momentum": 0.9, "weight_decay": 1e-3, "participation": 0.6, "epochs": 2}),
-    ("feddyn", {"variant": "authors", "participation": 0.6}),
     ("fedfisher", {"fisher": "diagonal"}),
 ]
 
@@ -119,9 +115,8 @@ def test_from_zero_the_scores_of_a_row_add_up_to_zero(name):
 def test_threads_change_no_bit(name, given):
     """Whose clients are stacked follows from their sizes, not from the threads."""
     clients = federation((70, 130, 9, 64, 200, 1, 300, 65, 66))
-    alone = weights(name, clients, **few(name, given))
-    for threads in (2, 7):
-        assert same_bits(weights(name, clients, threads=threads, **few(name, given)), alone)
+    few_threads, many = (weights(name, clients, threads=n, **few(name, given)) for n in (1, 7))
+    assert same_bits(many, few_threads)
 
 
 @pytest.mark.parametrize(
@@ -156,23 +151,6 @@ def test_the_order_of_clients_and_rows_changes_no_bit_of_what_a_client_trains():
     assert same_bits(whole[0][order], whole[1])
     some = b.trainer(1, [4, 0], b.state.weights, b.method)
     assert same_bits(some, whole[1][[4, 0]])
-
-
-@pytest.mark.parametrize(("name", "given"), [t for t in TOGETHER if t[0] not in ONE_SHOT])
-def test_going_on_from_what_was_kept_gives_the_same_bits(name, given):
-    whole = finished(name, federation(), **few(name, given))
-    first = begun(name, federation(), **few(name, given))
-    first.advance()
-    kept = {k: torch.from_numpy(v.numpy().copy()) for k, v in first.state.arrays().items()}
-    rest = begun(name, federation(), **few(name, given))
-    rest.resume(State.of(kept, first.state.rounds))
-    while rest.round < 3:
-        rest.advance()
-    assert same_bits(rest.state.weights, whole.state.weights)
-    tops = [[r.get("top1") for r in run.state.rounds] for run in (rest, whole)]
-    assert tops[0] == tops[1]
-    for key, value in whole.state.memory.items():
-        assert same_bits(rest.state.memory[key], value), key
 
 
 def test_streams_differ_in_every_part_of_their_key():
