@@ -9,8 +9,9 @@ import pickle
 import struct
 import tarfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,85 +91,38 @@ def narrow():
 # --- CIFAR ----------------------------------------------------------------------------------------
 
 
-class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
-    """Pickles as Python 2 wrote CIFAR: byte strings as str, booleans of dtypes as 0 and 1."""
-
-    dispatch: ClassVar = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
-
-    def save_bytes(self, obj: bytes) -> None:
-        if len(obj) < 256:
-            self.write(pickle.SHORT_BINSTRING + bytes([len(obj)]) + obj)
-        else:
-            self.write(pickle.BINSTRING + struct.pack("<i", len(obj)) + obj)
-        self.memoize(obj)
-
-    def save_bool(self, obj: bool) -> None:
-        self.write(pickle.BININT1 + bytes([obj]))
-
-    dispatch[bytes] = save_bytes
-    dispatch[bool] = save_bool
-
-
-def python2_pickle(content: object) -> bytes:
-    """``content`` pickled with protocol 2 as Python 2 and the NumPy of its time did it."""
-    out = io.BytesIO()
-    _Python2Pickler(out, protocol=2).dump(content)
-    return out.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
-
-
 def _cifar_rows(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, list[int]]:
     labels = np.arange(n) % n_classes
     pixels = patterns(labels, n_classes, 32, seed)
     return pixels.transpose(0, 3, 1, 2).reshape(n, 3072), labels.tolist()
 
 
+def _write_pickle(path: Path, **content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(content, protocol=2))
+
+
 def write_cifar10(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
     """``root/cifar-10-batches-py`` with all its files; classes take turns. Returns the folder."""
     folder = root / "cifar-10-batches-py"
-    folder.mkdir(parents=True, exist_ok=True)
     data, labels = _cifar_rows(n_train, 10, seed)
     edges = np.linspace(0, n_train, 6).astype(int)
-    parts = {
-        f"data_batch_{i + 1}": (data[edges[i] : edges[i + 1]], labels[edges[i] : edges[i + 1]])
-        for i in range(5)
-    }
-    parts["test_batch"] = _cifar_rows(n_test, 10, seed + 1)
-    for name, (rows, numbers) in parts.items():
-        batch = {
-            b"batch_label": name.encode(),
-            b"labels": numbers,
-            b"data": np.ascontiguousarray(rows),
-            b"filenames": [b"picture_%05d.png" % i for i in range(len(numbers))],
-        }
-        (folder / name).write_bytes(python2_pickle(batch))
-    meta = {
-        b"num_cases_per_batch": n_train // 5,
-        b"label_names": [name.encode() for name in CIFAR10_CLASSES],
-        b"num_vis": 3072,
-    }
-    (folder / "batches.meta").write_bytes(python2_pickle(meta))
+    for i, (a, b) in enumerate(pairwise(edges), 1):
+        _write_pickle(folder / f"data_batch_{i}", data=data[a:b], labels=labels[a:b])
+    data, labels = _cifar_rows(n_test, 10, seed + 1)
+    _write_pickle(folder / "test_batch", data=data, labels=labels)
+    _write_pickle(folder / "batches.meta", label_names=list(CIFAR10_CLASSES))
     return folder
 
 
 def write_cifar100(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
     """``root/cifar-100-python`` with train, test and meta; classes take turns."""
     folder = root / "cifar-100-python"
-    folder.mkdir(parents=True, exist_ok=True)
     for name, n, shift in (("train", n_train, 0), ("test", n_test, 1)):
         data, labels = _cifar_rows(n, 100, seed + shift)
-        batch = {
-            b"filenames": [b"picture_%05d.png" % i for i in range(n)],
-            b"batch_label": name.encode(),
-            b"fine_labels": labels,
-            b"coarse_labels": [label // 5 for label in labels],
-            b"data": data,
-        }
-        (folder / name).write_bytes(python2_pickle(batch))
-    meta = {
-        b"fine_label_names": [b"fine_%02d" % i for i in range(100)],
-        b"coarse_label_names": [b"coarse_%02d" % i for i in range(20)],
-    }
-    (folder / "meta").write_bytes(python2_pickle(meta))
+        coarse = [label // 5 for label in labels]
+        _write_pickle(folder / name, data=data, fine_labels=labels, coarse_labels=coarse)
+    _write_pickle(folder / "meta", fine_label_names=[f"fine_{i:02d}" for i in range(100)])
     return folder
 
 

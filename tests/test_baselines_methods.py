@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -136,8 +135,7 @@ def test_feddyn_ends_where_a_mean_of_the_gradients_vanishes(variant, vanish):
     assert max(map(np.linalg.norm, gradients)) > 1e-2
 
 
-@pytest.mark.parametrize("variant", ["paper", "authors", "pfllib"])
-@pytest.mark.parametrize("hidden", [None, 6])
+@pytest.mark.parametrize(("variant", "hidden"), [("paper", None), ("authors", 6), ("pfllib", 6)])
 def test_the_first_round_of_feddyn_goes_twice_as_far(variant, hidden):
     """W¹ = W⁰ + 2 mean(W_k − W⁰) for any data."""
     given = {"variant": variant, "rounds": 1} | ({"hidden": hidden} if hidden else {})
@@ -331,42 +329,6 @@ def test_equal_heads_are_merged_into_themselves(name, given, sizes):
     torch.testing.assert_close(merged(method, theta), theta[0], rtol=1e-13, atol=1e-13)
 
 
-def alike(sizes=(40, 80)):
-    """Clients with the same rows, some of them several times: equal A_k, other labels."""
-    one = federation((40,), d=5, dtype=F64)
-    parts = [torch.arange(40).repeat(n // 40) for n in sizes]
-    at = torch.cat(parts)
-    y = torch.from_numpy(np.random.default_rng(8).integers(0, 4, len(at)))
-    ends = np.cumsum([0, *sizes])
-    rows = tuple(np.arange(a, b) for a, b in pairwise(ends))
-    return type(one)(one.X[at], y, rows, ("a", "b"), 4)
-
-
-def test_equal_grams_make_fedlpas_starting_formula_exact():
-    """(Σ p_k G_k)⁻¹ Z (Σ p_k A_k)⁻¹, where its authors begin."""
-    clients = alike()
-    theta = random_heads(clients, 2)
-    given = {"damping": 0.1, "tolerance": 1e-15}
-    found = as_matrix(merged(begun("fedlpa", clients, **given).method, theta), 5, 4)
-    X = with_ones(clients.of(0)[0])
-    A = X.T @ X / len(X) + 0.1 * np.eye(6)
-    top, G = np.zeros((4, 6)), np.zeros((4, 4))
-    for k in range(2):
-        W, (rows, y) = as_matrix(theta[k], 5, 4), clients.of(k)
-        G_k = squared_residuals(softmax(with_ones(rows) @ W.T, axis=1), y.numpy())
-        G_k += 0.1 * np.eye(4)
-        G, top = G + clients.shares[k] * G_k, top + clients.shares[k] * G_k @ W @ A
-    np.testing.assert_allclose(found, np.linalg.solve(G, top) @ np.linalg.inv(A), atol=1e-13)
-
-
-@pytest.mark.parametrize(("name", "given"), SHOT[:2])
-def test_equal_grams_need_one_iteration(name, given):
-    clients = alike((40, 80, 160))
-    method = begun(name, clients, **given).method
-    merged(method, random_heads(clients, 3))
-    assert method.facts["iterations"] == 1
-
-
 def scaled(powers=3):
     """Features whose sizes differ by ``powers`` powers of ten, so their grams by twice as many."""
     clients = federation((70, 130, 30, 64, 200), d=20, dtype=F64)
@@ -426,6 +388,8 @@ def test_fishers_information_is_the_curvature_of_the_loss():
         lambda v: loss(S + v, torch.zeros(6, dtype=torch.long)), shift
     )
     np.testing.assert_allclose(fisher(S.softmax(1).numpy()), hessian.numpy(), atol=1e-14)
+    shown = squared_residuals(np.array([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1]))
+    np.testing.assert_allclose(shown, [[0.13, -0.13], [-0.13, 0.13]], atol=1e-15)
 
 
 def test_a_client_that_is_sure_drops_out_of_the_diagonal_merge():

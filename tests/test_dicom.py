@@ -126,33 +126,28 @@ def test_a_negative_slope_shows_the_picture_that_a_positive_one_shows(dtype, kin
     np.testing.assert_array_equal(positive, 255 - expected if kind == "MONOCHROME1" else expected)
 
 
-def test_what_an_enhanced_file_says_of_its_frame_counts():
-    def item(**tags):
-        one = pydicom.Dataset()
-        for name, value in tags.items():
-            setattr(one, name, value)
-        return one
+def item(**tags):
+    one = pydicom.Dataset()
+    for name, value in tags.items():
+        setattr(one, name, value)
+    return one
 
+
+def test_what_an_enhanced_file_says_of_its_frame_counts():
     values = np.arange(0, 1200, 7, dtype=np.uint16)[None]
-    scale = item(RescaleSlope=2, RescaleIntercept=-1024, RescaleType="HU")
-    window = item(WindowCenter=40, WindowWidth=400)
-    shared = item(PixelValueTransformationSequence=[scale])
-    frame = item(FrameVOILUTSequence=[window])
-    plain = shown(values, RescaleSlope=2, RescaleIntercept=-1024, WindowCenter=40, WindowWidth=400)
-    assert plain == shown(
-        values,
-        NumberOfFrames=1,
-        SharedFunctionalGroupsSequence=[shared],
-        PerFrameFunctionalGroupsSequence=[frame],
-    )
+    scale = {"RescaleSlope": 2, "RescaleIntercept": -1024}
+    window = {"WindowCenter": 40, "WindowWidth": 400}
+    shared = item(PixelValueTransformationSequence=[item(**scale, RescaleType="HU")])
+    frame = item(FrameVOILUTSequence=[item(**window)])
+    groups = {"SharedFunctionalGroupsSequence": [shared],
+              "PerFrameFunctionalGroupsSequence": [frame]}  # fmt: skip
+    assert shown(values, **scale, **window) == shown(values, NumberOfFrames=1, **groups)
 
 
 def test_a_table_of_values_of_interest_is_applied():
-    item = pydicom.Dataset()
-    item.LUTDescriptor = [4, 10, 8]
-    item.LUTData = [0, 100, 200, 255]
-    item["LUTDescriptor"].VR = item["LUTData"].VR = "US"
-    tags = {"VOILUTSequence": [item], "RescaleSlope": 1, "RescaleIntercept": 10}
+    table = item(LUTDescriptor=[4, 10, 8], LUTData=[0, 100, 200, 255])
+    table["LUTDescriptor"].VR = table["LUTData"].VR = "US"
+    tags = {"VOILUTSequence": [table], "RescaleSlope": 1, "RescaleIntercept": 10}
     assert shown(np.array([[0, 1, 2, 3, 9]], np.uint8), **tags) == [0, 100, 200, 255, 255]
 
 

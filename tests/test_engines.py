@@ -92,7 +92,7 @@ def test_features_of_openvino_are_a_space_of_their_own(images, named, tmp_path):
 @pytest.mark.parametrize("engine", ["torch", *BOTH])
 def test_one_digest_for_any_batch_workers_threads_and_shards(images, tmp_path, engine):
     """Over views every step has one size, so that no bit depends on how the work is cut."""
-    more = {"engine": engine, "views": "flip"}
+    more, before = {"engine": engine, "views": "flip"}, torch.get_num_threads()
     made = [extract(images, tmp_path / "whole.h5", threads=1, **more)]
     made.append(extract(images, tmp_path / "b.h5", threads=3, batch_size=23, workers=2, **more))
     assert [afltool.info(one)["provenance"]["threads"] for one in made] == [1, 3]
@@ -100,6 +100,7 @@ def test_one_digest_for_any_batch_workers_threads_and_shards(images, tmp_path, e
         extract(images, tmp_path / "parts" / f"{i}.h5", shard=f"{i}/2", batch_size=1, **more)
     made.append(afltool.merge([tmp_path / "parts"], tmp_path / "merged.h5"))
     assert len({digest(path) for path in made}) == 1
+    assert torch.get_num_threads() == before, "the process's own setting is put back"
 
 
 def version_of(engine, version, monkeypatch):

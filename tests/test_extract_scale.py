@@ -9,22 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers_images import narrow, write_imagefolder  # noqa: F401
-from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 import afltool
-from afltool.files.backbones import load_frozen, save_frozen
-from afltool.sources.backbones.preprocessing import Preprocessing
-from afltool.sources.extraction.engines import is_installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
-needs_openvino = pytest.mark.skipif(not is_installed("openvino"), reason="openvino is not here")
-ENGINES = ["torch", "onnxruntime", pytest.param("openvino", marks=needs_openvino)]
+ENGINES = ["torch", "onnxruntime"]  # openvino reads images as the second does
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +30,7 @@ def images(tmp_path_factory):
 
 def extract(images, out, **options):
     return afltool.extract(
-        backbone="narrow",
-        data=f"imagefolder:{images}",
-        split="train",
-        out=out,
-        **{**SMALL, **options},
+        backbone="narrow", data=f"imagefolder:{images}", out=out, **{**SMALL, **options}
     )
 
 
@@ -142,49 +132,13 @@ print({PEAK})
 """
 
 
-# The same in an engine: a graph that gives the numbers as they are.
-FROZEN = f"""
-import re, sys
-import afltool
-
-afltool.extract(
-    backbone=sys.argv[3], data=sys.argv[1], split="train", out=sys.argv[2], engine=sys.argv[4])
-assert "torch" not in sys.modules
-print({PEAK})
-"""
-
-
-def flat_backbone(folder):
-    net = afltool.backbone("narrow", folder / "own.afl", weights="random", image_size=32)
-    header, _, _ = load_frozen(net)
-    about = {**header["backbone"], "dim": 3072}
-    probe = Preprocessing.of(about["preprocessing"]).probe()
-    scale = numpy_helper.from_array(np.float32(1 / 255), "scale")
-    steps = [
-        ("Cast", ["pixels"], ["x"], {"to": TensorProto.FLOAT}),
-        ("Mul", ["x", "scale"], ["y"], {}),
-        ("Flatten", ["y"], ["features"], {}),
-    ]
-    nodes = [helper.make_node(name, given, made, **more) for name, given, made, more in steps]
-    ends = [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", 3, 32, 32]),
-            helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 3072])]  # fmt: skip
-    graph = helper.make_graph(nodes, "flat", ends[:1], ends[1:], [scale])
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18)])
-    flat = (probe.reshape(len(probe), -1) * np.float32(1 / 255)).astype(np.float32)
-    data = np.frombuffer(model.SerializeToString(), np.uint8)
-    return save_frozen(folder / "flat.afl", about, data, flat, header["recipe"])
-
-
-@pytest.mark.parametrize("engine", ENGINES[:2])  # the third reads images as the second does
-def test_memory_does_not_grow_with_the_images(tmp_path, engine):
+def test_memory_does_not_grow_with_the_images(tmp_path):
     """50 MB of features more; what may grow is the list of rows."""
-    peaks, code, more = [], FLAT, []
-    if engine != "torch":
-        code, more = FROZEN, [flat_backbone(tmp_path), engine]
+    peaks = []
     for n in (12_600, 21_000):
         folder = linked_images(tmp_path / str(n), 10, n // 10)
         out = tmp_path / f"{n}.h5"
-        peaks.append(float(script(code, f"imagefolder:{folder}", out, *more)))
+        peaks.append(float(script(FLAT, f"imagefolder:{folder}", out)))
         shutil.rmtree(folder)
     grown = (tmp_path / "21000.h5").stat().st_size - (tmp_path / "12600.h5").stat().st_size
     assert grown > 50e6
@@ -233,7 +187,7 @@ def test_a_million_images_start_within_10_seconds_and_2_gb(tmp_path):
     try:
         linked_images(place, 1000, 1000)
         seconds, peak = map(
-            float, script(STARTED, f"imagefolder:{place}", tmp_path / "a.h5").split()
+            float, script(STARTED, f"imagefolder:{place}", tmp_path / "a.h5").split()[:2]
         )
     finally:
         shutil.rmtree(place, ignore_errors=True)

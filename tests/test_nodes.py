@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from helpers_images import ids_of, narrow, values, write_imagefolder  # noqa: F401
+from helpers_images import Narrow, ids_of, narrow, values, write_imagefolder  # noqa: F401
 from PIL import Image, ImageOps
 from torch import nn
 from torchvision.models import VisionTransformer
@@ -20,7 +20,7 @@ import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node, Views, parse_node, parse_nodes, parse_views
-from afltool.sources.backbones.families import TorchvisionSource
+from afltool.sources.backbones.families import FAMILIES, TorchvisionSource
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.nodes import Intermediates, stage_nodes
 from afltool.sources.extraction.engines import load_network
@@ -240,37 +240,6 @@ def test_the_list_of_nodes_has_names_widths_and_places(cli):
     assert shown[-1].split()[0] == "penultimate"
 
 
-# --- equal for any way of cutting up the work -----------------------------------------------------
-
-
-@pytest.mark.parametrize("batch", [1, 23])
-def test_one_digest_for_any_batch_size_and_number_of_threads(images, staged, tmp_path, batch):
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 + batch % 3)
-    try:
-        other = extract(images, tmp_path / "a.h5", batch_size=batch, workers=1 + batch % 2)
-        assert torch.get_num_threads() == 1 + batch % 3, "the process's own setting is put back"
-    finally:
-        torch.set_num_threads(before)
-    assert digest(other) == digest(staged)
-    assert afltool.info(other)["provenance"]["batch_size"] == 16
-
-
-def test_merged_shards_and_totals_of_any_partition_are_the_whole(images, flipped, tmp_path):
-    for i in range(3):  # with another size of a batch, and another number of threads
-        how = {"batch_size": 23, "workers": 1 + i}
-        seen(images, tmp_path / "shards" / f"{i}.h5", shard=f"{i}/3", **how)
-    merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
-    assert digest(merged) == digest(flipped)
-    totals = set()
-    for k in (1, 4):
-        dealt = afltool.partition(merged, tmp_path / f"{k}.h5", scheme="iid", clients=k, seed=0)
-        total = tmp_path / f"total{k}.h5"
-        afltool.local_stats(merged, "linear", total, partition=dealt, sum=True)
-        totals.add(digest(total))
-    assert len(totals) == 1
-
-
 # --- what belongs together ------------------------------------------------------------------------
 
 
@@ -294,6 +263,22 @@ def test_a_head_refuses_features_of_other_nodes_and_views_by_name(
     whole, crops = (seen(images, tmp_path / f"{v}.h5", views=v) for v in (None, "crops:2"))
     assert "views" not in afltool.info(whole)["space"]
     refused(flipped, {whole: "views", crops: r"preprocessing\.crop is 36"})
+
+
+class Headless(Narrow):
+    """A network that is published without a classifier."""
+
+    def network(self, image_size, weights=None):
+        return super().network(image_size, weights)[0], ""
+
+
+def test_a_network_without_a_classifier_is_found_again_by_its_space(images, tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES.data, "narrow", f"{__name__}:Headless")
+    space = afltool.info(extract(images, tmp_path / "a.h5", node=()))["space"]
+    assert space["node"] == "output of the network"
+    options = options_for(space, weights="random", engine="torch")
+    network = load_network(options, preprocessing_of(space))
+    assert json.loads(json.dumps(space_of(network, options))) == space
 
 
 @pytest.mark.parametrize(

@@ -150,13 +150,6 @@ def test_canonical_order_names_an_id_that_occurs_twice() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_gammas_that_add_up_to_a_subnormal_number_deal_every_row() -> None:
-    for alpha, seed in ((1e-3, 51), (2e-3, 261)):
-        result = of_balanced(1000, 10, scheme="dirichlet-pfl", clients=2, alpha=alpha,
-                             min_size=0, seed=seed)  # fmt: skip
-        assert result.sizes().sum() == 1000
-
-
 @pytest.mark.parametrize("scheme", ["dirichlet", "dirichlet-pfl"])
 def test_extreme_alpha_gives_whole_numbers_and_alpha_rules_how_alike_clients_are(
     scheme: str,
@@ -176,6 +169,9 @@ def test_extreme_alpha_gives_whole_numbers_and_alpha_rules_how_alike_clients_are
             variation.append(mean_total_variation(counts))
         elif scheme == "dirichlet":
             assert np.abs(counts - n / n_classes / clients).max() <= 1
+    for alpha, seed in ((1e-3, 51), (2e-3, 261)):  # gammas add up to a subnormal number
+        how = {"clients": 2, "alpha": alpha, "min_size": 0, "seed": seed}
+        assert of_balanced(1000, 10, scheme=scheme, **how).sizes().sum() == 1000
     assert (np.diff(entropy) < -0.01).all()
     assert (np.diff(variation) > 0.01).all()
 
@@ -210,21 +206,18 @@ def test_iid_is_dealt_evenly_from_shuffled_rows() -> None:
     assert found.mean_total_variation < 0.1
 
 
-def test_shards_give_at_most_s_classes_where_class_sizes_allow() -> None:
+def test_shards_give_at_most_s_classes_and_rounding_favours_no_client() -> None:
     for n, n_classes, clients, s in ((8000, 10, 100, 2), (8000, 10, 100, 4), (6000, 100, 60, 5)):
         assert (n // n_classes) % (n // (clients * s)) == 0  # the premise: whole shards per class
         result = of_balanced(n, n_classes, scheme="shards", clients=clients, shards_per_client=s)
         found = counts_of(result, balanced(n, n_classes), n_classes)
         assert found.classes_per_client.max() == s
         assert found.min_rows == found.max_rows == n // clients
+    # Floors alone would give the last of five clients half a row of each class more: 1,000 rows.
+    rows = of_balanced(6000, 2000, scheme="dirichlet", clients=5, alpha=1.0).sizes()
+    assert np.abs(rows - 1200).max() < 150
     rows = of_balanced(1003, 10, scheme="shards", clients=20, shards_per_client=3).sizes()
     assert rows.max() - rows.min() <= 3, "shards differ by one row where they do not fit"
-
-
-def test_dirichlet_rounding_favours_no_client() -> None:
-    # Floors alone would give the last of five clients half a row of each class more: 1,000 rows.
-    result = of_balanced(6000, 2000, scheme="dirichlet", clients=5, alpha=1.0)
-    assert np.abs(result.sizes() - 1200).max() < 150
 
 
 def test_by_attribute_has_one_client_per_value() -> None:
@@ -314,6 +307,14 @@ def test_held_out_marks_clients_with_rows_at_least_one_and_never_all() -> None:
             "--seed .*below 2",
         ),
         ({"scheme": "dirichlet-pfl", "clients": 2, "alpha": 1.0}, "need 20 rows, found 6"),
+        (
+            {"scheme": "pathological-pfl", "clients": 1, "shards_per_client": 1},
+            "no client has classes left for class 1 of 2",
+        ),
+        (
+            {"scheme": "pathological-pfl", "clients": 20},
+            r"class 0 has 3 rows for 20 clients.*\[5, 0\)",
+        ),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
@@ -333,14 +334,6 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], messa
 def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidDataError, match=message):
         assign(row_ids(3), labels, 2, scheme="iid", clients=2)
-
-
-def test_pathological_refuses_what_the_published_rule_cannot_do() -> None:
-    how = {"scheme": "pathological-pfl"}
-    with pytest.raises(UsageError, match="no client has classes left for class 4 of 5"):
-        of_balanced(40, 5, **how, clients=4, shards_per_client=1)
-    with pytest.raises(UsageError, match=r"class 0 has 8 rows for 20 clients.*\[2, 0\)"):
-        of_balanced(40, 5, **how, clients=20)
 
 
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,17 +521,6 @@ def test_one_partition_serves_any_order_and_backbone(train, tmp_path):
             for f in (train, order)
         ]  # fmt: skip
         assert afltool.info(outs[0])["digest"] == afltool.info(outs[1])["digest"]
-
-
-def test_info_counts_rows_and_classes_of_every_client(train, tmp_path):
-    path = afltool.partition(
-        train, tmp_path / "c.h5", scheme="shards", shards_per_client=1, clients=9
-    )
-    found = afltool.info(path)
-    assert sum(found["rows_per_client"]) == 400
-    assert len(found["rows_per_client"]) == len(found["classes_per_client"]) == 9
-    assert max(found["classes_per_client"]) <= 2
-    assert 0 < found["mean_total_variation"] <= 1
 
 
 def test_a_number_that_is_a_place_and_another_name_chooses_no_client(train, tmp_path):

@@ -130,15 +130,12 @@ def test_running_again_is_success_and_another_table_is_refused(kind, road, tmp_p
 
 
 def test_rows_of_a_damaged_feature_file_get_no_name(road, tmp_path):
-    copy = tmp_path / "test.h5"
-    shutil.copy(road.test, copy)
+    copy = shutil.copy(road.test, tmp_path / "test.h5")
     with open_features(copy) as rows:
-        at = rows.data.id.get_chunk_info(0).byte_offset
-    with copy.open("r+b") as file:
-        file.seek(at + 5)
-        byte = file.read(1)
-        file.seek(at + 5)
-        file.write(bytes([byte[0] ^ 1]))
+        at = rows.data.id.get_chunk_info(0).byte_offset + 5
+    data = bytearray(copy.read_bytes())
+    data[at] ^= 1
+    copy.write_bytes(data)
     with pytest.raises(InputError, match="damaged"):
         afltool.predict(road.head, copy, tmp_path / "p.csv")
     assert not (tmp_path / "p.csv").exists()
@@ -177,19 +174,15 @@ def test_what_does_not_fit_is_refused_by_the_field_that_differs(road, tmp_path):
 def photos(tmp_path_factory):
     """Images, their features, and a head: 36 images of three classes for the test."""
     at = tmp_path_factory.mktemp("photos")
-    write_imagefolder(at / "images", per_class=12)
-    return trained(at, at / "images")
-
-
-def trained(at, images, ridge=1e8, **how):
-    """Features of both splits, and a head of so strong a ridge that some rows are wrong."""
-    for split in ("train", "test"):
+    images = write_imagefolder(at / "images", per_class=12)
+    for split in ("train", "test"):  # nobody says again which nodes and views these are of
         afltool.extract(
             backbone="narrow", data=f"imagefolder:{images}", split=split, out=at / f"{split}.h5",
-            image_size=32, **HOW, **how,
+            image_size=32, node=("layer3:max*0.5", "penultimate"), views="flip", **HOW,
         )  # fmt: skip
     total = afltool.local_stats(at / "train.h5", "linear", at / "t.h5", client="a", sum=True)
-    afltool.solve(total, at / "head.h5", head_options={"ridge": ridge})
+    # so strong a ridge that some rows are wrong: an accuracy of 1 would prove little
+    afltool.solve(total, at / "head.h5", head_options={"ridge": 1e8})
     return at
 
 
@@ -245,18 +238,6 @@ def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypa
     assert done.exit_code == 2
     assert "is a file that this command reads" in done.stderr
     assert (tmp_path / "named.csv").read_text() == before
-
-
-def test_slices_of_several_nodes_and_views_come_from_the_space(photos, tmp_path):
-    """Nobody says again which nodes, poolings, scales and views a head's features are of."""
-    images, nodes = photos / "images", ("layer3:max*0.5", "penultimate")
-    head = trained(tmp_path, images, node=nodes, views="flip") / "head.h5"
-    afltool.predict(head, tmp_path / "test.h5", tmp_path / "a.csv")
-    afltool.predict(head, images / "test", tmp_path / "b.csv", **HOW)
-    a, b = table(tmp_path / "a.csv"), table(tmp_path / "b.csv")
-    assert [one["predicted"] for one in a] == [one["predicted"] for one in b]
-    scores = [[float(one["score"]) for one in rows] for rows in (a, b)]
-    np.testing.assert_allclose(*scores, rtol=1e-12)
 
 
 def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path):
@@ -315,8 +296,8 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
     space = read_header(head)["space"]
     for change, words in (
         (
-            {"node": "output of layer3, averaged over positions"},
-            "dim is 32 in this network, 64 in the head",
+            {"slices": space["slices"][:1]},
+            "dim is 32 in this network, 96 in the head",
         ),
         ({"preprocessing": {**space["preprocessing"], "fingerprint": "0"}}, "preprocessing.finger"),
         (

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+WHOLE = "output of the network"  # where its features come from, of one without a classifier
+
+
 class Source:
     """One architecture and the weights published for it; it is asked only for those it knows.
 
@@ -86,7 +89,7 @@ class Source:
     @staticmethod
     def entry(classifier: str | None) -> str:
         """Where features come from by default, in words."""
-        return f"input of {classifier}" if classifier else "output of the network"
+        return f"input of {classifier}" if classifier else WHOLE
 
     def nodes(self, network: nn.Module) -> list[str]:
         """The nodes of the traced graph, in the order they run.
@@ -196,8 +199,9 @@ class TorchvisionSource(Source):
         if name not in known:
             near = get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
             raise UsageError(
-                f"unknown backbone {name!r}: there are efficientnet_lite0, timm:NAME for any model "
-                f"of timm and {len(known)} of torchvision, such as {', '.join(near)}."
+                f"unknown backbone {name!r}: there are efficientnet_lite0, any model of timm:NAME, "
+                f"open_clip:NAME and hf:OWNER/NAME, and {len(known)} of torchvision, such as "
+                f"{', '.join(near)}."
             )
         self.name = name
         self._enum: Any = models.get_model_weights(name)
@@ -427,7 +431,12 @@ class Lite0Source(TimmSource):
 #: names with and without one.
 FAMILIES: Registry[str] = Registry(
     "afltool.backbones",
-    {"efficientnet_lite0": ".families:Lite0Source", "timm:": ".families:TimmSource"},
+    {
+        "efficientnet_lite0": ".families:Lite0Source",
+        "timm:": ".families:TimmSource",
+        "open_clip:": ".hubs:OpenClipSource",
+        "hf:": ".hubs:HuggingFaceSource",
+    },
 )
 _OTHERS = ".families:TorchvisionSource"
 
