@@ -155,7 +155,7 @@ def test_the_fingerprint_tells_preprocessings_apart():
 HEADS = {
     "resnet18": ("fc", 512, "layer2", "layer3.1.relu_1"),
     "resnet50": ("fc", 2048, "layer4.2.conv2", "layer4.2.add"),
-    "alexnet": ("classifier.6", 4096, "features.6", "avgpool"),
+    "alexnet": ("classifier.6", 4096, "features.7", "avgpool"),
     "vit_b_16": ("heads.head", 768, "conv_proj", "getitem_5"),
     "efficientnet_b0": ("classifier.1", 1280, "features.4", "features.6.2.add"),
     "mobilenet_v3_small": ("classifier.3", 1024, "features.8", "classifier.1"),
@@ -543,11 +543,11 @@ def test_published_weights_are_found_in_torch_home_and_checked(tmp_path):
 def test_default_weights_are_the_papers_where_there_are_several():
     resnet18, resnet50 = map(families.source_of, ("resnet18", "resnet50"))
     for weights in ("default", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"):
-        assert resnet18.label(weights) == "ResNet18_Weights.IMAGENET1K_V1"
-        assert resnet18.published(weights) == "resnet18-f37072fd.pth"
-    assert resnet50.published("default") == "resnet50-0676ba61.pth"
-    assert resnet50.label("IMAGENET1K_V2") == "ResNet50_Weights.IMAGENET1K_V2"
-    assert "IMAGENET1K" in families.source_of("vit_h_14").label("default")
+        found = resnet18.known(weights)
+        assert found == ("ResNet18_Weights.IMAGENET1K_V1", "resnet18-f37072fd.pth")
+    assert resnet50.known("default")[1] == "resnet50-0676ba61.pth"
+    assert resnet50.known("IMAGENET1K_V2")[0] == "ResNet50_Weights.IMAGENET1K_V2"
+    assert "IMAGENET1K" in families.source_of("vit_h_14").known("default")[0]
 
 
 def test_weights_identity_tells_weights_apart_without_a_network(tmp_path):

@@ -85,12 +85,15 @@ def test_rounds_are_told_as_table_json_and_picture(road, tmp_path, cli):
 
 def test_three_accuracies_and_the_head_that_held_out_clients_like(road, held_out, tmp_path, cli):
     out = tmp_path / "run"
-    done = cli(*arguments(road, "fedavg", out, "--lr", "0.3", partition=held_out))
+    more = ("--lr", "0.3", "--rounds", "7")
+    done = cli(*arguments(road, "fedavg", out, *more, partition=held_out))
     assert done.exit_code == 0, done.stderr
     found, rounds = summary(out)["accuracies"], summary(out)["rounds"]
     assert found["last_round"]["top1"] == rounds[-1]["top1"]
     best = max(rounds, key=lambda one: one["held_out_top1"])
     assert found["best_by_held_out_clients"]["top1"] == best["top1"]
+    first = rounds.index(best) + 1
+    assert found["best_by_held_out_clients"]["round"] == first < len(rounds), "of equal ones"
     assert found["best_on_test_rows"]["top1"] == max(one["top1"] for one in rounds)
     assert "test rows" in found["best_on_test_rows"]["note"]
     told = afltool.evaluate(out / "head-held-out.h5", road.test)["top1"]

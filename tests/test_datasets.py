@@ -372,6 +372,11 @@ def test_of_a_sorted_val_each_image_is_expected_once_and_in_its_class(tmp_path):
         with pytest.raises(InvalidDataError, match=r"sorted into classes; 1 are .*JPEG\. Unpack"):
             open_dataset("tiny-imagenet", "test", data_root=tmp_path)
         place.unlink()
+    wrong = folder / "val" / second / "images" / name
+    own.rename(wrong)  # of which the table says another class
+    with pytest.raises(InvalidDataError, match=r"sorted into classes; 2 are "):
+        open_dataset("tiny-imagenet", "test", data_root=tmp_path)
+    wrong.rename(own)
     expected = open_dataset("tiny-imagenet", "test", data_root=tmp_path).labels.tolist()
     own.rename(folder / "val" / "images" / name)  # sorted by halves
     found = open_dataset("tiny-imagenet", "test", data_root=tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -95,7 +96,12 @@ def test_images_are_prepared_as_the_folder_says(vit, tmp_path):
     assert cropped.interpolation == "bicubic"
     convnext = said(size={"shortest_edge": 28}, crop_pct=0.875)
     assert (convnext.resize, convnext.crop, convnext.squash) == (32, 28, False)
-    for odd in ({"size": {"shortest_edge": 32}}, {"rescale_factor": 1.0}, {"do_normalize": False}):
+    for odd in (
+        {"size": {"shortest_edge": 32}},
+        {"rescale_factor": 1.0},
+        {"do_normalize": False},
+        {"size": {"height": 32, "width": 40}},
+    ):
         with pytest.raises(UsageError, match=r"is not known here.*--preprocess paper"):
             said(**odd)
 
@@ -113,8 +119,13 @@ def test_what_a_folder_lacks_is_said(vit, transformers, tmp_path, monkeypatch):
         features(f"hf:{broken}")
     assert weights_identity(f"hf:{broken}") != weights_identity(f"hf:{folder}")
     (broken / "model.safetensors").write_bytes(b"half a download")
-    with pytest.raises(InvalidDataError, match="do not fit"):
+    with pytest.raises(InputError, match=r"broken: the weights \(.safetensors\) cannot be read"):
         features(f"hf:{broken}")
+    (broken / "preprocessor_config.json").write_text("{}")
+    (broken / "open_clip_config.json").write_text("{}")
+    for kind in ("hf", "open_clip") if find_spec("open_clip") else ("hf",):
+        with pytest.raises(InputError, match=r"broken: the .* cannot be read: 'size'|'model_cfg'"):
+            preprocessing_for("weights", f"{kind}:{broken}")
     masked = transformers.ViTMAEConfig(**TINY)
     masked.save_pretrained(tmp_path / "mae")
     with pytest.raises(UsageError, match="masks parts of an image at random"):

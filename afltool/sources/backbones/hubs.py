@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InvalidDataError, UsageError
+from ...errors import InputError, InvalidDataError, UsageError
 from ...inputs import downloading
 from ...values.arrays import Digest, file_sha256
 from .families import Source
@@ -49,19 +49,26 @@ class FromHub(Source):
     def folder(self) -> Path | None:
         return Path(self.place) if Path(self.place).is_dir() else None
 
-    def published(self, weights: str) -> str:
+    def known(self, weights: str) -> tuple[str, str] | None:
+        if weights not in ("default", *self.weight_names()):
+            return None
+        label = self.name if weights == "default" else f"{self.name} {weights}"
         if self.folder is not None:
-            return f"{self.package} {folder_digest(self.folder)}"
-        return f"{self.label(weights)} {self.package} {metadata.version(self.package)}"
+            return label, f"{self.package} {folder_digest(self.folder)}"
+        return label, f"{label} {self.package} {metadata.version(self.package)}"
 
     @contextmanager
     def fetching(self, what: str) -> Iterator[None]:
-        """Around what may download; files of a folder are read as they are."""
-        if self.folder is not None:
-            yield
+        """Around what is downloaded, or read in a folder: whatever fails is an `InputError`."""
+        if self.folder is None:
+            with downloading(f"{what} of {self.name}", HUB):
+                yield
             return
-        with downloading(f"{what} of {self.name}", HUB):
+        try:
             yield
+        except Exception as error:  # of JSON, safetensors and the library
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise InputError(f"{self.folder}: {what} cannot be read: {reason}") from error
 
 
 class OpenClipSource(FromHub):
@@ -79,7 +86,11 @@ class OpenClipSource(FromHub):
         import open_clip
 
         if self.folder is not None:
-            found: dict[str, Any] = json.loads((self.folder / "open_clip_config.json").read_text())
+            with self.fetching("the configuration"):
+                found: dict[str, Any] = json.loads(
+                    (self.folder / "open_clip_config.json").read_text()
+                )
+                _ = found["model_cfg"]["vision_cfg"]["image_size"]
             return found
         if (own := open_clip.get_model_config(self.place)) is None:
             near = get_close_matches(self.place, open_clip.list_models(), n=5, cutoff=0.3)
@@ -95,13 +106,13 @@ class OpenClipSource(FromHub):
         known: list[str] = open_clip.list_pretrained_tags_by_model(self.place)
         return [] if self.folder is not None else known
 
-    def label(self, weights: str) -> str:
+    def known(self, weights: str) -> tuple[str, str] | None:
         if weights == "default" and self.folder is None:
             raise UsageError(
                 f"{self.name} has weights by tags: name one with --weights, of "
                 f"{', '.join(self.weight_names()) or 'which it has none'}."
             )
-        return self.name if weights == "default" else f"{self.name} {weights}"
+        return super().known(weights)
 
     def _tag(self, weights: str) -> dict[str, Any]:
         """What OpenCLIP knows of published weights."""
@@ -115,7 +126,7 @@ class OpenClipSource(FromHub):
         import open_clip
 
         _ = self.config  # an unknown name is refused
-        published = isinstance(weights, str) and bool(self.label(weights))
+        published = isinstance(weights, str)
         model = self.place if self.folder is None else f"local-dir:{self.place}"
         tag = weights if published and self.folder is None else None
         # A network that was trained with another GELU would run with this one, too.
@@ -139,10 +150,10 @@ class OpenClipSource(FromHub):
                 f"{self.name}: its weights need images of {size}, resized by {mode}; only squares "
                 "by the shortest side or squashed are known here. Use --preprocess paper."
             )
-        described = {"name": "weights", "resize": size, "crop": size, "squash": mode == "squash"}
-        described["mean"] = own.get("mean", open_clip.OPENAI_DATASET_MEAN)
-        described["std"] = own.get("std", open_clip.OPENAI_DATASET_STD)
-        return Preprocessing.of({**described, "interpolation": own.get("interpolation", "bicubic")})
+        mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+        numbers = tuple(own.get("mean", mean)), tuple(own.get("std", std))
+        how = own.get("interpolation", "bicubic")
+        return Preprocessing("weights", size, size, *numbers, how, mode == "squash")
 
 
 class HuggingFaceSource(FromHub):
@@ -155,9 +166,6 @@ class HuggingFaceSource(FromHub):
     """
 
     package, module, extra = "transformers", "transformers", "hf"
-
-    def label(self, weights: str) -> str:
-        return self.name
 
     @cached_property
     def config(self) -> Any:
@@ -187,7 +195,7 @@ class HuggingFaceSource(FromHub):
                     part.image_size = image_size
             model = AutoModel.from_config(own)
         else:
-            with self.fetching("the weights"):
+            with self.fetching("the weights (.safetensors)"):
                 model, told = AutoModel.from_pretrained(
                     self.place, config=own, use_safetensors=True, output_loading_info=True
                 )
@@ -205,22 +213,24 @@ class HuggingFaceSource(FromHub):
 
         with self.fetching("the description of its images"):
             own = json.loads(Path(cached_file(self.place, "preprocessor_config.json")).read_text())
-        size, crop = own.get("size"), own.get("crop_size") if own.get("do_center_crop") else None
-        edge = size if isinstance(size, int) else size.get("shortest_edge", size.get("height"))
-        crop = crop if crop is None or isinstance(crop, int) else crop["height"]
-        squash = crop is None and not (isinstance(size, dict) and "shortest_edge" in size)
-        if own.get("crop_pct") and edge < 384:
-            edge, crop = int(edge / own["crop_pct"]), edge
-        whole = abs(own.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6
-        if not whole or not own.get("do_normalize", True) or (crop is None and not squash):
+            size, cut = own["size"], own.get("crop_size") if own.get("do_center_crop") else None
+            squares = [one if isinstance(one, dict) else {"height": one} for one in (size, cut)]
+            sides: list[Any] = [one.get("shortest_edge") or one["height"] for one in squares]
+            edge, crop = sides
+            squash = cut is None and "shortest_edge" not in squares[0] and isinstance(size, dict)
+            if own.get("crop_pct") and edge < 384:
+                edge, crop = int(edge / own["crop_pct"]), edge
+            known = abs(own.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6
+            known &= all(own.get(f"do_{one}", True) for one in ("resize", "rescale", "normalize"))
+            known &= all(one.get("width") in (None, one.get("height")) for one in squares)
+            numbers = tuple(own["image_mean"]), tuple(own["image_std"])
+            how = Resampling(own.get("resample", Resampling.BICUBIC)).name.lower()
+        if not known or (crop is None and not squash):
             raise UsageError(
-                f"{self.name}: how its images are prepared is not known here (size {size}, crop "
-                f"{own.get('crop_size')}). Use --preprocess paper."
+                f"{self.name}: images of size {size}, crop {own.get('crop_size')}, are prepared in "
+                "a way that is not known here. Use --preprocess paper."
             )
-        described = {"name": "weights", "resize": edge, "crop": crop or edge, "squash": squash}
-        described |= {"mean": own["image_mean"], "std": own["image_std"]}
-        interpolation = Resampling(own.get("resample", Resampling.BICUBIC)).name.lower()
-        return Preprocessing.of({**described, "interpolation": interpolation})
+        return Preprocessing("weights", edge, crop or edge, *numbers, how, squash)
 
 
 def _pooled(tower: Any) -> nn.Module:
