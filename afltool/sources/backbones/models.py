@@ -146,7 +146,7 @@ def kind_of_weights(source: Source, weights: str) -> str:
         return "file"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
         raise InputError(f"expected weights of {source.name} in {path}: there is no such file")
+    known = ["default"] * (weights != "default") + ["random", *source.weight_names()]
     raise UsageError(
-        f"{weights!r} is neither a file nor weights of {source.name}: known are "
-        f"{', '.join(['default', 'random', *source.weight_names()])}."
+        f"{weights!r} is neither a file nor weights of {source.name}: known are {', '.join(known)}."
     )
