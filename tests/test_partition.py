@@ -20,7 +20,7 @@ from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalE
 from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
 from afltool.options.partition import SCHEMES, PartitionOptions
-from afltool.partitions import dealing, mean_total_variation, summary
+from afltool.partitions import Assignment, dealing, mean_total_variation
 from afltool.partitions.dealing import canonical_order
 
 SIMULATED: dict[str, dict[str, Any]] = {
@@ -51,8 +51,10 @@ def of_balanced(n: int, n_classes: int, **options: Any) -> Any:
     return assign(row_ids(n), balanced(n, n_classes), n_classes, **options)
 
 
-def counts_of(result: Any, labels: np.ndarray, n_classes: int) -> Any:
-    return summary(result.client, labels, len(result.names), n_classes)
+def counts_of(result: Any, labels: np.ndarray, n_classes: int) -> np.ndarray:
+    """Rows of each class at each client (K, C)."""
+    own = [labels[result.client == k] for k in range(len(result.names))]
+    return np.array([np.bincount(one, minlength=n_classes) for one in own])
 
 
 @st.composite
@@ -84,7 +86,7 @@ def test_disjoint_complete_and_whatever_the_order(case: Any, shuffle: Any) -> No
     assert result.client.shape == labels.shape
     assert result.names == tuple(map(str, range(options["clients"])))
     assert 0 <= result.client.min() <= result.client.max() < options["clients"]
-    counts = counts_of(result, labels, n_classes).counts
+    counts = counts_of(result, labels, n_classes)
     assert np.array_equal(counts.sum(axis=0), np.bincount(labels, minlength=n_classes))
     shuffle.shuffle(order)
     mixed = assign(ids[order], labels[order], n_classes, **options, **extras)
@@ -160,7 +162,7 @@ def test_extreme_alpha_gives_whole_numbers_and_alpha_rules_how_alike_clients_are
         result = assign(
             row_ids(n), labels, n_classes, scheme=scheme, clients=clients, alpha=alpha, min_size=0
         )
-        counts = counts_of(result, labels, n_classes).counts
+        counts = counts_of(result, labels, n_classes)
         assert counts.sum() == n
         if alpha <= 1e-6:
             assert np.array_equal(np.count_nonzero(counts, axis=0), np.ones(n_classes))
@@ -200,19 +202,18 @@ def test_min_size_is_reached_or_refused_with_alpha_clients_and_chance(scheme: st
 
 def test_iid_is_dealt_evenly_from_shuffled_rows() -> None:
     labels = np.sort(balanced(1000, 4))  # contiguous blocks of these would hold one class each
-    found = counts_of(assign(row_ids(1000), labels, 4, scheme="iid", clients=7), labels, 4)
-    assert found.max_rows - found.min_rows <= 1
-    assert (found.classes_per_client == 4).all()
-    assert found.mean_total_variation < 0.1
+    result = assign(row_ids(1000), labels, 4, scheme="iid", clients=7)
+    assert np.ptp(result.sizes()) <= 1
+    assert result.counts(4).all(), "each client has each class"
+    assert mean_total_variation(result.counts(4)) < 0.1
 
 
 def test_shards_give_at_most_s_classes_and_rounding_favours_no_client() -> None:
     for n, n_classes, clients, s in ((8000, 10, 100, 2), (8000, 10, 100, 4), (6000, 100, 60, 5)):
         assert (n // n_classes) % (n // (clients * s)) == 0  # the premise: whole shards per class
         result = of_balanced(n, n_classes, scheme="shards", clients=clients, shards_per_client=s)
-        found = counts_of(result, balanced(n, n_classes), n_classes)
-        assert found.classes_per_client.max() == s
-        assert found.min_rows == found.max_rows == n // clients
+        assert np.count_nonzero(result.counts(n_classes), axis=1).max() == s
+        assert (result.sizes() == n // clients).all()
     # Floors alone would give the last of five clients half a row of each class more: 1,000 rows.
     rows = of_balanced(6000, 2000, scheme="dirichlet", clients=5, alpha=1.0).sizes()
     assert np.abs(rows - 1200).max() < 150
@@ -343,16 +344,15 @@ def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         of_balanced(4, 2, scheme="iid", clients=2)
 
 
-# -- summary ---------------------------------------------------------------------------------------
+# -- counts ----------------------------------------------------------------------------------------
 
 
-def test_summary_of_three_clients_by_hand() -> None:
-    client, labels = np.array([0, 0, 0, 2]), np.array([0, 0, 1, 1])
-    found = summary(client, labels, 3, 2)
-    assert found.counts.tolist() == [[2, 1], [0, 0], [0, 1]]
-    assert found.classes_per_client.tolist() == [2, 0, 1]
-    assert (found.empty_clients, found.min_rows, found.median_rows, found.max_rows) == (1, 0, 1, 3)
-    assert found.mean_total_variation == pytest.approx((1 / 6 + 1 / 2) / 2)
+def test_counts_and_variation_of_three_clients_by_hand() -> None:
+    labels = np.array([0, 0, 1, 1])
+    found = Assignment(client=np.array([0, 0, 0, 2], np.int32), names=("a", "b", "c"),
+                       held_out=np.zeros(3, bool), effective_labels=labels)  # fmt: skip
+    assert found.counts(2).tolist() == [[2, 1], [0, 0], [0, 1]]
+    assert mean_total_variation(found.counts(2)) == pytest.approx((1 / 6 + 1 / 2) / 2)
     assert mean_total_variation(np.array([[3, 6], [1, 2], [0, 0]])) == 0
     assert mean_total_variation(np.eye(100, dtype=int)) == pytest.approx(0.99)
     assert mean_total_variation(np.zeros((3, 2), int)) == 0
@@ -452,7 +452,7 @@ def test_pathological_defaults_are_the_published_ones() -> None:
     default = of_balanced(5000, 20, **how)
     stated = of_balanced(5000, 20, **how, shards_per_client=10, min_size=10)
     assert np.array_equal(default.client, stated.client)
-    assert (counts_of(default, balanced(5000, 20), 20).classes_per_client == 10).all()
+    assert (np.count_nonzero(default.counts(20), axis=1) == 10).all()
     iid = of_balanced(50_000, 10, scheme="pathological-pfl", clients=100)
     assert 0.4 < np.mean(iid.client == 99) < 0.5, "the last client has about half of all rows"
 

@@ -129,7 +129,9 @@ class Network:
 
         def work(part: range) -> tuple[Batch, F32]:
             batch, pixels = _decoded(decode, part)
-            if not pixels or (batch.bad and not skip_corrupt):
+            if batch.bad and not skip_corrupt:
+                raise batch.bad[min(batch.bad)]
+            if not pixels:
                 return batch, np.empty((0, self.backbone.dim), np.float32)
             with turns:
                 return batch, self.rows(np.stack(pixels))
@@ -139,9 +141,9 @@ class Network:
                 for part in parts:
                     waiting.append(pool.submit(work, part))
                     if len(waiting) >= AHEAD * threads:
-                        yield _whole(waiting.popleft(), skip_corrupt)
+                        yield waiting.popleft().result()
                 while waiting:
-                    yield _whole(waiting.popleft(), skip_corrupt)
+                    yield waiting.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -205,10 +207,3 @@ def _decoded(decode: Callable[[int], U8], part: range) -> tuple[Batch, list[U8]]
                 "again, or with --workers 1"
             ) from error
     return batch, pixels
-
-
-def _whole(future: Future[tuple[Batch, F32]], skip_corrupt: bool) -> tuple[Batch, F32]:
-    batch, rows = future.result()
-    if batch.bad and not skip_corrupt:
-        raise batch.bad[min(batch.bad)]
-    return batch, rows

@@ -46,7 +46,8 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         )
     rows = from_files(request, [file for file, _ in listed], folder, labels, wnids)
     paths = np.array([where.get(row, row) for row in rows.row_ids.tolist()], np.bytes_)
-    return replace(rows, pictures=file_pictures(folder, paths))
+    load, describe = file_pictures(folder, paths)
+    return replace(rows, load=load, describe=describe)
 
 
 def _fetch(root: Path, folder: Path) -> None:
