@@ -138,7 +138,9 @@ def road(tmp_path_factory) -> Road:
 @pytest.fixture(scope="session", autouse=True)
 def one_store(tmp_path_factory):
     """Graphs of networks are made once; nothing is written where the tests are started."""
-    os.environ["AFLTOOL_STORE"] = str(tmp_path_factory.mktemp("store"))
+    at = tmp_path_factory.getbasetemp()  # of one worker: what they have in common is above it
+    shared = at.parent if "PYTEST_XDIST_WORKER" in os.environ else at
+    os.environ["AFLTOOL_STORE"] = str(shared / "store")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,25 +9,20 @@ import pickle
 import struct
 import tarfile
 from collections.abc import Sequence
-from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from afltool.files.features import open_features
+from afltool.sources.backbones.families import FAMILIES, TorchvisionSource
+
 CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 
 
 def pattern(label: int, n_classes: int, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -48,56 +43,52 @@ def patterns(labels: np.ndarray, n_classes: int, size: int, seed: int) -> np.nda
     return np.array(pictures, dtype=np.uint8).reshape(len(labels), size, size, 3)
 
 
-@contextmanager
-def scarce_memory(step: int, after: int):
-    """A device whose memory is full when a ResNet gets ``step`` images once more than ``after``.
+def values(path: Path) -> np.ndarray:
+    """The features of a file as they are stored (n, d)."""
+    with open_features(path) as features:
+        return np.asarray(features.stored(0, len(features)))
 
-    By a hook that PyTorch has for every module.
-    """
-    import torch
 
-    tried: list[int] = []
+def ids_of(path: Path) -> list[bytes]:
+    with open_features(path) as features:
+        return features.row_ids.tolist()
 
-    def hook(module: object, given: tuple[Any, ...]) -> None:
-        if type(module).__name__ == "ResNet" and len(given[0]) == step:
-            tried.append(step)
-            if len(tried) > after:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(hook)
-    try:
+# --- a small network ------------------------------------------------------------------------------
+
+
+class Narrow(TorchvisionSource):
+    """ResNet-18 an eighth as wide: 64 features, and 32, 16, 8 of the layers before."""
+
+    def __init__(self, name: str = "narrow") -> None:
+        super().__init__("resnet18")
+        self.name = name
+
+    def build(self, image_size: int) -> Any:
+        from torch import nn
+        from torchvision.models.resnet import BasicBlock, ResNet
+
+        class Thin(ResNet):
+            def _make_layer(self, block: Any, planes: int, *more: Any, **how: Any) -> Any:
+                return super()._make_layer(block, planes // 8, *more, **how)
+
+        network = Thin(BasicBlock, [2, 2, 2, 2])
+        network.fc = nn.Linear(64, 1000)
+        return network
+
+    def stages(self, network: Any) -> list[str]:
+        return [f"layer{k}" for k in range(1, 5)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def narrow():
+    """In modules that import it, ``--backbone narrow`` is `Narrow`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAMILIES.data, "narrow", f"{__name__}:Narrow")
         yield
-    finally:
-        handle.remove()
 
 
 # --- CIFAR ----------------------------------------------------------------------------------------
-
-
-class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
-    """Pickles as Python 2 wrote CIFAR: byte strings as str, booleans of dtypes as 0 and 1."""
-
-    dispatch: ClassVar = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
-
-    def save_bytes(self, obj: bytes) -> None:
-        if len(obj) < 256:
-            self.write(pickle.SHORT_BINSTRING + bytes([len(obj)]) + obj)
-        else:
-            self.write(pickle.BINSTRING + struct.pack("<i", len(obj)) + obj)
-        self.memoize(obj)
-
-    def save_bool(self, obj: bool) -> None:
-        self.write(pickle.BININT1 + bytes([obj]))
-
-    dispatch[bytes] = save_bytes
-    dispatch[bool] = save_bool
-
-
-def python2_pickle(content: object) -> bytes:
-    """``content`` pickled with protocol 2 as Python 2 and the NumPy of its time did it."""
-    out = io.BytesIO()
-    _Python2Pickler(out, protocol=2).dump(content)
-    return out.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
 
 
 def _cifar_rows(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, list[int]]:
@@ -106,53 +97,32 @@ def _cifar_rows(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, list[int
     return pixels.transpose(0, 3, 1, 2).reshape(n, 3072), labels.tolist()
 
 
+def _write_pickle(path: Path, **content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(content, protocol=2))
+
+
 def write_cifar10(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
     """``root/cifar-10-batches-py`` with all its files; classes take turns. Returns the folder."""
     folder = root / "cifar-10-batches-py"
-    folder.mkdir(parents=True, exist_ok=True)
     data, labels = _cifar_rows(n_train, 10, seed)
     edges = np.linspace(0, n_train, 6).astype(int)
-    parts = {
-        f"data_batch_{i + 1}": (data[edges[i] : edges[i + 1]], labels[edges[i] : edges[i + 1]])
-        for i in range(5)
-    }
-    parts["test_batch"] = _cifar_rows(n_test, 10, seed + 1)
-    for name, (rows, numbers) in parts.items():
-        batch = {
-            b"batch_label": name.encode(),
-            b"labels": numbers,
-            b"data": np.ascontiguousarray(rows),
-            b"filenames": [b"picture_%05d.png" % i for i in range(len(numbers))],
-        }
-        (folder / name).write_bytes(python2_pickle(batch))
-    meta = {
-        b"num_cases_per_batch": n_train // 5,
-        b"label_names": [name.encode() for name in CIFAR10_CLASSES],
-        b"num_vis": 3072,
-    }
-    (folder / "batches.meta").write_bytes(python2_pickle(meta))
+    for i, (a, b) in enumerate(pairwise(edges), 1):
+        _write_pickle(folder / f"data_batch_{i}", data=data[a:b], labels=labels[a:b])
+    data, labels = _cifar_rows(n_test, 10, seed + 1)
+    _write_pickle(folder / "test_batch", data=data, labels=labels)
+    _write_pickle(folder / "batches.meta", label_names=list(CIFAR10_CLASSES))
     return folder
 
 
 def write_cifar100(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
     """``root/cifar-100-python`` with train, test and meta; classes take turns."""
     folder = root / "cifar-100-python"
-    folder.mkdir(parents=True, exist_ok=True)
     for name, n, shift in (("train", n_train, 0), ("test", n_test, 1)):
         data, labels = _cifar_rows(n, 100, seed + shift)
-        batch = {
-            b"filenames": [b"picture_%05d.png" % i for i in range(n)],
-            b"batch_label": name.encode(),
-            b"fine_labels": labels,
-            b"coarse_labels": [label // 5 for label in labels],
-            b"data": data,
-        }
-        (folder / name).write_bytes(python2_pickle(batch))
-    meta = {
-        b"fine_label_names": [b"fine_%02d" % i for i in range(100)],
-        b"coarse_label_names": [b"coarse_%02d" % i for i in range(20)],
-    }
-    (folder / "meta").write_bytes(python2_pickle(meta))
+        coarse = [label // 5 for label in labels]
+        _write_pickle(folder / name, data=data, fine_labels=labels, coarse_labels=coarse)
+    _write_pickle(folder / "meta", fine_label_names=[f"fine_{i:02d}" for i in range(100)])
     return folder
 
 
@@ -174,24 +144,15 @@ def idx_bytes(array: np.ndarray) -> bytes:
     return head + array.astype(np.uint8).tobytes()
 
 
-def write_fashion_mnist(
-    raw: Path, n_train: int, n_test: int, seed: int = 0, packed: bool = True
-) -> dict[str, str]:
-    """The four idx files in ``raw``; returns the MD5 of each without gzip."""
+def write_fashion_mnist(raw: Path, n_train: int, n_test: int, seed: int = 0) -> None:
+    """The four idx files in ``raw``, packed."""
     raw.mkdir(parents=True, exist_ok=True)
-    sums = {}
     for part, n, shift in (("train", n_train, 0), ("t10k", n_test, 1)):
         labels = np.arange(n) % 10
         pixels = patterns(labels, 10, 28, seed + shift).mean(axis=3)
         for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
-            file = f"{part}-{name}-ubyte"
-            data = idx_bytes(array)
-            sums[file] = hashlib.md5(data).hexdigest()
-            if packed:
-                (raw / f"{file}.gz").write_bytes(gzip.compress(data, mtime=0))
-            else:
-                (raw / file).write_bytes(data)
-    return sums
+            packed = gzip.compress(idx_bytes(array), mtime=0)
+            (raw / f"{part}-{name}-ubyte.gz").write_bytes(packed)
 
 
 # --- folders --------------------------------------------------------------------------------------

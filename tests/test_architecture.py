@@ -221,6 +221,8 @@ ONLY = {
     "nacl": {"federation"},
     "torchvision": {"sources.images.*", "sources.backbones.*"},
     "timm": {"sources.backbones.*"},
+    "open_clip": {"sources.backbones.*"},
+    "transformers": {"sources.backbones.*"},
     "PIL": {"sources.images.*", "sources.backbones.*"},
     "sklearn": {"sources.images.*", "estimator"},
     "matplotlib": {"show", "papers.plots"},

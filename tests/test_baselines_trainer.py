@@ -9,7 +9,6 @@ from rivals import (
     as_matrix,
     begun,
     federation,
-    finished,
     mean_gradient,
     same_bits,
     weights,
@@ -18,16 +17,11 @@ from rivals import (
 
 from afltool.rivals import METHODS
 from afltool.rivals.clients import Purpose, client_key, dealt, permutation, stream
-from afltool.rivals.network import DenseLayers
-from afltool.rivals.runner import State
 
 ONE_SHOT = ("fedlpa", "fedfisher")
-TOGETHER = [(name, {}) for name in METHODS] + [
-    ("fedavg", {"hidden": 6}),
+TOGETHER = [(name, {}) for name in METHODS if name != "moon"] + [
     ("moon", {"hidden": 6}),
-    ("fedgen", {"hidden": 6}),
     ("fedavg", {"momentum": 0.9, "weight_decay": 1e-3, "participation": 0.6, "epochs": 2}),
-    ("feddyn", {"variant": "authors", "participation": 0.6}),
     ("fedfisher", {"fisher": "diagonal"}),
 ]
 
@@ -40,18 +34,6 @@ def few(name, given):
 
 
 # ------------------------------------------------------------ what it computes
-
-
-def test_one_client_is_stochastic_gradient_descent():
-    clients = federation((150,), dtype=torch.float64)
-    W, X, y = np.zeros((4, 8)), with_ones(clients.X), clients.y.numpy()
-    for round in (1, 2, 3):
-        words = stream(3, Purpose.BATCHES, round, client_key("site 0"), 0)
-        order = clients.rows[0][permutation(words, 150)]
-        for at in (order[:64], order[64:128], order[128:]):
-            W -= 0.1 * mean_gradient(W, X[at], y[at])
-    found = as_matrix(weights("fedavg", clients, rounds=3, lr=0.1, seed=3), 7, 4)
-    np.testing.assert_allclose(found, W, rtol=1e-12, atol=1e-14)
 
 
 def test_one_full_batch_step_a_round_is_centralised_gradient_descent():
@@ -67,49 +49,28 @@ def test_one_full_batch_step_a_round_is_centralised_gradient_descent():
 @pytest.mark.parametrize("layers", [1, 2, 4])
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_descent_is_that_of_pytorch(layers, bias):
-    """Gradients by automatic differentiation and torch.optim.SGD, with momentum and decay."""
-    clients = federation((200,), dtype=torch.float64)
-    given = {"momentum": 0.9, "weight_decay": 0.01, "lr": 0.05, "batch_size": 50, "rounds": 1}
+    """Gradients by automatic differentiation and torch.optim.SGD, with momentum and decay; the
+    last batch is short, and momentum begins anew in each round."""
+    clients = federation((170,), dtype=torch.float64)
+    given = {"momentum": 0.9, "weight_decay": 0.01, "lr": 0.05, "batch_size": 50, "rounds": 2}
+    given["seed"] = 3
     shape = {"layers": layers} | ({"hidden": 5} if layers > 1 else {})
     run = begun("fedavg", clients, no_bias=not bias, **given, **shape)
     theirs = run.state.weights.clone().requires_grad_()
-    sgd = torch.optim.SGD([theirs], lr=0.05, momentum=0.9, weight_decay=0.01)
-    words = stream(0, Purpose.BATCHES, 1, client_key("site 0"), 0)
-    for at in clients.rows[0][permutation(words, 200)].reshape(4, 50):
-        z = clients.X[at]
-        for number, (W, b) in enumerate(run.network.layers(run.network.model(theirs))):
-            z = z.relu() if number else z
-            z = z @ W.T + (0 if b is None else b)
-        sgd.zero_grad()
-        torch.nn.functional.cross_entropy(z, clients.y[at]).backward()
-        sgd.step()
-    run.advance()
+    for round in (1, 2):
+        sgd = torch.optim.SGD([theirs], lr=0.05, momentum=0.9, weight_decay=0.01)
+        words = stream(3, Purpose.BATCHES, round, client_key("site 0"), 0)
+        order = clients.rows[0][permutation(words, 170)]
+        for at in (order[:50], order[50:100], order[100:150], order[150:]):
+            z = clients.X[at]
+            for number, (W, b) in enumerate(run.network.layers(run.network.model(theirs))):
+                z = z.relu() if number else z
+                z = z @ W.T + (0 if b is None else b)
+            sgd.zero_grad()
+            torch.nn.functional.cross_entropy(z, clients.y[at]).backward()
+            sgd.step()
+        run.advance()
     torch.testing.assert_close(run.state.weights, theirs.detach(), rtol=1e-11, atol=1e-13)
-
-
-def test_a_term_of_the_representation_reaches_the_layers_below():
-    """One full-batch step with Σ extra ∘ z beside the cross-entropy, by automatic gradients."""
-    clients = federation((40,), d=5, classes=3, dtype=torch.float64)
-    run = begun("fedavg", clients, hidden=6, batch_size=0, rounds=1, lr=0.2)
-    extra = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    run.method.term = lambda model, rows, given: (rows.share[:, None] * extra * rows.z).sum()
-    theta = run.state.weights.clone().requires_grad_()
-    X, y = clients.of(0)
-    z, scores = DenseLayers((5, 6, 3), bias=True).forward(run.network.model(theta), X)
-    loss = torch.nn.functional.cross_entropy(scores, y) + (extra * z).sum() / len(X)
-    loss.backward()
-    run.advance()
-    wanted = (theta - 0.2 * theta.grad).detach()
-    torch.testing.assert_close(run.state.weights, wanted, rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"local"}))
-def test_from_zero_the_scores_of_a_row_add_up_to_zero(name):
-    """Every gradient is orthogonal to 1, so W·1 stays 0 for all but the diagonal FedFisher."""
-    found = finished(name, federation(), **few(name, {})).state.weights
-    sums = as_matrix(found, 7, 4).sum(axis=0)
-    assert np.abs(found.numpy()).max() > 0.01
-    assert np.abs(sums).max() < 1e-6
 
 
 # ------------------------------------------------------------ what it does not depend on
@@ -119,9 +80,8 @@ def test_from_zero_the_scores_of_a_row_add_up_to_zero(name):
 def test_threads_change_no_bit(name, given):
     """Whose clients are stacked follows from their sizes, not from the threads."""
     clients = federation((70, 130, 9, 64, 200, 1, 300, 65, 66))
-    alone = weights(name, clients, **few(name, given))
-    for threads in (2, 7):
-        assert same_bits(weights(name, clients, threads=threads, **few(name, given)), alone)
+    few_threads, many = (weights(name, clients, threads=n, **few(name, given)) for n in (1, 7))
+    assert same_bits(many, few_threads)
 
 
 @pytest.mark.parametrize(
@@ -156,23 +116,6 @@ def test_the_order_of_clients_and_rows_changes_no_bit_of_what_a_client_trains():
     assert same_bits(whole[0][order], whole[1])
     some = b.trainer(1, [4, 0], b.state.weights, b.method)
     assert same_bits(some, whole[1][[4, 0]])
-
-
-@pytest.mark.parametrize(("name", "given"), [t for t in TOGETHER if t[0] not in ONE_SHOT])
-def test_going_on_from_what_was_kept_gives_the_same_bits(name, given):
-    whole = finished(name, federation(), **few(name, given))
-    first = begun(name, federation(), **few(name, given))
-    first.advance()
-    kept = {k: torch.from_numpy(v.numpy().copy()) for k, v in first.state.arrays().items()}
-    rest = begun(name, federation(), **few(name, given))
-    rest.resume(State.of(kept, first.state.rounds))
-    while rest.round < 3:
-        rest.advance()
-    assert same_bits(rest.state.weights, whole.state.weights)
-    tops = [[r.get("top1") for r in run.state.rounds] for run in (rest, whole)]
-    assert tops[0] == tops[1]
-    for key, value in whole.state.memory.items():
-        assert same_bits(rest.state.memory[key], value), key
 
 
 def test_streams_differ_in_every_part_of_their_key():

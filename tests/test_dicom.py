@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pydicom
 import pytest
-from helpers_images import write_imagefolder
+from helpers_images import ids_of, narrow, values, write_imagefolder  # noqa: F401
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import (
@@ -28,7 +28,7 @@ from afltool.sources.images import open_dataset
 from afltool.sources.images.base import CorruptImageError
 from afltool.sources.images.pixels import decode
 
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
+SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "engine": "torch"}
 
 
 def dicom(pixels, syntax=ExplicitVRLittleEndian, **tags) -> bytes:
@@ -105,9 +105,13 @@ def test_windows_follow_the_formulas_of_the_standard(function):
     np.testing.assert_array_equal(dark, 255 - expected)
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.int16])
-@pytest.mark.parametrize("kind", ["MONOCHROME1", "MONOCHROME2"])
-@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 700}])
+@pytest.mark.parametrize(
+    ("dtype", "kind", "window"),
+    [
+        (np.uint16, "MONOCHROME2", {}),
+        (np.int16, "MONOCHROME1", {"WindowCenter": 1000, "WindowWidth": 700}),
+    ],
+)
 def test_a_negative_slope_shows_the_picture_that_a_positive_one_shows(dtype, kind, window):
     """PS3.3 C.11.1.1.2 sets the slope no bound: value = slope · stored + intercept."""
     values = np.random.default_rng(0).integers(0, 4096, (7, 9))
@@ -122,33 +126,28 @@ def test_a_negative_slope_shows_the_picture_that_a_positive_one_shows(dtype, kin
     np.testing.assert_array_equal(positive, 255 - expected if kind == "MONOCHROME1" else expected)
 
 
-def test_what_an_enhanced_file_says_of_its_frame_counts():
-    def item(**tags):
-        one = pydicom.Dataset()
-        for name, value in tags.items():
-            setattr(one, name, value)
-        return one
+def item(**tags):
+    one = pydicom.Dataset()
+    for name, value in tags.items():
+        setattr(one, name, value)
+    return one
 
+
+def test_what_an_enhanced_file_says_of_its_frame_counts():
     values = np.arange(0, 1200, 7, dtype=np.uint16)[None]
-    scale = item(RescaleSlope=2, RescaleIntercept=-1024, RescaleType="HU")
-    window = item(WindowCenter=40, WindowWidth=400)
-    shared = item(PixelValueTransformationSequence=[scale])
-    frame = item(FrameVOILUTSequence=[window])
-    plain = shown(values, RescaleSlope=2, RescaleIntercept=-1024, WindowCenter=40, WindowWidth=400)
-    assert plain == shown(
-        values,
-        NumberOfFrames=1,
-        SharedFunctionalGroupsSequence=[shared],
-        PerFrameFunctionalGroupsSequence=[frame],
-    )
+    scale = {"RescaleSlope": 2, "RescaleIntercept": -1024}
+    window = {"WindowCenter": 40, "WindowWidth": 400}
+    shared = item(PixelValueTransformationSequence=[item(**scale, RescaleType="HU")])
+    frame = item(FrameVOILUTSequence=[item(**window)])
+    groups = {"SharedFunctionalGroupsSequence": [shared],
+              "PerFrameFunctionalGroupsSequence": [frame]}  # fmt: skip
+    assert shown(values, **scale, **window) == shown(values, NumberOfFrames=1, **groups)
 
 
 def test_a_table_of_values_of_interest_is_applied():
-    item = pydicom.Dataset()
-    item.LUTDescriptor = [4, 10, 8]
-    item.LUTData = [0, 100, 200, 255]
-    item["LUTDescriptor"].VR = item["LUTData"].VR = "US"
-    tags = {"VOILUTSequence": [item], "RescaleSlope": 1, "RescaleIntercept": 10}
+    table = item(LUTDescriptor=[4, 10, 8], LUTData=[0, 100, 200, 255])
+    table["LUTDescriptor"].VR = table["LUTData"].VR = "US"
+    tags = {"VOILUTSequence": [table], "RescaleSlope": 1, "RescaleIntercept": 10}
     assert shown(np.array([[0, 1, 2, 3, 9]], np.uint8), **tags) == [0, 100, 200, 255, 255]
 
 
@@ -179,11 +178,9 @@ SCAN = dicom(GREY)
         (dicom(GREY, WindowCenter=2), "window centre and width, one lacks"),
         (dicom(GREY, WindowCenter=2, WindowWidth=0), "(?i)window width"),
         (dicom(GREY, HighBit=13, BitsStored=12), "its high bit is 13, of 12 bits stored"),
-        (without(dicom(GREY), "PixelData"), "no pixels of whole numbers; it is 'CT Image Storage'"),
         (without(dicom(GREY), "PixelData", "Rows", "SOPClassUID"), "no pixels of whole numbers"),
         (dicom(GREY, PhotometricInterpretation="PALETTE COLOR"), "PALETTE COLOR with 16 bits"),
         (dicom(GREY)[:-70], "."),
-        (dicom(GREY)[:300], "."),
         (dicom(GREY)[:140], "."),
     ],
 )
@@ -208,7 +205,7 @@ def write_dicom(tmp_path, images):
     return tmp_path / "dcm"
 
 
-def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(tmp_path, cli):
+def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(tmp_path):
     """A folder of DICOM, a table of it, clients by patient, and a cut between patients."""
     images = write_imagefolder(tmp_path / "png", per_class=6, splits=("train",))
     root = write_dicom(tmp_path, images)
@@ -216,32 +213,28 @@ def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(
     table = root / "scans.csv"
     rows = [f"{name},{name.split('/')[1]},P{i % 6}" for i, name in enumerate(files)]
     table.write_text("\n".join(["path,label,patient", *rows]))
-
-    def values(spec, name):
-        path = afltool.extract(
-            backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL
+    plain, folder, listed = (
+        afltool.extract(backbone="narrow", data=spec, split="train", out=tmp_path / name, **SMALL)
+        for spec, name in (
+            (f"imagefolder:{images}", "png.h5"),
+            (f"dicom:{root}", "dcm.h5"),
+            (f"table:{table}", "table.h5"),
         )
+    )
+    with open_features(plain) as expected:
+        labels = expected.labels.tolist()
+    for path in (folder, listed):
+        assert np.array_equal(values(path), values(plain))
+        assert ids_of(path) == [one.replace(b".png", b".dcm") for one in ids_of(plain)]
         with open_features(path) as found:
-            return found.stored(0, len(found)), found.labels.tolist(), found.row_ids.tolist()
+            assert found.labels.tolist() == labels
 
-    expected, labels, ids = values(f"imagefolder:{images}", "png.h5")
-    for spec, name in ((f"dicom:{root}", "dcm.h5"), (f"table:{table}", "table.h5")):
-        found, their_labels, their_ids = values(spec, name)
-        assert np.array_equal(found, expected)
-        assert their_labels == labels
-        assert their_ids == [one.replace(b".png", b".dcm") for one in ids]
-
-    done = cli("partition", tmp_path / "table.h5", "--scheme", "by-attribute", "--table", table,
-               "--column", "patient", "-o", tmp_path / "c.h5")  # fmt: skip
-    assert done.exit_code == 0, done.stderr
-    assert load_partition(tmp_path / "c.h5").names == tuple(f"P{i}" for i in range(6))
-    done = cli("split", tmp_path / "table.h5", "--test", "0.34", "--group", f"{table}:patient")
-    assert done.exit_code == 0, done.stderr
+    column = {"scheme": "by-attribute", "table": table, "column": "patient"}
+    clients = afltool.partition(listed, tmp_path / "c.h5", **column)
+    assert load_partition(clients).names == tuple(f"P{i}" for i in range(6))
+    parts = afltool.split(listed, test=0.34, group=f"{table}:patient")
     patient = dict(row.split(",")[::2] for row in rows)
-    sides = []
-    for part in sorted(tmp_path.glob("table-*.h5")):
-        with open_features(part) as found:
-            sides.append({patient[one.decode()] for one in found.row_ids.tolist()})
+    sides = [{patient[one.decode()] for one in ids_of(part)} for part in parts]
     assert len(sides) == 2
     assert not sides[0] & sides[1]
     assert len(sides[0] | sides[1]) == 6

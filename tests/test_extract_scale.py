@@ -9,23 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers_images import write_imagefolder
-from onnx import TensorProto, helper, numpy_helper
+from helpers_images import narrow, write_imagefolder  # noqa: F401
 from PIL import Image
 
 import afltool
-from afltool.files.backbones import load_frozen, save_frozen
-from afltool.sources.backbones.preprocessing import Preprocessing
-from afltool.sources.extraction.engines import is_installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
-KILLS = 6
-needs_openvino = pytest.mark.skipif(not is_installed("openvino"), reason="openvino is not here")
-ENGINES = ["torch", "onnxruntime", pytest.param("openvino", marks=needs_openvino)]
+ENGINES = ["torch", "onnxruntime"]  # openvino reads images as the second does
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +30,7 @@ def images(tmp_path_factory):
 
 def extract(images, out, **options):
     return afltool.extract(
-        backbone="resnet18",
-        data=f"imagefolder:{images}",
-        split="train",
-        out=out,
-        **{**SMALL, **options},
+        backbone="narrow", data=f"imagefolder:{images}", out=out, **{**SMALL, **options}
     )
 
 
@@ -61,14 +50,17 @@ import os, random, signal, sys
 import afltool, torch
 from afltool.stages import extract as stage
 
-data, out, engine, deaths, number = *sys.argv[1:4], *map(int, sys.argv[4:])
+tests, data, out, engine = sys.argv[1:]
+sys.path.insert(0, tests)
+from helpers_images import FAMILIES
+FAMILIES.data["narrow"] = "helpers_images:Narrow"
 stage.COMMIT_SECONDS = 0
 draw = random.Random(0)
 
-def die():
-    os.kill(os.getpid(), number)
+def run(place, share, number):
+    def die():
+        os.kill(os.getpid(), number)
 
-def run(place, share):
     original = getattr(stage._Extraction, place)
     seen = []
     def dying(self, *args):
@@ -85,15 +77,14 @@ def run(place, share):
             die()
         return result
     setattr(stage._Extraction, place, dying)
-    afltool.extract(backbone="resnet18", data=data, split="train", out=out, weights="random",
-                    image_size=32, batch_size=8,
-                    engine=engine)
+    afltool.extract(backbone="narrow", data=data, split="train", out=out, weights="random",
+                    image_size=32, batch_size=8, engine=engine)
 
-for k in range(deaths):
-    place, share = draw.choice(["append", "commit", "decode"]), draw.random()
+for k, place in enumerate(["append", "commit", "decode", "commit", "decode"]):
+    share, number = draw.random(), signal.SIGSEGV if k == 4 else signal.SIGKILL
     child = os.fork()
     if child == 0:
-        run(place, share)
+        run(place, share, number)
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == number, (k, place, status)
@@ -106,28 +97,19 @@ print(os.path.getsize(out + ".partial"))
 def test_whole_sharded_and_resumed_after_many_kills_have_one_digest(
     images, tmp_path, caplog, engine
 ):
+    """The last child dies of a segmentation fault in a codec."""
     whole = extract(images, tmp_path / "whole.h5", engine=engine)
     for part in range(5):
         extract(images, tmp_path / "shards" / f"{part}.h5", shard=f"{part}/5", engine=engine)
     merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
     killed = tmp_path / "killed.h5"
-    left = script(DYING, f"imagefolder:{images}", killed, engine, KILLS, 9)
+    left = script(DYING, Path(__file__).parent, f"imagefolder:{images}", killed, engine)
     assert int(left) > 0
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, killed, engine=engine)
     assert re.search(r"(256|512) of 600 images are done", caplog.text)
     digests = {afltool.verify(path)["digest"] for path in (whole, merged, killed)}
     assert len(digests) == 1
-
-
-def test_a_decoder_that_crashes_the_process_loses_nothing(images, tmp_path):
-    """A segmentation fault in a codec: the process is gone, the next one goes on."""
-    out = tmp_path / "a.h5"
-    script(DYING.replace('["append", "commit", "decode"]', '["decode"]'),
-           f"imagefolder:{images}", out, "auto", 2, 11)  # fmt: skip
-    extract(images, out)
-    whole = extract(images, tmp_path / "whole.h5")
-    assert afltool.verify(out)["digest"] == afltool.verify(whole)["digest"]
 
 
 PEAK = 'int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024'
@@ -150,49 +132,13 @@ print({PEAK})
 """
 
 
-# The same in an engine: a graph that gives the numbers as they are.
-FROZEN = f"""
-import re, sys
-import afltool
-
-afltool.extract(
-    backbone=sys.argv[3], data=sys.argv[1], split="train", out=sys.argv[2], engine=sys.argv[4])
-assert "torch" not in sys.modules
-print({PEAK})
-"""
-
-
-def flat_backbone(folder):
-    net = afltool.backbone("resnet18", folder / "own.afl", weights="random", image_size=32)
-    header, _, _ = load_frozen(net)
-    about = {**header["backbone"], "dim": 3072}
-    probe = Preprocessing.of(about["preprocessing"]).probe()
-    scale = numpy_helper.from_array(np.float32(1 / 255), "scale")
-    steps = [
-        ("Cast", ["pixels"], ["x"], {"to": TensorProto.FLOAT}),
-        ("Mul", ["x", "scale"], ["y"], {}),
-        ("Flatten", ["y"], ["features"], {}),
-    ]
-    nodes = [helper.make_node(name, given, made, **more) for name, given, made, more in steps]
-    ends = [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", 3, 32, 32]),
-            helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 3072])]  # fmt: skip
-    graph = helper.make_graph(nodes, "flat", ends[:1], ends[1:], [scale])
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18)])
-    flat = (probe.reshape(len(probe), -1) * np.float32(1 / 255)).astype(np.float32)
-    data = np.frombuffer(model.SerializeToString(), np.uint8)
-    return save_frozen(folder / "flat.afl", about, data, flat, header["recipe"])
-
-
-@pytest.mark.parametrize("engine", ENGINES[:2])  # the third reads images as the second does
-def test_memory_does_not_grow_with_the_images(tmp_path, engine):
+def test_memory_does_not_grow_with_the_images(tmp_path):
     """50 MB of features more; what may grow is the list of rows."""
-    peaks, code, more = [], FLAT, []
-    if engine != "torch":
-        code, more = FROZEN, [flat_backbone(tmp_path), engine]
+    peaks = []
     for n in (12_600, 21_000):
         folder = linked_images(tmp_path / str(n), 10, n // 10)
         out = tmp_path / f"{n}.h5"
-        peaks.append(float(script(code, f"imagefolder:{folder}", out, *more)))
+        peaks.append(float(script(FLAT, f"imagefolder:{folder}", out)))
         shutil.rmtree(folder)
     grown = (tmp_path / "21000.h5").stat().st_size - (tmp_path / "12600.h5").stat().st_size
     assert grown > 50e6
@@ -241,7 +187,7 @@ def test_a_million_images_start_within_10_seconds_and_2_gb(tmp_path):
     try:
         linked_images(place, 1000, 1000)
         seconds, peak = map(
-            float, script(STARTED, f"imagefolder:{place}", tmp_path / "a.h5").split()
+            float, script(STARTED, f"imagefolder:{place}", tmp_path / "a.h5").split()[:2]
         )
     finally:
         shutil.rmtree(place, ignore_errors=True)

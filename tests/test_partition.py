@@ -1,28 +1,27 @@
-"""Laws of partitions, oracles for the published splits, golden digests."""
+"""Partitions: laws, oracles of the published splits, golden digests; then the stage over files."""
 
 from __future__ import annotations
 
 import doctest
 import hashlib
+import json
 import math
-import time
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import afltool
 from afltool import partitions
-from afltool.errors import AflError, InvalidDataError, NumericalError, UsageError
+from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalError, UsageError
+from afltool.files.partitions import load_partition
+from afltool.files.statistics import load_statistics
 from afltool.options.partition import SCHEMES, PartitionOptions
-from afltool.partitions import dealing, mean_total_variation, summary
+from afltool.partitions import Assignment, dealing, mean_total_variation
 from afltool.partitions.dealing import canonical_order
-
-
-def assign(*args: Any, attribute: Any = None, **options: Any) -> Any:
-    return dealing.assign(*args, PartitionOptions(**options), attribute=attribute)
-
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},
@@ -33,6 +32,10 @@ SIMULATED: dict[str, dict[str, Any]] = {
 BY_SITE = {"scheme": "by-attribute", "table": "sites.csv", "column": "site"}
 BY_FILE = {"scheme": "file", "table": "clients.csv"}
 laws = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def assign(*args: Any, attribute: Any = None, **options: Any) -> Any:
+    return dealing.assign(*args, PartitionOptions(**options), attribute=attribute)
 
 
 def row_ids(n: int) -> np.ndarray:
@@ -48,8 +51,10 @@ def of_balanced(n: int, n_classes: int, **options: Any) -> Any:
     return assign(row_ids(n), balanced(n, n_classes), n_classes, **options)
 
 
-def digest(client: np.ndarray) -> str:
-    return hashlib.sha256(client.astype("<i4").tobytes()).hexdigest()[:16]
+def counts_of(result: Any, labels: np.ndarray, n_classes: int) -> np.ndarray:
+    """Rows of each class at each client (K, C)."""
+    own = [labels[result.client == k] for k in range(len(result.names))]
+    return np.array([np.bincount(one, minlength=n_classes) for one in own])
 
 
 @st.composite
@@ -71,16 +76,22 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, int, dict[str, Any]]:
 
 
 @laws
-@given(case=cases())
-def test_disjoint_and_complete(case: tuple[np.ndarray, int, dict[str, Any]]) -> None:
+@given(case=cases(), shuffle=st.randoms(use_true_random=False))
+def test_disjoint_complete_and_whatever_the_order(case: Any, shuffle: Any) -> None:
     labels, n_classes, options = case
-    result = assign(row_ids(labels.size), labels, n_classes, **options)
+    extras = {"label_noise": 0.3 if n_classes > 1 else 0.0}
+    ids, order = row_ids(labels.size), list(range(labels.size))
+    result = assign(ids, labels, n_classes, **options, **extras)
     assert result.client.dtype == np.int32
     assert result.client.shape == labels.shape
     assert result.names == tuple(map(str, range(options["clients"])))
     assert 0 <= result.client.min() <= result.client.max() < options["clients"]
-    counts = summary(result.client, result.effective_labels, options["clients"], n_classes).counts
+    counts = counts_of(result, labels, n_classes)
     assert np.array_equal(counts.sum(axis=0), np.bincount(labels, minlength=n_classes))
+    shuffle.shuffle(order)
+    mixed = assign(ids[order], labels[order], n_classes, **options, **extras)
+    assert np.array_equal(mixed.client, result.client[order])
+    assert np.array_equal(mixed.effective_labels, result.effective_labels[order])
 
 
 ANY_NUMBER = st.sampled_from([-1, 0, 1, 2, 3, 7, 10, 60, 5_000, 2**31 - 1, 2**31])
@@ -90,20 +101,15 @@ ANY_ALPHA = st.sampled_from(
 
 
 @pytest.mark.filterwarnings("error")
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_any_options_give_a_client_to_each_row_or_are_refused(data: st.DataObject) -> None:
     n, n_classes = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 60))
     labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n, max_size=n)))
     scheme = data.draw(st.sampled_from(sorted(SCHEMES.data)))
     needs, may = SCHEMES[scheme]
-    every: dict[str, st.SearchStrategy[Any]] = {
-        "clients": ANY_NUMBER,
-        "shards_per_client": ANY_NUMBER,
-        "min_size": ANY_NUMBER,
-        "alpha": ANY_ALPHA,
-        "top_up": st.booleans(),
-    }
+    numbers = dict.fromkeys(("clients", "shards_per_client", "min_size"), ANY_NUMBER)
+    every: dict[str, Any] = {**numbers, "alpha": ANY_ALPHA, "top_up": st.booleans()}
     chosen = sorted((needs | {one for one in may if data.draw(st.booleans())}) & every.keys())
     options = {name: data.draw(every[name]) for name in chosen}
     options |= {"scheme": scheme, "seed": data.draw(st.integers(0, 2**32))}
@@ -119,56 +125,19 @@ def test_any_options_give_a_client_to_each_row_or_are_refused(data: st.DataObjec
     assert 0 <= result.client.min() <= result.client.max() < len(result.names)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("alpha", "seed"), [(1e-3, 51), (2e-3, 261), (1e-3, 0), (1e-2, 0)])
-def test_gammas_that_add_up_to_a_subnormal_number_deal_every_row(alpha: float, seed: int) -> None:
-    result = of_balanced(1000, 10, scheme="dirichlet-pfl", clients=2, alpha=alpha,
-        min_size=0, seed=seed,
-    )  # fmt: skip
-    assert result.sizes().sum() == 1000
-
-
-@laws
-@given(case=cases(), shuffle=st.randoms(use_true_random=False))
-def test_order_stable(case: tuple[np.ndarray, int, dict[str, Any]], shuffle: Any) -> None:
-    labels, n_classes, options = case
-    extras = {"label_noise": 0.3 if n_classes > 1 else 0.0}
-    ids, order = row_ids(labels.size), list(range(labels.size))
-    shuffle.shuffle(order)
-    straight = assign(ids, labels, n_classes, **options, **extras)
-    mixed = assign(ids[order], labels[order], n_classes, **options, **extras)
-    assert np.array_equal(mixed.client, straight.client[order])
-    assert np.array_equal(mixed.effective_labels, straight.effective_labels[order])
-
-
-@pytest.mark.parametrize("scheme", ["iid", "dirichlet", "shards", "dirichlet-pfl"])
-def test_seed_matters(scheme: str) -> None:
-    draws = [
-        of_balanced(200, 5, scheme=scheme, clients=9, seed=seed, **extra)
-        for seed in (0, 1)
-        for extra in [SIMULATED[scheme]]
-    ]
-    assert not np.array_equal(draws[0].client, draws[1].client)
-
-
-def test_the_global_generator_is_left_alone() -> None:
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
-    for scheme, options in SIMULATED.items():
-        of_balanced(60, 3, scheme=scheme, clients=4, **options)
-    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
-
-
 @pytest.mark.parametrize("scheme", sorted(SIMULATED))
-def test_purposes_have_streams_of_their_own(scheme: str) -> None:
-    args = (row_ids(90), balanced(90, 3), 3)
-    plain = assign(*args, scheme=scheme, clients=6, **SIMULATED[scheme])
-    both = assign(
-        *args, scheme=scheme, clients=6, held_out=0.3, label_noise=0.2, **SIMULATED[scheme]
-    )
-    noisy = assign(*args, scheme=scheme, clients=6, label_noise=0.2, **SIMULATED[scheme])
+def test_seeds_matter_and_purposes_have_streams_of_their_own(scheme: str) -> None:
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    args, how = (row_ids(90), balanced(90, 3), 3), {"scheme": scheme, "clients": 6}
+    how |= SIMULATED[scheme]
+    plain, other = assign(*args, **how), assign(*args, seed=1, **how)
+    both = assign(*args, held_out=0.3, label_noise=0.2, **how)
+    noisy = assign(*args, label_noise=0.2, **how)
+    assert not np.array_equal(plain.client, other.client)
     assert np.array_equal(plain.client, both.client)
     assert np.array_equal(noisy.effective_labels, both.effective_labels)
     assert np.array_equal(plain.effective_labels, args[1])
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
 def test_canonical_order_names_an_id_that_occurs_twice() -> None:
@@ -182,65 +151,31 @@ def test_canonical_order_names_an_id_that_occurs_twice() -> None:
 # -- extremes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [1e-100, 1e-6, 1e-3, 1.0, 1e6, 1e100])
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("scheme", ["dirichlet", "dirichlet-pfl"])
-def test_extreme_alpha_gives_whole_numbers_not_nan(scheme: str, alpha: float) -> None:
-    n, n_classes, clients = 3000, 10, 30
-    labels = balanced(n, n_classes)
-    result = assign(
-        row_ids(n), labels, n_classes, scheme=scheme, clients=clients, alpha=alpha, min_size=0
-    )
-    found = summary(result.client, labels, clients, n_classes)
-    assert found.counts.sum() == n
-    if alpha <= 1e-6:
-        assert np.array_equal(np.count_nonzero(found.counts, axis=0), np.ones(n_classes))
-    if alpha >= 1e6 and scheme == "dirichlet":
-        assert np.abs(found.counts - n / n_classes / clients).max() <= 1
-
-
-@pytest.mark.parametrize("scheme", ["dirichlet", "dirichlet-pfl"])
-def test_min_size_is_reached_or_refused_with_alpha_clients_and_chance(scheme: str) -> None:
-    args = (row_ids(5000), balanced(5000, 10), 10)
-    result = assign(*args, scheme=scheme, clients=20, alpha=0.5, min_size=20)
-    assert np.bincount(result.client, minlength=20).min() >= 20
-    start = time.process_time()
-    with pytest.raises(
-        NumericalError, match=r"0 of 1000 draws at α = 0\.01 and K = 100 clients.*smallest client 0"
-    ):
-        assign(*args, scheme=scheme, clients=100, alpha=0.01, min_size=1)
-    assert time.process_time() - start < 10
-    with pytest.raises(UsageError, match="need 6000 rows, found 5000"):
-        assign(*args, scheme=scheme, clients=100, alpha=1.0, min_size=60)
-
-
-# -- what each scheme promises ---------------------------------------------------------------------
-
-
-def test_iid_is_dealt_evenly_from_shuffled_rows() -> None:
-    labels = np.sort(balanced(1000, 4))  # contiguous blocks of these would hold one class each
-    result = assign(row_ids(1000), labels, 4, scheme="iid", clients=7)
-    found = summary(result.client, labels, 7, 4)
-    assert found.max_rows - found.min_rows <= 1
-    assert (found.classes_per_client == 4).all()
-    assert found.mean_total_variation < 0.1
-
-
-def test_shards_give_at_most_s_classes_where_class_sizes_allow() -> None:
-    for n, n_classes, clients, s in ((8000, 10, 100, 2), (8000, 10, 100, 4), (6000, 100, 60, 5)):
-        labels = balanced(n, n_classes)
-        assert (n // n_classes) % (n // (clients * s)) == 0  # the premise: whole shards per class
+def test_extreme_alpha_gives_whole_numbers_and_alpha_rules_how_alike_clients_are(
+    scheme: str,
+) -> None:
+    n, n_classes, clients = 6000, 10, 30
+    labels, entropy, variation = balanced(n, n_classes), [], []
+    for alpha in (1e100, 1e6, 100.0, 10.0, 1.0, 0.1, 0.01, 1e-6, 1e-100):
         result = assign(
-            row_ids(n), labels, n_classes, scheme="shards", clients=clients, shards_per_client=s
+            row_ids(n), labels, n_classes, scheme=scheme, clients=clients, alpha=alpha, min_size=0
         )
-        found = summary(result.client, labels, clients, n_classes)
-        assert found.classes_per_client.max() == s
-        assert found.min_rows == found.max_rows == n // clients
-
-
-def test_shards_differ_by_one_row_where_they_do_not_fit() -> None:
-    result = of_balanced(1003, 10, scheme="shards", clients=20, shards_per_client=3)
-    rows = np.bincount(result.client)
-    assert rows.max() - rows.min() <= 3
+        counts = counts_of(result, labels, n_classes)
+        assert counts.sum() == n
+        if alpha <= 1e-6:
+            assert np.array_equal(np.count_nonzero(counts, axis=0), np.ones(n_classes))
+        elif alpha < 1e6:
+            entropy.append(mean_entropy(counts))
+            variation.append(mean_total_variation(counts))
+        elif scheme == "dirichlet":
+            assert np.abs(counts - n / n_classes / clients).max() <= 1
+    for alpha, seed in ((1e-3, 51), (2e-3, 261)):  # gammas add up to a subnormal number
+        how = {"clients": 2, "alpha": alpha, "min_size": 0, "seed": seed}
+        assert of_balanced(1000, 10, scheme=scheme, **how).sizes().sum() == 1000
+    assert (np.diff(entropy) < -0.01).all()
+    assert (np.diff(variation) > 0.01).all()
 
 
 def mean_entropy(counts: np.ndarray) -> float:
@@ -250,51 +185,59 @@ def mean_entropy(counts: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["dirichlet", "dirichlet-pfl"])
-def test_client_entropy_falls_and_total_variation_rises_as_alpha_falls(scheme: str) -> None:
-    labels = balanced(20_000, 10)
-    entropy, variation = [], []
-    for alpha in (100.0, 10.0, 1.0, 0.1, 0.01):
-        result = assign(
-            row_ids(20_000), labels, 10, scheme=scheme, clients=50, alpha=alpha, min_size=0
-        )
-        counts = summary(result.client, labels, 50, 10).counts
-        entropy.append(mean_entropy(counts))
-        variation.append(mean_total_variation(counts))
-    assert (np.diff(entropy) < -0.01).all()
-    assert (np.diff(variation) > 0.01).all()
+def test_min_size_is_reached_or_refused_with_alpha_clients_and_chance(scheme: str) -> None:
+    args = (row_ids(2000), balanced(2000, 10), 10)
+    result = assign(*args, scheme=scheme, clients=10, alpha=0.5, min_size=20)
+    assert result.sizes().min() >= 20
+    with pytest.raises(
+        NumericalError, match=r"0 of 1000 draws at α = 0\.01 and K = 50 clients.*smallest client 0"
+    ):
+        assign(*args, scheme=scheme, clients=50, alpha=0.01, min_size=1)
+    with pytest.raises(UsageError, match="need 3000 rows, found 2000"):
+        assign(*args, scheme=scheme, clients=50, alpha=1.0, min_size=60)
 
 
-def test_dirichlet_rounding_favours_no_client() -> None:
+# -- what each scheme promises ---------------------------------------------------------------------
+
+
+def test_iid_is_dealt_evenly_from_shuffled_rows() -> None:
+    labels = np.sort(balanced(1000, 4))  # contiguous blocks of these would hold one class each
+    result = assign(row_ids(1000), labels, 4, scheme="iid", clients=7)
+    assert np.ptp(result.sizes()) <= 1
+    assert result.counts(4).all(), "each client has each class"
+    assert mean_total_variation(result.counts(4)) < 0.1
+
+
+def test_shards_give_at_most_s_classes_and_rounding_favours_no_client() -> None:
+    for n, n_classes, clients, s in ((8000, 10, 100, 2), (8000, 10, 100, 4), (6000, 100, 60, 5)):
+        assert (n // n_classes) % (n // (clients * s)) == 0  # the premise: whole shards per class
+        result = of_balanced(n, n_classes, scheme="shards", clients=clients, shards_per_client=s)
+        assert np.count_nonzero(result.counts(n_classes), axis=1).max() == s
+        assert (result.sizes() == n // clients).all()
     # Floors alone would give the last of five clients half a row of each class more: 1,000 rows.
-    result = of_balanced(6000, 2000, scheme="dirichlet", clients=5, alpha=1.0)
-    assert np.abs(np.bincount(result.client) - 1200).max() < 150
+    rows = of_balanced(6000, 2000, scheme="dirichlet", clients=5, alpha=1.0).sizes()
+    assert np.abs(rows - 1200).max() < 150
+    rows = of_balanced(1003, 10, scheme="shards", clients=20, shards_per_client=3).sizes()
+    assert rows.max() - rows.min() <= 3, "shards differ by one row where they do not fit"
 
 
 def test_by_attribute_has_one_client_per_value() -> None:
     ids, labels = row_ids(6), np.array([0, 1, 0, 1, 0, 1])
     text = assign(ids, labels, 2, **BY_SITE, attribute=list("bacbac"))
-    assert text.names == ("a", "b", "c")
-    assert text.client.tolist() == [1, 0, 2, 1, 0, 2]
+    assert (text.names, text.client.tolist()) == (("a", "b", "c"), [1, 0, 2, 1, 0, 2])
     numbers = ["10", "9", "2", "10", "9", "2"]
     result = assign(ids[::-1], labels, 2, **BY_SITE, attribute=numbers)
-    assert result.names == ("2", "9", "10")
-    assert result.client.tolist() == [2, 1, 0, 2, 1, 0]
-
-
-def test_names_are_texts_to_the_last_character() -> None:
-    ids, labels = row_ids(6), np.zeros(6, int)
-    names = ["1", "01", "1 ", "1\0", "NA", "9" * 5000]
-    result = assign(ids, labels, 1, **BY_SITE, attribute=names)
+    assert (result.names, result.client.tolist()) == (("2", "9", "10"), [2, 1, 0, 2, 1, 0])
+    names = ["1", "01", "1 ", "1\0", "NA", "9" * 5000]  # to the last character
+    result = assign(ids, labels, 2, **BY_SITE, attribute=names)
     assert [result.names[k] for k in result.client] == names
-    assert len(result.names) == 6
-    with pytest.raises(InvalidDataError, match="not Unicode text"):
-        assign(ids, labels, 1, **BY_SITE, attribute=["\ud800", *"abcde"])
-
-
-@pytest.mark.parametrize("nothing", ["", None])
-def test_rows_without_an_attribute_are_refused_with_their_number(nothing: str | None) -> None:
-    with pytest.raises(InvalidDataError, match="each of 6 rows, found 3 without one"):
-        assign(row_ids(6), np.zeros(6, int), 1, **BY_SITE, attribute=["a", nothing] * 3)
+    for bad, message in (
+        (["\ud800", *"abcde"], "not Unicode text"),
+        (["a", ""] * 3, "each of 6 rows, found 3 without one"),
+        (["a", None] * 3, "each of 6 rows, found 3 without one"),
+    ):
+        with pytest.raises(InvalidDataError, match=message):
+            assign(ids, labels, 2, **BY_SITE, attribute=bad)
 
 
 def test_a_file_restores_a_partition_with_its_empty_clients() -> None:
@@ -330,16 +273,13 @@ def test_label_noise_flips_a_share_uniformly_and_never_to_itself() -> None:
         assign(row_ids(3), np.zeros(3, int), 1, scheme="iid", clients=2, label_noise=0.1)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.001, 1), (0.1, 2), (0.999, 19)])
-def test_held_out_marks_at_least_one_client_and_never_all(share: float, expected: int) -> None:
-    result = of_balanced(100, 2, scheme="iid", clients=20, held_out=share)
-    assert result.held_out.dtype == bool
-    assert result.held_out.sum() == expected
-
-
-def test_held_out_clients_have_rows() -> None:
+def test_held_out_marks_clients_with_rows_at_least_one_and_never_all() -> None:
+    for share, expected in ((0.0, 0), (0.001, 1), (0.1, 2), (0.999, 19)):
+        result = of_balanced(100, 2, scheme="iid", clients=20, held_out=share)
+        assert result.held_out.dtype == bool
+        assert result.held_out.sum() == expected
     result = of_balanced(8, 2, scheme="dirichlet", clients=500, alpha=1.0, held_out=0.5)
-    full = np.bincount(result.client, minlength=500) > 0
+    full = result.sizes() > 0
     assert not (result.held_out & ~full).any()
     assert result.held_out.sum() == int(full.sum() / 2 + 0.5)
     with pytest.raises(UsageError, match="at least 2 clients with rows, found 1"):
@@ -354,26 +294,28 @@ def test_held_out_clients_have_rows() -> None:
     [
         ({"scheme": "lda"}, "--scheme is iid, dirichlet.*found 'lda'"),
         ({"scheme": "iid"}, "iid is given without --clients"),
-        ({"scheme": "iid", "clients": 0}, "--clients is 1 to .*; found 0"),
         ({"scheme": "iid", "clients": 2, "alpha": 1.0}, "does not take --alpha"),
-        ({"scheme": "iid", "clients": 2, "min_size": 1}, "does not take --min-size"),
-        ({"scheme": "iid", "clients": 2, "seed": -1}, "--seed is 0 to .*; found -1"),
+        ({"scheme": "by-attribute"}, "is given without --column, --table"),
         ({"scheme": "iid", "clients": 2, "held_out": 1.0}, "--held-out is .*below 1; found 1.0"),
-        ({"scheme": "iid", "clients": 2, "label_noise": -0.1}, "--label-noise is .*found -0.1"),
         ({"scheme": "dirichlet", "clients": 2}, "is given without --alpha.*have --min-size"),
-        ({"scheme": "dirichlet", "clients": 2, "alpha": 0.0}, "--alpha is 1e-100 to .*found 0.0"),
         (
             {"scheme": "dirichlet", "clients": 2, "alpha": math.nan},
             "--alpha is 1e-100 to .*found nan",
         ),
         ({"scheme": "dirichlet", "clients": 2, "alpha": 1.0, "top_up": True}, "not take --top-up"),
-        ({"scheme": "shards", "clients": 2}, "is given without --shards-per-client"),
-        ({"scheme": "by-attribute"}, "is given without --column, --table"),
         (
             {"scheme": "dirichlet-pfl", "clients": 1, "alpha": 1.0, "seed": 2**32},
             "--seed .*below 2",
         ),
         ({"scheme": "dirichlet-pfl", "clients": 2, "alpha": 1.0}, "need 20 rows, found 6"),
+        (
+            {"scheme": "pathological-pfl", "clients": 1, "shards_per_client": 1},
+            "no client has classes left for class 1 of 2",
+        ),
+        (
+            {"scheme": "pathological-pfl", "clients": 20},
+            r"class 0 has 3 rows for 20 clients.*\[5, 0\)",
+        ),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
@@ -395,14 +337,6 @@ def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray, message: str
         assign(row_ids(3), labels, 2, scheme="iid", clients=2)
 
 
-def test_pathological_refuses_what_the_published_rule_cannot_do() -> None:
-    ids, labels = row_ids(40), balanced(40, 5)
-    with pytest.raises(UsageError, match="no client has classes left for class 4 of 5"):
-        assign(ids, labels, 5, scheme="pathological-pfl", clients=4, shards_per_client=1)
-    with pytest.raises(UsageError, match=r"class 0 has 8 rows for 20 clients.*\[2, 0\)"):
-        assign(ids, labels, 5, scheme="pathological-pfl", clients=20)
-
-
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = np.full(4, -1, np.int32), ("0", "1")
     monkeypatch.setattr(dealing, "scheme", lambda _: lambda y, options: lost)
@@ -410,26 +344,18 @@ def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         of_balanced(4, 2, scheme="iid", clients=2)
 
 
-# -- summary ---------------------------------------------------------------------------------------
+# -- counts ----------------------------------------------------------------------------------------
 
 
-def test_summary_of_three_clients_by_hand() -> None:
-    client, labels = np.array([0, 0, 0, 2]), np.array([0, 0, 1, 1])
-    found = summary(client, labels, 3, 2)
-    assert found.counts.tolist() == [[2, 1], [0, 0], [0, 1]]
-    assert found.counts.dtype == np.int64
-    assert found.classes_per_client.tolist() == [2, 0, 1]
-    assert (found.empty_clients, found.min_rows, found.median_rows, found.max_rows) == (1, 0, 1, 3)
-    assert found.mean_total_variation == pytest.approx((1 / 6 + 1 / 2) / 2)
-
-
-def test_total_variation_ends() -> None:
+def test_counts_and_variation_of_three_clients_by_hand() -> None:
+    labels = np.array([0, 0, 1, 1])
+    found = Assignment(client=np.array([0, 0, 0, 2], np.int32), names=("a", "b", "c"),
+                       held_out=np.zeros(3, bool), effective_labels=labels)  # fmt: skip
+    assert found.counts(2).tolist() == [[2, 1], [0, 0], [0, 1]]
+    assert mean_total_variation(found.counts(2)) == pytest.approx((1 / 6 + 1 / 2) / 2)
     assert mean_total_variation(np.array([[3, 6], [1, 2], [0, 0]])) == 0
     assert mean_total_variation(np.eye(100, dtype=int)) == pytest.approx(0.99)
     assert mean_total_variation(np.zeros((3, 2), int)) == 0
-
-
-def test_docstring_examples() -> None:
     assert sum(doctest.testmod(m).failed for m in (dealing, partitions)) == 0
 
 
@@ -489,74 +415,46 @@ def oracle_pathological(
     return owned
 
 
-def as_lists(client: np.ndarray, clients: int) -> list[list[int]]:
-    return [np.flatnonzero(client == k).tolist() for k in range(clients)]
+def equal(result: Any, oracle: list[list[int]]) -> bool:
+    rows = [np.flatnonzero(result.client == k).tolist() for k in range(len(oracle))]
+    return rows == [sorted(own) for own in oracle]
 
 
 @pytest.mark.parametrize("fill", [False, True], ids=["AFL", "DeepAFL"])
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 10.0])
-@pytest.mark.parametrize(("n", "n_classes", "clients"), [(600, 10, 6), (1000, 7, 20)])
-def test_dirichlet_pfl_equals_its_oracle(
-    n: int, n_classes: int, clients: int, alpha: float, fill: bool
-) -> None:
-    labels = np.random.default_rng(n).integers(0, n_classes, n)
+def test_dirichlet_pfl_equals_its_oracle(alpha: float, fill: bool) -> None:
     least = 10 if fill or alpha >= 0.5 else 1
-    for seed in (0, 1):
+    for n, n_classes, clients, seed in ((600, 10, 6, 0), (1000, 7, 20, 1)):
+        labels = np.random.default_rng(n).integers(0, n_classes, n)
         oracle = oracle_dirichlet(labels.tolist(), n_classes, clients, alpha, least, seed, fill)
-        result = assign(
-            row_ids(n),
-            labels,
-            n_classes,
-            scheme="dirichlet-pfl",
-            clients=clients,
-            alpha=alpha,
-            min_size=least,
-            seed=seed,
-            top_up=fill,
-        )
-        assert as_lists(result.client, clients) == [sorted(rows) for rows in oracle]
+        result = assign(row_ids(n), labels, n_classes, scheme="dirichlet-pfl", clients=clients,
+                        alpha=alpha, min_size=least, seed=seed, top_up=fill)  # fmt: skip
+        assert equal(result, oracle)
 
 
 @pytest.mark.parametrize(
     ("n", "n_classes", "clients", "s"), [(5000, 10, 20, 2), (3000, 7, 13, 3), (4000, 10, 10, 10)]
 )
 def test_pathological_pfl_equals_its_oracle(n: int, n_classes: int, clients: int, s: int) -> None:
-    labels = np.random.default_rng(n).integers(0, n_classes, n)
+    labels, results = np.random.default_rng(n).integers(0, n_classes, n), []
+    order = np.random.default_rng(0).permutation(n)
+    how = {"scheme": "pathological-pfl", "clients": clients, "shards_per_client": s}
     for seed in (0, 1):
         oracle = oracle_pathological(labels.tolist(), n_classes, clients, s, seed)
-        result = assign(
-            row_ids(n),
-            labels,
-            n_classes,
-            scheme="pathological-pfl",
-            clients=clients,
-            shards_per_client=s,
-            seed=seed,
-        )
-        assert as_lists(result.client, clients) == [sorted(rows) for rows in oracle]
-
-
-def test_pathological_depends_on_the_seed_and_not_on_the_order() -> None:
-    ids, labels = row_ids(400), balanced(400, 4)
-    order = np.random.default_rng(0).permutation(400)
-    more = {"scheme": "pathological-pfl", "clients": 8, "shards_per_client": 2}
-    first = assign(ids, labels, 4, **more)
-    mixed = assign(ids[order], labels[order], 4, **more)
-    assert np.array_equal(mixed.client, first.client[order])
-    assert not np.array_equal(first.client, assign(ids, labels, 4, seed=1, **more).client)
+        results.append(assign(row_ids(n), labels, n_classes, **how, seed=seed))
+        assert equal(results[-1], oracle)
+    mixed = assign(row_ids(n)[order], labels[order], n_classes, **how)
+    assert np.array_equal(mixed.client, results[0].client[order])
 
 
 def test_pathological_defaults_are_the_published_ones() -> None:
-    args = (row_ids(5000), balanced(5000, 20), 20)
-    default = assign(*args, scheme="pathological-pfl", clients=10)
-    stated = assign(*args, scheme="pathological-pfl", clients=10, shards_per_client=10, min_size=10)
+    how = {"scheme": "pathological-pfl", "clients": 10}
+    default = of_balanced(5000, 20, **how)
+    stated = of_balanced(5000, 20, **how, shards_per_client=10, min_size=10)
     assert np.array_equal(default.client, stated.client)
-    assert (summary(default.client, args[1], 10, 20).classes_per_client == 10).all()
-
-
-def test_published_iid_gives_the_last_client_about_half_of_all_rows() -> None:
-    result = of_balanced(50_000, 10, scheme="pathological-pfl", clients=100)
-    assert 0.4 < np.mean(result.client == 99) < 0.5
+    assert (np.count_nonzero(default.counts(20), axis=1) == 10).all()
+    iid = of_balanced(50_000, 10, scheme="pathological-pfl", clients=100)
+    assert 0.4 < np.mean(iid.client == 99) < 0.5, "the last client has about half of all rows"
 
 
 # -- golden digests: the same on every platform and in every release -------------------------------
@@ -575,19 +473,172 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_digest(name: str) -> None:
-    options, expected = GOLDEN[name]
-    options = {"scheme": name.split()[0], **options}
-    result = of_balanced(3000, 12, **options)
-    assert digest(result.client) == expected
+def test_golden_digests() -> None:
+    assert {name.split()[0] for name in GOLDEN} == set(SCHEMES)
 
+    def digest(numbers: np.ndarray) -> str:
+        return hashlib.sha256(numbers.astype("<i4").tobytes()).hexdigest()[:16]
 
-def test_golden_digest_of_noise_and_held_out() -> None:
+    for name, (options, expected) in GOLDEN.items():
+        result = of_balanced(3000, 12, **{"scheme": name.split()[0], **options})
+        assert digest(result.client) == expected, name
     result = of_balanced(3000, 12, scheme="iid", clients=30, held_out=0.1, label_noise=0.1)
     assert digest(result.effective_labels) == "645a6830e23f11a1"
     assert np.flatnonzero(result.held_out).tolist() == [1, 17, 29]
 
 
-def test_every_scheme_has_a_golden_digest() -> None:
-    assert {name.split()[0] for name in GOLDEN} == set(SCHEMES)
+# -- the stage over files --------------------------------------------------------------------------
+
+IDS = [f"row/{i:04d}" for i in range(400)]
+
+
+def features(path, order=None, backbone="import"):
+    """400 rows of 3 classes, in the given order; row ids go with the rows."""
+    rows, order = np.random.default_rng(1), np.arange(400) if order is None else order
+    x, y = rows.normal(size=(400, 6)), rows.integers(0, 3, 400)
+    np.savez(path.with_suffix(".npz"), x=x[order], y=y[order], row_ids=np.array(IDS)[order])
+    return afltool.import_embeddings(path.with_suffix(".npz"), path, backbone=backbone)
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    return features(tmp_path_factory.mktemp("features") / "train.h5")
+
+
+def test_one_partition_serves_any_order_and_backbone(train, tmp_path):
+    """And of either file it is the same, with a golden digest."""
+    other = features(tmp_path / "other.h5", np.random.default_rng(5).permutation(400), "another")
+    how = {"alpha": 0.1, "clients": 20, "seed": 3}
+    a, b = (afltool.partition(f, tmp_path / f"c-{f.name}", **how) for f in (train, other))
+    golden = "781d96b568ad92a524e694212003ce07e7dc3a2aadb41657f110664aadb24207"
+    assert afltool.info(a)["digest"] == afltool.info(b)["digest"] == golden
+    assert afltool.info(a)["rows_digest"] == afltool.info(b)["rows_digest"]
+    order = features(tmp_path / "order.h5", np.random.default_rng(5).permutation(400))
+    for k in range(2):
+        outs = [
+            afltool.local_stats(f, "linear", tmp_path / f"{f.stem}{k}.h5", partition=a,
+                                only=str(k), sum=True)
+            for f in (train, order)
+        ]  # fmt: skip
+        assert afltool.info(outs[0])["digest"] == afltool.info(outs[1])["digest"]
+
+
+def test_a_number_that_is_a_place_and_another_name_chooses_no_client(train, tmp_path):
+    table = pd.DataFrame({"row": IDS, "client": np.arange(400) % 3 + 1})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    dealt = afltool.partition(train, tmp_path / "c.h5", scheme="file", table=tmp_path / "t.csv")
+    assert load_partition(dealt).names == ("1", "2", "3")
+
+    def chosen(only):
+        out = tmp_path / f"{only.replace('/', ' of ')}.h5"
+        total = afltool.local_stats(train, "linear", out, partition=dealt, only=only, sum=True)
+        return afltool.info(total)["client_names"]
+
+    for only in ("1", "0-1"):
+        with pytest.raises(UsageError, match=r"'1' is at place 0 \(from 0\), and at place 1 is"):
+            chosen(only)
+    assert chosen("0") == chosen("0/3") == ["1"]
+    assert chosen("0-2") == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
+def test_what_is_exported_comes_back_as_the_same_assignment(train, tmp_path, suffix):
+    table = tmp_path / f"t{suffix}"
+    path = afltool.partition(train, tmp_path / "c.h5", alpha=0.01, clients=30)
+    kept = path.stat().st_mtime_ns
+    afltool.partition(train, path, alpha=0.01, clients=30, export=table)
+    assert path.stat().st_mtime_ns == kept, "it is kept, and exported"
+    again = afltool.partition(train, tmp_path / "again.h5", scheme="file", table=table, clients=30,
+                              export=tmp_path / f"again{suffix}")  # fmt: skip
+    first, second = load_partition(path), load_partition(again)
+    assert np.array_equal(first.client, second.client)
+    assert first.names == second.names
+    assert (np.bincount(first.client, minlength=30) == 0).any(), "no empty client: a weak test"
+    if suffix != ".parquet":
+        assert (tmp_path / f"again{suffix}").read_bytes() == table.read_bytes()
+    if suffix == ".json":
+        records = json.loads(table.read_text())
+        assert len(records) == 400
+        assert set(records[0]) == {"row", "client", "label", "held_out"}
+
+
+def test_clients_can_be_the_values_of_a_column(train, tmp_path):
+    names = np.array(["St. Mary/Ost", "Nord", "Süd"])
+    table = tmp_path / "sites.csv"
+    rows = pd.DataFrame({"row": IDS, "hospital": names[np.arange(400) % 3]})
+    rows.sample(frac=1, random_state=0).to_csv(table)
+    path = afltool.partition(
+        train, tmp_path / "c.h5", scheme="by-attribute", table=table, column="hospital"
+    )
+    p = load_partition(path)
+    assert [p.names[k] for k in p.client[:3]] == list(names)
+    stats = afltool.local_stats(train, "linear", tmp_path / "stats", partition=path)
+    assert len(list(stats.iterdir())) == 3
+    total = afltool.aggregate([stats], tmp_path / "total.h5")
+    assert sorted(afltool.info(total)["client_names"]) == sorted(names)
+
+
+STRANGER = pd.DataFrame({"row": ["x"], "client": [1]})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda t: t[1:], MismatchError, "missing: 1, such as 'row/0000'"),
+        (lambda t: pd.concat([t, t[:1]]), InvalidDataError, "row 'row/0000' is given more than"),
+        (lambda t: t.rename(columns={"client": "who"}), InvalidDataError, "found no client"),
+        (lambda t: t.assign(client=[None, *[1] * 399]), InvalidDataError, "row 'row/0000' has no"),
+        (lambda t: pd.concat([t, STRANGER]), MismatchError, "not in the features: 1"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(train, tmp_path, change, error, message):
+    good = pd.DataFrame({"row": IDS, "client": 1})
+    change(good).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(error, match=message):
+        afltool.partition(train, tmp_path / "c.h5", scheme="file", table=tmp_path / "t.csv")
+    with pytest.raises(NumericalError, match=r"0\.01.*"):
+        afltool.partition(train, tmp_path / "c.h5", alpha=0.01, clients=100, min_size=3)
+    assert not (tmp_path / "c.h5").exists()
+
+
+def test_label_noise_is_recorded_and_trained_on(train, tmp_path):
+    clean = afltool.partition(train, tmp_path / "a.h5", scheme="iid", clients=4)
+    noisy = afltool.partition(train, tmp_path / "b.h5", scheme="iid", clients=4, label_noise=0.25)
+    p = load_partition(noisy)
+    assert (p.labels != p.effective_labels).sum() == 100
+    assert afltool.info(noisy)["relabelled_rows"] == 100
+    assert np.array_equal(p.client, load_partition(clean).client)
+    totals = [
+        afltool.local_stats(train, "linear", tmp_path / f"t{i}.h5", partition=c, sum=True)
+        for i, c in enumerate((clean, noisy))
+    ]
+    a, b = (load_statistics(t) for t in totals)
+    assert np.array_equal(a.arrays["gram"], b.arrays["gram"])
+    assert not np.array_equal(a.arrays["cross"], b.arrays["cross"])
+    assert b.class_counts.tolist() == np.bincount(p.effective_labels).tolist()
+
+
+def test_held_out_clients_are_summed_apart_and_validate_the_ridge(train, tmp_path):
+    clients = afltool.partition(train, tmp_path / "c.h5", scheme="iid", clients=20, held_out=0.1)
+    assert len(afltool.info(clients)["held_out"]) == 2
+    stats = afltool.local_stats(train, "linear", tmp_path / "stats", partition=clients)
+    with pytest.raises(
+        UsageError, match="2 of clients held out for validation: give --held-out FILE"
+    ):
+        afltool.aggregate([stats], tmp_path / "total.h5")
+    total = afltool.aggregate([stats], tmp_path / "total.h5", held_out=tmp_path / "held.h5")
+    assert afltool.info(total)["clients"] == 18
+    assert afltool.info(tmp_path / "held.h5")["rows"] == 40
+    how = {"validate": tmp_path / "held.h5", "head_options": {"ridge": "1e-3:1e3:7"}}
+    report = afltool.info(afltool.solve(total, tmp_path / "h.h5", **how))["report"]
+    assert report["ridge_by"] == "held-out clients"
+    assert all("validation_mse" in point for point in report["ridge_path"])
+    with pytest.raises(MismatchError, match="held out and also in the total"):
+        afltool.solve(total, tmp_path / "h2.h5", validate=total, head_options={"ridge": "auto"})
+    with pytest.raises(UsageError, match="give --held-out FILE"):
+        afltool.local_stats(train, "linear", tmp_path / "t.h5", partition=clients, sum=True)
+    afltool.local_stats(
+        train, "linear", tmp_path / "t.h5", partition=clients, sum=True, held_out=tmp_path / "v.h5"
+    )
+    assert afltool.info(tmp_path / "t.h5")["rows"] == 360
+    assert afltool.info(tmp_path / "v.h5")["clients"] == 2

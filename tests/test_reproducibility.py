@@ -12,6 +12,7 @@ import torch
 from helpers_images import patterns
 from PIL import Image
 
+import afltool
 from afltool.math.gram import encode
 from afltool.sources.backbones.inference import infer, prepare_for_inference
 from afltool.sources.backbones.models import load_backbone
@@ -22,7 +23,7 @@ SIZE, N = 64, 24
 
 @pytest.fixture(scope="module")
 def resnet18():
-    return load_backbone("resnet18", weights="random", image_size=SIZE)
+    return load_backbone("resnet18", weights="random", image_size=SIZE).module
 
 
 @pytest.fixture(scope="module")
@@ -45,51 +46,39 @@ def steps(a, b):
 
 
 @pytest.fixture(scope="module")
-def reference(resnet18, pixels):
-    return features(prepare_for_inference(copy.deepcopy(resnet18.module)), pixels)
+def ready(resnet18):
+    return prepare_for_inference(copy.deepcopy(resnet18))
 
 
-def test_the_same_batches_give_the_same_bits_whoever_is_beside_an_image(
-    resnet18, pixels, reference
-):
-    ready = prepare_for_inference(copy.deepcopy(resnet18.module))
-    np.testing.assert_array_equal(features(ready, pixels), reference)
-    backwards = features(ready, pixels.flip(0))[::-1]
-    np.testing.assert_array_equal(backwards, reference)
+@pytest.fixture(scope="module")
+def reference(ready, pixels):
+    return features(ready, pixels)
 
 
-@pytest.mark.parametrize("batch", [1, 3, 24])
-def test_another_batch_size_changes_last_bits_that_rounding_absorbs(
-    resnet18, pixels, reference, batch
-):
-    other = features(prepare_for_inference(copy.deepcopy(resnet18.module)), pixels, batch)
-    assert steps(reference, other).max() <= 1
-    assert (steps(reference, other) > 0).mean() < 0.01
+def test_the_same_batches_give_the_same_bits_whoever_is_beside_an_image(ready, pixels, reference):
+    np.testing.assert_array_equal(features(ready, pixels.flip(0))[::-1], reference)
 
 
-def test_another_number_of_threads_changes_last_bits_that_rounding_absorbs(
-    resnet18, pixels, reference
+@pytest.mark.parametrize("change", ["batches of 1", "batches of 24", "threads", "layout"])
+def test_batch_threads_and_layout_change_last_bits_that_rounding_absorbs(
+    resnet18, ready, pixels, reference, change
 ):
     before = torch.get_num_threads()
-    torch.set_num_threads(2 if before == 1 else 1)
+    if change == "threads":
+        torch.set_num_threads(2 if before == 1 else 1)
     try:
-        other = features(prepare_for_inference(copy.deepcopy(resnet18.module)), pixels)
+        module = resnet18.eval() if change == "layout" else ready
+        other = features(module, pixels, int(change.split()[-1]) if "batch" in change else 8)
     finally:
         torch.set_num_threads(before)
+    if change == "layout":
+        assert (other != reference).any(), "the premise: they are two ways to compute it"
     assert steps(reference, other).max() <= 1
     assert (steps(reference, other) > 0).mean() < 0.01
 
 
-def test_the_layout_changes_last_bits_that_rounding_absorbs(resnet18, pixels, reference):
-    plain = features(resnet18.module.eval(), pixels)
-    assert (plain != reference).any(), "the premise: they are two ways to compute it"
-    assert steps(reference, plain).max() <= 1
-    assert (steps(reference, plain) > 0).mean() < 0.01
-
-
-def test_bf16_is_another_feature_space(resnet18, pixels, reference):
+def test_bf16_is_another_feature_space(ready, pixels, reference):
     """Rounding to 8 bits is beyond a step of 2^-9: so it is an option that a file records."""
-    ready = prepare_for_inference(copy.deepcopy(resnet18.module))
     other = features(ready, pixels, precision="bf16")
     assert (steps(reference, other) > 0).mean() > 0.1
 
@@ -127,7 +116,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 @needs_gpu
 def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
     """Runs where there is CUDA: no TF32 whatever the process has set, one step at most."""
-    ready = prepare_for_inference(copy.deepcopy(resnet18.module), "cuda")
+    ready = prepare_for_inference(copy.deepcopy(resnet18), "cuda")
     allowed = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     try:
@@ -142,29 +131,11 @@ def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path):
     """Runs where there is CUDA: two threads give it steps in turn."""
-    import afltool
-
-    options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}
-    whole = afltool.extract(
-        backbone="resnet18",
-        data="digits",
-        split="test",
-        out=tmp_path / "a.h5",
-        device="cuda",
-        batch_size=64,
-        **options,
-    )
+    how = {"backbone": "resnet18", "data": "digits", "split": "test", "device": "cuda",
+           "weights": "random", "image_size": 32, "precision": precision, "limit": 200}  # fmt: skip
+    whole = afltool.extract(out=tmp_path / "a.h5", batch_size=64, **how)
     parts = [
-        afltool.extract(
-            backbone="resnet18",
-            data="digits",
-            split="test",
-            out=tmp_path / f"{part}.h5",
-            device="cuda",
-            batch_size=128,
-            shard=f"{part}/2",
-            **options,
-        )
+        afltool.extract(out=tmp_path / f"{part}.h5", batch_size=128, shard=f"{part}/2", **how)
         for part in range(2)
     ]
     merged = afltool.merge(parts, tmp_path / "merged.h5")

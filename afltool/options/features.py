@@ -36,7 +36,8 @@ Engine = Literal["auto", "torch", "onnxruntime", "openvino"]
 Classes = Path | tuple[str, ...] | None
 CLASSES = "file of class names in order, one per line; a federation shares it"
 Seed = Annotated[int, Field(ge=0, le=SEED)]
-BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
+BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME",
+             "open_clip:NAME", "hf:OWNER/NAME")  # fmt: skip
 AUTO, TORCH = "auto", "torch"  # engines; the others are `sources.extraction.engines.ENGINES`
 GRAPH_ENGINES = ("onnxruntime", "openvino")
 

@@ -53,6 +53,12 @@ class Assignment:
         """Rows of each client (K,)."""
         return np.bincount(self.client, minlength=len(self.names))
 
+    def counts(self, n_classes: int) -> I64:
+        """Rows of each class, as clients train with it, at each client (K, C)."""
+        shape = len(self.names), n_classes
+        cells = self.client.astype(np.int64) * n_classes + self.effective_labels
+        return np.bincount(cells, minlength=shape[0] * n_classes).reshape(shape)
+
     def moved(self, order: I64) -> Assignment:
         """The same for rows in another order: row i is number ``order[i]`` there."""
         client, labels = np.empty_like(self.client), np.empty_like(self.effective_labels)
@@ -90,48 +96,11 @@ def rows_digest(sorted_ids: NDArray[np.bytes_], labels: I64) -> str:
     return Digest().lines("row_ids", sorted_ids).array("labels", labels, "<i8").hex()
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """What a partition looks like; arrays are per client, ``counts`` is clients × classes, int64.
-
-    ``mean_total_variation`` is `mean_total_variation` of ``counts``: 0 where every client looks
-    like the pool, towards 1 where clients have nothing in common.
-    """
-
-    classes_per_client: I64
-    counts: I64
-    empty_clients: int
-    min_rows: int
-    median_rows: float
-    max_rows: int
-    mean_total_variation: float
-
-
-def summary(
-    client: NDArray[np.integer[Any]],
-    labels: NDArray[np.integer[Any]],
-    n_clients: int,
-    n_classes: int,
-) -> Summary:
-    """Count rows and classes per client; ``client`` and ``labels`` (n,) as in an `Assignment`."""
-    cells = client.astype(np.int64) * n_classes + labels
-    counts = np.bincount(cells, minlength=n_clients * n_classes).reshape(n_clients, n_classes)
-    rows = counts.sum(axis=1)
-    return Summary(
-        classes_per_client=np.count_nonzero(counts, axis=1).astype(np.int64),
-        counts=counts,
-        empty_clients=int((rows == 0).sum()),
-        min_rows=int(rows.min()),
-        median_rows=float(np.median(rows)),
-        max_rows=int(rows.max()),
-        mean_total_variation=mean_total_variation(counts),
-    )
-
-
 def mean_total_variation(counts: NDArray[np.integer[Any]]) -> float:
     """Mean over non-empty clients k of ½ Σ_c |counts_kc / n_k − counts_·c / n|, in [0, 1).
 
-    ``counts`` is clients × classes; without any row the answer is 0.
+    ``counts`` is clients × classes; without any row the answer is 0. It is 0 where every client
+    looks like the pool, towards 1 where clients have nothing in common.
 
     >>> mean_total_variation(np.array([[4, 0], [0, 4], [0, 0]]))
     0.5

@@ -243,7 +243,8 @@ class Moon(Method):
             self.memory["previous"] = weights.repeat(len(self.clients), 1)
 
     def local(self, stacked: Sequence[int]) -> dict[str, Tensor]:
-        return {name: kept[list(stacked)] for name, kept in self.memory.items()}
+        kept = self.memory.get("previous")
+        return {} if kept is None else {"previous": kept[list(stacked)]}
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
         from torch.nn.functional import cosine_similarity, softplus

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,26 +33,18 @@ class Measured:
 
 @dataclass
 class State:
-    """All that is kept between rounds. ``best``: the weights of the round with the best accuracy
-    on held-out clients so far; ``rounds``: cost and accuracies of every round."""
+    """All that is kept between rounds.
 
-    weights: Tensor
+    ``memory``: the ``weights``, those of the round that held-out clients like ``best``, and what
+    the method keeps; ``rounds``: cost and accuracies of every round.
+    """
+
     memory: dict[str, Tensor]
-    best: Tensor | None = None
     rounds: list[Round] = field(default_factory=list)
 
-    def arrays(self) -> dict[str, Tensor]:
-        """Every tensor by name, for a checkpoint."""
-        best = {} if self.best is None else {"best": self.best}
-        return {**self.memory, **best, "weights": self.weights}
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, Tensor], rounds: list[Round]) -> State:
-        """The inverse of `arrays`."""
-        memory = dict(arrays)
-        return cls(
-            memory.pop("weights"), best=memory.pop("best", None), memory=memory, rounds=rounds
-        )
+    @property
+    def weights(self) -> Tensor:
+        return self.memory["weights"]
 
 
 class Run:
@@ -81,7 +72,8 @@ class Run:
         self.trainer = Trainer(self.clients, self.network, settings, threads)
         weights = first_weights(self.network, settings.seed, clients.X.dtype)
         self.method.begin(weights)
-        self.state = State(weights, self.method.memory)
+        self.state = State(self.method.memory)
+        self.state.memory["weights"] = weights
 
     @property
     def round(self) -> int:
@@ -121,7 +113,7 @@ class Run:
                 f"round {number}: {bad} of {len(merged)} weights are not finite: the descent "
                 f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}"
             )
-        self.state.weights = merged
+        self.state.memory["weights"] = merged
         if number % self.settings.every == 0 or number == self.settings.rounds:
             entry |= self._measured()
         self.state.rounds.append(entry)
@@ -142,7 +134,7 @@ class Run:
             if value > max(
                 (one.get("held_out_top1", -1.0) for one in self.state.rounds), default=-1.0
             ):
-                self.state.best = self.state.weights.clone()
+                self.state.memory["best"] = self.state.weights.clone()
             facts["held_out_top1"] = value
         each = self.accuracies(heads, self.test)
         facts["top1"] = float(each.mean())

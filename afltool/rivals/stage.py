@@ -130,7 +130,7 @@ class _Job:
         with progress.task(f"baseline {self.options.method}", total, "rounds", run.round) as task:
             while run.round < total:
                 if progress.stop_requested() or time.monotonic() - kept > CHECKPOINT_SECONDS:
-                    arrays = {name: a.numpy() for name, a in run.state.arrays().items()}
+                    arrays = {name: a.numpy() for name, a in run.state.memory.items()}
                     save_checkpoint(self.checkpoint, arrays, run.state.rounds, self.recipe)
                     kept = time.monotonic()
                 progress.stop_point()
@@ -142,7 +142,9 @@ class _Job:
     def write(self, run: Run) -> None:
         """The files of the folder; the head, by which a run is known to be done, comes last."""
         state, header, out = run.state, self.rows.header, self.options.out
-        heads = {} if state.best is None else {self.held_out_head: head_of(run.network, state.best)}
+        heads = dict[Path, Head]()
+        if "best" in state.memory:
+            heads[self.held_out_head] = head_of(run.network, state.memory["best"])
         heads[self.head] = head_of(run.network, state.weights)
         write_records(state.rounds, out / BaselineFolder.ROUNDS, overwrite=True)
         digest, inputs = heads[self.head].digest(), self.recipe["inputs"]
@@ -187,7 +189,7 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
             f"{place} is of another run that was interrupted: {where}; choose another -o, or use "
             "--overwrite"
         )
-    return State.of({k: torch.from_numpy(a) for k, a in arrays.items()}, header["rounds"])
+    return State({k: torch.from_numpy(a) for k, a in arrays.items()}, header["rounds"])
 
 
 def head_of(network: DenseLayers, theta: Any) -> Head:

@@ -23,7 +23,7 @@ from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
 from ..options.look import Diff
-from ..partitions import summary
+from ..partitions import mean_total_variation
 from ..values.arrays import Digest, array_kind
 from ..values.names import COUNTS, Phase
 from ..values.statistics import Statistics
@@ -105,15 +105,16 @@ def _features(path: Path, header: Header) -> Facts:
 
 def _partition(path: Path, header: Header) -> Facts:
     p = load_partition(path)
-    s = summary(p.client, p.effective_labels, len(p.names), len(p.classes))
+    counts = p.counts(len(p.classes))
+    rows = counts.sum(axis=1)
     return {
         "rows": len(p.row_ids),
         "clients": len(p.names),
         "scheme": header["scheme"],
-        "rows_per_client": s.counts.sum(axis=1).tolist(),
-        "classes_per_client": s.classes_per_client.tolist(),
-        "mean_total_variation": s.mean_total_variation,
-        "empty_clients": s.empty_clients,
+        "rows_per_client": rows.tolist(),
+        "classes_per_client": (counts > 0).sum(axis=1).tolist(),
+        "mean_total_variation": mean_total_variation(counts),
+        "empty_clients": int((rows == 0).sum()),
         "held_out": header["held_out"],
         "names": list(p.names),
         "classes": list(p.classes),

@@ -38,7 +38,7 @@ from ..options.look import (
     RocPicture,
     RoundsPicture,
 )
-from ..partitions import Partition, summary
+from ..partitions import Partition
 from ..plugins import asked
 from ..show import classes, curves
 from ..show.style import Name, check_picture
@@ -73,14 +73,13 @@ def partition_picture(o: PartitionPicture) -> Path:
 
 def _panel(p: Partition, every: Sequence[Partition]) -> classes.Panel:
     """A partition; the title has its settings, of several partitions those that differ."""
-    counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
     told = []
     for name in sorted({name for one in every for name in one.scheme} - {"scheme"}):
         differs = len(every) == 1 or len({str(one.scheme.get(name)) for one in every}) > 1
         if differs and name in p.scheme:
             told.append(f"{name.replace('_', ' ')} {p.scheme[name]}")
     title = f"{p.scheme['scheme']} ({', '.join(told)})" if told else str(p.scheme["scheme"])
-    return classes.Panel(counts, list(p.classes), title)
+    return classes.Panel(p.counts(len(p.classes)), list(p.classes), title)
 
 
 # ---------------------------------------------------------------- of an evaluation

@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
 LEFT_OUT = ("torch", "torchvision")
-EXTRAS = ("demo", "timm", "dev")  # that need them
+EXTRAS = ("demo", "timm", "open-clip", "hf", "dev")  # that need them
 
 SDIST = """
 import contextlib, os, sys

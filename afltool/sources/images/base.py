@@ -85,25 +85,18 @@ class ImageDataset:
         labels: ``(n,)`` int64; None without.
         fingerprint: SHA-256 (hex) of what identifies the input: digests of the files for arrays;
             relative path, size and modification time of each file for folders; classes and rows.
-        pictures: the pixels of row i are those at place i.
+        load, describe: of the picture of row i; see `Pictures`.
     """
 
     classes: tuple[str, ...]
     row_ids: NDArray[np.bytes_]
     labels: NDArray[np.int64] | None
     fingerprint: str
-    pictures: Pictures
+    load: Callable[[int], Image]
+    describe: Callable[[int], str]
 
     def __len__(self) -> int:
         return len(self.row_ids)
-
-    def load(self, i: int) -> Image:
-        """Row ``i`` as a PIL image in mode RGB; thread safe."""
-        return self.pictures.load(i)
-
-    def describe(self, i: int) -> str:
-        """Where row ``i`` lies: its path, or ``row 17 of FILE``."""
-        return self.pictures.describe(i)
 
     def without_labels(self) -> ImageDataset:
         """The same rows, whatever their labels are."""
@@ -120,7 +113,7 @@ class ImageDataset:
         """
         if limit < 1:
             raise UsageError(f"--limit must be at least 1, not {limit}.")
-        n, (load, describe) = len(self), self.pictures
+        n, load, describe = len(self), self.load, self.describe
         if limit >= n:
             return self
         rows: NDArray[np.int64] = np.arange(limit) * n // limit
@@ -132,7 +125,8 @@ class ImageDataset:
             self,
             row_ids=self.row_ids[rows],
             labels=None if self.labels is None else self.labels[rows],
-            pictures=Pictures(lambda i: load(at[i]), lambda i: describe(at[i])),
+            load=lambda i: load(at[i]),
+            describe=lambda i: describe(at[i]),
             fingerprint=digest(self.fingerprint, rows.astype("<i8").tobytes()),
         )
 
@@ -159,7 +153,7 @@ def make_dataset(
     if not len(row_ids):
         raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
     if labels is None:
-        return ImageDataset((), row_ids, None, digest("unlabelled", split, source), pictures)
+        return ImageDataset((), row_ids, None, digest("unlabelled", split, source), *pictures)
     classes = classes or class_names(request, labels, elsewhere)
     for label in classes:
         names.check_text("class name", label)
@@ -187,7 +181,7 @@ def make_dataset(
         )
     numbers = np.array([number[label] for label in labels], dtype=np.int64)
     sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
-    return ImageDataset(tuple(classes), row_ids, numbers, sha, pictures)
+    return ImageDataset(tuple(classes), row_ids, numbers, sha, *pictures)
 
 
 def class_names(

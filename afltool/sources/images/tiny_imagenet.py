@@ -12,9 +12,9 @@ import numpy as np
 
 from ... import inputs
 from ...errors import InvalidDataError
-from ...plugins import need_torch
 from .base import DatasetRequest, ImageDataset, shorten
 from .folders import Listed, file_pictures, from_files, list_images
+from .torchvision_datasets import fetch
 
 TINY_IMAGENET = "tiny-imagenet-200"
 TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -46,28 +46,16 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         )
     rows = from_files(request, [file for file, _ in listed], folder, labels, wnids)
     paths = np.array([where.get(row, row) for row in rows.row_ids.tolist()], np.bytes_)
-    return replace(rows, pictures=file_pictures(folder, paths))
+    load, describe = file_pictures(folder, paths)
+    return replace(rows, load=load, describe=describe)
 
 
 def _fetch(root: Path, folder: Path) -> None:
-    """Download and check the archive, and unpack it; the folder takes its name when all is there.
-
-    An archive that is there already is fetched again where its MD5 is another.
-    """
-    need_torch("the download of Tiny-ImageNet")
-    from torchvision.datasets import utils
-
+    """Fetch the archive and unpack it; the folder takes its name when all is there."""
     name, unpacking = f"{TINY_IMAGENET}.zip", root / f"{TINY_IMAGENET}.unpacking"
-    advice = (
-        f"Fetch {name} (MD5 {TINY_IMAGENET_MD5}) on a machine with internet and put it into {root};"
-        " it is unpacked from there. Another folder is named with --data-root or $AFLTOOL_DATA."
-    )
     try:
-        with inputs.downloading(f"tiny-imagenet: expected {TINY_IMAGENET} in {root}; it", advice):
-            utils.download_and_extract_archive(
-                TINY_IMAGENET_URL, str(root), str(unpacking), name, TINY_IMAGENET_MD5
-            )
-            os.replace(unpacking / TINY_IMAGENET, folder)
+        fetch(TINY_IMAGENET_URL, root, name, TINY_IMAGENET_MD5, "tiny-imagenet", unpacking)
+        os.replace(unpacking / TINY_IMAGENET, folder)
     finally:
         shutil.rmtree(unpacking, ignore_errors=True)
 

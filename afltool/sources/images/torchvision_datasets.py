@@ -48,7 +48,7 @@ def _cifar(request: DatasetRequest) -> ImageDataset:
     folder, meta = root / cls.base_folder, {cls.meta["filename"]: cls.meta["md5"]}
     every = {**dict(cls.train_list + cls.test_list), **meta}
     if not all((folder / file).is_file() for file in every):
-        _fetch(cls.url, root, cls.filename, cls.tgz_md5, name)
+        fetch(cls.url, root, cls.filename, cls.tgz_md5, name)
     sums = {file: _sha256(published_bytes(folder / file, md5)) for file, md5 in every.items()}
     with warnings.catch_warnings(action="ignore"):  # the pickles are older than NumPy's types
         found = cls(str(root), train=train)
@@ -66,7 +66,7 @@ def _fashion_mnist(request: DatasetRequest) -> ImageDataset:
         from torchvision.datasets import FashionMNIST
 
         for archive, md5 in FashionMNIST.resources:
-            _fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, request.spec)
+            fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, request.spec)
         paths = _found(raw, names)
     images, marks = (published_bytes(paths[name], FASHION_MNIST_MD5[name]) for name in names)
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)
@@ -101,8 +101,12 @@ def published_bytes(path: Path, md5: str) -> bytes:
     return data
 
 
-def _fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
-    """Download ``archive`` into ``root`` (unless it is there), check its MD5 and unpack it."""
+def fetch(url: str, root: Path, archive: str, md5: str, what: str, to: Path | None = None) -> None:
+    """Download ``archive`` into ``root``, check its MD5 and unpack it, there or in ``to``.
+
+    One that is there with this MD5 is not downloaded.
+    """
+    need_torch(f"the download of {what}")
     from torchvision.datasets import utils
 
     advice = (
@@ -110,7 +114,7 @@ def _fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
         "unpacked from there. Another folder is named with --data-root or $AFLTOOL_DATA."
     )
     with inputs.downloading(f"{what}: expected {archive} in {root}, which", advice):
-        utils.download_and_extract_archive(url, str(root), filename=archive, md5=md5)
+        utils.download_and_extract_archive(url, str(root), str(to or root), archive, md5)
 
 
 def _sha256(data: bytes) -> str:
