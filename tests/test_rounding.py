@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import afltool
@@ -63,17 +64,12 @@ def test_a_feature_that_dies_is_refused_with_what_helps(X, tmp_path, cli):
         kept = import_(cli, tmp_path, X, *more)
         assert kept.exit_code == 0, kept.stderr
         assert "3 of 7 features keep fewer than 8" in said(kept)
-    few = cli("convert", tmp_path / "x.h5", "-o", tmp_path / "few.h5", "--fraction-bits", 8,
-              "--threads", 2)  # fmt: skip
-    assert few.exit_code == 0, few.stderr
     assert import_(cli, tmp_path, X, "--dtype", "float32", "--threads", 2).exit_code == 0
     again = cli("convert", tmp_path / "x.h5", "-o", tmp_path / "y.h5")
     assert again.exit_code == 3
     assert "2 of 7 features constant" in said(again)
-    assert (
-        cli("convert", tmp_path / "x.h5", "-o", tmp_path / "y.h5", "--allow-constant").exit_code
-        == 0
-    )
+    words = ["convert", tmp_path / "x.h5", "-o", tmp_path / "y.h5", "--allow-constant"]
+    assert cli(*words).exit_code == 0
 
 
 def test_features_that_do_not_vary_lose_nothing(tmp_path, cli):
@@ -98,7 +94,6 @@ def test_float32_may_take_everything_too(tmp_path, cli):
 
 
 def test_columns_are_named(tmp_path, cli):
-    pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     n = np.arange(40)
     frame = pd.DataFrame({"weight": n % 9, "dose": n * 1e-6, "age": n % 5, "y": n % 2})
@@ -113,12 +108,6 @@ def test_columns_are_named(tmp_path, cli):
     frame.assign(weight=n + 100.0).to_parquet(tmp_path / "u.parquet", index=False)
     beyond = cli("import", tmp_path / "u.parquet", "-o", tmp_path / "u.h5")
     assert "column 'weight', row 39, feature 2 is 139" in said(beyond)
-
-
-def test_nothing_is_said_of_numbers_that_are_stored_as_they_are(tmp_path, cli):
-    done = import_(cli, tmp_path, np.arange(60.0).reshape(20, 3) % 17)
-    assert done.exit_code == 0
-    assert "rounding" not in said(done)
 
 
 def test_the_estimator_refuses_bits_that_make_a_column_constant(X):

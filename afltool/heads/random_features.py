@@ -31,6 +31,9 @@ class Lift:
         self._options = options
         self._drawn, self._fixed = lru_cache(2)(self._draw), lru_cache(2)(self._table)
 
+    def __reduce__(self) -> tuple[type[Self], tuple[RandomFeaturesOptions]]:
+        return type(self), (self._options,)  # caches cannot be pickled
+
     def _draw(self, dim: int) -> Projection:
         o = self._options
         return projection(o.projection, o.seed, 0, dim, o.width)
