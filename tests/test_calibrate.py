@@ -20,9 +20,9 @@ import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_solved_head
+from afltool.heads import calibration as cal
 from afltool.heads.calibration import CalibratedHead
 from afltool.heads.checks import reported_scores
-from afltool.math import calibration as cal
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
 from afltool.values.parsed import parse_bins

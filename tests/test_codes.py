@@ -92,13 +92,6 @@ def test_quantiles_from_a_histogram_are_numpys_within_a_grid_step(exact, scale):
     assert (found - expected <= np.maximum(np.abs(expected) / 16, 2.0**-9)).all()
 
 
-def test_histograms_add_up_and_hold_every_row():
-    X = features(n=50)
-    parts = cd.histogram(X[:20]) + cd.histogram(X[20:])
-    assert np.array_equal(parts, cd.histogram(X))
-    assert (parts.sum(axis=1) == 50).all()
-
-
 def test_bad_features_are_refused():
     with pytest.raises(InvalidDataError, match="row 1, feature 0 is nan"):
         cd.histogram(np.array([[0.0], [np.nan]]))

@@ -20,14 +20,13 @@ from afltool import cores, machine, memory
 from afltool.errors import InvalidDataError
 
 
-@pytest.mark.parametrize("head", ["linear", "safle"])
-def test_law_files_are_the_same_for_any_number_of_threads(head, road, tmp_path, cli):
+def test_law_files_are_the_same_for_any_number_of_threads(road, tmp_path, cli):
     """Through the commands: clients one by one, their sum, the head, figures and predictions."""
     found = {}
     for threads in (1, 3):
         out, number = tmp_path / str(threads), ["--threads", threads]
         given = ["--train-features", road.train, "--test-features", road.test]
-        how = ["--partition", road.clients, "--keep-clients", "--head", head, "--ridge", 1]
+        how = ["--partition", road.clients, "--keep-clients", "--head", "safle", "--ridge", 1]
         assert cli("run", *given, *how, "-o", out, *number).exit_code == 0
         last, table = out / "head-final.h5", tmp_path / f"{threads}.csv"
         assert cli("predict", last, road.test, "-o", table, *number).exit_code == 0
@@ -106,34 +105,6 @@ def test_no_more_items_are_under_way_than_fit_into_memory(share):
     assert max(most[4:]) <= share
 
 
-def limited(command, gigabytes):
-    """A command on a machine with so much free memory."""
-    code = f"import afltool.machine; afltool.machine.free_memory = lambda: {gigabytes * 10**9}; "
-    words = [sys.executable, "-c", f"{code}from afltool.cli import main; main()"]
-    return subprocess.run([*words, *map(str, command)], capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_commands_take_fewer_threads_where_memory_is_short_and_say_so(tmp_path):
-    """A block of 12,000 rows becomes 2,080 numbers a row, three times: 0.6 GB a thread."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 5, 12_000)
-    np.savez(tmp_path / "x.npz", x=rng.normal(size=(12_000, 32)) + np.eye(5, 32)[y], y=y)
-    rows = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    head = ["--head", "random-features", "--width", 2048, "--activation", "tanh", "--ridge", 1]
-    how = ["local-stats", rows, "--client", "a", *head, "--sum"]
-    alone, short = tmp_path / "alone.h5", tmp_path / "short.h5"
-    done = limited([*how, "-o", alone, "--threads", 1], 16)
-    assert (done.returncode, "threads would" in done.stderr) == (0, False), done.stderr
-    solved = afltool.solve(alone, tmp_path / "head.h5")
-    for command in ([*how, "-o", short], ["evaluate", solved, rows]):
-        done = limited([*command, "--threads", 7], 3)
-        assert done.returncode == 0, done.stderr
-        assert "7 threads would take 4" in done.stderr
-        assert "GB are free" in done.stderr
-    assert afltool.info(short)["digest"] == afltool.info(alone)["digest"]
-
-
 def test_blas_has_one_thread_in_a_process_that_has_not_loaded_scipy_yet():
     code = """
 from afltool import cores
@@ -193,27 +164,38 @@ def killed_between(place, following, command):
     return process.wait() == -signal.SIGKILL and between
 
 
-KILLED = {  # head: its options, and the files before and after each phase in which it is killed
-    "linear": (["--ridge", "1"], ["03-head0", "04-total", "05-head"]),
-    "deepafl": (["--layers", "1", "--width", "128"], ["03-head0", "04-total", "05-head",
-                "04-total-2", "05-head-2", "04-total-3", "05-head-3"]),
-}  # fmt: skip
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("head", KILLED)
-def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(head, tmp_path):
+def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
     """Blocks of 8,000 × 1,024 numbers; --threads 2 is killed and 3 go on."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 8, 8000)
     x = (rng.normal(size=(8000, 1024)) + np.eye(8, 1024)[y]).astype(np.float32)
     np.savez(tmp_path / "x.npz", x=x, y=y)
     train = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    more, phases = KILLED[head]
+    phases = [
+        "03-head0",
+        "04-total",
+        "05-head",
+        "04-total-2",
+        "05-head-2",
+        "04-total-3",
+        "05-head-3",
+    ]
 
     def command(out, threads):
         words = ["run", "--train-features", train, "--test-features", train, "--clients", "3"]
-        words += ["--head", head, *more, "-o", out, "--threads", threads]
+        words += [
+            "--head",
+            "deepafl",
+            "--layers",
+            "1",
+            "--width",
+            "128",
+            "-o",
+            out,
+            "--threads",
+            threads,
+        ]
         code = "from afltool.cli import main; main()"
         return [sys.executable, "-c", code, "-q", *map(str, words)]
 

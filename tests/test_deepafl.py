@@ -251,16 +251,6 @@ def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
     assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
 
 
-@pytest.mark.parametrize("more", [{}, {"reconstruction": 0.3}])
-def test_without_the_skip_connection_more_layers_do_no_harm(more):
-    """Φ_{t+1} = F_t Ω takes the place of Φ_t: the accuracy stays as it was, or rises."""
-    X, y = rows(400)
-    head = fitted(X, y, no_skip=True, layers=6, ridge=0.01, block_ridge=0.01, **more)
-    right = [(scores.argmax(1) == y).mean() for _, scores in head.round_scores(X)]
-    assert right[0] > 0.8, "the premise: there is something to lose"
-    assert min(right[1:]) > right[0] - 0.02, right
-
-
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
     assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)
@@ -390,19 +380,6 @@ def test_what_the_layers_are_chosen_by_is_part_of_the_head_until_it_is_solved():
         assert report_of(end).get("layers", 9) == layers
 
 
-def test_the_rounds_so_far_are_the_networks_of_the_layers_that_are_known():
-    X, y = rows()
-    head = make_head("deepafl", {"width": 9, "layers": 3, "compute": "float64"}).bind(D, C)
-    assert not list(head.round_scores(X))
-    while head.phase() is not None:
-        head = absorb(head, sums(head, X, y))
-        known = len(head.weights) - 1
-        few = fitted(X, y, width=9, layers=known)
-        names, scores = zip(*head.round_scores(X), strict=True)
-        assert list(names) == [f"weights-{t}" for t in range(known + 1)]
-        assert np.array_equal(scores[-1], few.scores(X))
-
-
 # ---------------------------------------------------------------- sums of what changed
 
 
@@ -418,16 +395,6 @@ def test_the_layers_of_incremental_sums_are_those_of_full_sums(options):
     for one, other in zip(full.weights, thin.weights, strict=True):
         assert np.abs(one - other).max() < 1e-8 * np.abs(one).max()
     assert told(full, "training_mse") == pytest.approx(told(thin, "training_mse"), rel=1e-8)
-
-
-@given(seed=st.integers(0, 2**32 - 1), n=st.integers(20, 80), width=st.integers(2, 10))
-@settings(max_examples=12, deadline=None)
-def test_law_what_changed_adds_up_to_the_whole(seed, n, width):
-    X, y = rows(n, seed)
-    options = {"width": width, "layers": 2, "ridge": 0.1}
-    full, thin = (fitted(X, y, incremental=i, **options) for i in (False, True))
-    for one, other in zip(full.weights, thin.weights, strict=True):
-        assert np.abs(one - other).max() < 1e-7 * np.abs(one).max()
 
 
 def test_a_layer_sends_half_as_much():
@@ -501,12 +468,3 @@ def test_a_run_of_incremental_sums_chooses_as_many_layers_by_held_out_clients(ro
         UsageError, match=r"same clients in every round; found --participation 0\.5"
     ):
         run(road, tmp_path / "no", incremental=True, participation=0.5)
-
-
-def test_a_run_of_a_cascade_through_files(road, tmp_path):
-    out, how = tmp_path / "RUN", {"deepening": "activated-cascade", "label_encoding": True}
-    summary = run(road, out, **how)
-    assert [one["phase"] for one in summary["rounds"]] == [f"weights-{t}" for t in range(4)]
-    assert {k: summary["options"][k] for k in how} == how
-    assert [one["top1"] for one in summary["rounds"]][-1] == summary["top1"]
-    assert afltool.evaluate(out / "head-final.h5", road.test)["top1"] == summary["top1"]

@@ -313,8 +313,3 @@ def test_features_beyond_float32_are_refused_as_feature_files_refuse_them():
             for use in (lambda: fitted.fit(size * X, y), lambda: fitted.predict(size * X)):  # noqa: B023
                 with pytest.raises(InvalidDataError, match=r"row 0, feature 0 .* beyond the range"):
                     use()
-
-
-def test_dir_lists_what_there_is():
-    assert {"AnalyticClassifier", "extract", "solve", "evaluate"} <= set(dir(afltool))
-    assert not {"Any", "annotations", "import_module", "_guarded"} & set(dir(afltool))

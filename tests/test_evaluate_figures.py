@@ -18,7 +18,6 @@ from afltool.heads.checks import reported_scores
 from afltool.math.gram import real
 from afltool.math.metrics.counting import score_metrics
 from afltool.math.metrics.figures import FIGURES, Scored
-from afltool.show.curves import plot_roc
 
 
 @pytest.fixture(scope="module")
@@ -232,32 +231,13 @@ def test_what_a_picture_draws_is_what_was_measured(measured, tmp_path, cli, pict
         assert f"<!-- {name}: {one['auc']:.4f} -->" in text
     if picture == "reliability":
         assert f"calibration error {found['metrics']['ece']['value']:.4f}" in text
-
-
-@pytest.mark.parametrize("classes", [2, 100])
-def test_roc_curves_of_any_number_of_classes(tmp_path, classes):
-    rng, both = np.random.default_rng(classes), ("false_positive", "true_positive")
-    curves = {
-        f"class $ {k} " + "x" * k: {n: [0.0, *np.sort(rng.random(20)), 1.0] for n in both}
-        | {"auc": k / 100}
-        for k in range(classes)
-    }
-    curves["absent"] = {"false_positive": [], "true_positive": [], "auc": None}
-    drawn = plot_roc(curves, tmp_path / "roc.svg", "many").read_text()
-    assert (f"the 7 smallest of {classes + 1}" in drawn) == (classes > 6)
-
-
-def test_the_second_of_two_classes_is_drawn_and_empty_bins_stay_empty(measured, tmp_path):
-    found = json.loads(measured.read_text())
-    two = {k: found["roc"][k] for k in ("0", "1")}
-    found |= {"roc": two, "confusion": [[1, 0], [0, 1]], "per_class": {"0": 1.0, "1": 1.0}}
+    found |= {"roc": {k: found["roc"][k] for k in ("0", "1")}, "confusion": [[1, 0], [0, 1]]}
     found["reliability"]["accuracy"][0] = found["reliability"]["confidence"][0] = None
-    place = tmp_path / "two.json"
-    place.write_text(json.dumps(found))
-    drawn = afltool.roc_picture(place, tmp_path / "roc.svg").read_text()
-    assert "1 against 0" in drawn
-    assert "<!-- 0: " not in drawn
-    afltool.reliability_picture(place, tmp_path / "sure.png")
+    (tmp_path / "two.json").write_text(json.dumps(found | {"per_class": {"0": 1.0, "1": 1.0}}))
+    words = [picture, tmp_path / "two.json", "-o", tmp_path / "two.svg"]
+    assert cli("plot", *words).exit_code == 0, "two classes, an empty bin"
+    if picture == "roc":
+        assert "<!-- 0: " not in (tmp_path / "two.svg").read_text()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from afltool import exporting
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.exporting import onnx_files, pictures, trial
 from afltool.exporting.build import of_features
-from afltool.files.heads import load_head
 from afltool.heads import make_head
 from afltool.heads.base import NOBODY
 from afltool.heads.calibration import CalibratedHead
@@ -101,16 +100,6 @@ def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed):
     packed.run = careless
     assert "refuses 0 rows" in cli("export", road.head, "-o", tmp_path / "m.pt2").stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_sample_reaches_every_scale_and_the_refused_rows(road):
-    head, header = load_head(road.head)
-    x = trial.sample_rows(head, 9)
-    own = trial.own_scores(head, 9, x)
-    assert np.isnan(own).any(axis=1).sum() == 2
-    sizes = np.abs(x[: trial.ROWS]).max(axis=1)
-    assert sizes.min() < 0.1 < 10 < sizes.max()
-    assert len(np.unique(own[: trial.ROWS].argmax(axis=1))) == len(header["classes"])
 
 
 def test_a_card_says_counts_and_digests_and_leaves_the_rest_open(road, tmp_path, cli, packed):

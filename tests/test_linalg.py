@@ -8,11 +8,9 @@ from functools import reduce
 import numpy as np
 import pytest
 import scipy.linalg
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import known_problem, row_sets
-from threadpoolctl import threadpool_limits
 
 from afltool import cores
 from afltool.errors import InvalidDataError, NumericalError
@@ -92,20 +90,6 @@ def test_gram_and_cross_are_the_exact_integers(rows, intercept):
     expected = integer_gram(full)
     assert [int(v) for v in G] == [int(v) for v in triangle.pack(expected)]
     assert np.array_equal(H, full.astype(np.int64).T @ np.eye(classes, dtype=np.int64)[y])
-
-
-def test_the_integers_do_not_depend_on_threads_or_library():
-    rng = np.random.default_rng(3)
-    X = rng.integers(-(2**15) + 1, 2**15, size=(3000, 130)).astype(np.int16)
-    assert [int(v) for v in gram(FixedPoint(X[:50], 9))] == list(
-        triangle.pack(integer_gram(X[:50]))
-    )
-    T = torch.from_numpy(X).double()
-    for threads in (1, 2):
-        with threadpool_limits(threads):
-            for whole in ((T.T @ T).numpy(), X.T.astype(float) @ X.astype(float)):
-                found = gram(FixedPoint(X, 9))
-                assert np.array_equal(triangle.pack(whole).astype(np.int64), found)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -256,24 +240,6 @@ def test_the_report_of_a_large_head_is_that_of_its_eigenvalues(value, monkeypatc
     assert found.get("rank") == (None if value else report["rank"])
 
 
-@pytest.mark.parametrize("side", [61, 147])
-def test_a_wide_system_has_the_same_bits_for_any_number_of_threads(side, monkeypatch):
-    """Solved and judged in tiles of 20, with four of the inverse's rows at a time."""
-    p = known_problem(3 * side, side, 3, 50.0, seed=side)
-    expected = ridge.solve_wide(p.G, p.H, 0.03)
-    monkeypatch.setattr(ridge, "WIDE", 60)
-    monkeypatch.setattr(triangle, "BLOCK", 20)
-    found = []
-    for threads in (1, 2, 7):
-        with cores.using(threads):
-            found.append(ridge.solve_wide(p.G, p.H, 0.03))
-    for W, *rest in found:
-        assert np.array_equal(W, found[0][0])
-        assert rest == list(found[0][1:])
-        assert np.allclose(W, expected[0], rtol=1e-11, atol=1e-13)
-        assert np.allclose(rest, expected[1:], rtol=1e-9)
-
-
 @pytest.mark.parametrize("side", [1, 20, triangle.BLOCK, triangle.BLOCK + 7])
 def test_the_factor_in_place_is_lapacks_with_the_same_bits_for_any_number_of_threads(side):
     X = np.random.default_rng(0).normal(size=(side + 30, side))
@@ -325,16 +291,6 @@ def factored(p, rows=200, start=1.0):
 
 def spectral(p, rows=200, outside=0.0):
     return rc.SpectralSystem(ridge.Spectral.of(p.G, p.H), target(p), rows, outside)
-
-
-def test_one_ridge_is_the_solution_with_its_error_and_degrees_of_freedom():
-    p = known_problem(50, 20, 3, 100.0, seed=1)
-    found = factored(p, 50).fit(0.1)
-    A = p.G + 0.1 * np.eye(20)
-    assert np.allclose(found.weights(), np.linalg.solve(A, p.H))
-    fit = ((p.X @ (p.W - found.weights())) ** 2).sum()
-    assert np.isclose(found.squared_error, fit + 0.5 * target(p))
-    assert np.isclose(found.degrees_of_freedom, np.trace(np.linalg.solve(A, p.G)))
 
 
 @pytest.mark.parametrize("held", [None, lambda W: abs(float(np.abs(W).sum()) - 2.0)])

@@ -20,7 +20,6 @@ from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
 from afltool.heads import make_head
-from afltool.heads.checks import with_options
 from afltool.math.gram import FixedPoint, dim, real
 from afltool.values.parsed import parse_ridge
 from afltool.values.statistics import Client, ClientId
@@ -217,15 +216,6 @@ def test_a_scale_of_the_features_changes_nothing_once_they_are_standardised(held
     assert np.allclose(found[0][1], found[1][1], rtol=1e-7, atol=1e-9)
 
 
-def test_a_solve_may_standardise_what_was_gathered_without_a_word_of_it():
-    X, y = uneven()
-    head, total = collected(X, y, intercept=True)
-    found = absorb(with_options(head, standardise=True, ridge=2.0), total)
-    wanted = solved(X, y, intercept=True, standardise=True, ridge=2.0)
-    assert np.array_equal(found.weights, wanted.weights)
-    assert report_of(found)["standardised"]
-
-
 # ---------------------------------------------------------------- features far from zero
 
 
@@ -402,15 +392,6 @@ def test_what_the_pairwise_law_does_not_take(dealt, tmp_path):
 
 
 # ---------------------------------------------------------------- what solve says and refuses
-
-
-def test_the_ridges_that_were_tried_are_shown_only_on_request(road, tmp_path, cli):
-    words = ["solve", road.total, "-o", tmp_path / "h.h5", "--ridge", "auto", "--overwrite"]
-    quiet, wordy = cli(*words), cli("-v", *words)
-    assert "degrees_of_freedom" not in quiet.stderr
-    assert "ridge" in quiet.stderr
-    assert wordy.stderr.count("\n") > 41
-    assert "← chosen" in wordy.stderr
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -12,8 +12,18 @@ from scipy.stats import binom, norm
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
-from afltool.math.metrics.figures import BINS, FIGURES, POINTS, Scored, areas, ece, reliability, roc
-from afltool.math.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
+from afltool.math.metrics.figures import (
+    BINS,
+    FIGURES,
+    POINTS,
+    Scored,
+    areas,
+    intervals,
+    mcnemar,
+    paired_bootstrap,
+    resampled,
+    roc,
+)
 from afltool.stages.evaluate import figure_names
 
 
@@ -95,19 +105,6 @@ def test_figures_are_scikit_learns_of_weighted_rows(name):
     ]
     assert one.of(Scored.joined(parts), np.ones(50)) == one.of(rows, np.ones(50))
     assert np.isnan(one.of(rows, np.zeros(50)))
-
-
-def test_ece_of_a_calibrated_and_of_a_boastful_head():
-    n = 1000
-    p = np.full((n, 2), [0.7, 0.3])
-    y = (np.arange(n) % 10 >= 7).astype(np.int64)  # 70 % are of class 0
-    w = np.ones(n)
-    assert ece(Scored.of(p, p, y), w) == pytest.approx(0, abs=1e-12)
-    sure = np.full((n, 2), [1.0, 0.0])
-    assert ece(Scored.of(sure, sure, y), w) == pytest.approx(0.3)
-    bins = reliability(Scored.of(p, p, y), w)
-    assert bins["weight"].sum() == n
-    assert bins["accuracy"][10] == pytest.approx(0.7)
 
 
 def test_the_roc_curve_is_scikit_learns():

@@ -8,7 +8,7 @@ import pytest
 
 import afltool
 from afltool.errors import InvalidDataError
-from afltool.math.rounding import ENOUGH, Rounding
+from afltool.math.rounding import Rounding
 
 
 def rounded(X, bits=9):
@@ -32,16 +32,17 @@ def test_it_is_what_numpy_says_of_all_rows_in_any_blocks(X, step):
     found = Rounding(X.shape[1])
     for start in reversed(range(0, len(X), step)):
         found.add(X[start : start + step], rounded(X[start : start + step]))
-    left = np.array([len(np.unique(column)) for column in rounded(X).T])
+    left = [len(np.unique(column)) for column in rounded(X).T]
     assert found.varies.tolist() == [True, True, False, True, True, True, False]
     assert found.lost.tolist() == [False, False, False, True, True, False, False]
-    assert found.thin.tolist() == [False, False, False, True, True, True, False]
-    assert left.tolist() == [left[0], 2, 1, 1, 1, 2, 1]
-    assert left[0] > ENOUGH
+    assert found.thin.tolist() == found.lost.tolist()
+    assert left == [left[0], 2, 1, 1, 1, 2, 1]
     share = np.abs(X - rounded(X))[:, 3:5].max(axis=0) / np.ptp(X[:, 3:5], axis=0)
     worst = f"feature {3 + share.argmax()} (errors up to {100 * share.max():.3g} % of its range"
-    assert f"{worst}, distinct values left: 1" in found.said()
-    assert "3 of 7 features keep fewer than 8" in found.said()
+    assert f"{worst}; 2 of 7 features keep fewer than 8 steps of theirs)" in found.said()
+    few = Rounding(2)  # 7 steps and 9
+    few.add(np.array([[0.0, 0.0], [6.6, 9.0], [3.5, 0.5]]), np.array([[0, 0], [7, 9], [4, 1]]))
+    assert few.thin.tolist() == [True, False]
 
 
 def import_(cli, tmp_path, X, *more, y=None):
@@ -63,7 +64,7 @@ def test_a_feature_that_dies_is_refused_with_what_helps(X, tmp_path, cli):
     for more in (["--allow-constant"], ["--unlabelled"]):
         kept = import_(cli, tmp_path, X, *more)
         assert kept.exit_code == 0, kept.stderr
-        assert "3 of 7 features keep fewer than 8" in said(kept)
+        assert "2 of 7 features keep fewer than 8 steps" in said(kept)
     assert import_(cli, tmp_path, X, "--dtype", "float32", "--threads", 2).exit_code == 0
     again = cli("convert", tmp_path / "x.h5", "-o", tmp_path / "y.h5")
     assert again.exit_code == 3

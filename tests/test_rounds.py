@@ -330,13 +330,11 @@ def test_each_round_is_what_a_head_of_fewer_layers_says(data, heads, tmp_path):
     assert "rounds (error: squared" in command("info", heads[-1], "--all").stdout
 
 
-def test_rounds_of_a_run_an_evaluation_and_a_head_are_pictures(data, heads, each_round, tmp_path):
+def test_rounds_of_a_run_an_evaluation_and_a_head_are_pictures(data, heads, tmp_path):
     metrics, bad = tmp_path / "metrics.json", tmp_path / "bad.json"
     command("evaluate", heads[-1], data / "test.h5", "--each-round", "-o", metrics)
-    for number, source in enumerate((each_round[0], metrics, heads[1])):
-        place = tmp_path / f"{number}.png"
-        command("plot", "rounds", source, "-o", place)
-        assert place.read_bytes()[:4] == b"\x89PNG"
+    for source in (metrics, heads[1]):  # and of a run, see test_plots.py
+        command("plot", "rounds", source, "-o", tmp_path / f"{source.stem}.png")
     bad.write_text('{"top1": 0.5, "n": 2, "rounds": [{"phase": "a", "top1": [1]}]}')
     for source, code, said in (
         (tmp_path, 3, "summary.json: there is no such file"),

@@ -18,8 +18,7 @@ from afltool.files.hdf5 import read_file, write_file
 from afltool.files.heads import load_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import make_options
-from afltool.heads.scaling import ScalingHead, ScalingOptions
-from afltool.math import scaling
+from afltool.heads.scaling import ScalingHead, ScalingOptions, squares
 from afltool.math.gram import real
 from afltool.stages.inspect import info
 
@@ -153,7 +152,7 @@ def test_moments_are_those_of_exact_arithmetic(values, cut):
     parts, _ = head.gather([(x[:cut], y[:cut]), (x[cut:], y[cut:])])
     assert whole.digest() == parts.digest()
     q = [round(v * 2**24) for v in values]
-    assert scaling.squares(dict(whole.arrays)) == [sum(v * v for v in q)]
+    assert squares(dict(whole.arrays)) == [sum(v * v for v in q)]
     solved, _ = head.absorb(whole)
     assert solved.centre[0] == sum(q) / (len(q) << 24)
 

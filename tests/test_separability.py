@@ -14,8 +14,8 @@ import afltool
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import make_head
+from afltool.heads.scoring import Separability
 from afltool.math.gram import real
-from afltool.math.metrics.separability import Separability
 from afltool.values.names import MEASURES
 
 

@@ -371,15 +371,6 @@ def test_state_that_does_not_fit_together_is_refused():
                 begun.restore(head.phase(), {**head.arrays(), name: value}).bind(DIM, CLASSES)
 
 
-@pytest.mark.parametrize("thresholds", ["federated", "range:-2:2"])
-def test_digits_that_codes_leave_out_are_said_once(caplog, thresholds):
-    X, y = rows()
-    solved(X, y, features="safle", experts=3, rounds=1, thresholds=thresholds)
-    said = [r.getMessage() for r in caplog.records if "digits of a row" in r.getMessage()]
-    assert len(said) == 1
-    assert "use 9 of the 48 digits of a row" in said[0]
-
-
 # ---------------------------------------------------------------- over files
 
 
@@ -454,14 +445,3 @@ def test_clients_may_miss_rounds_but_not_the_first(road, tmp_path):
     phases = afltool.info(head)["report"]["phases"]
     assert [p["clients"] for p in phases] == [5, 3, 3, 2]
     assert afltool.evaluate(head, road.test)["top1"] > 0.5
-
-
-def test_the_commands_take_the_features_of_the_head(road, random_run, tmp_path, cli):
-    short = ["--head", "softmax", "--features", "random", "--width", 20, "--rounds", 3]
-    out = tmp_path / "total.h5"
-    done = cli("local-stats", road.train, *short, "--client", "a", "--sum", "-o", out)
-    assert done.exit_code == 0, done.output
-    assert afltool.info(out)["digest"] == afltool.info(random_run / "04-total.h5")["digest"]
-    bad = cli("head", "softmax", "--features", "safle", "--width", 20, "-o", tmp_path / "x.h5")
-    assert bad.exit_code == 2
-    assert "--width belongs to --features random" in bad.stderr

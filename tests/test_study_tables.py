@@ -19,7 +19,7 @@ from afltool import table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
-from afltool.math.metrics.intervals import paired_bootstrap
+from afltool.math.metrics.figures import paired_bootstrap
 from afltool.papers.cells import StudyFolder
 from afltool.papers.crosstab import FORMATS, crosstab
 from afltool.papers.description import find, read, shipped_names

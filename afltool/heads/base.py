@@ -29,7 +29,7 @@ from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces, r
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64, I64, Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
-from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
+from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, mark
 from .options import HeadOptions
 
 LARGEST_REAL = 2.0**384  # product of features: float32 is below 2^128, layers below 2^64
@@ -234,9 +234,6 @@ class Stored(ABC):
         digest = Digest().text("name", self.name).json("phase", self.phase())
         if self.phase() is not None:
             digest.json("options", _but_gamma(self.options))
-        return self._with_state(digest)
-
-    def _with_state(self, digest: Digest) -> str:
         for name, array in sorted(self.arrays().items()):
             if name not in self.not_in_digest:
                 digest.array(name, array, array_kind(array))
@@ -529,18 +526,14 @@ def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
 
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
-    """The sum of additive arrays by name, one part in memory at a time; at least one part."""
-    stream = (Statistics(Phase(), part, np.zeros(0, dtype=np.int64)) for part in parts)
-    first, second = next(stream, None), next(stream, None)
-    if first is None:
+    """The sum of additive arrays by name, in those of the first part; at least one part."""
+    stream = iter(parts)
+    if (total := next(stream, None)) is None:
         raise UsageError("there are no blocks to gather; give at least an empty one")
-    if second is None:
-        return first.arrays
-    total = Sum(first).add(second)
-    del first, second
-    for one in stream:
-        total.add(one)
-    return total.result().arrays
+    for part in stream:
+        for name, array in part.items():
+            np.add(total[name], array, out=total[name])
+    return total
 
 
 def marks(statistics: Statistics) -> I64:

@@ -25,13 +25,12 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.blas import unpack
-from ..math.calibration import NEAR
 from ..math.codes import Coder
 from ..math.gram import LARGEST
 from ..values.arrays import F64
 from . import KNOWN, base
 from .base import NOBODY
-from .calibration import CalibratedHead
+from .calibration import NEAR, CalibratedHead
 from .deepafl.head import DeepAFLHead
 from .deepafl.layers import OF_LABELS
 from .deepafl.options import ACTIVATED, RESIDUAL
