@@ -16,7 +16,7 @@ from .files.arrays import damage_as_error
 from .files.hdf5 import recipe
 from .files.heads import load_solved_head, save_head
 from .heads import OPTIONS, make_head
-from .heads.base import Block, Classifier, Head, Stored, binding, solved, statistics_of
+from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of
 from .heads.calibration import CalibratedHead
 from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
@@ -380,7 +380,7 @@ def _one_phase(
 ) -> tuple[Head, dict[str, Any]]:
     """The head one phase further and its report, of which ``before`` was that until then."""
     try:
-        after, done = solved(head, total)
+        after, done = head.absorb(total)
         return after, done.report(before)
     except AflError as error:
         raise ValueError(f"the head cannot be solved: {error}") from error

@@ -456,20 +456,3 @@ def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path
         path = save_statistics(tmp_path / "wrong.h5", wrong, MADE_BY)
         with pytest.raises(InvalidDataError, match=f"1500 rows: .*{name}"):
             afltool.read_counts(path)
-
-
-def test_many_classes_are_drawn_and_listed(many, tmp_path, cli):
-    total = many / "trial" / "counts.h5"
-    cli("evaluate", many / "head.h5", many / "test.h5", "-o", tmp_path / "m.json")
-    out = tmp_path / "c.svg"
-    assert cli("plot", "confusion", tmp_path / "m.json", "-o", out).exit_code == 0
-    assert "2 classes in a line" in out.read_text()
-    refused = cli("plot", "confusion", total, "-o", tmp_path / "no.svg")
-    assert refused.exit_code == 2
-    assert "no confusion matrix of so many" in " ".join(refused.stderr.split())
-    assert cli("table", total, "--format", "csv").stdout.count("sensitivity") == 1100
-    found = json.loads((tmp_path / "m.json").read_text())
-    for wrong in ({**found["confusion"], "true": [9999]}, {"true": [0], "predicted": [0, 1]}):
-        (tmp_path / "w.json").write_text(json.dumps({**found, "confusion": wrong}))
-        done = cli("plot", "confusion", tmp_path / "w.json", "-o", tmp_path / "w.svg")
-        assert done.exit_code == 3

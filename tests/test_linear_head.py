@@ -313,15 +313,10 @@ def test_a_large_ridge_makes_a_lost_deviation_harmless_and_noise_is_not_judged()
 
 
 @pytest.fixture(scope="module")
-def dealt(tmp_path_factory):
-    """400 rows of 12 features and 3 classes over 40 clients: 10 rows each, fewer than features."""
-    folder = tmp_path_factory.mktemp("dealt")
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 3, 400)
-    x = rng.normal(size=(3, 12))[y] + rng.normal(size=(400, 12))
-    np.savez(folder / "x.npz", x=x, y=y)
-    train = afltool.import_embeddings(folder / "x.npz", folder / "x.h5")
-    return train, afltool.partition(train, folder / "c.h5", scheme="iid", clients=40)
+def dealt(road, tmp_path_factory):
+    """600 rows of 8 features and 4 classes over 100 clients: 6 rows each, fewer than features."""
+    out = tmp_path_factory.mktemp("dealt") / "c.h5"
+    return road.train, afltool.partition(road.train, out, scheme="iid", clients=100)
 
 
 def stats(dealt, out, head="linear", law="sum", **options):
@@ -340,10 +335,10 @@ def test_both_laws_give_the_same_head_whatever_gamma(dealt, tmp_path, gamma):
     folded = afltool.aggregate([each], tmp_path / "pairwise.h5", law="pairwise")
     a, b = weights(by_sum, tmp_path, "a"), weights(folded, tmp_path, "b")
     assert np.abs(a - b).sum() < 1e-8
-    assert afltool.info(folded)["gammas"] == {f"{gamma:g}": 40}
+    assert afltool.info(folded)["gammas"] == {f"{gamma:g}": 100}
     assert afltool.info(folded)["class_counts"] == afltool.info(by_sum)["class_counts"]
     kept = weights(by_sum, tmp_path, "k", keep_gamma=True)
-    expected = weights(by_sum, tmp_path, "r", ridge=40 * gamma)
+    expected = weights(by_sum, tmp_path, "r", ridge=100 * gamma)
     assert np.allclose(kept, expected, rtol=1e-12)
     assert np.abs(kept - a).max() > 1e-4  # 1e4 times what the law may cost
     with pytest.raises(MismatchError, match="have other arrays than the others"):
@@ -355,12 +350,12 @@ def test_a_client_uploads_its_weights_as_the_paper_has_it(dealt, tmp_path):
     files = stats(dealt, tmp_path / "up", law="pairwise", gamma=2.0)
     sums = afltool.aggregate([stats(dealt, tmp_path / "s", gamma=2.0)], tmp_path / "sum.h5")
     with afltool.open_features(dealt[0]) as rows:
-        X, Y = rows.to_numpy(), np.eye(3)[rows.labels]
+        X, Y = rows.to_numpy(), np.eye(4)[rows.labels]
         client = load_partition(dealt[1]).client
     for k in (0, 17):
         sent = load_statistics(files / f"client-{k:02d}.h5").arrays
-        C = X[client == k].T @ X[client == k] + 2.0 * np.eye(12)
-        np.testing.assert_allclose(sent["regularized-gram"], C[np.tril_indices(12)], rtol=1e-13)
+        C = X[client == k].T @ X[client == k] + 2.0 * np.eye(8)
+        np.testing.assert_allclose(sent["regularized-gram"], C[np.tril_indices(8)], rtol=1e-13)
         W = np.linalg.inv(C) @ X[client == k].T @ Y[client == k]
         np.testing.assert_allclose(sent["local-weights"], W, rtol=1e-10, atol=1e-13)
     paths = sorted(files.glob("*.h5"))

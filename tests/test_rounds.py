@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from cache_damage import KINDS, damaged
-from conftest import embeddings, forget_stop
+from conftest import forget_stop
 from typer.testing import CliRunner
 
 import afltool
 from afltool import progress
 from afltool.cli.app import app
 from afltool.files.heads import load_head
-from afltool.files.partitions import load_partition
 from afltool.heads.deepafl.layers import Layers
 
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]
@@ -30,29 +29,16 @@ def command(*words, code=0):
     return done
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Train and test features, a partition, and a head before its first phase."""
-    folder = tmp_path_factory.mktemp("rounds")
-    for name, n in (("train", 240), ("test", 90)):
-        x = embeddings(folder / f"{name}.npz", n, d=6, classes=3)
-        afltool.import_embeddings(x, folder / f"{name}.h5")
-    afltool.partition(folder / "train.h5", folder / "clients.h5", alpha=0.1, clients=8)
-    how = {"layers": 2, "width": 9}
-    afltool.head("deepafl", folder / "head0.h5", head_options=how)
-    return folder
-
-
-def gather(data, head, out, *more, code=0):
+def gather(road, head, out, *more, code=0):
     return command(
-        "local-stats", data / "train.h5", "--partition", data / "clients.h5", "--head", head,
+        "local-stats", road.train, "--partition", road.clients, "--head", head,
         "-o", out, *more, code=code,
     )  # fmt: skip
 
 
-def run(data, out, *more, code=0):
+def run(road, out, *more, code=0):
     return command(
-        "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
+        "run", "--train-features", road.train, "--test-features", road.test,
         "--head", "deepafl", "--width", 9, "--clients", 8, "-o", out, *more, code=code,
     )  # fmt: skip
 
@@ -62,64 +48,65 @@ def digest(path):
 
 
 @pytest.fixture(scope="module")
-def heads(data, tmp_path_factory):
+def heads(road, tmp_path_factory):
     """All rounds by the stages, one file per client; the heads after each."""
-    folder, heads = tmp_path_factory.mktemp("by-hand"), [data / "head0.h5"]
+    folder, how = tmp_path_factory.mktemp("by-hand"), {"layers": 2, "width": 9}
+    heads = [afltool.head("deepafl", folder / "head0.h5", head_options=how)]
     for number in range(len(PHASES)):
-        how = {"partition": data / "clients.h5"}
-        stats = afltool.local_stats(data / "train.h5", heads[-1], folder / f"stats{number}", **how)
+        stats = folder / f"stats{number}"
+        afltool.local_stats(road.train, heads[-1], stats, partition=road.clients)
         total = afltool.aggregate([stats], folder / f"total{number}.h5")
         heads.append(afltool.solve(total, folder / f"head{number + 1}.h5", head=heads[-1]))
     return heads
 
 
-def test_run_is_all_of_it(data, heads, tmp_path):
+def test_run_is_all_of_it(road, heads, tmp_path):
     assert [afltool.info(h)["phase"] for h in heads] == [*PHASES, None]
-    run(data, tmp_path / "RUN", "--layers", 2)
+    run(road, tmp_path / "RUN", "--layers", 2)
     summary = json.loads((tmp_path / "RUN" / "summary.json").read_text())
     assert [u["phase"] for u in summary["bytes_per_client"]] == PHASES
     ours, theirs = (load_head(p)[0] for p in (heads[-1], tmp_path / "RUN" / "05-head-5.h5"))
-    X = np.random.default_rng(0).normal(size=(50, 6))
+    X = np.random.default_rng(0).normal(size=(50, 8))
     assert np.allclose(ours.scores(X), theirs.scores(X), rtol=1e-3, atol=1e-4)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "RUN").glob("05-*.h5")}
-    run(data, tmp_path / "RUN", "--layers", 2)
+    run(road, tmp_path / "RUN", "--layers", 2)
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
 
-def test_a_crashed_round_repeats_alone_and_the_next_step_is_said(data, heads, tmp_path):
+def test_a_crashed_round_repeats_alone_and_the_next_step_is_said(road, heads, tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
-    gather(data, heads[4], whole)
-    gather(data, heads[4], part, "--only", "0-3")
+    gather(road, heads[4], whole)
+    gather(road, heads[4], part, "--only", "0-3")
     (part / "client-2.h5").unlink()
-    gather(data, heads[4], part)
+    gather(road, heads[4], part)
     totals = [afltool.aggregate([name], tmp_path / f"{name.name}.h5") for name in (whole, part)]
     assert digest(totals[0]) == digest(totals[1])
     done = command("solve", totals[0], "--head", heads[4], "-o", tmp_path / "last.h5")
     assert "solve: done" in done.stderr
-    gather(data, heads[-1], tmp_path / "s", code=2)  # there is nothing left to gather
-    gather(data, heads[0], tmp_path / "0.h5", "--sum")
+    gather(road, heads[-1], tmp_path / "s", code=2)  # there is nothing left to gather
+    gather(road, heads[0], tmp_path / "0.h5", "--sum")
     done = command("solve", tmp_path / "0.h5", "--head", heads[0], "-o", tmp_path / "h.h5")
     assert "next phase 'block-1'" in done.stderr
 
 
-def test_statistics_of_a_stale_head_are_refused(data, heads, tmp_path):
-    gather(data, heads[1], tmp_path / "now", "--only", "0-3")
+def test_statistics_of_a_stale_head_are_refused(road, heads, tmp_path):
+    gather(road, heads[1], tmp_path / "now", "--only", "0-3")
     other = tmp_path / "other.h5"
     command("head", "deepafl", "--layers", 2, "--width", 9, "--seed", 5, "-o", tmp_path / "o.h5")
-    gather(data, tmp_path / "o.h5", tmp_path / "o0.h5", "--sum")
+    gather(road, tmp_path / "o.h5", tmp_path / "o0.h5", "--sum")
     command("solve", tmp_path / "o0.h5", "-o", other)
     # a round behind, one ahead, and the same round of another head
     for number, (source, said) in enumerate(
         ((heads[0], "phase"), (heads[2], "phase"), (other, "head"))
     ):
         stale = tmp_path / f"stale-{number}"
-        gather(data, source, stale, "--only", "4-7")
+        gather(road, source, stale, "--only", "4-5")
         done = command("aggregate", tmp_path / "now", stale, "-o", tmp_path / "t.h5", code=4)
         assert said in done.stderr
 
 
-def test_a_total_is_solved_only_with_its_own_head(data, heads, tmp_path):
-    gather(data, heads[1], tmp_path / "t.h5", "--sum")
+def test_a_total_is_solved_only_with_its_own_head(road, heads, tmp_path):
+    gather(road, heads[1], tmp_path / "t.h5", "--sum")
     solve = ["solve", tmp_path / "t.h5", "-o", tmp_path / "h.h5"]
     command(*solve, "--head", heads[2], code=4)
     assert "the file of this head is needed" in command(*solve, code=3).stderr
@@ -129,9 +116,9 @@ def test_a_total_is_solved_only_with_its_own_head(data, heads, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["consistent", "inconsistent"])
-def test_partial_participation_draws_clients_for_each_layer(data, tmp_path, kind):
+def test_partial_participation_draws_clients_for_each_layer(road, tmp_path, kind):
     words = ["--layers", 2, "--held-out", 0.25, "--participation"]
-    run(data, tmp_path / "RUN", *words, 0.5, "--participation-kind", kind)
+    run(road, tmp_path / "RUN", *words, 0.5, "--participation-kind", kind)
     drawn = []
     for suffix in ("", "-2", "-3", "-4", "-5"):
         names = afltool.info(tmp_path / "RUN" / f"04-total{suffix}.h5")["client_names"]
@@ -142,14 +129,14 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path, kind
     assert (drawn[0] == drawn[1]) == alike  # W_0 and Ω_1 make the first layer,
     assert (drawn[2] == drawn[3]) == alike  # W_1 and Ω_2 the second (the paper's appendix M)
     assert len(set(drawn)) > 1
-    run(data, tmp_path / "RUN", *words, 2, "--participation-kind", kind, code=2)
+    run(road, tmp_path / "RUN", *words, 2, "--participation-kind", kind, code=2)
 
 
 # ---------------------------------------------------------------- caches
 
 
 @pytest.mark.parametrize("each", [False, True])
-def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, monkeypatch):
+def test_a_cache_changes_the_work_and_nothing_else(road, heads, tmp_path, each, monkeypatch):
     cache, more, begin = tmp_path / "cache", () if each else ("--sum",), Layers.first
 
     def never(self, X):
@@ -159,10 +146,10 @@ def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, 
     for number, head in enumerate(heads[:-1]):
         if number == 3:  # the features of the rows are not looked at any more
             monkeypatch.setattr(Layers, "first", never)
-        gather(data, head, tmp_path / f"cached{number}", *more, "--cache", cache)
+        gather(road, head, tmp_path / f"cached{number}", *more, "--cache", cache)
         assert len(list(cache.iterdir())) == 1, "one task"
     monkeypatch.undo()
-    gather(data, heads[4], tmp_path / "plain", *more)
+    gather(road, heads[4], tmp_path / "plain", *more)
     found = [
         [
             digest(p)
@@ -173,36 +160,36 @@ def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, 
     assert found[0] == found[1]
 
 
-def test_a_cache_of_other_rows_another_head_or_that_is_damaged_is_not_taken(data, heads, tmp_path):
+def test_a_cache_of_other_rows_another_head_or_that_is_damaged_is_not_taken(road, heads, tmp_path):
     """What a killed command left is overwritten."""
     cache, plain = tmp_path / "cache", tmp_path / "plain.h5"
-    gather(data, heads[0], tmp_path / "a.h5", "--sum", "--cache", cache)
-    gather(data, heads[1], tmp_path / "b.h5", "--sum", "--only", "0-3", "--cache", cache)
-    gather(data, heads[1], tmp_path / "c.h5", "--sum", "--only", "0-3")
+    gather(road, heads[0], tmp_path / "a.h5", "--sum", "--cache", cache)
+    gather(road, heads[1], tmp_path / "b.h5", "--sum", "--only", "0-3", "--cache", cache)
+    gather(road, heads[1], tmp_path / "c.h5", "--sum", "--only", "0-3")
     assert digest(tmp_path / "b.h5") == digest(tmp_path / "c.h5")
-    gather(data, heads[1], plain, "--sum")
+    gather(road, heads[1], plain, "--sum")
     for how in KINDS:
         out, own = tmp_path / f"{how}.h5", tmp_path / how
-        gather(data, heads[0], tmp_path / f"{how}-0.h5", "--sum", "--cache", own)
+        gather(road, heads[0], tmp_path / f"{how}-0.h5", "--sum", "--cache", own)
         for path in own.rglob("*.npz"):
             path.write_bytes(damaged(path.read_bytes(), how, random.Random(3)))
-        done = gather(data, heads[1], out, "--sum", "--cache", own)
+        done = gather(road, heads[1], out, "--sum", "--cache", own)
         assert "computed again" in done.stderr
         assert digest(out) == digest(plain), how
     *_, whole = kept = sorted(own.rglob("*.npz"))
     whole.with_name(whole.name + ".partial").write_bytes(bytes(200_000))
-    done = gather(data, heads[2], tmp_path / "d.h5", "--sum", "--cache", own)
+    done = gather(road, heads[2], tmp_path / "d.h5", "--sum", "--cache", own)
     assert "computed again" not in done.stderr
     assert sorted(own.rglob("*.*")) == kept
 
 
-def test_a_full_disk_under_the_cache_is_an_error_and_leaves_nothing(data, heads, tmp_path):
+def test_a_full_disk_under_the_cache_is_an_error_and_leaves_nothing(road, heads, tmp_path):
     """A limit of the size of files stands for the disk: writes fail, and no signal comes."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); "
         "from afltool.cli import main; sys.exit(main())"
     )
-    words = ["local-stats", data / "train.h5", "--client", "a", "--sum", "--head", heads[1],
+    words = ["local-stats", road.train, "--client", "a", "--sum", "--head", heads[1],
              "-o", tmp_path / "a.h5", "--cache", tmp_path / "cache"]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False
@@ -216,39 +203,15 @@ def test_a_full_disk_under_the_cache_is_an_error_and_leaves_nothing(data, heads,
 # ---------------------------------------------------------------- held-out clients
 
 
-def test_a_round_solved_again_with_other_held_out_clients_leaves_nothing_up_to_date(data, tmp_path):
-    """The first weights are the same; the layers that will be kept may be others."""
-    train, clients = data / "train.h5", tmp_path / "clients.h5"
-    afltool.partition(train, clients, alpha=0.5, clients=8, held_out=0.25, seed=1)
-    first = next(k for k, apart in enumerate(load_partition(clients).held_out) if apart)
-
-    def summed(head, name):
-        stats = afltool.local_stats(train, head, tmp_path / f"s{name}", partition=clients)
-        held = tmp_path / f"held{name}.h5"
-        return stats, afltool.aggregate([stats], tmp_path / f"t{name}.h5", held_out=held), held
-
-    stats, total, held = summed(data / "head0.h5", 0)
-    one = afltool.aggregate([stats / f"client-{first}.h5"], tmp_path / "one.h5")
-    head = afltool.solve(total, tmp_path / "head1.h5", validate=held)
-    later, following, _ = summed(head, 1)
-    weights = load_head(head)[0].arrays()["weights-0"]
-    afltool.solve(total, head, validate=one, overwrite=True)
-    assert np.array_equal(weights, load_head(head)[0].arrays()["weights-0"])
-    done = command("solve", following, "-o", tmp_path / "head2.h5", "--head", head, code=4)
-    assert "was gathered for another head" in done.stderr
-    again = ["local-stats", train, "--partition", clients, "--head", head, "-o", later]
-    assert "was made differently" in command(*again, code=2).stderr
-
-
 @pytest.fixture(scope="module")
-def each_round(data, tmp_path_factory):
+def each_round(road, tmp_path_factory):
     """A run that looks at every round, with held-out clients that choose the layers."""
     folder = tmp_path_factory.mktemp("each") / "RUN"
     how = ("--ridge", "1e-3:1e-1:3", "--block-ridge", "1e-4", "--held-out", 0.25, "--each-round")
-    return folder, run(data, folder, "--layers", 6, *how)
+    return folder, run(road, folder, "--layers", 6, *how)
 
 
-def test_a_run_tells_every_round_and_held_out_clients_choose_layers_and_ridges(data, each_round):
+def test_a_run_tells_every_round_and_held_out_clients_choose_layers_and_ridges(road, each_round):
     folder, done = each_round
     summary = json.loads((folder / "summary.json").read_text())
     rounds, sent = summary["rounds"], summary["bytes_per_client"]
@@ -274,13 +237,13 @@ def test_a_run_tells_every_round_and_held_out_clients_choose_layers_and_ridges(d
     assert len(load_head(last)[0].weights) == report["layers"] + 1
     (kept,) = (one for one in rounds if one.get("kept"))
     assert kept["phase"] == f"weights-{report['layers']}"
-    assert kept["top1"] == afltool.evaluate(last, data / "test.h5")["top1"]
+    assert kept["top1"] == afltool.evaluate(last, road.test)["top1"]
     known = [one for one in rounds if "top1" in one]
     assert len(known) == 6  # the layer beyond the last that was not kept is in no file
 
 
 def test_solve_says_which_layers_are_kept_and_an_evaluation_stops_when_asked(
-    data, each_round, tmp_path
+    road, each_round, tmp_path
 ):
     folder, _ = each_round
     done = command(
@@ -292,7 +255,7 @@ def test_solve_says_which_layers_are_kept_and_an_evaluation_stops_when_asked(
     progress.request_stop("SIGTERM")
     try:
         with pytest.raises(afltool.errors.StoppedError, match="stopped on SIGTERM"):
-            afltool.evaluate(folder / "05-head-13.h5", data / "test.h5")
+            afltool.evaluate(folder / "05-head-13.h5", road.test)
     finally:
         forget_stop()
 
@@ -300,15 +263,15 @@ def test_solve_says_which_layers_are_kept_and_an_evaluation_stops_when_asked(
 # ---------------------------------------------------------------- what each round brought
 
 
-def test_each_round_is_what_a_head_of_fewer_layers_says(data, heads, tmp_path):
+def test_each_round_is_what_a_head_of_fewer_layers_says(road, heads, tmp_path):
     """Also as a table; of a head that is not solved its rounds so far."""
-    words, place = ("evaluate", heads[-1], data / "test.h5"), tmp_path / "rounds.csv"
+    words, place = ("evaluate", heads[-1], road.test), tmp_path / "rounds.csv"
     found = json.loads(command(*words, "--each-round", "--rounds", place, "--json").stdout)
     assert [one["phase"] for one in found["rounds"]] == PHASES
     told = {one["phase"]: one["top1"] for one in found["rounds"] if "top1" in one}
     for layers in range(2):
         out = tmp_path / f"run{layers}"
-        run(data, out, "--layers", layers)
+        run(road, out, "--layers", layers)
         few = json.loads((out / "summary.json").read_text())
         assert told[f"weights-{layers}"] == few["top1"]
     assert found["top1"] == told["weights-2"]
@@ -320,26 +283,26 @@ def test_each_round_is_what_a_head_of_fewer_layers_says(data, heads, tmp_path):
     assert frame["top1"].notna().tolist() == [True, False, True, False, True]
     done = command(*words, "--rounds", tmp_path / "x.txt", code=2)
     assert ".csv or .parquet" in done.stderr
-    command("evaluate", heads[2], data / "test.h5", code=2)
-    words = ("evaluate", heads[2], data / "test.h5", "--each-round")
+    command("evaluate", heads[2], road.test, code=2)
+    words = ("evaluate", heads[2], road.test, "--each-round")
     early = json.loads(command(*words, "--json").stdout)
     assert [one["phase"] for one in early["rounds"]] == PHASES[:2]
     assert early["top1"] == early["rounds"][0]["top1"]
-    done = command("evaluate", heads[0], data / "test.h5", "--each-round", code=2)
+    done = command("evaluate", heads[0], road.test, "--each-round", code=2)
     assert "not solved yet" in done.stderr
     assert "rounds (error: squared" in command("info", heads[-1], "--all").stdout
 
 
-def test_rounds_of_a_run_an_evaluation_and_a_head_are_pictures(data, heads, tmp_path):
+def test_rounds_of_a_run_an_evaluation_and_a_head_are_pictures(road, heads, tmp_path):
     metrics, bad = tmp_path / "metrics.json", tmp_path / "bad.json"
-    command("evaluate", heads[-1], data / "test.h5", "--each-round", "-o", metrics)
+    command("evaluate", heads[-1], road.test, "--each-round", "-o", metrics)
     for source in (metrics, heads[1]):  # and of a run, see test_plots.py
         command("plot", "rounds", source, "-o", tmp_path / f"{source.stem}.png")
     bad.write_text('{"top1": 0.5, "n": 2, "rounds": [{"phase": "a", "top1": [1]}]}')
     for source, code, said in (
         (tmp_path, 3, "summary.json: there is no such file"),
-        (data / "head0.h5", 2, "has no solved round yet"),
-        (data / "train.h5", 2, "expected a head file"),
+        (heads[0], 2, "has no solved round yet"),
+        (road.train, 2, "expected a head file"),
         (bad, 3, "is not what afltool evaluate"),
     ):
         done = command("plot", "rounds", source, "-o", tmp_path / "x.png", code=code)

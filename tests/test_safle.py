@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from conftest import embeddings
 from problems import absorb, gathered, report_of, sums, trained
 
 import afltool
@@ -297,21 +298,7 @@ def test_a_run_that_cannot_be_solved_reads_no_row(road, tmp_path, cli, free_memo
     assert summary["options"]["every_digit"] is True
 
 
-# ---------------------------------------------------------------- over files, by the commands
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Training and test features, a partition of three clients; another feature space."""
-    folder = tmp_path_factory.mktemp("safle")
-    for name, n, seed in (("train", 300, 0), ("test", 200, 1)):
-        X, y = rows(n, seed)
-        np.savez(folder / f"{name}.npz", x=real(X), y=y)
-        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5", backbone="b")
-    np.savez(folder / "other.npz", x=real(X)[:, :4], y=y)
-    afltool.import_embeddings(folder / "other.npz", folder / "other.h5", backbone="b")
-    afltool.partition(folder / "train.h5", folder / "clients.h5", scheme="iid", clients=3)
-    return folder
+# ---------------------------------------------------------------- over road, by the commands
 
 
 @pytest.fixture
@@ -326,39 +313,31 @@ def run(cli):
     return one
 
 
-def step(run, files, out, head, *arguments):
+def step(run, road, out, head, *arguments):
     """local-stats and solve once, by the command line."""
     total, following = (out / f"{head.stem}-{k}" for k in ("t.h5", "h.h5"))
-    how = ["--partition", files / "clients.h5", "--head", head, "--sum", "-o", total]
-    run("local-stats", files / "train.h5", *how)
+    how = ["--partition", road.clients, "--head", head, "--sum", "-o", total]
+    run("local-stats", road.train, *how)
     run("solve", total, "--head", head, "-o", following, *arguments)
     return following
 
 
-def test_the_phases_over_files_and_both_ridges_may_change_at_solve(files, tmp_path, run, cli):
+def test_both_ridges_may_change_at_solve(road, tmp_path, run, cli):
     start = tmp_path / "h0.h5"
-    run("head", "safle", "--buckets", 4, "--experts", 9, "--with-linear", "-o", start)
-    assert afltool.info(start)["phase"] == "histogram"
-    middle = step(run, files, tmp_path, start)
-    assert afltool.info(middle)["phase"] == "codes"
-    end = step(run, files, tmp_path, middle, "--ridge", "3", "--linear-ridge", "0.25")
-    assert afltool.info(end)["phase"] is None
-    found = json.loads(run("evaluate", end, files / "test.h5", "--json"))
-    how = {"thresholds": "federated", "with_linear": True, "experts": 9, "linear_ridge": 0.25}
-    in_memory = solved(*rows(), **how)
-    test, truth = rows(200, 1)
-    assert found["top1"] == (in_memory.scores(test).argmax(1) == truth).mean()
-    assert afltool.info(end)["digest"] == in_memory.digest()
-    for wrong in ("-1", "nan"):
-        words = ["solve", tmp_path / "h0-h-t.h5", "--head", middle, "-o", tmp_path / "x.h5"]
-        done = cli(*words, "--linear-ridge", wrong)
-        assert done.exit_code == 2
-        assert "--linear-ridge is at least 0; found" in done.output
+    run("head", "safle", "--thresholds", "range:-2:2", "--experts", 9, "--with-linear", "-o", start)
+    end = step(run, road, tmp_path, start, "--ridge", "3", "--linear-ridge", "0.25")
+    options = {"thresholds": "range:-2:2", "experts": 9, "with_linear": True}
+    same = make_head("safle", {**options, "ridge": 3.0, "linear_ridge": 0.25}).bind(8, 4)
+    with afltool.open_features(road.train) as opened:
+        same = trained(same, opened.rows(0, len(opened)), opened.labels)
+    assert afltool.info(end)["digest"] == same.digest()
+    words = ["solve", tmp_path / "h0-t.h5", "-o", tmp_path / "x.h5", "--linear-ridge", "nan"]
+    assert cli(*words).exit_code == 2
     assert not (tmp_path / "x.h5").exists()
 
 
-def test_thresholds_of_a_feature_file_or_a_head(files, tmp_path, run):
-    by_file, by_head, train = tmp_path / "f.h5", tmp_path / "h.h5", files / "train.h5"
+def test_thresholds_of_a_feature_file_or_a_head(road, tmp_path, run):
+    by_file, by_head, train = tmp_path / "f.h5", tmp_path / "h.h5", road.train
     run("head", "safle", "--thresholds", train, "--experts", 9, "-o", by_file)
     assert afltool.info(by_file)["phase"] == "codes"
     named = f"features:{afltool.info(train)['digest']}"
@@ -366,30 +345,29 @@ def test_thresholds_of_a_feature_file_or_a_head(files, tmp_path, run):
     run("head", "safle", "--thresholds", by_file, "--experts", 9, "-o", by_head)
     federated = tmp_path / "fed.h5"
     run("head", "safle", "--experts", 9, "-o", federated)
-    middle = step(run, files, tmp_path, federated)
-    ends = (step(run, files, tmp_path, head) for head in (by_file, by_head, middle))
+    middle = step(run, road, tmp_path, federated)
+    ends = (step(run, road, tmp_path, head) for head in (by_file, by_head, middle))
     assert len({afltool.info(end)["digest"] for end in ends}) == 1
 
 
-def test_thresholds_of_other_features_are_refused(files, tmp_path):
-    head = tmp_path / "h.h5"
-    afltool.head("safle", head, head_options={"thresholds": str(files / "other.h5")})
-    with pytest.raises(MismatchError, match=r"space\.dim is 6 in .*, 4 in .*h\.h5"):
-        afltool.local_stats(files / "train.h5", head, tmp_path / "s", client="a")
-    options = {"thresholds": str(files / "train.h5")}
+def test_thresholds_of_other_features_are_refused(road, tmp_path):
+    x = embeddings(tmp_path / "x.npz", 50, d=4)
+    other = afltool.import_embeddings(x, tmp_path / "x.h5")
+    head = afltool.head("safle", tmp_path / "h.h5", head_options={"thresholds": str(other)})
+    with pytest.raises(MismatchError, match=r"space\.dim is 8 in .*, 4 in .*h\.h5"):
+        afltool.local_stats(road.train, head, tmp_path / "s", client="a")
+    options = {"thresholds": str(road.train)}
     with pytest.raises(UsageError, match="write it with afltool head safle"):
-        afltool.local_stats(
-            files / "train.h5", "safle", tmp_path / "s", client="a", head_options=options
-        )
+        afltool.local_stats(road.train, "safle", tmp_path / "s", client="a", head_options=options)
     with pytest.raises(MismatchError, match="has 8 thresholds per feature"):
         afltool.head(
             "safle", tmp_path / "i.h5", head_options={"thresholds": str(head), "buckets": 4}
         )
 
 
-def test_bad_input_by_the_commands(files, tmp_path, cli):
+def test_bad_input_by_the_commands(road, tmp_path, cli):
     """Every mistake of the requirement: its exit code, its numbers, and nothing half-written."""
-    out, train = tmp_path / "out.h5", files / "train.h5"
+    out, train = tmp_path / "out.h5", road.train
 
     def failing(*arguments, code):
         found = cli(*arguments)
@@ -400,7 +378,7 @@ def test_bad_input_by_the_commands(files, tmp_path, cli):
         (["--experts", 0], 2, "--experts is at least 1; found 0"),
         (["--bucketing", "integer", "--buckets", 300], 2, "--buckets is 2 to 256; found 300"),
         (["--thresholds", tmp_path / "none.h5"], 3, "there is no file"),
-        (["--thresholds", files / "clients.h5"], 2, "expected a features file"),
+        (["--thresholds", road.clients], 2, "expected a features file"),
     ):
         assert words in failing("head", "safle", *options, "-o", out, code=code)
     stats = []
@@ -415,14 +393,14 @@ def test_bad_input_by_the_commands(files, tmp_path, cli):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("thresholds", [None, "range:0:2", "train.h5"])
-def test_the_whole_road_in_one_command(files, tmp_path, thresholds, run):
+@pytest.mark.parametrize("thresholds", [None, "train.h5"])
+def test_the_whole_road_in_one_command(road, tmp_path, thresholds, run):
     """One round, as the README says, unless the thresholds are found together first."""
-    named = {None: (), "train.h5": ("--thresholds", files / "train.h5")}
+    named = () if thresholds is None else ("--thresholds", road.train)
     run(
-        "run", "--train-features", files / "train.h5", "--test-features", files / "test.h5",
+        "run", "--train-features", road.train, "--test-features", road.test,
         "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
-        *named.get(thresholds, ("--thresholds", thresholds)),
+        *named,
     )  # fmt: skip
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
     phases = ["histogram", "codes"] if thresholds is None else ["codes"]

@@ -62,7 +62,7 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
     if ridge is not None:
         options = make_options(head.name, {**head.options.as_dict(), "ridge": ridge})
         head = type(head).begin(options).bind(head.dim or 0, head.classes or 0)
-    return base.solved(head, total)[0]
+    return head.absorb(total)[0]
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:

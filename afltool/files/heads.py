@@ -56,7 +56,7 @@ class HeadFile(NamedTuple):
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """Its rounds, as `Round.entry` has them."""
+        """Its rounds, as `Found.round` has them."""
         return list(self.report.get("phases", []))
 
     def rounds_with(self, more: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def write_head(
 ) -> HeadFile:
     """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    ``report``: figures of the head and, as ``phases``, its rounds; see `Round.report`.
+    ``report``: figures of the head and, as ``phases``, its rounds; see `Found.report`.
     """
     header = {
         "digest": head.digest(),

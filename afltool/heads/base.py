@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,43 +42,21 @@ Block = tuple[Rows, I64]
 State = dict[str, Array]  # of the rows of a block, from which the next round may start
 Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
-T = TypeVar("T", bound="Task")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What a solve found: figures of the ``head`` as it is now, and of this ``round`` alone.
 
-    ``sent``: what each client gets; None means all that is new in the head's arrays.
+    ``sent``: what each client gets; None means all that is new in the head's arrays. `Task.absorb`
+    adds to those of the round: phase, rows, clients; ``upload_bytes``, an upper bound for one
+    client: the size of the total's arrays, whose numbers are larger; ``download_bytes``, the size
+    of what each client gets; the ridge and the training error, where there are any.
     """
 
     head: Facts = field(default_factory=dict)
     round: Facts = field(default_factory=dict)
     sent: Sequence[Array] | None = None
-
-
-@dataclass(frozen=True)
-class Round:
-    """A round of a head.
-
-    ``entry``: what the head's file says of it: phase, rows, clients; ``upload_bytes``, an upper
-    bound for one client: the size of the total's arrays, whose numbers are larger;
-    ``download_bytes``, the size of what each client gets; the ridge, the training error and further
-    figures of the round, where there are any. ``head``: figures of the head after it.
-    """
-
-    entry: Facts
-    head: Facts
-
-    @classmethod
-    def of(cls, total: Statistics, found: Found, download: int) -> Round:
-        """The round that solved ``total``."""
-        own, facts = {"upload_bytes": total.payload_bytes, "download_bytes": download}, {}
-        for name in ("ridge", "training_mse"):
-            facts[name] = found.round.get(name, found.head.get(name))
-        facts = {k: v for k, v in facts.items() if v is not None}
-        who = {"phase": total.phase, "rows": total.rows, "clients": len(total.clients)}
-        return cls({**who, **own, **facts, **found.round}, found.head)
 
     def report(self, before: Facts, seconds: float | None = None) -> dict[str, Any]:
         """What the head's file says after this round; ``before``: what it said until then.
@@ -86,7 +64,7 @@ class Round:
         ``seconds``: time of the server's solve, where somebody has taken it.
         """
         took = {} if seconds is None else {"solve_seconds": round(seconds, 4)}
-        return {**self.head, "phases": [*before.get("phases", []), {**self.entry, **took}]}
+        return {**self.head, "phases": [*before.get("phases", []), {**self.round, **took}]}
 
 
 @dataclass(frozen=True)
@@ -372,7 +350,7 @@ class Task(Stored):
             for name, a in sums.arrays.items()
         }
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Round]:
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Found]:
         """The head one phase further, from the sum over clients, and what is recorded of the round.
 
         ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
@@ -403,8 +381,15 @@ class Task(Stored):
             ) from error
         known = self.arrays()
         new = [a for name, a in after.arrays().items() if a is not known.get(name)]
-        download = sum(a.nbytes for a in (new if found.sent is None else found.sent))
-        return after, Round.of(total, found, download)
+        entry: dict[str, Any] = {
+            "phase": total.phase, "rows": total.rows, "clients": len(total.clients),
+            "upload_bytes": total.payload_bytes,
+            "download_bytes": sum(a.nbytes for a in (new if found.sent is None else found.sent)),
+        }  # fmt: skip
+        both = {**found.head, **found.round}
+        told = ((name, both.get(name)) for name in ("ridge", "training_mse"))
+        entry |= {name: value for name, value in told if value is not None}
+        return after, replace(found, round={**entry, **found.round})
 
     @abstractmethod
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
@@ -467,7 +452,7 @@ def unsolved() -> UsageError:
 
 
 # ---------------------------------------------------------------- what a round computes
-# Stages, runs and federations compute by these two and `values.statistics.total_of` alone.
+# Stages, runs and federations compute by it, `Task.absorb` and `values.statistics.total_of` alone.
 
 
 def statistics_of(
@@ -482,11 +467,6 @@ def statistics_of(
     sums, left = head.gather(blocks, clients, carried)
     specs = head.array_specs(context.space.get("fraction_bits"))
     return replace(sums, context=context, specs=specs), left
-
-
-def solved(head: T, total: Statistics, validation: Statistics | None = None) -> tuple[T, Round]:
-    """`Task.absorb` of the sum over clients."""
-    return head.absorb(total, validation)
 
 
 def binding(head: Stored) -> dict[str, Any]:
