@@ -49,7 +49,7 @@ from one_head import (
 )
 from sweep_rows import Rows, Source
 
-from afltool.heads.base import Head, Round
+from afltool.heads.base import Found, Head
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, held_out
 from afltool.math.ridge_choice import FactoredSystem, choose
@@ -234,7 +234,7 @@ class Sweep:
         return {"top1": top1, "rounds": rounds, "seconds": time.process_time() - begun}
 
 
-def ridge_of(done: Round) -> float:
+def ridge_of(done: Found) -> float:
     """The chosen ridge."""
     return float(done.head["ridge"])
 
