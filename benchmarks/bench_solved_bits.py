@@ -78,7 +78,10 @@ def measure(name: str, options: dict[str, Any], data: Any, kind: str) -> Found:
         found |= {f"{head.phase()}/{key}": array for key, array in total.arrays.items()}
         found[f"{head.phase()}/digest"] = np.array(total.digest())
         head, _ = head.absorb(total)
-    return found | {"head": np.array(head.digest()), "scores": head.scores(rows_of(X[n:], kind))}
+    return found | {
+        "head": np.array(head.digest()),
+        "scores": head.decision_function(rows_of(X[n:], kind)),
+    }
 
 
 def compare(mine: Found, theirs: Found) -> str:

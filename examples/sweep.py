@@ -245,7 +245,7 @@ def measured(head: Head, X: Any, y: np.ndarray, rows: np.ndarray) -> tuple[float
     error, hits = 0.0, 0
     for at in range(0, len(rows), BLOCK):
         part = rows[at : at + BLOCK]
-        scores = head.scores(X[part])
+        scores = head.decision_function(X[part])
         error += measure(scores, y[part])
         hits += int((scores.argmax(1) == y[part]).sum())
     return error / len(rows), hits / len(rows)

@@ -60,7 +60,7 @@ def digits():
     """A linear head on 600 digits, with scores and labels of the 1,197 others."""
     x, y = load_digits(return_X_y=True)
     found = afltool.AnalyticClassifier(ridge=1.0).fit(x[:600] / 16, y[:600])
-    S = found.head_.scores(x[600:] / 16)
+    S = found.head_.decision_function(x[600:] / 16)
     return found, S, y[600:]
 
 
@@ -224,7 +224,7 @@ def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):
     alone = cli("predict", at / "platt.h5", road.test, "--per-class")
     assert "--per-class is used only with --coverage" in alone.stderr
     head = load_solved_head(at / "platt.h5").head
-    changed = {**head.arrays(), "of-weights": 2 * head.arrays()["of-weights"]}
+    changed = {**head.state_dict(), "of-weights": 2 * head.state_dict()["of-weights"]}
     damaged = CalibratedHead.begin(head.options).restore(None, changed)
     with pytest.raises(InvalidDataError, match="another digest than its options say"):
         damaged.bind(head.dim, head.classes)

@@ -94,9 +94,9 @@ def test_it_is_the_papers_algorithm(hidden):
     phi, expected, _ = layered(X, y, 3, 0.5, 0.2, 3, hidden)
     for W, wanted in zip(head.weights, expected, strict=True):
         assert np.allclose(W, wanted, rtol=1e-7, atol=1e-9)
-    assert np.allclose(head.scores(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
+    assert np.allclose(head.decision_function(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
     scores = [one for _, one in head.round_scores(X)]
-    assert np.array_equal(scores[-1], head.scores(X))
+    assert np.array_equal(scores[-1], head.decision_function(X))
     risks = [((np.eye(C)[y] - one) ** 2).sum() / len(y) for one in scores]
     assert np.allclose(told(head, "training_mse"), risks, rtol=1e-9)
 
@@ -107,9 +107,9 @@ def test_reconstruction_is_88_layer_by_layer(hidden):
     options = {"layers": 2, "hidden_width": hidden, "ridge": 0.5, "block_ridge": 0.2}
     head = fitted(X, y, reconstruction=0.4, **options)
     phi, W, errors = layered(X, y, 2, 0.5, 0.2, hidden=hidden, share=0.4)
-    assert np.allclose(head.scores(X), phi @ W[-1], rtol=1e-7, atol=1e-8)
+    assert np.allclose(head.decision_function(X), phi @ W[-1], rtol=1e-7, atol=1e-8)
     assert np.allclose(told(head, "reconstruction_mse"), errors, rtol=1e-6, atol=1e-12)
-    assert not np.allclose(head.scores(X), fitted(X, y, **options).scores(X))
+    assert not np.allclose(head.decision_function(X), fitted(X, y, **options).decision_function(X))
 
 
 def test_the_phases_in_order():
@@ -162,11 +162,11 @@ def test_theorem_1_the_weights_do_not_depend_on_the_partition(pooled, scheme, cl
 def test_in_float32_the_predictions_do_not(pooled):
     X, y, double, whole = pooled
     T, _ = rows(3000, seed=5)
-    expected = whole.scores(T).argmax(1)
+    expected = whole.decision_function(T).argmax(1)
     owner = owners(y, "dirichlet", 10, {"alpha": 0.01})
     head = fitted(X, y, owner, layers=20, compute="float32")
-    assert (head.scores(T).argmax(1) == expected).mean() >= 0.999
-    assert (double.scores(T).argmax(1) == expected).mean() >= 0.995
+    assert (head.decision_function(T).argmax(1) == expected).mean() >= 0.999
+    assert (double.decision_function(T).argmax(1) == expected).mean() >= 0.995
 
 
 problems = st.tuples(st.integers(5, 40), st.integers(1, 5), st.integers(0, 999))
@@ -311,7 +311,7 @@ def test_linear_layers_change_nothing_without_a_ridge(encoded):
     for one in others:
         assert np.allclose(one, first, atol=1e-9)
     bent = fitted(X, y, deepening="activated-cascade", **how)
-    assert not np.allclose(bent.scores(X), first, atol=1e-3)
+    assert not np.allclose(bent.decision_function(X), first, atol=1e-3)
 
 
 # ---------------------------------------------------------------- layers by held-out clients
@@ -340,11 +340,11 @@ def test_held_out_rows_choose_the_number_of_layers():
     assert report_of(head)["layers"] == best
     assert len(head.weights) == best + 1
     few = fitted(X, y, held=(V, v), **{**OVERFITTING, "layers": best})
-    assert np.array_equal(head.scores(V), few.scores(V))
+    assert np.array_equal(head.decision_function(V), few.decision_function(V))
     assert head.digest() == few.digest()
-    options, arrays = head.options.as_dict(), head.arrays()
+    options, arrays = head.options.as_dict(), head.state_dict()
     again = make_head("deepafl", options).restore(None, arrays).bind(D, C)
-    assert np.array_equal(again.scores(X), head.scores(X))
+    assert np.array_equal(again.decision_function(X), head.decision_function(X))
     broken = {name: a for name, a in arrays.items() if not name.startswith("block-2")}
     with pytest.raises(InvalidDataError, match="a head of phase None holds the arrays of phase"):
         make_head("deepafl", options).restore(None, broken)
@@ -371,7 +371,7 @@ def test_what_the_layers_are_chosen_by_is_part_of_the_head_until_it_is_solved():
     )
     assert np.array_equal(one.weights[0], other.weights[0])
     assert len({one.digest(), other.digest(), none.digest()}) == 3
-    again = make_head("deepafl", head.options.as_dict()).restore("block-1", one.arrays())
+    again = make_head("deepafl", head.options.as_dict()).restore("block-1", one.state_dict())
     assert again.digest() == one.digest()
     wanted = report_of(fitted(X, y, held=(V, v), **OVERFITTING))["layers"]
     for start, layers in ((again.bind(D, C), wanted), (none, 9)):
@@ -406,7 +406,7 @@ def test_a_layer_sends_half_as_much():
     assert sent[1][2] == 8 * (64 * C + C * C)
     assert sum(sent[1]) < 0.65 * sum(sent[0])
     assert told(thin, "download_bytes")[1] == 8 * (64 + 64) * C
-    assert not [name for name in thin.arrays() if name.startswith("kept")]
+    assert not [name for name in thin.state_dict() if name.startswith("kept")]
 
 
 def test_other_clients_in_a_later_round_are_refused():
@@ -428,7 +428,7 @@ def test_other_clients_in_a_later_round_are_refused():
 def test_a_file_without_what_it_builds_on_is_refused():
     X, y = rows()
     head = fitted(X, y, until="weights-2", incremental=True)
-    options, arrays = head.options.as_dict(), head.arrays()
+    options, arrays = head.options.as_dict(), head.state_dict()
     again = make_head("deepafl", options).restore("weights-2", arrays)
     assert again.digest() == head.digest()
     for name in ("kept-gram", "kept-cross", "kept-hidden-gram", "kept-class-counts"):

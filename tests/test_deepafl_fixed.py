@@ -95,7 +95,7 @@ def test_rows_are_as_near_to_real_ones_as_the_stated_errors_add_up_to(way):
     head = trained(begun(**options), X, y)
     o, bits = head.options, head.options.fixed
     exact = make_head("deepafl", {**o.as_dict(), "compute": "float64", "fixed_bits": None})
-    exact = exact.bind(D, C).restore(None, head.arrays())
+    exact = exact.bind(D, C).restore(None, head.state_dict())
     unit = 2.0**-bits
     table_error = (1 / 2 + 1 / 2 ** (FINER + 1)) * unit  # |σ'| ≤ 1 for tanh
     first = error = np.full((1, o.widths[0]), table_error)
@@ -113,7 +113,7 @@ def test_rows_are_as_near_to_real_ones_as_the_stated_errors_add_up_to(way):
         assert (np.abs(found - wanted) <= error).all(), t
         assert np.abs(found - wanted).max() > 0
     scores = error @ np.abs(head.weights[-1])
-    assert (np.abs(head.scores(X) - exact.scores(X)) <= scores * 1.001).all()
+    assert (np.abs(head.decision_function(X) - exact.decision_function(X)) <= scores * 1.001).all()
 
 
 def test_a_head_is_as_close_to_a_real_one_as_its_fraction_bits():
@@ -124,7 +124,7 @@ def test_a_head_is_as_close_to_a_real_one_as_its_fraction_bits():
     told = [p["training_mse"] for p in report_of(real)["phases"] if "training_mse" in p]
     for bits in (8, 11, 14):
         head = trained(begun(fixed_bits=bits, **common), X, y)
-        found, wanted = head.scores(T), real.scores(T)
+        found, wanted = head.decision_function(T), real.decision_function(T)
         assert np.sqrt(((found - wanted) ** 2).mean()) < 8 * 2.0**-bits
         off = (found.argmax(1) == t).mean() - (wanted.argmax(1) == t).mean()
         assert abs(off) < (0.05 if bits == 8 else 0.01)
@@ -169,7 +169,7 @@ def test_values_beyond_the_fixed_point_are_refused_never_clipped():
         wide.gather([(FixedPoint(np.full((2, D), 32767, np.int16), BITS), y[:2])])
     head = begun()
     head = absorb(head, head.gather([(X, y)])[0])
-    W = {**head.arrays(), "weights-0": head.arrays()["weights-0"] * 1e4}
+    W = {**head.state_dict(), "weights-0": head.state_dict()["weights-0"] * 1e4}
     with pytest.raises(InvalidDataError, match=r"beyond ±16, .*: use larger ridges"):
         head.restore("block-1", W).gather([(X, y)])
 

@@ -47,7 +47,9 @@ def at(road, tmp_path_factory):
 def pooled(road, head=None):
     """Scores (n, C) and labels (n,) of the test rows, by the head's own arithmetic."""
     with open_features(road.test) as rows:
-        return load_head(head or road.head).head.scores(rows.rows(0, len(rows))), rows.labels
+        return load_head(head or road.head).head.decision_function(
+            rows.rows(0, len(rows))
+        ), rows.labels
 
 
 MADE_BY = {"stage": "x", "options": {}, "inputs": {}}
@@ -418,7 +420,7 @@ def dense(found):
 def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path, cli):
     head, total = load_head(many / "head.h5").head, many / "trial" / "counts.h5"
     with open_features(many / "test.h5") as rows:
-        S, y = head.scores(rows.rows(0, len(rows))), rows.labels.copy()
+        S, y = head.decision_function(rows.rows(0, len(rows))), rows.labels.copy()
     wanted = confusion_matrix(y, S.argmax(axis=1), labels=range(1100))
     words = ["evaluate", many / "head.h5", many / "test.h5", "-o", tmp_path / "m.json"]
     done = cli(*words, "--confusion", tmp_path / "c.csv", "--metrics", "auc,f1", "--samples", 0)

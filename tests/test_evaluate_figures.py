@@ -43,7 +43,7 @@ def scored(head, features):
     with open_features(features) as rows:
         X = np.vstack([real(X) for _, X in rows.blocks()])
         ids = [i.decode() for i in rows.row_ids.tolist()]
-        S = loaded.scores(X)
+        S = loaded.decision_function(X)
         return rows.labels.copy(), S, reported_scores(loaded, S), ids
 
 

@@ -285,7 +285,7 @@ def check_graph(case, name, options, head, bits):
     graph = Classifier(graph_of(head, bits), bits, head.log_probabilities).eval()
     with torch.inference_mode():
         found = graph(torch.from_numpy(x))
-    wanted = head.scores(stored(x, bits))
+    wanted = head.decision_function(stored(x, bits))
     coarse = options.get("compute", "float32" if name in ("deepafl", "random-features") else "")
     tolerance = 2e-5 if coarse == "float32" else 1e-9
     rounded = arithmetic(graph)[1]
@@ -311,7 +311,7 @@ def test_a_class_without_rows_is_never_predicted():
         head = solved("discriminant", BITS, classes=CLASSES + 1, rule=rule)
         x, _ = rows(50, seed=1)
         scores, predicted, shares = Classifier(graph_of(head, BITS), BITS, True)(torch.tensor(x))
-        wanted = head.scores(stored(x, BITS))
+        wanted = head.decision_function(stored(x, BITS))
         assert torch.isneginf(scores[:, -1]).all()
         assert np.allclose(scores[:, :-1], wanted[:, :-1])
         assert np.array_equal(predicted, wanted.argmax(axis=1))
@@ -333,9 +333,9 @@ def test_a_row_that_would_be_refused_has_no_class():
     x[0] = np.where(A[:, 0] > 0, 63.9, -63.9)  # as far as a row can go
     scores, predicted = Classifier(graph_of(head, BITS), BITS, False)(torch.tensor(x))
     with pytest.raises(InvalidDataError, match="is beyond"):
-        head.scores(stored(x[:1], BITS))
+        head.decision_function(stored(x[:1], BITS))
     assert torch.isnan(scores[0]).all()
-    assert predicted.tolist() == [NOBODY, int(head.scores(stored(x[1:], BITS)).argmax())]
+    assert predicted.tolist() == [NOBODY, int(head.decision_function(stored(x[1:], BITS)).argmax())]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -122,8 +122,13 @@ def test_every_partition_order_block_and_thread_gives_the_same_heads(name):
         assert [one.phase() for one in found] == [one.phase() for one in whole]
         if all(one.exact for one in begun(name).array_specs(BITS).values()):
             assert [one.digest() for one in found] == [one.digest() for one in whole]
-        scale = np.abs(whole[-1].scores(X)).max()
-        assert np.allclose(found[-1].scores(X), whole[-1].scores(X), rtol=0, atol=1e-7 * scale)
+        scale = np.abs(whole[-1].decision_function(X)).max()
+        assert np.allclose(
+            found[-1].decision_function(X),
+            whole[-1].decision_function(X),
+            rtol=0,
+            atol=1e-7 * scale,
+        )
 
 
 @every_head
@@ -153,7 +158,7 @@ def test_float_features_give_the_same_up_to_rounding(name):
             trained(name, bits=None)
         return
     X = rows()[0]
-    wanted, found = (trained(name, bits=bits)[-1].scores(X) for bits in (BITS, None))
+    wanted, found = (trained(name, bits=bits)[-1].decision_function(X) for bits in (BITS, None))
     within = 2e-2 if name == "softmax random" else 1e-4 if name.startswith("soft") else 1e-7
     assert np.allclose(found, wanted, rtol=0, atol=within * np.abs(wanted).max())
 
@@ -162,16 +167,16 @@ def test_float_features_give_the_same_up_to_rounding(name):
 def test_state_goes_out_and_comes_back_after_every_round(name):
     X = rows(50, 1)[0]
     for head in trained(name):
-        fresh = begun(name).restore(head.phase(), head.arrays()).bind(D, C)
+        fresh = begun(name).restore(head.phase(), head.state_dict()).bind(D, C)
         assert (fresh.digest(), fresh.phase()) == (head.digest(), head.phase())
         for (_, a), (_, b) in zip(head.round_scores(X), fresh.round_scores(X), strict=True):
             assert np.array_equal(a, b)
         with pytest.raises(InvalidDataError, match="a head of phase 'other' holds"):
-            begun(name).restore(Phase("other"), head.arrays())
+            begun(name).restore(Phase("other"), head.state_dict())
     with pytest.raises(UsageError, match="solved: there is nothing left to gather"):
         head.gather([rows(3)])
     with pytest.raises(UsageError, match="not solved yet"):
-        begun(name).scores(X)
+        begun(name).decision_function(X)
 
 
 @every_head

@@ -62,7 +62,7 @@ def test_ridge_is_scikit_learns(ridge, intercept):
     oracle.fit(real(X), np.eye(4)[y])
     head = solved(X, y, ridge=ridge, intercept=intercept)
     assert np.allclose(head.weights[:16], oracle.coef_.T, rtol=1e-8, atol=1e-11)
-    assert np.allclose(head.scores(X), oracle.predict(real(X)), rtol=1e-8, atol=1e-9)
+    assert np.allclose(head.decision_function(X), oracle.predict(real(X)), rtol=1e-8, atol=1e-9)
     if intercept:
         assert np.allclose(head.weights[16], oracle.intercept_, rtol=1e-8, atol=1e-11)
 
@@ -84,7 +84,7 @@ def test_gamma_left_in_is_a_ridge_of_k_gamma_that_moves_the_accuracy():
     assert report_of(kept)["kept_gamma"] == 50_000.0
 
     def accuracy(head):
-        return (head.scores(test).argmax(1) == truth).mean()
+        return (head.decision_function(test).argmax(1) == truth).mean()
 
     assert accuracy(kept) < accuracy(solved(X, y)) - 0.005
 
@@ -152,7 +152,7 @@ def test_held_out_clients_choose_the_ridge_by_their_squared_error(intercept):
     path, errors = report["ridge_path"], []
     for point in path:
         fixed = solved(X, y, ridge=point["ridge"], intercept=intercept)
-        errors.append(((np.eye(4)[v] - fixed.scores(V)) ** 2).sum(1).mean())
+        errors.append(((np.eye(4)[v] - fixed.decision_function(V)) ** 2).sum(1).mean())
     assert np.allclose([p["validation_mse"] for p in path], errors)
     assert report["ridge"] == path[int(np.argmin(errors))]["ridge"]
 
@@ -183,9 +183,11 @@ def test_standardised_with_an_intercept_is_scikit_learns_scaler_and_ridge(ridge)
     oracle = make_pipeline(StandardScaler(), Ridge(alpha=ridge, solver="cholesky"))
     expected = oracle.fit(real(X), np.eye(4)[y]).predict(real(X))
     head = solved(X, y, ridge=ridge, intercept=True, standardise=True)
-    assert np.allclose(head.scores(X), expected, rtol=1e-8, atol=1e-9)
+    assert np.allclose(head.decision_function(X), expected, rtol=1e-8, atol=1e-9)
     plain = solved(X, y, ridge=ridge, intercept=True)
-    assert not np.allclose(plain.scores(X), expected, atol=1e-3), "the premise: it differs"
+    assert not np.allclose(plain.decision_function(X), expected, atol=1e-3), (
+        "the premise: it differs"
+    )
 
 
 def test_standardised_is_a_penalty_of_each_features_variance():
@@ -211,7 +213,7 @@ def test_a_scale_of_the_features_changes_nothing_once_they_are_standardised(held
         )
         head, total = collected(X, y, **how)
         done = absorb(head, total, collected(V, v, **how)[1] if held else None)
-        found.append((report_of(done)["ridge"], done.scores(X)))
+        found.append((report_of(done)["ridge"], done.decision_function(X)))
     assert found[0][0] == found[1][0]
     assert np.allclose(found[0][1], found[1][1], rtol=1e-7, atol=1e-9)
 
@@ -248,7 +250,7 @@ def test_a_training_error_is_right_up_to_the_bound(ratio, standardise):
     error, classes = centred_fit(X, y, 1e-3)
     found = absorb(*far_total(X, y, ridge=1e-3, intercept=True, standardise=standardise))
     assert report_of(found)["training_mse"] == pytest.approx(error, rel=0.005)
-    assert (found.scores(X).argmax(1) == classes).mean() > 0.99
+    assert (found.decision_function(X).argmax(1) == classes).mean() > 0.99
 
 
 @pytest.mark.parametrize("ratio", [2e6, 7e6, 2e7])
@@ -269,7 +271,7 @@ def test_a_constant_feature_is_not_too_far_from_zero(constant):
     error, classes = centred_fit(X[:, 1:], y, 1.0)
     found = absorb(*far_total(X, y, ridge=1.0, intercept=True))
     assert report_of(found)["training_mse"] == pytest.approx(error, rel=1e-4)
-    assert (found.scores(X).argmax(1) == classes).mean() > 0.99
+    assert (found.decision_function(X).argmax(1) == classes).mean() > 0.99
 
 
 def test_constant_features_whose_last_bits_differ_are_not_too_far_from_zero():
@@ -282,7 +284,7 @@ def test_constant_features_whose_last_bits_differ_are_not_too_far_from_zero():
         found = absorb(*far_total(more, y, ridge=ridge, intercept=intercept))
         wide = np.column_stack([more, *([np.ones(len(y))] if intercept else [])]).astype(float)
         expected = wide[:, 1:] @ scipy.linalg.lstsq(wide[:, 1:], np.eye(3)[y], cond=1e-6)[0]
-        assert (found.scores(more).argmax(1) == expected.argmax(1)).mean() > 0.98
+        assert (found.decision_function(more).argmax(1) == expected.argmax(1)).mean() > 0.98
 
 
 def test_without_an_intercept_far_features_take_its_place():
@@ -290,12 +292,14 @@ def test_without_an_intercept_far_features_take_its_place():
     found = absorb(*far_total(X, y, ridge="auto"))
     root = np.sqrt(report_of(found)["ridge"]) * np.eye(X.shape[1])
     both = np.vstack([X.astype(float), root]), np.vstack([np.eye(3)[y], 0 * root[:, :3]])
-    np.testing.assert_allclose(found.scores(X), X @ scipy.linalg.lstsq(*both)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        found.decision_function(X), X @ scipy.linalg.lstsq(*both)[0], atol=1e-5
+    )
     X, y = far_rows(1.0)
     X[:, 0] += np.float32(1e7)
     expected = scipy.linalg.lstsq(X.astype(float), np.eye(3)[y])[0]
     found = absorb(*far_total(X, y))
-    np.testing.assert_allclose(found.scores(X), X @ expected, atol=1e-6)
+    np.testing.assert_allclose(found.decision_function(X), X @ expected, atol=1e-6)
 
 
 def test_a_large_ridge_makes_a_lost_deviation_harmless_and_noise_is_not_judged():

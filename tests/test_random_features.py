@@ -109,14 +109,14 @@ def test_it_is_a_ridge_on_the_random_features(with_linear, intercept):
     head = solved(X, y, ridge=2.0, with_linear=with_linear, intercept=intercept)
     Phi = lifted(X, with_linear)
     oracle = Ridge(alpha=2.0, fit_intercept=intercept, solver="cholesky").fit(Phi, np.eye(C)[y])
-    assert np.allclose(head.scores(X), oracle.predict(Phi), rtol=1e-8, atol=1e-9)
+    assert np.allclose(head.decision_function(X), oracle.predict(Phi), rtol=1e-8, atol=1e-9)
     assert head.dim == D
 
 
 def test_it_sees_what_a_linear_head_cannot_with_a_ridge_that_is_chosen():
     (X, y), (T, t) = rows(2000), rows(2000, seed=1)
     heads = trained(make_head("linear").bind(D, C), X, y), solved(X, y, width=300)
-    accuracy = [(head.scores(T).argmax(1) == t).mean() for head in heads]
+    accuracy = [(head.decision_function(T).argmax(1) == t).mean() for head in heads]
     assert accuracy[1] > accuracy[0] + 0.05
     assert report_of(heads[1])["ridge_by"] == "generalised cross-validation"
 
@@ -128,7 +128,7 @@ def test_float32_products_and_fixed_point_are_close_to_float64():
     assert not np.array_equal(single.weights, double.weights)
     (X, y), (T, t) = fixed_rows(2000), fixed_rows(2000, seed=1)
     found = [
-        solved(X, y, width=200, compute=compute, ridge=1e-2).scores(T)
+        solved(X, y, width=200, compute=compute, ridge=1e-2).decision_function(T)
         for compute in ("fixed", "float64")
     ]
     accuracies = [(s.argmax(axis=1) == t).mean() for s in found]

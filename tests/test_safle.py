@@ -63,9 +63,9 @@ def test_lookups_are_the_explicit_ridge_regression(bucketing, with_linear):
     head = solved(X, y, bucketing=bucketing, with_linear=with_linear, linear_ridge=0.5)
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
     W = np.linalg.solve(phi.T @ phi + np.diag(penalty(head)), phi.T @ Y)
-    assert np.allclose(head.scores(X), phi @ W, atol=1e-11)
+    assert np.allclose(head.decision_function(X), phi @ W, atol=1e-11)
     fresh, _ = rows(seed=9)
-    assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-11)
+    assert np.allclose(head.decision_function(fresh), explicit(head, fresh) @ W, atol=1e-11)
     assert np.isclose(report_of(head)["training_mse"], ((phi @ W - Y) ** 2).sum() / len(y))
 
 
@@ -101,7 +101,7 @@ def test_cross_validation_and_held_out_errors_are_the_explicit_ones(with_linear,
     report = report_of(solved(X, y, V, v, ridge="1:100:5", with_linear=with_linear))
     for point in report["ridge_path"]:
         fixed = solved(X, y, ridge=point["ridge"], with_linear=with_linear)
-        error = ((np.eye(CLASSES)[v] - fixed.scores(V)) ** 2).sum() / len(v)
+        error = ((np.eye(CLASSES)[v] - fixed.decision_function(V)) ** 2).sum() / len(v)
         assert np.isclose(point["validation_mse"], error)
     best = min(report["ridge_path"], key=lambda p: p["validation_mse"])
     assert (report["ridge"], report["ridge_by"]) == (best["ridge"], "held-out clients")
@@ -147,9 +147,9 @@ def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(linear_
     more = np.sqrt(linear_ridge or 0.0) * np.eye(DIM, phi.shape[1])
     both, zeros = np.vstack([phi, more]), np.zeros((DIM, CLASSES))
     W, _, rank, _ = np.linalg.lstsq(both, np.vstack([Y, zeros]), rcond=1e-10)
-    assert np.allclose(head.scores(X), phi @ W, atol=1e-8)
+    assert np.allclose(head.decision_function(X), phi @ W, atol=1e-8)
     fresh, _ = rows(seed=9)
-    assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-8)
+    assert np.allclose(head.decision_function(fresh), explicit(head, fresh) @ W, atol=1e-8)
     assert report_of(head)["rank"] == rank
 
 
@@ -162,7 +162,7 @@ def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge(linear_ridge):
     W = np.linalg.lstsq(np.vstack([phi, raw]), np.vstack([Y, np.zeros((DIM, 3))]), rcond=1e-10)[0]
     found = np.vstack([head.linear, head.tables.reshape(-1, CLASSES)])
     assert np.allclose(found, W, atol=1e-9)
-    error = ((np.eye(CLASSES)[v] - head.scores(V)) ** 2).sum() / len(v)
+    error = ((np.eye(CLASSES)[v] - head.decision_function(V)) ** 2).sum() / len(v)
     assert np.isclose(report_of(head)["validation_mse"], error)
 
 
@@ -170,13 +170,13 @@ def test_the_hybrid_is_between_afl_and_codes_and_tells_apart_what_no_linear_head
     """A huge ridge of the raw block is the head without it; a huge ridge of the codes is AFL."""
     X, y = rows()
     both = solved(X, y, with_linear=True, linear_ridge=1e12)
-    assert np.allclose(both.scores(X), solved(X, y).scores(X), atol=1e-6)
+    assert np.allclose(both.decision_function(X), solved(X, y).decision_function(X), atol=1e-6)
     afl = solved(X, y, with_linear=True, linear_ridge=0.5, ridge=1e12)
     linear = trained(make_head("linear", {"ridge": 0.5}).bind(DIM, CLASSES), X, y)
-    assert np.allclose(afl.scores(X), linear.scores(X), atol=1e-6)
+    assert np.allclose(afl.decision_function(X), linear.decision_function(X), atol=1e-6)
     (X, y), (test, truth) = rows(n=1000), rows(n=1000, seed=5)
     head = solved(X, y, thresholds="federated", ridge="auto", buckets=8, experts=100)
-    accuracy = [(h.scores(test).argmax(1) == truth).mean() for h in (head, linear)]
+    accuracy = [(h.decision_function(test).argmax(1) == truth).mean() for h in (head, linear)]
     assert accuracy[0] > accuracy[1] + 0.2
 
 

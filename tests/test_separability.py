@@ -85,7 +85,7 @@ HEADS = [
 
 def weights_of(head, t, width):
     """What the scores are made of the features by, and what is added."""
-    arrays = head.arrays()
+    arrays = head.state_dict()
     if head.name == "deepafl":
         return arrays[f"weights-{t}"], 0.0
     if head.name == "safle":

@@ -92,7 +92,7 @@ def features(head, X):
         return np.hstack([real(X), *ones])
     digits = cd.digits_per_feature(o.bucketing, o.buckets) * DIM
     dealt = cd.deal(digits, o.experts, o.group_size, o.seed)
-    coder = cd.coder(head.arrays()["thresholds"], o.bucketing, o.buckets, dealt)
+    coder = cd.coder(head.state_dict()["thresholds"], o.bucketing, o.buckets, dealt)
     hot = [np.eye(coder.size)[row] for row in coder.codes(X)]
     return np.hstack([*beside, *hot])
 
@@ -181,7 +181,7 @@ def test_the_limit_is_scikit_learns_on_the_same_features(kind):
     F, free = features(head, X), int("codes" not in kind)
     best = objective(fitted(F, y, mu, free), F, y, mu, free)
     assert np.isclose(objective(head.weights, F, y, mu, free), best, rtol=1e-6)
-    assert np.allclose(head.scores(X), F @ head.weights, atol=1e-6)
+    assert np.allclose(head.decision_function(X), F @ head.weights, atol=1e-6)
     if kind == "raw":  # a small gradient ends it
         assert len(gradients(head)) < 500
         assert gradients(head)[-1]["gradient_norm"] < 1e-7
@@ -331,10 +331,10 @@ def test_momentum_and_the_best_round_are_part_of_the_digest_and_clients_are_not(
     begun = make_head("softmax", {"rounds": 9}).bind(DIM, CLASSES)
     heads = [absorb(begun, gathered(begun, X, y, name)) for name in "ab"]
     assert heads[0].digest() == heads[1].digest()
-    assert not np.array_equal(*(h.arrays()["covered"] for h in heads))
+    assert not np.array_equal(*(h.state_dict()["covered"] for h in heads))
     head = absorb(heads[0], gathered(heads[0], X, y))
     for name in ("momentum", "best-round"):
-        other = {**head.arrays(), name: head.arrays()[name].copy()}
+        other = {**head.state_dict(), name: head.state_dict()[name].copy()}
         other[name][0] = 1 - other[name][0]
         assert begun.restore(head.phase(), other).digest() != head.digest(), name
 
@@ -353,7 +353,7 @@ def test_state_that_does_not_fit_together_is_refused():
             head = absorb(head, gathered(head, X, y))
         for name, value in wrong.items():
             with pytest.raises(InvalidDataError, match=f"the array '{name}'"):
-                begun.restore(head.phase(), {**head.arrays(), name: value}).bind(DIM, CLASSES)
+                begun.restore(head.phase(), {**head.state_dict(), name: value}).bind(DIM, CLASSES)
 
 
 # ---------------------------------------------------------------- over files
@@ -394,7 +394,7 @@ def test_the_rounds_so_far_make_a_head_at_any_time(road, random_run):
         ((name, scores),) = head.round_scores(X)
         assert file.phase_of(name) == file.rounds[-1]["phase"]
         if head.phase() is None:
-            assert np.array_equal(scores, head.scores(X))
+            assert np.array_equal(scores, head.decision_function(X))
         losses.append((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).mean())
     assert losses[-1] < losses[0]
     assert losses[-1] == pytest.approx(losses[-2], abs=0.05)
@@ -410,7 +410,9 @@ def test_thresholds_of_a_file_end_up_in_the_head(road, tmp_path):
     assert str(head.options.thresholds).startswith("features:")
     federated = carried_out(road, tmp_path / "F", **how, width=None)
     mine = carried_out(road, tmp_path / "M", head=str(of_rows))
-    arrays = [load_head(f)[0].arrays() for f in (federated / "05-head-2.h5", mine / "05-head.h5")]
+    arrays = [
+        load_head(f)[0].state_dict() for f in (federated / "05-head-2.h5", mine / "05-head.h5")
+    ]
     for name in ("thresholds", "point"):
         assert np.array_equal(arrays[0][name], arrays[1][name])
 

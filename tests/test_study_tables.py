@@ -420,7 +420,9 @@ def right_of(folder, cell, head, road):
     loaded, _ = load_head(folder.cell(cell.key) / head)
     with open_features(road.test) as rows:
         order = np.argsort(rows.row_ids)
-        right = np.concatenate([loaded.scores(X).argmax(axis=1) for _, X in rows.blocks()])
+        right = np.concatenate(
+            [loaded.decision_function(X).argmax(axis=1) for _, X in rows.blocks()]
+        )
         return (right == rows.labels)[order]
 
 

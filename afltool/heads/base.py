@@ -3,9 +3,9 @@
 A head is a frozen value: options, the numbers of features and classes, and state. It has two roles:
 a `Task` says what sites sum, and a `Classifier` scores rows. Before any data are seen it has only
 its options; `bind` gives it the numbers, `gather` sums a client's rows, `absorb` makes the next
-head of a total, one phase further, until `phase` is None and `scores` predict. What scales features
-or counts predictions is a task alone, what gradients have trained a classifier alone.
-docs/extending.md has what a head implements.
+head of a total, one phase further, until `phase` is None and `decision_function` scores. What
+scales features or counts predictions is a task alone, what gradients have trained a classifier
+alone. docs/extending.md has what a head implements.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Stored(ABC):
         if (dim, classes) == (self.dim, self.classes):
             return self
         bound = self._bound_to(dim, classes)
-        named = bound.arrays()
+        named = bound.state_dict()
         for name, shape in bound._state_shapes().items():
             expect_shape(name, named.get(name), shape)
         return bound
@@ -168,7 +168,7 @@ class Stored(ABC):
         """Numbers that a row becomes; so many are in memory three times."""
         return dim
 
-    def arrays(self) -> dict[str, Array]:
+    def state_dict(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name; nothing else is kept."""
         named = {name: getattr(self, f.name) for name, f in self._state().items()}
         return {name: array for name, array in named.items() if array is not None}
@@ -180,7 +180,7 @@ class Stored(ABC):
         return {f.metadata["name"] or f.name: f for f in own}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
-        """This head with the state of a file (the inverse of `arrays`).
+        """This head with the state of a file (the inverse of `state_dict`).
 
         Raises `InvalidDataError` when the arrays are not those of the phase.
         """
@@ -201,7 +201,7 @@ class Stored(ABC):
 
         Computed only once for read-only arrays.
         """
-        changing = any(a.flags.writeable for a in self.arrays().values())
+        changing = any(a.flags.writeable for a in self.state_dict().values())
         return self._digest() if changing else self._digest_once
 
     @cached_property
@@ -212,7 +212,7 @@ class Stored(ABC):
         digest = Digest().text("name", self.name).json("phase", self.phase())
         if self.phase() is not None:
             digest.json("options", _but_gamma(self.options))
-        for name, array in sorted(self.arrays().items()):
+        for name, array in sorted(self.state_dict().items()):
             if name not in self.not_in_digest:
                 digest.array(name, array, array_kind(array))
         return digest.hex()
@@ -379,8 +379,8 @@ class Task(Stored):
                 f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
                 "at the features: are they very large, or very different in size?"
             ) from error
-        known = self.arrays()
-        new = [a for name, a in after.arrays().items() if a is not known.get(name)]
+        known = self.state_dict()
+        new = [a for name, a in after.state_dict().items() if a is not known.get(name)]
         entry: dict[str, Any] = {
             "phase": total.phase, "rows": total.rows, "clients": len(total.clients),
             "upload_bytes": total.payload_bytes,
@@ -407,7 +407,7 @@ class Classifier(Stored):
     shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
 
     @abstractmethod
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """Scores (n, C) of rows X (n, d)."""
 
     def affine(self) -> tuple[Array, Array] | None:
@@ -421,7 +421,7 @@ class Classifier(Stored):
         `LAST` where the head does not hold it.
         """
         if self.phase() is None:
-            yield LAST, self.scores(X)
+            yield LAST, self.decision_function(X)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """The features (n, m) that the scores after each round are made of, with its phase.
@@ -442,7 +442,7 @@ class Head(Task, Classifier):
     """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
 
     A new head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
-    `accumulator` (or `_sums`), `_solve` and `scores`.
+    `accumulator` (or `_sums`), `_solve` and `decision_function`.
     """
 
 

@@ -111,11 +111,11 @@ class CalibratedHead(Classifier):
 
     def values(self, X: Rows) -> F64:
         """The head's probabilities, or else its scores, of rows X: (n, C)."""
-        return reported_scores(self.inner, self.inner.scores(X))
+        return reported_scores(self.inner, self.inner.decision_function(X))
 
     def of_values(self, V: F64) -> F64:
         """The scores (n, C) of `values`."""
-        known, ratios = self.arrays(), self.inner.log_probabilities
+        known, ratios = self.state_dict(), self.inner.log_probabilities
         x = logit(V) if ratios else V
         if self.slope is not None:
             z: F64 = x * known["slope"] + known["offset"]
@@ -124,7 +124,7 @@ class CalibratedHead(Classifier):
         p = np.column_stack([np.interp(*one) for one in every])
         return np.log(p) if ratios else logit(p)
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         return self.of_values(self.values(X))
 
     def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
@@ -133,11 +133,11 @@ class CalibratedHead(Classifier):
         A new row's class is in its set with a chance of ``coverage`` at least, and of at most 1 /
         (n + 1) and the share of the rows in one bin more; ``per_class``: for rows of each class.
         """
-        own = self.arrays()["own"]
+        own = self.state_dict()["own"]
         if not per_class:
             own = np.broadcast_to(own.sum(axis=0), own.shape)
         first = np.array([bin_to_keep(one, coverage) for one in own])
-        least = np.where(first == 0, -np.inf, np.floor(self.arrays()["edges"][first] * ONE))
+        least = np.where(first == 0, -np.inf, np.floor(self.state_dict()["edges"][first] * ONE))
         above: NDArray[np.bool_] = np.rint(V * ONE) > least
         return above
 
@@ -149,8 +149,11 @@ class CalibratedHead(Classifier):
             return rows | dict.fromkeys(("knots", "levels"), (self.classes, None))
         return rows | dict.fromkeys(("slope", "offset"), (self.classes,))
 
-    def arrays(self) -> dict[str, Array]:
-        return {**super().arrays(), **{OF + name: a for name, a in self.inner.arrays().items()}}
+    def state_dict(self) -> dict[str, Array]:
+        return {
+            **super().state_dict(),
+            **{OF + name: a for name, a in self.inner.state_dict().items()},
+        }
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         theirs = {k.removeprefix(OF): a for k, a in arrays.items() if k.startswith(OF)}

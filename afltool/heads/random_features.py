@@ -104,7 +104,7 @@ class RandomFeaturesHead(RidgeHead):
             W, report = fit(total, self.options, validation, self.options.compute, checked)
         return replace(self, weights=W), Found(head=report)
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """[σ(XA), X] W (+ intercept), float64."""
         if self.weights is None:
             raise unsolved()

@@ -99,14 +99,14 @@ class ScalingHead(Task):
 
     def holes(self) -> list[int]:
         """Features that some row lacks."""
-        return [int(j) for j in np.flatnonzero(self.arrays()["missing"])]
+        return [int(j) for j in np.flatnonzero(self.state_dict()["missing"])]
 
     def scaled(self, x: F64, missing: str, first_row: int = 0) -> F64:
         """Rows (n, d) as they are imported; with 'indicator' a 0/1 column for each of `holes`.
 
         ``missing``: what becomes of NaN: refused, or the mean over all sites.
         """
-        known, lacks = self.arrays(), np.isnan(x)
+        known, lacks = self.state_dict(), np.isnan(x)
         if missing == "refuse" and lacks.any():
             row, column = np.argwhere(lacks)[0]
             raise InvalidDataError(

@@ -57,11 +57,11 @@ def score(
     def of_block(given: tuple[int, Rows]) -> tuple[Rows, I64, dict[Phase, Metrics], I64, Any]:
         start, X = given
         y, S, after = labels[start : start + len(X)], np.empty((0, classes)), {}
-        for phase, S in head.round_scores(X) if rounds else [(LAST, head.scores(X))]:
+        for phase, S in head.round_scores(X) if rounds else [(LAST, head.decision_function(X))]:
             after[phase], predicted = score_metrics(S, y)
         rated = [Scored.of(S, reported_scores(head, S), y, keep == SCORES)] if keep else []
         if other is not None:
-            theirs = other.scores(X)
+            theirs = other.decision_function(X)
             rated.append(Scored.of(theirs, theirs, y, keep_scores=False))
         return X, y, after, predicted, rated
 
