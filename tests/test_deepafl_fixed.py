@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from problems import absorb, dense, report_of, trained
-from threadpoolctl import threadpool_limits
 
 from afltool.errors import InvalidDataError
 from afltool.heads import make_head
@@ -40,20 +39,6 @@ def rows(n=240, seed=0, dim=D):
 def begun(dim=D, **options):
     given = {"width": 12, "layers": 3, "compute": "fixed", **options}
     return make_head("deepafl", given).bind(dim, C)
-
-
-def test_a_row_is_the_same_in_every_block_with_any_number_of_threads():
-    X, y = rows(300, dim=50)
-    head = trained(begun(50, width=150, layers=2), X, y)
-    phi = head.state(X, 2)["phi"]
-    for threads in (1, 2):
-        with threadpool_limits(threads):
-            for step in (1, 3, 64, 299):
-                found = [
-                    head.state(X[i : i + step], 2)["phi"]
-                    for i in range(0, 300 if step > 1 else 20, step)
-                ]
-                assert np.array_equal(np.concatenate(found), phi[: len(np.concatenate(found))])
 
 
 def test_the_sums_are_those_of_integer_arithmetic():

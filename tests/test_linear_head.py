@@ -318,9 +318,9 @@ def test_a_large_ridge_makes_a_lost_deviation_harmless_and_noise_is_not_judged()
 
 @pytest.fixture(scope="module")
 def dealt(road, tmp_path_factory):
-    """600 rows of 8 features and 4 classes over 100 clients: 6 rows each, fewer than features."""
+    """200 rows of 8 features and 4 classes over 40 clients: 5 rows each, fewer than features."""
     out = tmp_path_factory.mktemp("dealt") / "c.h5"
-    return road.train, afltool.partition(road.train, out, scheme="iid", clients=100)
+    return road.test, afltool.partition(road.test, out, scheme="iid", clients=40)
 
 
 def stats(dealt, out, head="linear", law="sum", **options):
@@ -339,10 +339,10 @@ def test_both_laws_give_the_same_head_whatever_gamma(dealt, tmp_path, gamma):
     folded = afltool.aggregate([each], tmp_path / "pairwise.h5", law="pairwise")
     a, b = weights(by_sum, tmp_path, "a"), weights(folded, tmp_path, "b")
     assert np.abs(a - b).sum() < 1e-8
-    assert afltool.info(folded)["gammas"] == {f"{gamma:g}": 100}
+    assert afltool.info(folded)["gammas"] == {f"{gamma:g}": 40}
     assert afltool.info(folded)["class_counts"] == afltool.info(by_sum)["class_counts"]
     kept = weights(by_sum, tmp_path, "k", keep_gamma=True)
-    expected = weights(by_sum, tmp_path, "r", ridge=100 * gamma)
+    expected = weights(by_sum, tmp_path, "r", ridge=40 * gamma)
     assert np.allclose(kept, expected, rtol=1e-12)
     assert np.abs(kept - a).max() > 1e-4  # 1e4 times what the law may cost
     with pytest.raises(MismatchError, match="have other arrays than the others"):

@@ -365,34 +365,6 @@ def test_thresholds_of_other_features_are_refused(road, tmp_path):
         )
 
 
-def test_bad_input_by_the_commands(road, tmp_path, cli):
-    """Every mistake of the requirement: its exit code, its numbers, and nothing half-written."""
-    out, train = tmp_path / "out.h5", road.train
-
-    def failing(*arguments, code):
-        found = cli(*arguments)
-        assert found.exit_code == code, found.output
-        return " ".join(found.output.split())
-
-    for options, code, words in (
-        (["--experts", 0], 2, "--experts is at least 1; found 0"),
-        (["--bucketing", "integer", "--buckets", 300], 2, "--buckets is 2 to 256; found 300"),
-        (["--thresholds", tmp_path / "none.h5"], 3, "there is no file"),
-        (["--thresholds", road.clients], 2, "expected a features file"),
-    ):
-        assert words in failing("head", "safle", *options, "-o", out, code=code)
-    stats = []
-    for seed in (0, 1):
-        head = afltool.head("safle", tmp_path / f"h{seed}.h5", head_options={**PLAIN, "seed": seed})
-        how = {"client": f"site {seed}"}
-        stats.append(afltool.local_stats(train, head, tmp_path / f"s{seed}", **how))
-    assert "options.seed is" in failing("aggregate", *stats, "-o", out, code=4)
-    huge = ["--head", "safle", "--thresholds", "range:0:1", "--experts", 10**6]
-    words = failing("local-stats", train, *huge, "--client", "a", "-o", tmp_path / "s", code=5)
-    assert "8000000 columns" in words
-    assert not out.exists()
-
-
 @pytest.mark.parametrize("thresholds", [None, "train.h5"])
 def test_the_whole_road_in_one_command(road, tmp_path, thresholds, run):
     """One round, as the README says, unless the thresholds are found together first."""
