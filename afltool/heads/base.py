@@ -506,13 +506,18 @@ def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
 
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
-    """The sum of additive arrays by name, in those of the first part; at least one part."""
-    stream = iter(parts)
-    if (total := next(stream, None)) is None:
+    """The sum of additive arrays by name, one part in memory at a time; at least one part."""
+    total: Mapping[str, Array] | None = None
+    for number, part in enumerate(parts):
+        if total is None:
+            total = part
+        elif number == 1:  # the first part's arrays may be somebody's
+            total = {name: np.asarray(a + part[name]) for name, a in total.items()}
+        else:
+            for name, array in part.items():
+                np.add(total[name], array, out=total[name])
+    if total is None:
         raise UsageError("there are no blocks to gather; give at least an empty one")
-    for part in stream:
-        for name, array in part.items():
-            np.add(total[name], array, out=total[name])
     return total
 
 
