@@ -60,7 +60,7 @@ def packed(monkeypatch):
     return stub
 
 
-def test_the_command_says_what_it_wrote_and_how_it_was_checked(road, tmp_path, cli):
+def test_the_command_says_what_it_wrote_and_how_it_was_checked(road, tmp_path, cli, packed):
     done = cli("export", road.head, "-o", tmp_path / "m.onnx")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "m.onnx")
