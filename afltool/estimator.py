@@ -16,7 +16,7 @@ from .files.arrays import damage_as_error
 from .files.hdf5 import recipe
 from .files.heads import load_solved_head, save_head
 from .heads import OPTIONS, make_head
-from .heads.base import Block, Classifier, Head, Stored, binding, solved, statistics_of
+from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of
 from .heads.calibration import CalibratedHead
 from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
@@ -290,7 +290,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.concatenate([self.head_.scores(rows) for rows in self._cut(X)])
+        return np.concatenate([self.head_.decision_function(rows) for rows in self._cut(X)])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
@@ -319,7 +319,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         shapes = counting.shapes(len(self.classes_), bins).items()
         counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
         for rows, codes in self._blocks(X, y):
-            scores = head.scores(rows)
+            scores = head.decision_function(rows)
             counting.count(counts, scores, reported_scores(head, scores), codes, bins)
         edges, names = np.array(bins.edges), [str(name) for name in self.classes_]
         self.head_ = CalibratedHead.of(head, names, counts[counting.SCORES], edges, method)
@@ -380,7 +380,7 @@ def _one_phase(
 ) -> tuple[Head, dict[str, Any]]:
     """The head one phase further and its report, of which ``before`` was that until then."""
     try:
-        after, done = solved(head, total)
+        after, done = head.absorb(total)
         return after, done.report(before)
     except AflError as error:
         raise ValueError(f"the head cannot be solved: {error}") from error

@@ -127,7 +127,7 @@ def _check_round(at: Path, rows: Path, clients: Path, head: Path) -> Path:
 def _check_use(at: Path, rows: Path, path: Path) -> None:
     """What commands make of a solved head."""
     x, y = _rows()
-    scores = load_head(path)[0].scores(FixedPoint(x, BITS))
+    scores = load_head(path)[0].decision_function(FixedPoint(x, BITS))
     fit = scores.shape == (ROWS, CLASSES) and bool(np.isfinite(scores).all())
     _hold(fit, f"scores are finite numbers, rows × classes; found {scores.shape}")
     api.predict(path, (rows,), at / "p.csv")
@@ -225,7 +225,7 @@ def _is_equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
 def _scores(head: Head) -> NDArray[np.float64]:
     """The scores of a head; none before it is solved, or where it has lost something."""
     with suppress(*FAILS):
-        return head.scores(FixedPoint(_rows()[0], BITS))
+        return head.decision_function(FixedPoint(_rows()[0], BITS))
     return np.zeros(0)
 
 

@@ -44,7 +44,7 @@ def made(rows: int, dim: int, classes: int, folder: Path) -> tuple[Path, Path]:
 def counting_beside_scoring(head: Path, features: Path) -> None:
     solved = load_solved_head(head).head
     with open_features(features) as rows:
-        blocks = [solved.scores(block) for _, block in rows.blocks()]
+        blocks = [solved.decision_function(block) for _, block in rows.blocks()]
         labels = np.split(rows.labels, np.cumsum([len(S) for S in blocks])[:-1])
         X, W = np.ones((len(rows), rows.dim)), np.ones((rows.dim, len(rows.classes)))
         into = {k: np.zeros(s, int) for k, s in counting.shapes(W.shape[1], SCORES).items()}
@@ -61,7 +61,7 @@ def counting_beside_scoring(head: Path, features: Path) -> None:
 
         took = alternately(
             lambda: X @ W,
-            lambda: [solved.scores(block) for _, block in rows.blocks()],
+            lambda: [solved.decision_function(block) for _, block in rows.blocks()],
             count,
             floor,
             repeats=9,

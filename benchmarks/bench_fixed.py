@@ -78,7 +78,7 @@ def main(train: Data, test: Data, width: int, layers: int, bits: list[int]) -> N
     for way in ways:
         head, took = trained(train, {**common, **way})
         scores = np.concatenate(
-            [head.scores(test[0][i : i + BLOCK]) for i in range(0, len(test[1]), BLOCK)]
+            [head.decision_function(test[0][i : i + BLOCK]) for i in range(0, len(test[1]), BLOCK)]
         )
         wanted = scores if wanted is None else wanted
         phi = head.state(train[0][:2000], layers)["phi"]

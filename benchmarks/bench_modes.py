@@ -91,7 +91,7 @@ def accuracy(
 
     parts = ((wrap(X[i : i + BLOCK]), y[i : i + BLOCK]) for i in range(0, len(X), BLOCK))
     total = replace(head.gather(parts)[0], context=Context({"fraction_bits": bits}))
-    return score_metrics(head.absorb(total)[0].scores(wrap(T)), t).top1
+    return score_metrics(head.absorb(total)[0].decision_function(wrap(T)), t).top1
 
 
 if __name__ == "__main__":

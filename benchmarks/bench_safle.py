@@ -91,7 +91,7 @@ def accuracy(head: Head, test: Features) -> float:
     right = 0.0
     for start, X in test.blocks():
         y = test.labels[start : start + len(X)]
-        right += score_metrics(head.scores(X), y).as_dict(test.classes)["top1"] * len(y)
+        right += score_metrics(head.decision_function(X), y).as_dict(test.classes)["top1"] * len(y)
     return right / len(test)
 
 

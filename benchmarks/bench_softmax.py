@@ -35,7 +35,7 @@ from measure import machine
 from afltool.files.features import open_features
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
-from afltool.heads.base import Head, Round, binding
+from afltool.heads.base import Found, Head, binding
 from afltool.math import softmax as sm
 from afltool.math.gram import FixedPoint, Rows
 from afltool.memory import Carried, Remembered
@@ -133,7 +133,7 @@ def choose(train: str, results: str, name: str, *penalties: str) -> None:
         begun = time.perf_counter()
         head = started(data, {**TRIED[name], "penalty": penalty, "rounds": MOST})
         rounds = [done for _, done in fitting(head, kept, held, totals)][len(totals) :]
-        losses = [done.entry["validation_loss"] for done in rounds]
+        losses = [done.round["validation_loss"] for done in rounds]
         entry = {"name": name, "penalty": penalty, "bytes": sent, "losses": losses}
         with Path(results).open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -143,7 +143,7 @@ def choose(train: str, results: str, name: str, *penalties: str) -> None:
 
 def fitting(
     head: Head, kept: Site, held: Site | None = None, totals: list[Statistics] | None = None
-) -> Iterator[tuple[Head, Round]]:
+) -> Iterator[tuple[Head, Found]]:
     """Head and round after each phase; ``totals`` of the first ones, kept here, know no penalty."""
     totals = [] if totals is None else totals
     for number in count():
@@ -174,7 +174,7 @@ def weighed(data: Data, owner: Array, options: Options) -> dict[str, float]:
             ]
         found[kind] += float(np.mean(sizes))
         head, done = head.absorb(pooled.gather(head))
-        downloads.append(done.entry["download_bytes"])
+        downloads.append(done.round["download_bytes"])
     found["down"] = downloads[-2]
     return found
 
@@ -239,7 +239,7 @@ def rounds(train: str, test: str, penalty: str = "1e-3") -> None:
             if number in SHOWN:
                 right.append(f"{number}: {100 * accuracy(head, fresh):.2f}")
         values[name] = objectives(found)
-        norm = found[-1].entry["gradient_norm"]
+        norm = found[-1].round["gradient_norm"]
         print(f"{name}: gradient norm {norm:.1e} after {len(found) - 1} rounds; top-1", *right)
     optimum = min(map(min, values.values()))
     print(f"least objective {optimum:.6f}")
@@ -249,8 +249,8 @@ def rounds(train: str, test: str, penalty: str = "1e-3") -> None:
         print(f"{name}: {within} rounds to within 1 %; per cent above the least:", *above)
 
 
-def objectives(rounds: list[Round]) -> list[float]:
-    return [done.entry["objective"] for done in rounds if "objective" in done.entry]
+def objectives(rounds: list[Found]) -> list[float]:
+    return [done.round["objective"] for done in rounds if "objective" in done.round]
 
 
 # ---------------------------------------------------------------- bytes to the converged accuracy

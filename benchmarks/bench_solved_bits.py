@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 
 from afltool.errors import NumericalError
 from afltool.heads import make_head
-from afltool.heads.base import binding, solved, statistics_of
+from afltool.heads.base import binding, statistics_of
 from afltool.math.gram import FixedPoint, Rows, encode
 from afltool.sources.embeddings import imported_space
 from afltool.values.statistics import Context
@@ -77,8 +77,11 @@ def measure(name: str, options: dict[str, Any], data: Any, kind: str) -> Found:
         total, _ = statistics_of(head, blocks, {}, context)
         found |= {f"{head.phase()}/{key}": array for key, array in total.arrays.items()}
         found[f"{head.phase()}/digest"] = np.array(total.digest())
-        head, _ = solved(head, total)
-    return found | {"head": np.array(head.digest()), "scores": head.scores(rows_of(X[n:], kind))}
+        head, _ = head.absorb(total)
+    return found | {
+        "head": np.array(head.digest()),
+        "scores": head.decision_function(rows_of(X[n:], kind)),
+    }
 
 
 def compare(mine: Found, theirs: Found) -> str:

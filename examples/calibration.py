@@ -39,7 +39,7 @@ def main() -> None:
     for name, options in HEADS.items():
         ridge = {"ridge": 1.0} if name == "linear" else {}
         found = AnalyticClassifier(name, options=options, **ridge).fit(x, y)
-        S, half = found.head_.scores(tx[1::2]), ty[1::2]
+        S, half = found.head_.decision_function(tx[1::2]), ty[1::2]
         P = softmax(S) if found.head_.log_probabilities else np.clip(S, 0, 1)
         after = []
         for method in METHODS:

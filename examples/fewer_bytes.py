@@ -57,7 +57,7 @@ def fitted(data: Data) -> tuple[float, float, float]:
     best, chosen = head.absorb(kept, held)
     apart = np.flatnonzero(data.held_out[data.client])
     _, held_top1 = measured(best, data.X, data.y, apart)
-    last, _ = with_options(head, ridge=chosen.entry["ridge"]).absorb(whole)
+    last, _ = with_options(head, ridge=chosen.round["ridge"]).absorb(whole)
     _, top1 = measured(last, data.test, data.truth, np.arange(len(data.truth)))
     return held_top1, top1, sum(weigh(data, "linear", OPTIONS, 1)["bytes_by_round"]) / 1e6
 

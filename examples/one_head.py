@@ -95,7 +95,7 @@ def solved(data: Data, head: Head, rows: np.ndarray, held: Road | None = None) -
         validation = held and held.statistics(head)
         begun = time.perf_counter()
         head, done = head.absorb(sums, validation)
-        ridge = done.entry.get("ridge")
+        ridge = done.round.get("ridge")
         seconds, rounds = seconds + time.perf_counter() - begun, rounds + 1
     return head, {"solve_seconds": seconds, "rounds": rounds, "ridge": ridge}
 

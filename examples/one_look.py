@@ -56,7 +56,9 @@ class Fitted:
 
     def scores(self) -> tuple[F64, F64]:
         """Of the held-out rows without them, and of the test rows."""
-        return self.chosen.scores(self.data.X[self.apart]), self.last.scores(self.data.test)
+        return self.chosen.decision_function(self.data.X[self.apart]), self.last.decision_function(
+            self.data.test
+        )
 
     def say(self, what: str, held: F64, test: F64) -> None:
         tops = [

@@ -49,7 +49,7 @@ from one_head import (
 )
 from sweep_rows import Rows, Source
 
-from afltool.heads.base import Head, Round
+from afltool.heads.base import Found, Head
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, held_out
 from afltool.math.ridge_choice import FactoredSystem, choose
@@ -234,7 +234,7 @@ class Sweep:
         return {"top1": top1, "rounds": rounds, "seconds": time.process_time() - begun}
 
 
-def ridge_of(done: Round) -> float:
+def ridge_of(done: Found) -> float:
     """The chosen ridge."""
     return float(done.head["ridge"])
 
@@ -245,7 +245,7 @@ def measured(head: Head, X: Any, y: np.ndarray, rows: np.ndarray) -> tuple[float
     error, hits = 0.0, 0
     for at in range(0, len(rows), BLOCK):
         part = rows[at : at + BLOCK]
-        scores = head.scores(X[part])
+        scores = head.decision_function(X[part])
         error += measure(scores, y[part])
         hits += int((scores.argmax(1) == y[part]).sum())
     return error / len(rows), hits / len(rows)

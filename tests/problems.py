@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from hypothesis import strategies as st
@@ -75,13 +77,9 @@ def statistics_of(
     X: NDArray[np.int16], y: NDArray[np.int64], classes: int, client: str | None = None
 ) -> Statistics:
     """Statistics of fixed-point rows (9 bits) for the linear head, of one named client or none."""
-    from dataclasses import replace
-
     head = make_head("linear").bind(X.shape[1], classes)
-    found = sums(head, FixedPoint(X, 9), y)
-    context = Context({"fraction_bits": 9}, tuple(map(str, range(classes))), binding(head))
-    clients = {} if client is None else {ClientId(client): Client(len(X))}
-    return replace(found, context=context, clients=clients)
+    found = gathered(head, FixedPoint(X, 9), y, client or "")
+    return found if client is not None else replace(found, clients={})
 
 
 def same(a: Statistics, b: Statistics) -> bool:
@@ -106,3 +104,36 @@ def sums(head: Head, X: Rows, y: NDArray[np.int64]) -> Statistics:
 def dense(omega):
     """Ω itself (d_F, d_Φ), of its thin factors."""
     return omega.Z if omega.U is None else omega.Z @ omega.U.T
+
+
+# ---------------------------------------------------------------- rounds of a head without files
+
+_REPORTS: WeakKeyDictionary[Head, dict[str, Any]] = WeakKeyDictionary()
+
+
+def gathered(head: Head, X: Rows, y: NDArray[np.int64], client: str = "a") -> Statistics:
+    """The statistics of one client, with what its file would say of them."""
+    bits = X.bits if isinstance(X, FixedPoint) else None
+    names = tuple(map(str, range(head.classes)))
+    context = Context({"fraction_bits": bits}, names, binding(head))
+    return replace(sums(head, X, y), context=context, clients={ClientId(client): Client(len(y))})
+
+
+def absorb(head: Head, total: Statistics, validation: Statistics | None = None) -> Head:
+    """The head one phase further."""
+    after, done = head.absorb(total, validation)
+    _REPORTS[after] = done.report(report_of(head))
+    return after
+
+
+def report_of(head: Head) -> dict[str, Any]:
+    """Figures of a head that `absorb` made, and as ``phases`` its rounds."""
+    return _REPORTS.get(head, {})
+
+
+def trained(head: Head, X: Rows, y: NDArray[np.int64], *held: Any) -> Head:
+    """The solved head of one client's rows; ``held``: rows and labels of a held-out one."""
+    while head.phase() is not None:
+        seen = gathered(head, *held, "held") if held else None
+        head = absorb(head, gathered(head, X, y), seen)
+    return head

@@ -475,7 +475,7 @@ def test_a_baseline_of_rows_without_a_gradient_has_finite_weights_or_a_message(
     assert done.exit_code in (0, NUMERICAL)
     if done.exit_code == 0:
         head = load_head(tmp_path / "b" / "head.h5").head
-        assert all(np.isfinite(one).all() for one in head.arrays().values())
+        assert all(np.isfinite(one).all() for one in head.state_dict().values())
 
 
 # ---------------------------------------------------------------- what does not belong together

@@ -1,4 +1,4 @@
-"""The bits of totals and heads do not depend on the number of threads: any head, any phase."""
+"""Threads: results in order, memory, one thread of BLAS; equal bits after a kill in any phase."""
 
 from __future__ import annotations
 
@@ -10,121 +10,30 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from problems import known_problem
-from rounds_of_heads import absorb
 
 import afltool
 from afltool import cores, machine, memory
-from afltool.errors import AflError, InvalidDataError
-from afltool.heads import make_head
-from afltool.math import blas, ridge
-from afltool.math.blas import cholesky_in_place
-from afltool.math.gram import FixedPoint
-from afltool.values.statistics import Context
-
-THREADS = (1, 2, 3, 7)
-HEADS = {
-    "linear": ("linear", {"ridge": 1}),
-    "lda": ("discriminant", {"rule": "lda", "shrinkage": 0.1}),
-    "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.1}),
-    "naive-bayes": ("discriminant", {"rule": "naive-bayes"}),
-    "nearest mean": ("discriminant", {"rule": "nearest-mean"}),
-    "fedcgs": ("discriminant", {"rule": "fedcgs", "shrinkage": 0.1}),
-    "fed3r": ("discriminant", {"rule": "fed3r", "ridge": 0.1}),
-    "random features": ("random-features", {"width": 60, "ridge": 1, "with_linear": True}),
-    "random features fixed": ("random-features", {"width": 60, "ridge": 1, "compute": "fixed"}),
-    "softmax": ("softmax", {"rounds": 4}),
-    "softmax of random features": ("softmax", {"rounds": 2, "features": "random", "width": 30}),
-    "softmax of codes": ("softmax", {"rounds": 2, "features": "safle", "experts": 9}),
-    "deepafl": ("deepafl", {"layers": 2, "width": 24}),
-    "deepafl fixed": ("deepafl", {"layers": 2, "width": 24, "compute": "fixed"}),
-    "deepafl incremental": ("deepafl", {"layers": 2, "width": 24, "incremental": True}),
-    "safle": ("safle", {"experts": 12, "ridge": 1}),
-    "hybrid": ("safle", {"experts": 12, "ridge": 1, "with_linear": True}),
-    "thresholds": ("safle", {"experts": 12, "ridge": 1, "thresholds": "federated"}),
-}
-#: Blocks that do not divide evenly, of no row and of one row among them.
-SIZES = (0, 170, 1, 93, 0, 130, 77, 17)
+from afltool.errors import InvalidDataError
 
 
-def blocks(real, sizes):
-    rng = np.random.default_rng(0)
-    for size in sizes:
-        y = rng.integers(0, 5, size)
-        x = rng.normal(size=(size, 20)) + 0.5 * np.eye(5, 20)[y]
-        whole = np.rint(x * 512).astype(np.int16)
-        X = (whole / 512).astype(np.float32) if real else FixedPoint(whole, 9)
-        yield X, y
-
-
-def digests(name, options, real, threads, sizes=SIZES):
-    """Of the total and the head of every round, up to one that is refused, with what is said."""
-    head, found = make_head(name, options).bind(20, 5), []
-    with cores.using(threads):
-        while head.phase() is not None:
-            total, _ = head.gather(blocks(real, sizes))
-            total = replace(total, context=Context({"fraction_bits": None if real else 9}))
-            found.append(total.digest())
-            try:
-                head = absorb(head, total)
-            except AflError as error:
-                return [*found, str(error)]
-            found.append(head.digest())
-    return found
-
-
-@pytest.mark.parametrize("real", [False, True])
-@pytest.mark.parametrize("head", HEADS)
-def test_law_totals_and_heads_have_the_same_bits_for_any_number_of_threads(head, real):
-    name, options = HEADS[head]
-    if real and options.get("compute") == "fixed":
-        pytest.skip("needs fixed-point rows")
-    alone = digests(name, options, real, 1)
-    assert len(alone) >= 2
-    assert not [one for one in alone if " " in one]  # no round was refused
-    for threads in THREADS[1:]:
-        assert digests(name, options, real, threads) == alone, threads
-
-
-@pytest.mark.parametrize("sizes", [(0,), (0, 0, 0, 0), (1,), (0, 1, 0)], ids=str)
-@pytest.mark.parametrize("head", HEADS)
-def test_law_no_row_and_one_row_give_the_same_bits_for_any_number_of_threads(head, sizes):
-    name, options = HEADS[head]
-    alone = digests(name, options, False, 1, sizes)
-    if not sum(sizes):
-        assert len(alone) == 2
-        assert "0 rows" in alone[1]
-    for threads in THREADS[1:]:
-        assert digests(name, options, False, threads, sizes) == alone, threads
-
-
-@pytest.mark.parametrize("head", ["linear", "softmax", "deepafl", "safle"])
-def test_law_files_are_the_same_for_any_number_of_threads(head, road, tmp_path, cli):
+def test_law_files_are_the_same_for_any_number_of_threads(road, tmp_path, cli):
     """Through the commands: clients one by one, their sum, the head, figures and predictions."""
-    more = {"softmax": ["--rounds", 2], "deepafl": ["--layers", 1, "--width", 16],
-            "safle": ["--experts", 5]}.get(head, [])  # fmt: skip
     found = {}
     for threads in (1, 3):
-        out = tmp_path / str(threads)
+        out, number = tmp_path / str(threads), ["--threads", threads]
         given = ["--train-features", road.train, "--test-features", road.test]
-        how = ["--partition", road.clients, "--keep-clients", "--head", head, *more, "--ridge", 1]
-        how = how[: -2 if head == "softmax" else None]
-        assert cli("run", *given, *how, "-o", out, "--threads", threads).exit_code == 0
-        files = sorted(p for p in out.rglob("*.h5") if not p.is_symlink())
-        table = tmp_path / f"{threads}.csv"
-        last = out / "head-final.h5"
-        assert cli("predict", last, road.test, "-o", table, "--threads", threads).exit_code == 0
+        how = ["--partition", road.clients, "--keep-clients", "--head", "safle", "--ridge", 1]
+        assert cli("run", *given, *how, "-o", out, *number).exit_code == 0
+        last, table = out / "head-final.h5", tmp_path / f"{threads}.csv"
+        assert cli("predict", last, road.test, "-o", table, *number).exit_code == 0
         figures = json.loads((out / "06-metrics.json").read_text())
-        alone = cli("evaluate", last, road.test, "--threads", threads, "--json")
+        alone = cli("evaluate", last, road.test, *number, "--json")
         assert json.loads(alone.stdout)["confusion"] == figures["confusion"]
-        counts = ["--counts", "--client", "a", "-o", tmp_path / f"counts-{threads}"]
-        done = cli("evaluate", last, road.test, *counts, "--threads", threads)
-        assert done.exit_code == 0, done.stderr
+        files = sorted(p for p in out.rglob("*.h5") if not p.is_symlink())
         digest = {str(p.relative_to(out)): afltool.info(p)["digest"] for p in files}
         found[threads] = digest, figures["confusion"], table.read_bytes()
     assert found[1] == found[3]
@@ -177,7 +86,7 @@ def test_with_little_memory_fewer_threads_work_and_that_is_said(caplog):
     assert ": 1 work" in caplog.text
 
 
-@pytest.mark.parametrize("share", [1, 2, 3])
+@pytest.mark.parametrize("share", [1, 3])
 def test_no_more_items_are_under_way_than_fit_into_memory(share):
     """The later items need a larger share of it than the first ones."""
     free, lock, now, most = memory.available(), threading.Lock(), set(), []
@@ -194,65 +103,6 @@ def test_no_more_items_are_under_way_than_fit_into_memory(share):
         sizes = cores.each(work, range(30), lambda n: int(free / (share + 0.5)) if n > 2 else 1)
         assert len(list(sizes)) == 30
     assert max(most[4:]) <= share
-
-
-def limited(command, gigabytes):
-    """A command on a machine with so much free memory."""
-    code = f"import afltool.machine; afltool.machine.free_memory = lambda: {gigabytes * 10**9}; "
-    words = [sys.executable, "-c", f"{code}from afltool.cli import main; main()"]
-    return subprocess.run([*words, *map(str, command)], capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_commands_take_fewer_threads_where_memory_is_short_and_say_so(tmp_path):
-    """A block of 12,000 rows becomes 2,080 numbers a row, three times: 0.6 GB a thread."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 5, 12_000)
-    np.savez(tmp_path / "x.npz", x=rng.normal(size=(12_000, 32)) + np.eye(5, 32)[y], y=y)
-    rows = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    head = ["--head", "random-features", "--width", 2048, "--activation", "tanh", "--ridge", 1]
-    how = ["local-stats", rows, "--client", "a", *head, "--sum"]
-    alone, short = tmp_path / "alone.h5", tmp_path / "short.h5"
-    done = limited([*how, "-o", alone, "--threads", 1], 16)
-    assert (done.returncode, "threads would" in done.stderr) == (0, False), done.stderr
-    solved = afltool.solve(alone, tmp_path / "head.h5")
-    for command in ([*how, "-o", short], ["evaluate", solved, rows]):
-        done = limited([*command, "--threads", 7], 3)
-        assert done.returncode == 0, done.stderr
-        assert "7 threads would take 4" in done.stderr
-        assert "GB are free" in done.stderr
-    assert afltool.info(short)["digest"] == afltool.info(alone)["digest"]
-
-
-@pytest.mark.parametrize("side", [1, 1023, 1024, 1500])
-def test_a_factor_has_the_same_bits_for_any_number_of_threads(side):
-    X = np.random.default_rng(side).normal(size=(side + 50, side))
-    G, found = X.T @ X, []
-    for threads in (1, 2, 5):
-        with cores.using(threads):
-            A = G.copy()
-            cholesky_in_place(A)
-        found.append(np.tril(A))
-    assert all(np.array_equal(one, found[0]) for one in found)
-    assert np.allclose(found[0] @ found[0].T, G, rtol=1e-10, atol=1e-8)
-
-
-@pytest.mark.parametrize("side", [60, 61, 147])
-def test_a_wide_system_has_the_same_bits_for_any_number_of_threads(side, monkeypatch):
-    """Solved and judged in tiles of 20, with four of the inverse's rows at a time."""
-    p = known_problem(3 * side, side, 3, 50.0, seed=side)
-    expected = ridge.solve_wide(p.G, p.H, 0.03)
-    monkeypatch.setattr(ridge, "WIDE", 60)
-    monkeypatch.setattr(blas, "BLOCK", 20)
-    found = []
-    for threads in THREADS:
-        with cores.using(threads):
-            found.append(ridge.solve_wide(p.G, p.H, 0.03))
-    for W, condition, degrees in found:
-        assert np.array_equal(W, found[0][0])
-        assert (condition, degrees) == found[0][1:]
-        assert np.allclose(W, expected[0], rtol=1e-11, atol=1e-13)
-        assert np.allclose([condition, degrees], expected[1:], rtol=1e-9)
 
 
 def test_blas_has_one_thread_in_a_process_that_has_not_loaded_scipy_yet():
@@ -278,6 +128,28 @@ def test_a_job_gives_as_many_threads_as_it_has_processors():
         assert found == 1 if given else least <= found <= len(os.sched_getaffinity(0))
 
 
+CONTROL_GROUPS = {  # what /proc/self/cgroup says, files with their texts, the cores that are left
+    "its own group": ("0::/job/step\n", {"job/step/cpu.max": "150000 100000"}, 2),
+    "a group above": ("0::/job/step\n", {"job/step/cpu.max": "max 100000",
+                      "job/cpu.max": "300000 100000", "cpu.max": "800000 100000"}, 3),
+    "another job's group": ("0::/job\n", {"other/cpu.max": "100000 100000"}, None),
+    "a container": ("0::/docker/0a1b\n", {"cpu.max": "400000 100000"}, 4),
+    "less than a core": ("0::/\n", {"cpu.max": "20000 100000"}, 1),
+    "version 1": ("3:cpu,cpuacct:/job\n", {"cpu,cpuacct/job/cpu.max": "1000 1000"}, None),
+    "no groups": (None, {}, None),
+}  # fmt: skip
+
+
+def test_control_groups_limit_the_cores(tmp_path):
+    for case, (said, files, expected) in CONTROL_GROUPS.items():
+        root = tmp_path / case
+        named = {"sys/fs/cgroup/" + name: text for name, text in files.items()}
+        for name, text in {**named, **({"proc/self/cgroup": said} if said else {})}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        assert machine.quota(root) == expected, case
+
+
 def killed_between(place, following, command):
     """Kill the command when one file is there and the next is not; whether that was so."""
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -292,63 +164,44 @@ def killed_between(place, following, command):
     return process.wait() == -signal.SIGKILL and between
 
 
-KILLED = {  # head: its options, and the files before and after each phase in which it is killed
-    "linear": (["--ridge", "1"], ["03-head0", "04-total", "05-head"]),
-    "random-features": (["--width", "512", "--ridge", "1"], ["03-head0", "04-total", "05-head"]),
-    "softmax": (["--rounds", "1"], ["03-head0", "04-total", "05-head", "04-total-2", "05-head-2"]),
-    "deepafl": (["--layers", "1", "--width", "128"], ["03-head0", "04-total", "05-head",
-                "04-total-2", "05-head-2", "04-total-3", "05-head-3"]),
-}  # fmt: skip
-
-
-CONTROL_GROUPS = {  # what /proc/self/cgroup says, files with their texts, the cores that are left
-    "its own group": ("0::/job/step\n", {"job/step/cpu.max": "150000 100000"}, 2),
-    "a group above": ("0::/job/step\n", {"job/step/cpu.max": "max 100000",
-                      "job/cpu.max": "300000 100000", "cpu.max": "800000 100000"}, 3),
-    "another job's group": ("0::/job\n", {"other/cpu.max": "100000 100000"}, None),
-    "a container": ("0::/docker/0a1b\n", {"cpu.max": "400000 100000"}, 4),
-    "less than a core": ("0::/\n", {"cpu.max": "20000 100000"}, 1),
-    "version 1": ("3:cpu,cpuacct:/job\n", {"cpu,cpuacct/job/cpu.max": "1000 1000"}, None),
-    "no groups": (None, {}, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CONTROL_GROUPS)
-def test_control_groups_limit_the_cores(case, tmp_path):
-    said, files, expected = CONTROL_GROUPS[case]
-    named = {"sys/fs/cgroup/" + name: text for name, text in files.items()}
-    for name, text in {**named, **({"proc/self/cgroup": said} if said else {})}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert machine.quota(tmp_path) == expected
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("head", KILLED)
-def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(head, tmp_path):
-    """Blocks of 12,000 × 1,024 numbers; --threads 2 is killed and 3 go on."""
+def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
+    """Blocks of 8,000 × 1,024 numbers; --threads 2 is killed and 3 go on."""
     rng = np.random.default_rng(0)
-    y = rng.integers(0, 8, 12_000)
-    x = (rng.normal(size=(12_000, 1024)) + np.eye(8, 1024)[y]).astype(np.float32)
+    y = rng.integers(0, 8, 8000)
+    x = (rng.normal(size=(8000, 1024)) + np.eye(8, 1024)[y]).astype(np.float32)
     np.savez(tmp_path / "x.npz", x=x, y=y)
     train = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    more, phases = KILLED[head]
+    phases = [
+        "03-head0",
+        "04-total",
+        "05-head",
+        "04-total-2",
+        "05-head-2",
+        "04-total-3",
+        "05-head-3",
+    ]
 
     def command(out, threads):
         words = ["run", "--train-features", train, "--test-features", train, "--clients", "3"]
-        words += ["--head", head, *more, "-o", out, "--threads", threads]
-        return [
-            sys.executable,
-            "-c",
-            "from afltool.cli import main; main()",
-            "-q",
-            *map(str, words),
+        words += [
+            "--head",
+            "deepafl",
+            "--layers",
+            "1",
+            "--width",
+            "128",
+            "-o",
+            out,
+            "--threads",
+            threads,
         ]
+        code = "from afltool.cli import main; main()"
+        return [sys.executable, "-c", code, "-q", *map(str, words)]
 
     alone = tmp_path / "alone"
     subprocess.run(command(alone, 1), check=True, stderr=subprocess.DEVNULL)
-    written = {path.stem for path in alone.glob("0[345]*.h5")}
-    assert written == set(phases)
+    assert {path.stem for path in alone.glob("0[345]*.h5")} == set(phases)
     for before, after in pairwise(phases):
         out = tmp_path / f"{before} to {after}"
         for _ in range(5):  # a phase may end before its first file was seen

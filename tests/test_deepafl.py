@@ -1,24 +1,28 @@
-"""DeepAFL: the layers against the paper's formulas and theorems, over memory and over files."""
+"""DeepAFL: layers against the paper's formulas and theorems; layers chosen by held-out clients."""
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import dense
-from rounds_of_heads import absorb, report_of
+from problems import absorb, dense, report_of, sums, total, trained
 
+import afltool
+from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
+from afltool.heads.deepafl.layers import OF_LABELS
 from afltool.heads.deepafl.options import PRESETS
-from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
-from afltool.memory import Remembered
+from afltool.memory import NOTHING, Remembered
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
-from afltool.values.statistics import Sum
+from afltool.plans.config import RunConfig
+from afltool.values.statistics import Client, ClientId
 
 C, D = 4, 6
 
@@ -31,36 +35,55 @@ def rows(n=200, seed=0, dim=D):
     return np.sin(centres[y] + 0.7 * rng.normal(size=(n, dim))), y
 
 
-def fitted(X, y, owner=None, **options):
-    """The solved head of clients that keep their intermediate results."""
-    options = {"width": 12, "layers": 3, "compute": "float64", **options}
-    head = make_head("deepafl", options).bind(X.shape[1], C)
+def fitted(X, y, owner=None, held=(), until=None, **options):
+    """The head of clients that keep their intermediate results, solved or before ``until``."""
+    given = {"width": 12, "layers": 3, "compute": "float64", **options}
+    head = make_head("deepafl", given).bind(X.shape[1], C)
     owner = np.zeros(len(y), int) if owner is None else owner
-    parts = [(X[owner == k], y[owner == k]) for k in range(owner.max() + 1)]
-    carried = [Remembered() for _ in parts]
-    while head.phase() is not None:
-        running = None
-        for k, (x, labels) in enumerate(parts):
-            one, carried[k] = head.gather([(x, labels)], carried=carried[k])
-            running = Sum(one) if running is None else running.add(one)
-        head = absorb(head, running.result())
+    carried = [Remembered() for _ in range(owner.max() + 1)]
+    while head.phase() != until:
+        head = absorb(
+            head, gathered_by(head, X, y, owner, carried), sums(head, *held) if held else None
+        )
     return head
 
 
-def layered(X, y, T, seed, lam, gamma, sigma, sigma0, width=12, hidden=12):
-    """The paper's algorithm 1 on pooled rows, dense, by (17) written out naively."""
-    Y = np.eye(C)[y]
-    phi = activate(sigma0, projection("linear-uniform", seed, 0, X.shape[1], width)(X))
-    found = []
+def gathered_by(head, X, y, owner, carried):
+    parts = []
+    for k in range(owner.max() + 1):
+        blocks, who = [(X[owner == k], y[owner == k])], {ClientId(f"c{k}"): Client(0)}
+        one, carried[k] = head.gather(blocks, who, carried[k])
+        parts.append(one)
+    return total(parts)
+
+
+def told(head, name):
+    """A figure of the rounds that have it."""
+    return [one[name] for one in report_of(head)["phases"] if name in one]
+
+
+def layered(X, y, T, lam, gamma, seed=0, hidden=12, width=12, share=0.0):
+    """Algorithm 1 on pooled rows, dense; Ω by (17) or (88) as one least-squares problem in vec(Ω).
+
+    Φ_T, every W_t, and the error of each decoder of (88).
+    """
+    Y, found, errors = np.eye(C)[y], [], []
+    phi0 = activate("tanh", projection("linear-uniform", seed, 0, X.shape[1], width)(X))
+    phi = phi0.copy()
     for t in range(T + 1):
-        W = np.linalg.solve(phi.T @ phi + lam * np.eye(width), phi.T @ Y)
+        inverse = np.linalg.inv(phi.T @ phi + lam * np.eye(width))
+        W, Q = inverse @ phi.T @ Y, inverse @ phi.T @ phi0
         found.append(W)
+        errors.append(((phi0 - phi @ Q) ** 2).sum() / len(y))
         if t == T:
-            return phi, found
-        F = activate(sigma, projection("linear-uniform", seed, t + 1, width, hidden)(phi))
-        system = np.kron(W @ W.T, F.T @ F) + gamma * np.eye(hidden * width)
-        target = (F.T @ (Y - phi @ W) @ W.T).reshape(-1, order="F")
-        phi = phi + F @ np.linalg.solve(system, target).reshape(hidden, width, order="F")
+            return phi, found, errors
+        F = activate("gelu", projection("linear-uniform", seed, t + 1, width, hidden)(phi))
+        a, b = np.sqrt(1 - share), np.sqrt(share)
+        A = np.vstack([a * np.kron(W.T, F), b * np.kron(Q.T, F)])
+        left = [a * (Y - phi @ W), b * (phi0 - phi @ Q)]
+        r = np.concatenate([one.reshape(-1, order="F") for one in left])
+        omega = np.linalg.solve(A.T @ A + gamma * np.eye(hidden * width), A.T @ r)
+        phi = phi + F @ omega.reshape(hidden, width, order="F")
     raise AssertionError
 
 
@@ -68,30 +91,47 @@ def layered(X, y, T, seed, lam, gamma, sigma, sigma0, width=12, hidden=12):
 def test_it_is_the_papers_algorithm(hidden):
     X, y = rows()
     head = fitted(X, y, hidden_width=hidden, ridge=0.5, block_ridge=0.2, seed=3)
-    phi, expected = layered(X, y, 3, 3, 0.5, 0.2, "gelu", "tanh", hidden=hidden)
+    phi, expected, _ = layered(X, y, 3, 0.5, 0.2, 3, hidden)
     for W, wanted in zip(head.weights, expected, strict=True):
         assert np.allclose(W, wanted, rtol=1e-7, atol=1e-9)
-    assert np.allclose(head.scores(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
-    *_, (_, last) = head.round_scores(X)
-    assert np.array_equal(last, head.scores(X))
+    assert np.allclose(head.decision_function(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
+    scores = [one for _, one in head.round_scores(X)]
+    assert np.array_equal(scores[-1], head.decision_function(X))
+    risks = [((np.eye(C)[y] - one) ** 2).sum() / len(y) for one in scores]
+    assert np.allclose(told(head, "training_mse"), risks, rtol=1e-9)
+
+
+@pytest.mark.parametrize("hidden", [12, 9])
+def test_reconstruction_is_88_layer_by_layer(hidden):
+    X, y = rows(120)
+    options = {"layers": 2, "hidden_width": hidden, "ridge": 0.5, "block_ridge": 0.2}
+    head = fitted(X, y, reconstruction=0.4, **options)
+    phi, W, errors = layered(X, y, 2, 0.5, 0.2, hidden=hidden, share=0.4)
+    assert np.allclose(head.decision_function(X), phi @ W[-1], rtol=1e-7, atol=1e-8)
+    assert np.allclose(told(head, "reconstruction_mse"), errors, rtol=1e-6, atol=1e-12)
+    assert not np.allclose(head.decision_function(X), fitted(X, y, **options).decision_function(X))
 
 
 def test_the_phases_in_order():
+    """With rows, clients and bytes of every round; of no layers there is one."""
     X, y = rows()
-    rounds = report_of(fitted(X, y))["phases"]
+    rounds = report_of(fitted(X, y, hidden_width=7))["phases"]
     names = ["weights-0", "block-1", "weights-1", "block-2", "weights-2", "block-3", "weights-3"]
     assert [r["phase"] for r in rounds] == names
-    triangle, cross = 12 * 13 // 2, 12 * C
-    assert all(r["upload_bytes"] == 8 * (triangle + cross) for r in rounds)
-    assert [r["download_bytes"] for r in rounds][:2] == [8 * 12 * C, 8 * 24 * C]
+    for one in rounds:
+        side = 12 if one["phase"].startswith("weights") else 7
+        assert (one["rows"], one["clients"]) == (len(y), 1)
+        assert one["upload_bytes"] == 8 * (side * (side + 1) // 2 + side * C)
+        assert one["download_bytes"] == 8 * (12 * C if side == 12 else (12 + 7) * C)
+    assert len(report_of(fitted(X, y, layers=0))["phases"]) == 1
+    chosen = told(fitted(X, y, ridge="auto"), "ridge_by")
+    assert chosen == ["generalised cross-validation"] * 4
 
 
 SCHEMES = [
-    ("iid", 1, {}),
-    ("iid", 10, {}),
     ("shards", 10, {"shards_per_client": 2}),
     ("dirichlet", 10, {"alpha": 0.01}),
-    pytest.param("dirichlet", 1000, {"alpha": 0.01}, marks=pytest.mark.slow),
+    pytest.param("dirichlet", 200, {"alpha": 0.01}, marks=pytest.mark.slow),
 ]
 
 
@@ -119,17 +159,19 @@ def test_theorem_1_the_weights_do_not_depend_on_the_partition(pooled, scheme, cl
         assert gap < 1e-7 * np.abs(dense(others)).max()
 
 
-@pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES[:-1])
-def test_in_float32_the_predictions_do_not(pooled, scheme, clients, more):
+def test_in_float32_the_predictions_do_not(pooled):
     X, y, double, whole = pooled
     T, _ = rows(3000, seed=5)
-    expected = whole.scores(T).argmax(1)
-    head = fitted(X, y, owners(y, scheme, clients, more), layers=20, compute="float32")
-    assert (head.scores(T).argmax(1) == expected).mean() >= 0.999
-    assert (double.scores(T).argmax(1) == expected).mean() >= 0.995
+    expected = whole.decision_function(T).argmax(1)
+    owner = owners(y, "dirichlet", 10, {"alpha": 0.01})
+    head = fitted(X, y, owner, layers=20, compute="float32")
+    assert (head.decision_function(T).argmax(1) == expected).mean() >= 0.999
+    assert (double.decision_function(T).argmax(1) == expected).mean() >= 0.995
 
 
 problems = st.tuples(st.integers(5, 40), st.integers(1, 5), st.integers(0, 999))
+
+
 many = settings(max_examples=25, deadline=None, derandomize=True)
 
 
@@ -151,11 +193,9 @@ def rounding(head, X):
 def test_theorem_2_without_ridges_the_risk_never_rises(problem, width, activation):
     n, dim, seed = problem
     X, y = rows(n, seed, dim)
-    head = fitted(
-        X, y, width=width, ridge=0.0, block_ridge=0.0, min_norm=True, activation=activation
-    )
-    risks = [r["training_mse"] for r in report_of(head)["phases"] if "training_mse" in r]
-    room = 1e-9 + rounding(head, X)
+    none = {"ridge": 0.0, "block_ridge": 0.0, "min_norm": True}
+    head = fitted(X, y, width=width, activation=activation, **none)
+    risks, room = told(head, "training_mse"), 1e-9 + rounding(head, X)
     assert all(b <= a + room for a, b in pairwise(risks)), (risks, room)
 
 
@@ -165,46 +205,7 @@ def test_theorem_3_with_ridges_the_penalised_risk_never_rises(problem, width, la
     n, dim, seed = problem
     X, y = rows(n, seed, dim)
     head = fitted(X, y, width=width, ridge=lam, block_ridge=gamma)
-    objective = [r["objective"] for r in report_of(head)["phases"] if "objective" in r]
-    assert all(b <= a * (1 + 1e-10) for a, b in pairwise(objective))
-
-
-def test_the_report_is_the_risk_of_the_rows_themselves():
-    X, y = rows()
-    head = fitted(X, y)
-    found = [r["training_mse"] for r in report_of(head)["phases"] if "training_mse" in r]
-    for t, (_, scores) in enumerate(head.round_scores(X)):
-        assert np.isclose(((np.eye(C)[y] - scores) ** 2).sum() / len(y), found[t], rtol=1e-9)
-
-
-ABLATIONS = {
-    "no skip": {"no_skip": True},
-    "B = I": {"identity_projection": True},
-    "no activation": {"activation": "none"},
-    "Ω = I": {"identity_omega": True},
-    "Ω random": {"random_omega": True},
-    "bias of A": {"bias": "first"},
-    "bias of B": {"bias": "layers"},
-    "variant (89)": {"from_phi0": True},
-    "gaussian": {"projection": "gaussian"},
-    "seed": {"seed": 1},
-    "Φ_0": {"phi0_activation": "gelu"},
-    "γ": {"block_ridge": 0.5},
-    "reconstruction (88)": {"reconstruction": 0.5},
-}
-
-
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_ablations_change_the_layers_and_only_some_the_beginning(name):
-    X, y = rows()
-    plain, changed = fitted(X, y), fitted(X, y, **ABLATIONS[name])
-    begins_otherwise = name in ("gaussian", "seed", "Φ_0", "bias of B")
-    one, other = plain.weights, changed.weights
-    assert np.array_equal(one[0], other[0]) != begins_otherwise
-    first_is_the_same = begins_otherwise or name == "variant (89)"  # whose first layer is no other
-    assert np.array_equal(one[1], other[1]) == (name == "variant (89)")
-    assert first_is_the_same or not np.allclose(one[1], other[1])
-    assert not np.allclose(one[2], other[2])
+    assert all(b <= a * (1 + 1e-10) for a, b in pairwise(told(head, "objective")))
 
 
 def test_ablations_are_what_they_say():
@@ -212,8 +213,7 @@ def test_ablations_are_what_they_say():
     phi0 = activate("tanh", projection("linear-uniform", 0, 0, D, 12)(X))
 
     def phi(head, t):
-        state = head.state(X, t)
-        return state["phi"]
+        return head.state(X, t)["phi"]
 
     def hidden(source, t):
         return activate("gelu", projection("linear-uniform", 0, t + 1, 12, 12)(source))
@@ -228,17 +228,14 @@ def test_ablations_are_what_they_say():
     identity = fitted(X, y, identity_projection=True)
     step = activate("gelu", phi0.copy()) @ dense(identity.blocks[0])
     assert np.allclose(phi(identity, 1), phi0 + step)
-    omega = fitted(X, y, identity_omega=True)
-    assert np.allclose(phi(omega, 1), phi0 + hidden(phi0, 0))
-    assert [r["phase"] for r in report_of(omega)["phases"]] == [f"weights-{t}" for t in range(4)]
-    frozen = fitted(X, y, random_omega=True)
     drawn = projection("linear-uniform", 0, 2**33, 12, 12).A.astype(float)
-    assert np.allclose(phi(frozen, 1), phi0 + hidden(phi0, 0) @ drawn)
-    assert [r["phase"] for r in report_of(frozen)["phases"]] == [f"weights-{t}" for t in range(4)]
+    for name, Omega in (("identity_omega", np.eye(12)), ("random_omega", drawn)):
+        head = fitted(X, y, **{name: True})
+        assert np.allclose(phi(head, 1), phi0 + hidden(phi0, 0) @ Omega)
+        assert [r["phase"] for r in report_of(head)["phases"]] == [f"weights-{t}" for t in range(4)]
     variant = fitted(X, y, from_phi0=True)
     first, second, _ = (dense(omega) for omega in variant.blocks)
-    step = hidden(phi0, 0) @ first + hidden(phi0, 1) @ second
-    assert np.allclose(phi(variant, 2), phi0 + step)
+    assert np.allclose(phi(variant, 2), phi0 + hidden(phi0, 0) @ first + hidden(phi0, 1) @ second)
 
 
 @pytest.mark.parametrize("bias", ["first", "layers", "none"])
@@ -247,41 +244,11 @@ def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
     X, y = rows()
     head = fitted(X, y, bias=bias)
     first, layer = (projection("linear-uniform", 0, t, n, 12) for t, n in ((0, D), (1, 12)))
-    a = first.a if bias == "first" else 0.0
+    phi0 = np.tanh(X @ first.A.astype(float) + (first.a if bias == "first" else 0.0))
     b = layer.a if bias == "layers" else 0.0
-    phi0 = np.tanh(X @ first.A.astype(float) + a)
     F = activate("gelu", phi0 @ layer.A.astype(float) + b)
     assert np.allclose(head.state(X, 0)["phi"], phi0)
     assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
-
-
-@pytest.mark.parametrize("more", [{}, {"reconstruction": 0.3}])
-def test_without_the_skip_connection_more_layers_do_no_harm(more):
-    """Φ_{t+1} = F_t Ω takes the place of Φ_t: the accuracy stays as it was, or rises."""
-    X, y = rows(400)
-    head = fitted(X, y, no_skip=True, layers=6, ridge=0.01, block_ridge=0.01, **more)
-    right = [(scores.argmax(1) == y).mean() for _, scores in head.round_scores(X)]
-    assert right[0] > 0.8, "the premise: there is something to lose"
-    assert min(right[1:]) > right[0] - 0.02, right
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_every_activation_goes_all_the_way(activation):
-    X, y = rows()
-    head = fitted(X, y, activation=activation, phi0_activation=activation)
-    assert (head.scores(X).argmax(1) == y).mean() > 0.5
-
-
-def test_zero_layers_are_one_round():
-    X, y = rows()
-    assert len(report_of(fitted(X, y, layers=0))["phases"]) == 1
-
-
-def test_the_ridge_of_each_layer_can_be_chosen():
-    X, y = rows()
-    head = fitted(X, y, ridge="auto")
-    chosen = [r for r in report_of(head)["phases"] if "ridge" in r]
-    assert all(r["ridge_by"] == "generalised cross-validation" for r in chosen)
 
 
 def test_presets_and_defaults():
@@ -296,3 +263,208 @@ def test_presets_and_defaults():
         assert again.digest() == made.digest()
     spelled = make_head("deepafl", {"ridge": 10.0, "block_ridge": 0.1, "layers": 20})
     assert spelled.digest() == make_head("deepafl", {"preset": "cifar10"}).digest()
+
+
+# ---------------------------------------------------------------- other strategies (E.3.7)
+
+
+FOUR = [
+    {"deepening": deepening, "label_encoding": encoded}
+    for deepening in ("cascade", "activated-cascade")
+    for encoded in (False, True)
+]
+
+
+def cascaded(X, y, T, lam, *, deepening, label_encoding, seed=3, coded=9):
+    """Every W_t of pooled rows; the layers are solved for Y Q_t itself, as the text has it."""
+    Y, drawn = np.eye(C)[y], partial(projection, "linear-uniform", seed)
+    phi, found = activate("tanh", drawn(0, D, 12)(X)), []
+    for t in range(T + 1):
+        system = phi.T @ phi + lam * np.eye(12)
+        found.append(np.linalg.solve(system, phi.T @ Y))
+        Q = drawn(OF_LABELS + t, C, coded).A.astype(float) if label_encoding else np.eye(C)
+        phi = drawn(t + 1, Q.shape[1], 12)(phi @ np.linalg.solve(system, phi.T @ (Y @ Q)))
+        phi = activate("gelu", phi) if deepening == "activated-cascade" else phi
+    return found
+
+
+@pytest.mark.parametrize("strategy", FOUR)
+def test_every_layer_is_solved_for_the_labels_or_their_codes_in_one_round(strategy):
+    X, y = rows()
+    head = fitted(X, y, ridge=0.5, seed=3, hidden_width=9, **strategy)
+    for W, wanted in zip(head.weights, cascaded(X, y, 3, 0.5, **strategy), strict=True):
+        assert np.allclose(W, wanted, rtol=1e-8, atol=1e-10)
+    rounds = report_of(head)["phases"]
+    assert [one["phase"] for one in rounds] == [f"weights-{t}" for t in range(4)]
+    assert {one["upload_bytes"] for one in rounds} == {8 * (12 * 13 // 2 + 12 * C)}
+    assert {one["download_bytes"] for one in rounds} == {8 * 12 * C}
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_linear_layers_change_nothing_without_a_ridge(encoded):
+    """Least squares of Y on any invertible map of its own fit is that fit."""
+    X, y = rows()
+    how = {"ridge": 0, "min_norm": True, "projection": "gaussian", "hidden_width": 9}
+    head = fitted(X, y, deepening="cascade", label_encoding=encoded, **how)
+    first, *others = (found for _, found in head.round_scores(X))
+    assert len(others) == 3
+    for one in others:
+        assert np.allclose(one, first, atol=1e-9)
+    bent = fitted(X, y, deepening="activated-cascade", **how)
+    assert not np.allclose(bent.decision_function(X), first, atol=1e-3)
+
+
+# ---------------------------------------------------------------- layers by held-out clients
+
+
+def overfitting():
+    """Few training rows with flipped labels: more layers soon fit the noise."""
+    X, y = rows(60, seed=1)
+    wrong = np.random.default_rng(2).random(60) < 0.3
+    y[wrong] = (y[wrong] + 1) % C
+    return (X, y), rows(400, seed=3)
+
+
+OVERFITTING = {"layers": 9, "ridge": 0.1, "block_ridge": 0.1}
+
+
+def test_held_out_rows_choose_the_number_of_layers():
+    """Of parts as of their whole; the head is that of so many layers, and comes back from a file"""
+    (X, y), (V, v) = overfitting()
+    head, by_hand = fitted(X, y, held=(V, v), **OVERFITTING), []
+    for _, scores in fitted(X, y, **OVERFITTING).round_scores(V):
+        by_hand.append(((np.eye(C)[v] - scores) ** 2).sum() / len(v))
+    assert np.allclose(told(head, "validation_mse"), by_hand, rtol=1e-9)
+    best = int(np.argmin(by_hand))
+    assert 0 < best < 9, "the premise: neither the first nor the last is the best"
+    assert report_of(head)["layers"] == best
+    assert len(head.weights) == best + 1
+    few = fitted(X, y, held=(V, v), **{**OVERFITTING, "layers": best})
+    assert np.array_equal(head.decision_function(V), few.decision_function(V))
+    assert head.digest() == few.digest()
+    options, arrays = head.options.as_dict(), head.state_dict()
+    again = make_head("deepafl", options).restore(None, arrays).bind(D, C)
+    assert np.array_equal(again.decision_function(X), head.decision_function(X))
+    broken = {name: a for name, a in arrays.items() if not name.startswith("block-2")}
+    with pytest.raises(InvalidDataError, match="a head of phase None holds the arrays of phase"):
+        make_head("deepafl", options).restore(None, broken)
+
+
+def test_patience_ends_the_rounds_early_with_the_same_choice():
+    (X, y), held = overfitting()
+    errors = told(fitted(X, y, held=held, **OVERFITTING), "validation_mse")
+    early = fitted(X, y, held=held, **OVERFITTING, patience=1)
+    stop = next(t for t, (a, b) in enumerate(pairwise(errors), 1) if b >= a)
+    assert len(report_of(early)["phases"]) == 2 * stop + 1
+    assert report_of(early)["layers"] == stop - 1
+
+
+def test_what_the_layers_are_chosen_by_is_part_of_the_head_until_it_is_solved():
+    """The same total with other held-out rows: the same weights, and another choice to come.
+
+    Where held-out rows were missing once, or always, all layers are kept.
+    """
+    (X, y), (V, v) = overfitting()
+    head = fitted(X, y, until="weights-0", **OVERFITTING)
+    one, other, none = (
+        absorb(head, sums(head, X, y), held) for held in (sums(head, V, v), sums(head, X, y), None)
+    )
+    assert np.array_equal(one.weights[0], other.weights[0])
+    assert len({one.digest(), other.digest(), none.digest()}) == 3
+    again = make_head("deepafl", head.options.as_dict()).restore("block-1", one.state_dict())
+    assert again.digest() == one.digest()
+    wanted = report_of(fitted(X, y, held=(V, v), **OVERFITTING))["layers"]
+    for start, layers in ((again.bind(D, C), wanted), (none, 9)):
+        end = trained(start, X, y, V, v)
+        assert len(end.weights) == layers + 1
+        assert report_of(end).get("layers", 9) == layers
+
+
+# ---------------------------------------------------------------- sums of what changed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"hidden_width": 7}, {"hidden_width": 20}, {"width": 3}, {"from_phi0": True},
+     {"identity_projection": True}, {"block_ridge": 0.0, "ridge": 1e-3}],
+)  # fmt: skip
+def test_the_layers_of_incremental_sums_are_those_of_full_sums(options):
+    X, y = rows()
+    owner = np.arange(len(y)) % 3
+    full, thin = (fitted(X, y, owner, layers=4, incremental=i, **options) for i in (False, True))
+    for one, other in zip(full.weights, thin.weights, strict=True):
+        assert np.abs(one - other).max() < 1e-8 * np.abs(one).max()
+    assert told(full, "training_mse") == pytest.approx(told(thin, "training_mse"), rel=1e-8)
+
+
+def test_a_layer_sends_half_as_much():
+    """And what the server keeps is not counted as sent, and goes in the end."""
+    X, y = rows()
+    full, thin = (fitted(X, y, width=64, incremental=i) for i in (False, True))
+    sent = [told(head, "upload_bytes") for head in (full, thin)]
+    assert sent[1][:2] == sent[0][:2]
+    assert sent[1][2] == 8 * (64 * C + C * C)
+    assert sum(sent[1]) < 0.65 * sum(sent[0])
+    assert told(thin, "download_bytes")[1] == 8 * (64 + 64) * C
+    assert not [name for name in thin.state_dict() if name.startswith("kept")]
+
+
+def test_other_clients_in_a_later_round_are_refused():
+    X, y = rows()
+    owner = np.arange(len(y)) % 3
+    for until in ("block-1", "weights-1", "block-2"):
+        head = fitted(X, y, owner, until=until, incremental=True)
+        fresh = partial(gathered_by, head, carried=[NOTHING] * 4)
+        two = fresh(X[owner > 0], y[owner > 0], owner[owner > 0] - 1)
+        with pytest.raises(MismatchError, match=r"2 clients .* first round \(3 clients, 200 rows"):
+            absorb(head, two)
+        others = fresh(X, y, owner + 1)  # as many rows, other names
+        with pytest.raises(MismatchError, match="begin again without --incremental"):
+            absorb(head, others)
+        with pytest.raises(UsageError, match="as in the first round"):
+            absorb(head, fresh(X, y, owner), fresh(X, y, owner))
+
+
+def test_a_file_without_what_it_builds_on_is_refused():
+    X, y = rows()
+    head = fitted(X, y, until="weights-2", incremental=True)
+    options, arrays = head.options.as_dict(), head.state_dict()
+    again = make_head("deepafl", options).restore("weights-2", arrays)
+    assert again.digest() == head.digest()
+    for name in ("kept-gram", "kept-cross", "kept-hidden-gram", "kept-class-counts"):
+        left = {k: a for k, a in arrays.items() if k != name}
+        with pytest.raises(InvalidDataError, match=r"kept-|has no sums"):
+            make_head("deepafl", options).restore("weights-2", left).bind(D, C)
+        short = {**arrays, name: arrays[name][:-1]}
+        with pytest.raises(InvalidDataError, match=name):
+            make_head("deepafl", options).restore("weights-2", short).bind(D, C)
+
+
+# ---------------------------------------------------------------- over files
+
+
+def run(road, out, **more):
+    """The summary of a run with these options of the head, and others of the run."""
+    own = {k: more.pop(k) for k in ("held_out", "participation") if k in more}
+    config = RunConfig(
+        train_features=road.train, test_features=road.test, clients=6, head="deepafl",
+        each_round=True,
+        **own, head_options={"width": 12, "layers": 3, "compute": "float64", **more},
+    )  # fmt: skip
+    return json.loads((afltool.run(config, out) / "summary.json").read_text())
+
+
+def test_a_run_of_incremental_sums_chooses_as_many_layers_by_held_out_clients(road, tmp_path):
+    how = {"ridge": "1e-3:1e1:5", "held_out": 0.34}
+    full, thin = (run(road, tmp_path / str(i), incremental=i, **how) for i in (False, True))
+    for one, other in zip(full["rounds"], thin["rounds"], strict=True):
+        for name in ("validation_mse", "training_mse", "top1", "ridge"):
+            assert (name in one) == (name in other)
+            assert one.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-6), name
+    assert full["top1"] == thin["top1"]
+    sent = [sum(one["upload_bytes"] for one in each["rounds"]) for each in (full, thin)]
+    assert sent[1] < 0.9 * sent[0]
+    with pytest.raises(
+        UsageError, match=r"same clients in every round; found --participation 0\.5"
+    ):
+        run(road, tmp_path / "no", incremental=True, participation=0.5)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from rounds_of_heads import absorb
+from problems import trained
 from scipy.stats import multivariate_normal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.linear_model import Ridge
@@ -15,11 +13,9 @@ from sklearn.neighbors import NearestCentroid
 
 from afltool.errors import NumericalError
 from afltool.heads import make_head
-from afltool.heads.base import binding
 from afltool.heads.discriminant import shrunk
 from afltool.heads.options import RULES
-from afltool.math.gram import FixedPoint, real
-from afltool.values.statistics import Client, ClientId, Context
+from afltool.math.gram import FixedPoint, dim, real
 
 BITS = 9
 
@@ -33,11 +29,8 @@ def rows(n=400, d=6, classes=4, seed=0):
 
 
 def solved(rule, X, y, classes=4, **options):
-    head = make_head("discriminant", {"rule": rule, **options}).bind(X.values.shape[1], classes)
-    parts = [(X[at : at + 97], y[at : at + 97]) for at in range(0, len(y), 97)]
-    total, _ = head.gather(parts, {ClientId("all"): Client(len(y))})
-    context = Context({"fraction_bits": BITS}, tuple("abcdefgh"[:classes]), binding(head))
-    return absorb(head, replace(total, context=context))
+    head = make_head("discriminant", {"rule": rule, **options}).bind(dim(X), classes)
+    return trained(head, X, y)
 
 
 def differences(scores):
@@ -45,48 +38,39 @@ def differences(scores):
     return scores - scores[:, :1]
 
 
-# ------------------------------------------------------------ against other programs
-
-
 def test_the_nearest_mean_is_nearest_centroid():
     X, y = rows()
     head, theirs = solved("nearest-mean", X, y), NearestCentroid().fit(real(X), y)
     distances = ((real(X)[:, None] - theirs.centroids_) ** 2).sum(2)
-    np.testing.assert_allclose(differences(head.scores(X)), differences(-distances / 2), atol=1e-10)
-    np.testing.assert_array_equal(head.scores(X).argmax(1), theirs.predict(real(X)))
+    np.testing.assert_allclose(
+        differences(head.decision_function(X)), differences(-distances / 2), atol=1e-10
+    )
+    np.testing.assert_array_equal(head.decision_function(X).argmax(1), theirs.predict(real(X)))
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 0.05, 0.7])
 def test_lda_is_scikit_learns(shrinkage):
     X, y = rows()
-    head = solved("lda", X, y, shrinkage=shrinkage)
+    found = differences(solved("lda", X, y, shrinkage=shrinkage).decision_function(X))
     theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage or None)
-    wanted = theirs.fit(real(X), y).decision_function(real(X))
-    np.testing.assert_allclose(
-        differences(head.scores(X)), differences(wanted), rtol=1e-11, atol=1e-11
-    )
+    wanted = differences(theirs.fit(real(X), y).decision_function(real(X)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
 
 
-def test_naive_bayes_is_scikit_learns():
+def test_naive_bayes_and_qda_are_scikit_learns():
     X, y = rows()
     head, theirs = solved("naive-bayes", X, y), GaussianNB().fit(real(X), y)
     wanted = theirs.predict_joint_log_proba(real(X))
-    np.testing.assert_allclose(head.scores(X), wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(head.decision_function(X), wanted, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(head.variances.T, theirs.var_, rtol=1e-11)
-
-
-def test_qda_is_scikit_learns():
-    X, y = rows()
-    head, theirs = solved("qda", X, y), QuadraticDiscriminantAnalysis().fit(real(X), y)
-    wanted = theirs.decision_function(real(X))
-    np.testing.assert_allclose(
-        differences(head.scores(X)), differences(wanted), rtol=1e-9, atol=1e-9
-    )
+    theirs = QuadraticDiscriminantAnalysis().fit(real(X), y).decision_function(real(X))
+    found = differences(solved("qda", X, y).decision_function(X))
+    np.testing.assert_allclose(found, differences(theirs), rtol=1e-9, atol=1e-9)
 
 
 def test_qda_with_shrinkage_is_the_normal_density():
     X, y = rows()
-    scores = solved("qda", X, y, shrinkage=0.3).scores(X)
+    scores = solved("qda", X, y, shrinkage=0.3).decision_function(X)
     wanted = []
     for c in range(4):
         own = real(X)[y == c]
@@ -113,7 +97,9 @@ def test_fedcgs_predicts_as_lda_for_two_balanced_classes_and_not_for_three():
         centres = np.array([[0, 0, 0], [2, 1, 0], [0, 3, 1]])[:classes]
         x = rng.normal(size=(len(y), 3)) * [0.3, 2, 1] + centres[y]
         X = FixedPoint(np.rint(x * 2**BITS).astype(np.int16), BITS)
-        cgs, lda = (solved(rule, X, y, classes).scores(X).argmax(1) for rule in ("fedcgs", "lda"))
+        cgs, lda = (
+            solved(rule, X, y, classes).decision_function(X).argmax(1) for rule in ("fedcgs", "lda")
+        )
         assert (cgs == lda).all() == same
 
 
@@ -125,7 +111,7 @@ def test_fedcgs_takes_the_covariance_of_all_rows():
     W = np.linalg.solve(covariance, M)
     shares = np.log(np.bincount(y) / len(y))
     wanted = x @ W - 0.5 * (M * W).sum(0) + shares
-    np.testing.assert_allclose(head.scores(X), wanted, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(head.decision_function(X), wanted, rtol=1e-10, atol=1e-10)
 
 
 # ------------------------------------------------------------ edges
@@ -135,7 +121,7 @@ def test_fedcgs_takes_the_covariance_of_all_rows():
 def test_a_class_without_rows_is_never_predicted(rule):
     X, y = rows()
     y = np.where(y == 2, 3, y)
-    scores = solved(rule, X, y).scores(X)
+    scores = solved(rule, X, y).decision_function(X)
     assert np.isneginf(scores[:, 2]).all()
     assert np.isfinite(np.delete(scores, 2, axis=1)).all()
     assert set(scores.argmax(1)) <= {0, 1, 3}
@@ -146,13 +132,7 @@ def test_a_singular_covariance_is_refused_with_its_remedy(rule):
     X, y = rows(n=12, d=20)
     with pytest.raises(NumericalError, match="--shrinkage"):
         solved(rule, X, y)
-    assert np.isfinite(solved(rule, X, y, shrinkage=0.1).scores(X)).all()
-
-
-# ------------------------------------------------------------ through files
-
-
-# ------------------------------------------------------------ features far from zero
+    assert np.isfinite(solved(rule, X, y, shrinkage=0.1).decision_function(X)).all()
 
 
 def far_rows(ratio, n=600, d=4):
@@ -161,41 +141,32 @@ def far_rows(ratio, n=600, d=4):
     return (rng.normal(size=(n, d)) + 1.5 * np.eye(3, d)[y] + 1.4 * ratio).astype(np.float32), y
 
 
-def of_floats(rule, X, y, **options):
-    head = make_head("discriminant", {"rule": rule, **options}).bind(X.shape[1], 3)
-    total, _ = head.gather([(X, y)], {ClientId("all"): Client(len(y))})
-    return absorb(head, replace(total, context=Context({}, tuple("abc"), binding(head))))
-
-
 @pytest.mark.parametrize("rule", RULES)
-def test_features_too_far_from_zero_are_refused(rule):
+def test_features_too_far_from_zero_are_refused_and_constant_ones_are_not(rule):
     near, y = far_rows(1.0)
-    expected = of_floats(rule, near, y).scores(near).argmax(1)
-    if rule != "fed3r":  # whose ridge is on the constant, too
-        for ratio in (1e3, 2e5):
-            far = near + np.float32(1.4 * ratio)
-            found = of_floats(rule, far, y).scores(far).argmax(1)
-            assert (found == expected).mean() > 0.98
+    expected = solved(rule, near, y, 3).decision_function(near).argmax(1)
+    for ratio in (1e3, 2e5) if rule != "fed3r" else ():  # whose ridge is on the constant, too
+        far = near + np.float32(1.4 * ratio)
+        assert (solved(rule, far, y, 3).decision_function(far).argmax(1) == expected).mean() > 0.98
     with pytest.raises(NumericalError, match=r"from zero.*sites agree on before import"):
-        of_floats(rule, *far_rows(2e7))
-
-
-@pytest.mark.parametrize("rule", ["naive-bayes", "fed3r", "lda", "qda", "nearest-mean"])
-def test_a_constant_feature_whose_last_bits_differ_is_not_too_far_from_zero(rule):
-    X, y = far_rows(1.0)
-    jitter = np.random.default_rng(0).integers(-2, 3, len(X)) * np.spacing(np.float32(0.12))
-    more = np.column_stack([np.float32(0.12) + jitter, X]).astype(np.float32)
+        solved(rule, *far_rows(2e7), 3)
+    if rule == "fedcgs":
+        return
+    jitter = np.random.default_rng(0).integers(-2, 3, len(near)) * np.spacing(np.float32(0.12))
+    more = np.column_stack([np.float32(0.12) + jitter, near]).astype(np.float32)
     options = {"shrinkage": 0.01} if rule in ("lda", "qda") else {}
-    plain = of_floats(rule, X, y, **options).scores(X).argmax(1)
-    assert (of_floats(rule, more, y, **options).scores(more).argmax(1) == plain).mean() > 0.97
+    plain = solved(rule, near, y, 3, **options).decision_function(near).argmax(1)
+    assert (
+        solved(rule, more, y, 3, **options).decision_function(more).argmax(1) == plain
+    ).mean() > 0.97
 
 
-@pytest.mark.parametrize("constant", [0.1, 2024.7, 12345.678, 1e7 / 3])
-def test_naive_bayes_has_one_variance_of_a_constant_feature(constant):
+def test_naive_bayes_has_one_variance_of_a_constant_feature():
     """What rounding left of it was another variance in each class, and chose the class."""
     X, y = far_rows(1.0, n=20_011)
-    plain = of_floats("naive-bayes", X, y).scores(X)
-    more = np.column_stack([np.full(len(y), constant), X]).astype(np.float64)
-    found = of_floats("naive-bayes", more, y)
-    np.testing.assert_allclose(found.variances[0], found.variances[0, 0])
-    np.testing.assert_allclose(differences(found.scores(more)), differences(plain), atol=1e-6)
+    plain = differences(solved("naive-bayes", X, y, 3).decision_function(X))
+    for constant in (0.1, 2024.7, 12345.678, 1e7 / 3):
+        more = np.column_stack([np.full(len(y), constant), X]).astype(np.float64)
+        found = solved("naive-bayes", more, y, 3)
+        np.testing.assert_allclose(found.variances[0], found.variances[0, 0])
+        np.testing.assert_allclose(differences(found.decision_function(more)), plain, atol=1e-6)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.special
 import sklearn.metrics as skm
 from conftest import counts_of_heads, embeddings
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, rankdata
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 import afltool
@@ -24,8 +24,7 @@ from afltool.files.statistics import load_statistics, save_statistics
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
 from afltool.math.metrics.figures import Scored, ece
-from afltool.sources.images import open_dataset
-from afltool.sources.images.torchvision_datasets import DEBIAN_FASHION_MNIST
+from afltool.plans.config import RunConfig
 from afltool.values.parsed import ONE, parse_bins
 from afltool.values.statistics import Statistics
 
@@ -48,28 +47,29 @@ def at(road, tmp_path_factory):
 def pooled(road, head=None):
     """Scores (n, C) and labels (n,) of the test rows, by the head's own arithmetic."""
     with open_features(road.test) as rows:
-        return load_head(head or road.head).head.scores(rows.rows(0, len(rows))), rows.labels
+        return load_head(head or road.head).head.decision_function(
+            rows.rows(0, len(rows))
+        ), rows.labels
+
+
+MADE_BY = {"stage": "x", "options": {}, "inputs": {}}
 
 
 # ------------------------------------------------------------ laws
 
 
 def test_counts_add_up_to_those_of_the_pooled_rows_for_any_partition(road, at, tmp_path):
+    """And a client is taken out exactly."""
     wanted = afltool.info(at / "one" / "client-one.h5")["digest"]
     assert afltool.info(at / "sum.h5")["digest"] == wanted
-    for scheme in ({"scheme": "iid"}, {"alpha": 0.05}):
-        parts = afltool.partition(road.test, tmp_path / "p.h5", clients=7, overwrite=True, **scheme)
-        out = tmp_path / f"{len(scheme)}.h5"
-        counts_of_heads([road.head, at / "other.h5"], road.test, out, partition=parts, sum=True)
-        assert afltool.info(out)["digest"] == wanted
-
-
-def test_a_client_is_taken_out_exactly(at, tmp_path):
+    parts = afltool.partition(road.test, tmp_path / "p.h5", clients=7, alpha=0.05)
+    heads, out = [road.head, at / "other.h5"], tmp_path / "again.h5"
+    counts_of_heads(heads, road.test, out, partition=parts, sum=True)
+    assert afltool.info(out)["digest"] == wanted
     files = sorted((at / "stats").iterdir())
-    afltool.aggregate([at / "sum.h5"], tmp_path / "less.h5", subtract=[files[2]])
-    afltool.aggregate([f for f in files if f != files[2]], tmp_path / "three.h5")
-    found = [afltool.info(tmp_path / name)["digest"] for name in ("less.h5", "three.h5")]
-    assert found[0] == found[1]
+    less = afltool.aggregate([at / "sum.h5"], tmp_path / "less.h5", subtract=[files[2]])
+    three = afltool.aggregate([f for f in files if f != files[2]], tmp_path / "three.h5")
+    assert afltool.info(less)["digest"] == afltool.info(three)["digest"]
 
 
 @settings(max_examples=25)
@@ -113,157 +113,42 @@ def test_what_is_counted_is_what_scikit_learn_counts(road, at):
     for head, counts in zip((road.head, at / "other.h5"), found.heads, strict=True):
         S, y = pooled(road, head)
         right.append(S.argmax(axis=1) == y)
-        assert np.array_equal(counts.confusion, confusion_matrix(y, S.argmax(axis=1)))
         for k in (1, 2, 3):
             wanted = top_k_accuracy_score(y, S, k=k, labels=range(4), normalize=False)
             assert counts.ranks[:k].sum() == wanted
         assert counts.digest == afltool.info(head)["digest"]
-    table = [[np.sum((right[0] == a) & (right[1] == b)) for b in (0, 1)] for a in (0, 1)]
-    assert found.pairs.tolist() == [table]
+    assert found.pairs.tolist() == [confusion_matrix(*right, labels=[False, True]).tolist()]
 
 
 def test_probabilities_are_counted_where_a_head_has_them(road, tmp_path):
-    softmax = tmp_path / "softmax.h5"
-    head = afltool.head("softmax", tmp_path / "0.h5", head_options={"rounds": 2})
-    for number in range(3):
-        total = afltool.local_stats(
-            road.train, head, tmp_path / f"t{number}.h5", client="a", sum=True
-        )
-        after = softmax if number == 2 else tmp_path / f"{number + 1}.h5"
-        head = afltool.solve(total, after, head=head)
-    afltool.counts(softmax, road.test, tmp_path / "o", client="a")
-    (found,) = afltool.read_counts(tmp_path / "o" / "client-a.h5").heads
+    config = RunConfig(
+        train_features=road.train, test_features=road.test, head="softmax", clients=1,
+        head_options={"rounds": 2},
+    )  # fmt: skip
+    softmax = afltool.run(config, tmp_path / "RUN") / "head-final.h5"
+    counts = afltool.counts(softmax, road.test, tmp_path / "o", client="a")
+    (found,) = afltool.read_counts(counts).heads
     assert found.probabilities
     assert (found.edges[0], found.edges[-1]) == (0.0, 1.0)
     S, y = pooled(road, softmax)
-    P = np.exp(S - S.max(axis=1, keepdims=True))
-    P /= P.sum(axis=1, keepdims=True)
+    P = scipy.special.softmax(S, axis=1)
     at = np.minimum(np.ceil(P[y == 1, 1] * 240) - 1, 239).astype(int)
     assert np.array_equal(found.scores[1, 1], np.bincount(at, minlength=240))
 
 
-# ------------------------------------------------------------ groups
-
-
-@pytest.fixture(scope="module")
-def sexes(road):
-    with open_features(road.test) as rows:
-        ids = [one.decode() for one in rows.row_ids]
-    path = road.folder / "sexes.csv"
-    lines = [f"{one},{'f' if i % 3 else 'm'},{'x' if i < 4 else 'y'}" for i, one in enumerate(ids)]
-    path.write_text("\n".join(["row,sex,ward", *lines]) + "\n")
-    return path
-
-
-def test_groups_are_counted_apart(road, sexes, tmp_path, cli):
-    words = ["evaluate", road.head, road.test, "--counts", "--by", f"{sexes}:sex"]
-    assert cli(*words, "-o", tmp_path / "o").exit_code == 0
-    found = afltool.read_counts(tmp_path / "o" / "client-test.h5")
-    S, y = pooled(road)
-    female = np.arange(200) % 3 > 0
-    for number, mine in enumerate((female, ~female)):
-        wanted = confusion_matrix(y[mine], S[mine].argmax(axis=1))
-        assert np.array_equal(found.heads[0].groups[number], wanted)
-    assert found.groups == ("f", "m")
-
-
-def test_groups_that_are_too_small_or_unknown_are_refused(road, sexes, tmp_path):
-    def refused(words, error=InvalidDataError, head=road.head, **options):
-        with pytest.raises(error, match=words):
-            afltool.counts(head, road.test, tmp_path / "o", **options)
-        assert not (tmp_path / "o").exists()
-
-    refused("has 4 rows of the group 'x'; expected none or at least 10", by=f"{sexes}:ward")
-    refused("has the group 'f', which is not one of m, w", by=f"{sexes}:sex", groups=["m", "w"])
-    refused("group of each row is needed", UsageError, groups=["f", "m"], min_group=5)
-
-
-# ------------------------------------------------------------ bad input
-
-
-def test_what_does_not_belong_together_is_refused_by_name(road, at, tmp_path):
-    plain = afltool.counts(road.head, road.test, tmp_path / "a", client="a")
-    other = afltool.counts(at / "other.h5", road.test, tmp_path / "b", client="b")
-    bins = afltool.counts(road.head, road.test, tmp_path / "c", client="c", bins="0:1:15")
-    ridge = r"head.options.heads\[0\].options.ridge is 3000.0 in these, "
-    for path, words in ((other, ridge), (bins, r"heads\[0\].bins is '0:1:15' in these")):
-        with pytest.raises(MismatchError, match=words):
-            afltool.aggregate([plain, path], tmp_path / "sum.h5")
-    with pytest.raises(UsageError, match="not solved yet"):
-        afltool.counts(road.head0, road.test, tmp_path / "d", client="a")
-    x = embeddings(tmp_path / "x.npz", 50, classes=3)
-    three = afltool.import_embeddings(x, tmp_path / "three.h5")
-    with pytest.raises(MismatchError, match="classes"):
-        afltool.counts(road.head, three, tmp_path / "d", client="a")
-    with pytest.raises(UsageError, match="no counts"):
-        afltool.read_counts(road.total)
-
-
-@pytest.mark.parametrize(
-    "text", ["0:1", "0:1:16", "1:0:15", "0.01:1.01:15", "a", "0:1:0", "nan:1:15"]
-)
-def test_bins_are_checked(text):
-    with pytest.raises(UsageError, match="LO:HI:COUNT"):
-        parse_bins(text)
-
-
-def changed(s: Statistics, name, cell, by) -> Statistics:
-    arrays = {k: a.copy() for k, a in s.arrays.items()}
-    arrays[name][cell] += by
-    return replace(s, arrays=arrays)
-
-
-@pytest.mark.parametrize(
-    ("name", "cell", "by"),
-    [("confusion-0", (0, 0), 1), ("confusion-1", (1, 1), -10**6), ("ranks-0", 0, 1),
-     ("scores-0", (2, 1, 7), 1), ("scores-1", (0, 0, 0), -1), ("confidence-0", (1, 3), 1),
-     ("pairs", (0, 0, 0), -10**6)],
-)  # fmt: skip
-def test_counts_that_no_rows_can_have_are_refused(at, tmp_path, name, cell, by):
-    wrong = changed(load_statistics(at / "sum.h5"), name, cell, by)
-    save_statistics(tmp_path / "w.h5", wrong, {"stage": "x", "options": {}, "inputs": {}})
-    with pytest.raises(
-        InvalidDataError, match=f"cannot be the statistics of any 200 rows: .*{name}"
-    ):
-        afltool.read_counts(tmp_path / "w.h5")
-
-
-def test_arrays_of_other_shapes_are_refused(at, tmp_path):
-    s = load_statistics(at / "sum.h5")
-    for name, array in (("ranks-0", np.zeros(0, int)), ("scores-1", s.arrays["scores-1"][:, :1]),
-                        ("pairs", np.zeros((2, 2), int)),
-                        ("confusion-0", np.zeros((3, 4), int))):  # fmt: skip
-        wrong = Statistics(s.phase, {**s.arrays, name: array}, s.class_counts, s.context, s.clients)
-        path = save_statistics(
-            tmp_path / f"{name}.h5", wrong, {"stage": "x", "options": {}, "inputs": {}}
-        )
-        with pytest.raises((CorruptFileError, InvalidDataError)):
-            afltool.read_counts(path)
-
-
-def test_the_command_refuses_figures_beside_counts(road, tmp_path, cli):
-    words = ["evaluate", road.head, road.test, "--counts", "-o", tmp_path / "o"]
-    for more in (
-        ["--metrics", "auc"],
-        ["--errors", tmp_path / "e.csv"],
-        ["--confusion", tmp_path / "c.csv"],
-    ):
-        done = cli(*words, *more)
-        assert done.exit_code == 2, done.output
-        assert f"{more[0]} is not used with --counts" in done.output or more[0] in done.output
-    assert cli("evaluate", road.head, road.test, "--counts").exit_code == 2
-    assert not (tmp_path / "o").exists()
-
-
-# ------------------------------------------------------------ what the total says
+def areas(S, y):
+    """AUC of each class by ranks; NaN for a class without rows, or with all."""
+    ranks, found = rankdata(S, axis=0), []
+    for c in range(S.shape[1]):
+        own, n = ranks[y == c, c], int((y == c).sum())
+        below = own.sum() - n * (n + 1) / 2
+        found.append(below / (n * (len(y) - n)) if 0 < n < len(y) else np.nan)
+    return np.array(found)
 
 
 def references(S, y):
     """Each figure of pooled rows by scikit-learn, or by the formula of docs/format.md."""
-    C, predicted, Y = S.shape[1], S.argmax(axis=1), np.eye(S.shape[1])[y]
-    P = S.clip(0, 1)
-    known = [c for c in range(C) if (y == c).any()]
-    rows = Scored.of(P, P, y)
+    predicted, P = S.argmax(axis=1), S.clip(0, 1)
     mean = {"average": "macro", "zero_division": np.nan}
     return {
         "accuracy": skm.accuracy_score(y, predicted),
@@ -272,17 +157,15 @@ def references(S, y):
         "f1": skm.f1_score(y, predicted, **mean),
         "kappa": skm.cohen_kappa_score(y, predicted),
         "mcc": skm.matthews_corrcoef(y, predicted),
-        "auc": np.mean([skm.roc_auc_score(y == c, S[:, c]) for c in known]),
-        "average-precision": np.mean([skm.average_precision_score(y == c, S[:, c]) for c in known]),
-        "ece": ece(rows, np.ones(len(y))),
-        "brier": ((P - Y) ** 2).sum(axis=1).mean() / (2 if C == 2 else 1),
+        "auc": np.nanmean(areas(S, y)),
+        "ece": ece(Scored.of(P, P, y), np.ones(len(y))),
     }
 
 
 def check_figures(found, S, y):
     """Exact figures are scikit-learn's to the last bits, others within the bound that is said."""
     known = references(S, y)
-    assert known.keys() - found["metrics"].keys() == {"ece", "brier"}, "least-squares scores"
+    assert known.keys() - found["metrics"].keys() == {"ece"}, "least-squares scores"
     for name in known.keys() & found["metrics"].keys():
         figure, wanted = found["metrics"][name], known[name]
         if figure["is"] == "exact":
@@ -290,6 +173,12 @@ def check_figures(found, S, y):
         else:
             assert figure["least"] - 1e-9 <= wanted <= figure["most"] + 1e-9, name
             assert figure["error"] == pytest.approx((figure["most"] - figure["least"]) / 2)
+    of_class = {"average": None, "zero_division": np.nan}
+    for name, of in (
+        ("sensitivity", skm.recall_score), ("precision", skm.precision_score), ("f1", skm.f1_score)
+    ):  # fmt: skip
+        each = np.array([one[name]["value"] for one in found["classes"].values()], float)
+        np.testing.assert_array_equal(each, of(y, S.argmax(axis=1), **of_class))
 
 
 def test_figures_of_a_total_are_those_of_the_pooled_rows(road, at):
@@ -347,24 +236,42 @@ def test_intervals_are_wilsons():
         assert fc.wilson(hits, n) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
-def few(path, out, least):
-    """The same counts of a round whose groups have at least so many rows."""
-    s = load_statistics(path)
-    options = {**s.context.head["options"], "min_group": least}
-    context = replace(s.context, head={**s.context.head, "options": options})
-    return save_statistics(
-        out, replace(s, context=context), {"stage": "x", "options": {}, "inputs": {}}
-    )
+# ------------------------------------------------------------ groups
 
 
-def test_groups_of_a_total_with_few_rows_are_not_shown(road, sexes, tmp_path):
-    """Where a site was taken out: the small group is held back, and another that would tell it."""
-    part = afltool.counts(road.head, road.test, tmp_path / "o", by=f"{sexes}:ward", min_group=4)
-    few(part, tmp_path / "few.h5", 5)
-    (found,) = afltool.info(tmp_path / "few.h5")["evaluations"]
-    assert found["by"]["x"] == {"n": None, "accuracy": None, "balanced-accuracy": None, "f1": None}
-    assert found["by"]["y"]["n"] is None
-    assert (afltool.read_counts(tmp_path / "few.h5").heads[0].groups == -1).all()
+@pytest.fixture(scope="module")
+def table(road, tmp_path_factory):
+    """``table({column: value of each row})``: a table of the test rows."""
+    at = tmp_path_factory.mktemp("tables") / "t.csv"
+    with open_features(road.test) as rows:
+        ids = [one.decode() for one in rows.row_ids]
+
+    def of(**columns):
+        pd.DataFrame({"row": ids, **columns}).to_csv(at, index=False)
+        return at
+
+    return of
+
+
+def test_groups_are_counted_apart_and_small_or_unknown_ones_are_refused(road, table, tmp_path):
+    i = np.arange(200)
+    path = table(sex=np.where(i % 3, "f", "m"), ward=np.where(i < 4, "x", "y"))
+    counts = afltool.counts(road.head, road.test, tmp_path / "c", client="a", by=f"{path}:sex")
+    found, (S, y) = afltool.read_counts(counts), pooled(road)
+    assert found.groups == ("f", "m")
+    for number, mine in enumerate((i % 3 > 0, i % 3 == 0)):
+        wanted = confusion_matrix(y[mine], S[mine].argmax(axis=1))
+        assert np.array_equal(found.heads[0].groups[number], wanted)
+    for words, kind, options in (
+        ("has 4 rows of the group 'x'; expected none or at least 10", InvalidDataError,
+         {"by": f"{path}:ward"}),
+        ("has the group 'f', which is not one of m, w", InvalidDataError,
+         {"by": f"{path}:sex", "groups": ["m", "w"]}),
+        ("group of each row is needed", UsageError, {"groups": ["f", "m"], "min_group": 5}),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=words):
+            afltool.counts(road.head, road.test, tmp_path / "o", **options)
+        assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize(
@@ -374,119 +281,102 @@ def test_groups_of_a_total_with_few_rows_are_not_shown(road, sexes, tmp_path):
         ([6, 5, 189, 0, 0], "ab"), ([198, 2, 0, 0, 0], "ab"),
     ],
 )  # fmt: skip
-def test_what_is_held_back_cannot_be_told_from_the_rest(road, tmp_path, sizes, held):
-    with open_features(road.test) as rows:
-        ids = [one.decode() for one in rows.row_ids]
-    names = np.repeat(list("abcde"), sizes)
-    lines = [f"{one},{name}" for one, name in zip(ids, names, strict=True)]
-    (tmp_path / "t.csv").write_text("\n".join(["row,of", *lines]) + "\n")
-    how = {"by": f"{tmp_path / 't.csv'}:of", "groups": list("abcde"), "min_group": 1}
-    found = few(afltool.counts(road.head, road.test, tmp_path / "o", **how), tmp_path / "f.h5", 10)
+def test_what_is_held_back_cannot_be_told_from_the_rest(road, table, tmp_path, sizes, held):
+    """Where a site was taken out: the small group is held back, and another that would tell it."""
+    how = {"by": f"{table(of=np.repeat(list('abcde'), sizes))}:of", "groups": list("abcde")}
+    path = afltool.counts(road.head, road.test, tmp_path / "o", client="a", min_group=1, **how)
+    s = load_statistics(path)
+    options = {**s.context.head["options"], "min_group": 10}  # the same counts of another round
+    context = replace(s.context, head={**s.context.head, "options": options})
+    found = save_statistics(tmp_path / "few.h5", replace(s, context=context), MADE_BY)
     counted = dict(zip("abcde", afltool.read_counts(found).heads[0].groups, strict=True))
     (told,) = afltool.info(found)["evaluations"]
     for name, n in zip("abcde", sizes, strict=True):
-        assert told["by"][name]["n"] == (None if name in held else n)
-        assert (counted[name] == -1).all() if name in held else counted[name].sum() == n
+        if name in held:
+            none = dict.fromkeys(("n", "accuracy", "balanced-accuracy", "f1"))
+            assert told["by"][name] == none
+            assert (counted[name] == -1).all()
+        else:
+            assert told["by"][name]["n"] == counted[name].sum() == n
+
+
+# ------------------------------------------------------------ bad input
+
+
+def test_what_does_not_belong_together_is_refused_by_name(road, at, tmp_path):
+    plain = afltool.counts(road.head, road.test, tmp_path / "a", client="a")
+    other = afltool.counts(at / "other.h5", road.test, tmp_path / "b", client="b")
+    bins = afltool.counts(road.head, road.test, tmp_path / "c", client="c", bins="0:1:15")
+    ridge = r"head.options.heads\[0\].options.ridge is 3000.0 in these, "
+    for path, words in ((other, ridge), (bins, r"heads\[0\].bins is '0:1:15' in these")):
+        with pytest.raises(MismatchError, match=words):
+            afltool.aggregate([plain, path], tmp_path / "sum.h5")
+    with pytest.raises(UsageError, match="not solved yet"):
+        afltool.counts(road.head0, road.test, tmp_path / "d", client="a")
+    x = embeddings(tmp_path / "x.npz", 50, classes=3)
+    three = afltool.import_embeddings(x, tmp_path / "three.h5")
+    with pytest.raises(MismatchError, match="classes"):
+        afltool.counts(road.head, three, tmp_path / "d", client="a")
+    with pytest.raises(UsageError, match="no counts"):
+        afltool.read_counts(road.total)
+
+
+def test_bins_are_checked():
+    for text in ("0:1", "0:1:16", "1:0:15", "0.01:1.01:15", "a", "nan:1:15"):
+        with pytest.raises(UsageError, match="LO:HI:COUNT"):
+            parse_bins(text)
+
+
+def changed(s: Statistics, name, cell, by) -> Statistics:
+    arrays = {k: a.copy() for k, a in s.arrays.items()}
+    arrays[name][cell] += by
+    return replace(s, arrays=arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "by"),
+    [("confusion-0", (0, 0), 1), ("confusion-1", (1, 1), -10**6), ("ranks-0", 0, 1),
+     ("scores-0", (2, 1, 7), 1), ("confidence-0", (1, 3), 1), ("pairs", (0, 0, 0), -10**6)],
+)  # fmt: skip
+def test_counts_that_no_rows_can_have_are_refused(at, tmp_path, name, cell, by):
+    whole = load_statistics(at / "sum.h5")
+    path = save_statistics(tmp_path / "w.h5", changed(whole, name, cell, by), MADE_BY)
+    said = f"cannot be the statistics of any 200 rows: .*{name}"
+    with pytest.raises(InvalidDataError, match=said):
+        afltool.read_counts(path)
+    shorter = replace(whole, arrays={**whole.arrays, name: whole.arrays[name][:-1]})
+    save_statistics(path, shorter, MADE_BY)
+    with pytest.raises((CorruptFileError, InvalidDataError)):
+        afltool.read_counts(path)
+
+
+def test_the_command_refuses_figures_beside_counts(road, tmp_path, cli):
+    words = ["evaluate", road.head, road.test, "--counts", "-o", tmp_path / "o"]
+    for more in (["--metrics", "auc"], ["--errors", tmp_path / "e.csv"]):
+        done = cli(*words, *more)
+        assert done.exit_code == 2, done.output
+        assert more[0] in done.output
+    assert cli("evaluate", road.head, road.test, "--counts").exit_code == 2
+    assert not (tmp_path / "o").exists()
 
 
 def test_pictures_and_tables_read_a_total(road, at, tmp_path, cli):
-    for number, noun in enumerate(("confusion", "roc")):
-        words = ["plot", noun, at / "sum.h5", "--number", number, "-o"]
-        assert cli(*words, tmp_path / f"{noun}{number}.svg").exit_code == 0
+    plot = ["plot", "roc", at / "sum.h5", "-o", tmp_path / "roc.svg", "--number"]
+    assert cli(*plot, 1).exit_code == 0
+    assert cli(*plot, 2, "--overwrite").exit_code == 2
+    assert cli("plot", "confusion", at / "sum.h5", "-o", tmp_path / "c.svg").exit_code == 0
     refused = cli("plot", "reliability", at / "sum.h5", "-o", tmp_path / "r.svg")
     assert refused.exit_code == 2
     assert "a linear head are no probabilities" in " ".join(refused.stderr.split())
-    assert cli("plot", "roc", at / "sum.h5", "--number", 2, "-o", tmp_path / "n.png").exit_code == 2
     shown = cli("table", at / "sum.h5").stdout
-    accuracy = afltool.evaluate(road.head, road.test)["top1"]
-    assert "| accuracy" in shown
-    assert f"{accuracy:.4f} (" in shown
+    assert f"{afltool.evaluate(road.head, road.test)['top1']:.4f} (" in shown
     records = json.loads(cli("table", at / "sum.h5", "--format", "json").stdout)
     assert {one["is"] for one in records} == {"exact", "bound"}
     assert len({one["digest"] for one in records}) == 2
     assert any(one["of"] == "class 3" and one["figure"] == "sensitivity" for one in records)
-    assert cli("table", at / "sum.h5", "--format", "csv").stdout.startswith("head,digest,of,figure")
-    assert r"\begin{tabular}{lrr}" in cli("table", at / "sum.h5", "--format", "latex").stdout
     done = cli("table", at / "sum.h5", "--value", "top1")
     assert done.exit_code == 2
     assert "--value is for the table of a study" in done.output
-
-
-def pictures_of(name, split, most):
-    """Pictures as rows of pixels in 0 … 1, at most so many, and their classes."""
-    found = open_dataset(name, split)
-    at = np.random.default_rng(0).permutation(len(found))[:most]
-    side = (16, 16) if name.startswith("imagefolder") else None
-    shown = (found.load(i) if side is None else found.load(i).resize(side) for i in at)
-    x = np.stack([np.asarray(one, dtype=np.float32) / 255 for one in shown])
-    x = x if side else x[..., 0]  # grey
-    return x.reshape(len(x), -1), found.labels[at]
-
-
-def digits_of(name, split, most):
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    rows = slice(int(split == "test"), None, 2)
-    return x[rows] / 16, y[rows]
-
-
-def real_images():
-    """Digits, Fashion-MNIST of Debian's package, and folders of images below the data root."""
-    yield pytest.param("digits", digits_of, 0.001, id="digits")
-    absent = pytest.mark.skipif(not DEBIAN_FASHION_MNIST.is_dir(), reason="no Debian package")
-    yield pytest.param("fashion-mnist", pictures_of, 0.005, id="fashion-mnist", marks=absent)
-    for folder in sorted(
-        one.parent for one in Path(os.environ.get("AFLTOOL_DATA") or "afl-data").glob("*/train")
-    ):
-        yield pytest.param(f"imagefolder:{folder}", pictures_of, 0.01, id=folder.name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "read", "most"), list(real_images()))
-def test_figures_of_real_images_are_scikit_learns_for_any_partition(name, read, most, tmp_path):
-    """Of images that the head has not seen. Shares of rows are equal to the last bit, other exact
-    figures to a few bits of their sums, the others within their bounds."""
-    files = {}
-    for split in ("train", "test"):
-        x, y = read(name, split, 2000)
-        np.savez(tmp_path / f"{split}.npz", x=x, y=y)
-        files[split] = afltool.import_embeddings(
-            tmp_path / f"{split}.npz", tmp_path / f"{split}.h5"
-        )
-    train, test = files["train"], files["test"]
-    total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "head.h5", head_options={"ridge": 1.0})
-    digests = {afltool.info(afltool.counts(head, test, tmp_path / "one", client="a"))["digest"]}
-    for number, how in enumerate(({"alpha": 0.1}, {"scheme": "iid"}, {"alpha": 100.0})):
-        parts = afltool.partition(test, tmp_path / f"p{number}.h5", clients=20 + number, **how)
-        stats = afltool.counts(head, test, tmp_path / f"stats{number}", partition=parts)
-        path = afltool.aggregate([stats], tmp_path / f"sum{number}.h5")
-        digests.add(afltool.info(path)["digest"])
-    assert len(digests) == 1
-    with open_features(test) as rows:
-        S, labels = load_head(head).head.scores(rows.rows(0, len(rows))), rows.labels
-    (found,) = afltool.info(path)["evaluations"]
-    check_figures(found, S, labels)
-    check_shares(found, S, labels)
-    assert found["metrics"]["auc"]["error"] < most
-    (head,) = afltool.read_counts(path).heads
-    assert fc.ece(head.confidence, head.edges).error < 0.005
-
-
-def check_shares(found, S, y):
-    """Figures that are one division of counts are scikit-learn's to the last bit."""
-    predicted, each = S.argmax(axis=1), list(found["classes"].values())
-    assert found["confusion"] == confusion_matrix(y, predicted).tolist()
-    assert found["metrics"]["accuracy"]["value"] == skm.accuracy_score(y, predicted)
-    for k, share in found["top"].items():
-        if int(k) < S.shape[1]:
-            assert share == top_k_accuracy_score(y, S, k=int(k))
-    for name, of in (("sensitivity", skm.recall_score), ("precision", skm.precision_score)):
-        wanted = of(y, predicted, average=None, zero_division=np.nan)
-        assert [one[name]["value"] for one in each] == wanted.tolist()
-    f1 = skm.f1_score(y, predicted, average=None, zero_division=np.nan)
-    assert [one["f1"]["value"] for one in each] == f1.tolist()
 
 
 # ------------------------------------------------------------ many classes
@@ -528,12 +418,11 @@ def dense(found):
 
 
 def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path, cli):
-    head, total = many / "head.h5", many / "trial" / "counts.h5"
-    S, y = load_head(head).head, None
+    head, total = load_head(many / "head.h5").head, many / "trial" / "counts.h5"
     with open_features(many / "test.h5") as rows:
-        S, y = S.scores(rows.rows(0, len(rows))), rows.labels.copy()
+        S, y = head.decision_function(rows.rows(0, len(rows))), rows.labels.copy()
     wanted = confusion_matrix(y, S.argmax(axis=1), labels=range(1100))
-    words = ["evaluate", head, many / "test.h5", "-o", tmp_path / "m.json"]
+    words = ["evaluate", many / "head.h5", many / "test.h5", "-o", tmp_path / "m.json"]
     done = cli(*words, "--confusion", tmp_path / "c.csv", "--metrics", "auc,f1", "--samples", 0)
     assert done.exit_code == 0, done.output
     assert "200 of 1100 classes; --json has them all" in " ".join(done.output.split())
@@ -544,15 +433,13 @@ def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path
     header, *lines = (tmp_path / "c.csv").read_text().splitlines()
     assert header == "true,predicted,rows"
     assert len(lines) == np.count_nonzero(wanted)
+    each = areas(S, y)
+    assert found["metrics"]["auc"]["value"] == pytest.approx(np.mean(each))
     assert len(found["roc"]) == 100
-    areas = [skm.roc_auc_score(y == c, S[:, c]) for c in range(1100)]
-    assert found["metrics"]["auc"]["value"] == pytest.approx(np.mean(areas))
-    assert max(one["auc"] for one in found["roc"].values()) <= np.sort(areas)[99] + 1e-12
-
+    assert max(one["auc"] for one in found["roc"].values()) <= np.sort(each)[99] + 1e-12
     (counted,) = afltool.info(total)["evaluations"]
-    assert {k: counted[k] for k in ("top1", "top5", "n", "per_class")} == {
-        k: found[k] for k in ("top1", "top5", "n", "per_class")
-    }
+    same = ("top1", "top5", "n", "per_class")
+    assert {k: counted[k] for k in same} == {k: found[k] for k in same}
     check_figures(counted, S, y)
     assert "confusion" not in counted
     arrays = afltool.read_counts(total)
@@ -563,40 +450,11 @@ def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path
         part = confusion_matrix(y[mine], S[mine].argmax(axis=1), labels=range(1100))
         tallies = np.array([part.diagonal(), part.sum(axis=1), part.sum(axis=0)])
         assert np.array_equal(arrays.heads[0].groups[number], tallies)
-        accuracy = skm.accuracy_score(y[mine], S[mine].argmax(axis=1))
-        assert counted["by"][group]["accuracy"] == accuracy
+        assert counted["by"][group]["accuracy"] == part.trace() / mine.sum()
     one, other = (afltool.read_counts(path).statistics for path in sorted((many / "c").iterdir()))
     assert (one + other).digest() == arrays.statistics.digest()
-
-
-def test_many_classes_are_drawn_and_listed(many, tmp_path, cli):
-    total = many / "trial" / "counts.h5"
-    cli("evaluate", many / "head.h5", many / "test.h5", "-o", tmp_path / "m.json")
-    out = tmp_path / "c.svg"
-    assert cli("plot", "confusion", tmp_path / "m.json", "-o", out).exit_code == 0
-    assert "2 classes in a line" in out.read_text()
-    refused = cli("plot", "confusion", total, "-o", tmp_path / "no.svg")
-    assert refused.exit_code == 2
-    assert "no confusion matrix of so many" in " ".join(refused.stderr.split())
-    words = ["plot", "roc", total, "--positive", "c7", "-o", tmp_path / "roc.svg"]
-    assert cli(*words).exit_code == 0
-    assert cli("report", many / "trial", "-o", tmp_path / "page.html").exit_code == 0
-    assert "1000 of 1100 classes" in (tmp_path / "page.html").read_text()
-    assert cli("table", total, "--format", "csv").stdout.count("sensitivity") == 1100
-    found = json.loads((tmp_path / "m.json").read_text())
-    for wrong in ({**found["confusion"], "true": [9999]}, {"true": [0], "predicted": [0, 1]}):
-        (tmp_path / "w.json").write_text(json.dumps({**found, "confusion": wrong}))
-        assert (
-            cli("plot", "confusion", tmp_path / "w.json", "-o", tmp_path / "w.svg").exit_code == 3
-        )
-
-
-def test_tallies_that_no_rows_can_have_are_refused(many, tmp_path):
-    s = load_statistics(many / "trial" / "counts.h5")
-    for name, cell in (("tallies-0", (0, 3)), ("tallies-0", (1, 3)), ("tallies-0", (2, 3)),
-                       ("groups-0", (1, 2, 3))):  # fmt: skip
-        path = tmp_path / f"{name}-{cell[-2]}.h5"
-        wrong = changed(s, name, cell, 10**6)
-        save_statistics(path, wrong, {"stage": "x", "options": {}, "inputs": {}})
+    for name, cell in (("tallies-0", (0, 3)), ("tallies-0", (2, 3)), ("groups-0", (1, 2, 3))):
+        wrong = changed(load_statistics(total), name, cell, 10**6)
+        path = save_statistics(tmp_path / "wrong.h5", wrong, MADE_BY)
         with pytest.raises(InvalidDataError, match=f"1500 rows: .*{name}"):
             afltool.read_counts(path)

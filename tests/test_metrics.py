@@ -8,14 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sklearn.metrics as theirs
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
-from afltool.math.metrics.figures import BINS, FIGURES, POINTS, Scored, areas, ece, reliability, roc
-from afltool.math.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
+from afltool.math.metrics.figures import (
+    BINS,
+    FIGURES,
+    POINTS,
+    Scored,
+    areas,
+    intervals,
+    mcnemar,
+    paired_bootstrap,
+    resampled,
+    roc,
+)
 from afltool.stages.evaluate import figure_names
 
 
@@ -81,44 +89,22 @@ THEIRS = {
 }
 
 
-@pytest.mark.parametrize("name", THEIRS)
-@pytest.mark.parametrize("classes", [2, 3, 10])
-@pytest.mark.parametrize("ties", [False, True])
-def test_figures_are_scikit_learns_of_weighted_rows(name, classes, ties):
-    rows, one = scored(classes=classes, ties=ties), FIGURES[name]
-    positives = (*([None] if one.mean or not one.one_class else []), 0, classes - 1)
-    for positive, w in itertools.product(positives, (np.ones(len(rows.y)), weights(rows))):
-        rows = replace(rows, positive=positive)
-        assert one.of(rows, w) == pytest.approx(THEIRS[name](rows, w), abs=1e-12)
-
-
-def test_every_figure_is_compared():
-    assert THEIRS.keys() == FIGURES.keys()
-
-
 @pytest.mark.parametrize("name", FIGURES)
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_a_weight_of_two_is_a_row_twice_and_of_zero_a_row_left_out(name, seed):
-    rows = scored(n=40, seed=seed)
-    w = weights(rows, seed)
-    again = np.repeat(np.arange(40), w.astype(int))
-    pooled = Scored.of(rows.scores[again], rows.scores[again], rows.y[again])
-    ours = FIGURES[name].of(rows, w)
-    assert ours == pytest.approx(FIGURES[name].of(pooled, np.ones(len(again))), nan_ok=True)
-
-
-def test_ece_of_a_calibrated_and_of_a_boastful_head():
-    n = 1000
-    p = np.full((n, 2), [0.7, 0.3])
-    y = (np.arange(n) % 10 >= 7).astype(np.int64)  # 70 % are of class 0
-    w = np.ones(n)
-    assert ece(Scored.of(p, p, y), w) == pytest.approx(0, abs=1e-12)
-    sure = np.full((n, 2), [1.0, 0.0])
-    assert ece(Scored.of(sure, sure, y), w) == pytest.approx(0.3)
-    bins = reliability(Scored.of(p, p, y), w)
-    assert bins["weight"].sum() == n
-    assert bins["accuracy"][10] == pytest.approx(0.7)
+def test_figures_are_scikit_learns_of_weighted_rows(name):
+    one = FIGURES[name]
+    for classes, ties in itertools.product((2, 3, 10), (False, True)):
+        rows = scored(classes=classes, ties=ties)
+        positives = (*([None] if one.mean or not one.one_class else []), 0, classes - 1)
+        for positive, w in itertools.product(positives, (np.ones(len(rows.y)), weights(rows))):
+            rows = replace(rows, positive=positive)
+            assert one.of(rows, w) == pytest.approx(THEIRS[name](rows, w), abs=1e-12)
+    rows = scored(n=50)
+    parts = [
+        Scored.of(rows.scores[part], rows.scores[part], rows.y[part])
+        for part in (slice(0, 20), slice(20, 50))
+    ]
+    assert one.of(Scored.joined(parts), np.ones(50)) == one.of(rows, np.ones(50))
+    assert np.isnan(one.of(rows, np.zeros(50)))
 
 
 def test_the_roc_curve_is_scikit_learns():
@@ -132,17 +118,14 @@ def test_the_roc_curve_is_scikit_learns():
     assert (thin["true_positive"][0], thin["true_positive"][-1]) == (0, 1)
 
 
-def test_what_the_rows_do_not_determine_is_nan():
+def test_what_the_rows_do_not_determine_is_nan_and_minus_infinity_is_a_score():
     rows = scored(n=30)
-    only_first = (rows.y == 0).astype(float)
-    assert np.isnan(areas(rows, only_first)).all()
-    for name in FIGURES:
-        assert np.isnan(FIGURES[name].of(rows, np.zeros(30)))
-
-
-def test_scores_of_minus_infinity_are_equal():
+    assert np.isnan(areas(rows, (rows.y == 0).astype(float))).all()
     S, y = np.array([[0, -np.inf], [0, -np.inf], [0, 1]]), np.array([0, 1, 1])
     assert areas(Scored.of(S, S, y), np.ones(3))[1] == (0.5 + 1) / 2
+    lean = Scored.joined([Scored.of(rows.scores, rows.scores, rows.y, keep_scores=False)])
+    with pytest.raises(ValueError, match="without keeping"):
+        lean.ranked  # noqa: B018
 
 
 def test_intervals_of_rows_cover_and_shrink_with_the_rows():
@@ -156,6 +139,10 @@ def test_intervals_of_rows_cover_and_shrink_with_the_rows():
     p = FIGURES["accuracy"].of(scored(n=400), np.ones(400))
     assert width(400) == pytest.approx(2 * 1.96 * np.sqrt(p * (1 - p) / 400), rel=0.15)
     assert width(1600) < 0.65 * width(400)
+    first, again, other = (list(resampled(50, 3, seed)) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+    assert all(w.sum() == 50 for w in first)
 
 
 def test_groups_are_drawn_whole_and_their_intervals_are_wider():
@@ -170,13 +157,6 @@ def test_groups_are_drawn_whole_and_their_intervals_are_wider():
     low, high = intervals(figures, resampled(400, 300, 0))["accuracy"]
     wide = intervals(figures, resampled(400, 300, 0, groups))["accuracy"]
     assert wide[1] - wide[0] > 3 * (high - low)
-
-
-def test_the_same_seed_gives_the_same_samples():
-    first, again, other = (list(resampled(50, 3, seed)) for seed in (1, 1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not np.array_equal(first[0], other[0])
-    assert all(w.sum() == 50 for w in first)
 
 
 def test_mcnemar_is_the_exact_binomial_test():
@@ -214,21 +194,6 @@ def test_a_paired_bootstrap_has_the_deviation_of_rows_and_of_seeds():
     assert p == pytest.approx(2 * norm.sf(far), abs=0.03)
     pooled = seeds[seeds != 0]
     assert mcnemar(pooled > 0, pooled < 0)["p_value"] < 1e-6 < p / 100, "rows once a seed"
-
-
-def test_rows_that_arrive_in_blocks_are_joined():
-    rows = scored(n=50)
-    parts = [
-        Scored.of(rows.scores[part], rows.scores[part], rows.y[part])
-        for part in (slice(0, 20), slice(20, 50))
-    ]
-    joined = Scored.joined(parts)
-    for name in FIGURES:
-        assert FIGURES[name].of(joined, np.ones(50)) == FIGURES[name].of(rows, np.ones(50))
-    lean = Scored.joined([Scored.of(rows.scores, rows.scores, rows.y, keep_scores=False)])
-    assert lean.scores is None
-    with pytest.raises(ValueError, match="without keeping"):
-        lean.ranked  # noqa: B018
 
 
 def test_names_of_figures():

@@ -115,7 +115,7 @@ def test_a_head_whose_arrays_do_not_fit(name, road, tmp_path, cli):
     for number, (_, _, head) in enumerate(rounds(name, road, tmp_path)):
         found, header = load_head(head)
         context = Context(header["space"], tuple(header["classes"]))
-        for what, arrays in misfits(found.arrays()):
+        for what, arrays in misfits(found.state_dict()):
             if "NaN" in what or "of reals" in what:
                 continue  # numbers that somebody made up, but numbers
             if what in ("covered shorter", "without rounding"):
@@ -140,7 +140,7 @@ class _Forged:
     def __getattr__(self, name):
         return getattr(self._head, name)
 
-    def arrays(self):
+    def state_dict(self):
         return self._arrays
 
     def digest(self):

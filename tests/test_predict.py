@@ -71,7 +71,7 @@ def test_joined_with_the_labels_it_is_what_evaluate_says(name, road, tmp_path):
     rows, found = table(out), afltool.evaluate(head, road.test)
     with open_features(road.test) as test:
         truth = {i.decode(): test.classes[y] for i, y in zip(test.row_ids, test.labels)}  # noqa: B905
-        scores = load_head(head)[0].scores(test.rows(0, len(test)))
+        scores = load_head(head)[0].decision_function(test.rows(0, len(test)))
     right = [row["predicted"] == truth[row["path"]] for row in rows]
     assert sum(right) / len(right) == found["top1"]
     assert [row["path"] for row in rows] == list(truth)

@@ -1,20 +1,86 @@
-"""One wide layer of random features: the linear head on [σ(XA), X]."""
+"""Random projections, the same everywhere; the linear head on them, real and in fixed point."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import sums
-from rounds_of_heads import absorb, report_of
+import torch
+from problems import report_of, sums, trained
 from sklearn.linear_model import Ridge
 
+from afltool.errors import InvalidDataError
 from afltool.heads import make_head
-from afltool.heads.projections import projection
+from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
+from afltool.heads.projections import _log, _normal, _uniform, _words, activate, projection, table
+from afltool.heads.random_features import Lift
 from afltool.math.blas import unpack
-from afltool.math.gram import FixedPoint, encode
-from afltool.values.statistics import Context
+from afltool.math.gram import FixedPoint, encode, real
+
+GOLDEN = {
+    "linear-uniform": "f03f1080bc8fc78ddb25808b52df17fe0d1a60d37b4c33c797b714581f8709c9",
+    "gaussian": "8dc596b27b34a3751f75bf11b99c40e122bff3e97f98f6bb2f2f567b4cb19770",
+}
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_golden_digests(kind):
+    made = projection(kind, 7, 3, 20, 30)
+    arrays = [made.A] if made.a is None else [made.A, made.a]
+    data = b"".join(a.astype("<f4").tobytes() for a in arrays)
+    assert hashlib.sha256(data).hexdigest() == GOLDEN[kind]
+
+
+def test_the_generator_is_philox_from_counter_zero():
+    """The known answer for key 0 and counter 0 that the authors of Random123 publish."""
+    expected = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
+    assert _words(0, 0).random_raw(4).tolist() == expected
+    first = ((0x16554D9ECA36314C >> 8) % 2**24 - 2**23) / 2**23
+    assert _uniform(_words(0, 0), 1)[0] == first
+    a, b, c = (projection("linear-uniform", s, t, 9, 4).A for s, t in ((0, 0), (0, 1), (1, 0)))
+    assert not np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+    x = np.random.default_rng(0).uniform(0, 1, 100_000) ** 4 + 1e-300
+    assert np.abs(_log(x) / np.log(x) - 1).max() < 1e-15  # NumPy's to the last bits
+
+
+def test_distributions():
+    uniform = projection("linear-uniform", 0, 0, 400, 500)
+    assert np.abs(uniform.A).max() <= 0.05
+    assert np.isclose(uniform.A.std(), 0.05 / np.sqrt(3), rtol=0.01)
+    normal = _normal(_words(0, 0), 200_000)
+    assert abs(normal.mean()) < 0.01
+    assert abs(normal.std() - 1) < 0.01
+    assert abs((normal**4).mean() - 3) < 0.1
+    assert np.isclose(projection("gaussian", 0, 0, 400, 500).A.std(), 0.05, rtol=0.01)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_activations_are_torchs(name, kind):
+    x = np.linspace(-5, 5, 101, dtype=kind).reshape(1, -1)
+    F = torch.nn.functional
+    oracle = {
+        "none": lambda t: t, "gelu": F.gelu, "relu": F.relu, "leaky-relu": F.leaky_relu,
+        "tanh": F.tanh, "hardswish": F.hardswish, "softshrink": F.softshrink,
+        "sigmoid": F.sigmoid,
+    }[name]  # fmt: skip
+    expected = oracle(torch.from_numpy(x.copy())).numpy()
+    found = activate(name, x.copy())
+    assert found.dtype == x.dtype
+    if (name, kind) == ("gelu", "float32"):  # where 1 + erf cancels, torch's own errs by as much
+        exact = F.gelu(torch.from_numpy(x.astype("f8"))).numpy()
+        bound = 2 * np.finfo(kind).eps * np.maximum(1, np.abs(x))
+        assert (np.abs(found - exact) <= bound).all()
+        assert np.allclose(found[x >= -1], exact[x >= -1], rtol=1e-6, atol=0)
+    else:
+        assert np.allclose(found, expected, rtol=1e-6 if kind == "float32" else 1e-13)
+
+
+# ---------------------------------------------------------------- the head
+
 
 C, D, WIDTH = 3, 5, 20
 
@@ -33,8 +99,7 @@ def lifted(X, with_linear=False):
 
 def solved(X, y, **options):
     options = {"width": WIDTH, "compute": "float64", **options}
-    head = make_head("random-features", options).bind(D, C)
-    return absorb(head, replace(sums(head, X, y), context=Context({"fraction_bits": None})))
+    return trained(make_head("random-features", options).bind(D, C), X, y)
 
 
 @pytest.mark.parametrize("with_linear", [False, True])
@@ -44,36 +109,31 @@ def test_it_is_a_ridge_on_the_random_features(with_linear, intercept):
     head = solved(X, y, ridge=2.0, with_linear=with_linear, intercept=intercept)
     Phi = lifted(X, with_linear)
     oracle = Ridge(alpha=2.0, fit_intercept=intercept, solver="cholesky").fit(Phi, np.eye(C)[y])
-    assert np.allclose(head.scores(X), oracle.predict(Phi), rtol=1e-8, atol=1e-9)
+    assert np.allclose(head.decision_function(X), oracle.predict(Phi), rtol=1e-8, atol=1e-9)
     assert head.dim == D
 
 
-def test_its_ridge_is_chosen_by_default_and_the_choice_is_kept():
-    X, y = rows()
-    head = solved(X, y)
-    assert report_of(head)["ridge_by"] == "generalised cross-validation"
-    assert report_of(head)["rank"] == WIDTH
-
-
-def test_it_sees_what_a_linear_head_cannot():
+def test_it_sees_what_a_linear_head_cannot_with_a_ridge_that_is_chosen():
     (X, y), (T, t) = rows(2000), rows(2000, seed=1)
-    linear = make_head("linear").bind(D, C)
-    linear = absorb(linear, sums(linear, X, y))
-
-    def accuracy(head):
-        return (head.scores(T).argmax(1) == t).mean()
-
-    assert accuracy(solved(X, y, width=300)) > accuracy(linear) + 0.05
+    heads = trained(make_head("linear").bind(D, C), X, y), solved(X, y, width=300)
+    accuracy = [(head.decision_function(T).argmax(1) == t).mean() for head in heads]
+    assert accuracy[1] > accuracy[0] + 0.05
+    assert report_of(heads[1])["ridge_by"] == "generalised cross-validation"
 
 
-def test_float32_products_agree_with_float64_ones():
+def test_float32_products_and_fixed_point_are_close_to_float64():
     X, y = rows()
     single, double = solved(X, y, ridge=1.0, compute="float32"), solved(X, y, ridge=1.0)
     assert np.allclose(single.weights, double.weights, rtol=1e-3, atol=1e-5)
     assert not np.array_equal(single.weights, double.weights)
-
-
-# ---------------------------------------------------------------- in fixed point
+    (X, y), (T, t) = fixed_rows(2000), fixed_rows(2000, seed=1)
+    found = [
+        solved(X, y, width=200, compute=compute, ridge=1e-2).decision_function(T)
+        for compute in ("fixed", "float64")
+    ]
+    accuracies = [(s.argmax(axis=1) == t).mean() for s in found]
+    assert abs(accuracies[0] - accuracies[1]) < 0.01
+    assert np.abs(found[0] - found[1]).max() < 0.2
 
 
 def fixed_rows(n=300, seed=0, bits=9):
@@ -97,17 +157,37 @@ def test_fixed_sums_are_the_integers_of_the_rounded_features(with_linear, interc
     assert found.exact
 
 
-def test_a_fixed_solve_is_close_to_a_real_one():
-    (X, y), (T, t) = fixed_rows(2000), fixed_rows(2000, seed=1)
-    found = []
-    for compute in ("fixed", "float64"):
-        head = make_head("random-features", {"width": 200, "compute": compute, "ridge": 1e-2})
-        head = head.bind(D, C)
-        context = Context({"fraction_bits": 9})
-        head = absorb(head, replace(sums(head, X, y), context=context))
-        found.append(head.scores(T))
-        again = head.restore(None, head.arrays())
-        assert np.array_equal(again.scores(T), found[-1])
-    accuracies = [(s.argmax(axis=1) == t).mean() for s in found]
-    assert abs(accuracies[0] - accuracies[1]) < 0.01
-    assert np.abs(found[0] - found[1]).max() < 0.2
+@pytest.mark.parametrize("kind", ["linear-uniform", "gaussian"])
+def test_lifted_rows_are_the_random_features_rounded(kind):
+    X, _ = fixed_rows()
+    made = projection(kind, 0, 0, D, 15)
+    z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
+    for activation in ACTIVATIONS:
+        options = RandomFeaturesOptions(width=15, activation=activation, projection=kind)
+        lift = Lift(options)._table(D, 9)
+        found, wanted = lift(X.values) / 512, activate(activation, z.copy())
+        within = (1 / 2 + 1.2 / 16) / 512  # of the value, of its argument
+        assert np.abs(found - wanted).max() <= within, activation
+        for step in (1, 7):
+            again = [lift(X.values[at : at + step]) for at in range(0, 300, step)]
+            assert np.array_equal(np.concatenate(again), lift(X.values))
+
+
+def test_the_tables_are_the_same_on_every_machine():
+    """What makes digests of random features agree between machines: made on an AMD EPYC."""
+    for activation, digest in (
+        ("tanh", "532a2f457f5301dd"), ("gelu", "0e75638e6c2820d0"),
+        ("sigmoid", "6bfcbadd11820c8a"), ("hardswish", "c141632da470b649"),
+    ):  # fmt: skip
+        found = hashlib.sha256(table(activation, 9).astype("<i2").tobytes()).hexdigest()
+        assert found[:16] == digest
+
+
+def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
+    X = FixedPoint(np.full((2, D), 32767, np.int16), 9)
+    wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
+    with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
+        Lift(wide)._table(D, 9)(X.values)
+    assert np.abs(Lift(replace(wide, activation="tanh"))(X)).max() == 512
+    with pytest.raises(InvalidDataError, match="--fraction-bits 14 or fewer"):
+        table("tanh", 15)

@@ -13,7 +13,6 @@ from afltool.files.hdf5 import read_header
 from afltool.files.recipes import Target, change, is_done, state
 from afltool.files.statistics import load_statistics, write_statistics
 from afltool.heads import make_head
-from afltool.heads.base import solved
 from afltool.heads.scoring import score
 from afltool.memory import Room
 from afltool.options.statistics import Aggregate, LocalStats, Solve
@@ -120,7 +119,7 @@ def test_the_functions_of_objects_are_those_of_the_files(road):
     """A solved head and its accuracies, without a file of either."""
     total = load_statistics(road.total)
     head = make_head("linear", {"ridge": 0}).bind(8, len(total.context.classes))
-    after, _ = solved(head, total)
+    after, _ = head.absorb(total)
     assert after.digest() == afltool.info(road.head)["digest"]
     with Files().reading() as files:
         rows = files.features(road.test)

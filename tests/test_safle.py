@@ -1,26 +1,29 @@
-"""The SAFLe head against explicit one-hot problems, and over files through the commands."""
+"""The SAFLe head against explicit one-hot problems, in the paper's shape, and over files."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
-from problems import sums
-from rounds_of_heads import absorb, report_of
+from conftest import embeddings
+from problems import absorb, gathered, report_of, sums, trained
 
 import afltool
 from afltool import AnalyticClassifier
 from afltool.errors import MismatchError, NumericalError, UsageError
-from afltool.heads import make_head
-from afltool.heads.base import binding
+from afltool.heads import OPTIONS, make_head
 from afltool.heads.safle.options import DEFAULT_SIDE
 from afltool.math import ridge_choice
+from afltool.math.codes import one_hot
+from afltool.math.counts import density
 from afltool.math.gram import FixedPoint, real
-from afltool.values.statistics import Context
 
 CLASSES, DIM = 3, 6
+
+
 PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}
 
 
@@ -32,20 +35,12 @@ def rows(n=300, seed=0):
     return FixedPoint(np.rint(X * 512).astype(np.int16), 9), y
 
 
-def gathered(head, X, y):
-    context = Context({"fraction_bits": 9, "dim": DIM}, tuple("abc"), binding(head))
-    return replace(sums(head, X, y), context=context)
-
-
 def made(**options):
     return make_head("safle", {**PLAIN, **options}).bind(DIM, CLASSES)
 
 
-def solved(X, y, **options):
-    head = made(**options)
-    while head.phase() is not None:
-        head = absorb(head, gathered(head, X, y))
-    return head
+def solved(X, y, *held, **options):
+    return trained(made(**options), X, y, *held)
 
 
 def explicit(head, X):
@@ -68,9 +63,9 @@ def test_lookups_are_the_explicit_ridge_regression(bucketing, with_linear):
     head = solved(X, y, bucketing=bucketing, with_linear=with_linear, linear_ridge=0.5)
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
     W = np.linalg.solve(phi.T @ phi + np.diag(penalty(head)), phi.T @ Y)
-    assert np.allclose(head.scores(X), phi @ W, atol=1e-11)
+    assert np.allclose(head.decision_function(X), phi @ W, atol=1e-11)
     fresh, _ = rows(seed=9)
-    assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-11)
+    assert np.allclose(head.decision_function(fresh), explicit(head, fresh) @ W, atol=1e-11)
     assert np.isclose(report_of(head)["training_mse"], ((phi @ W - Y) ** 2).sum() / len(y))
 
 
@@ -89,46 +84,32 @@ def test_statistics_are_the_blocks_of_the_explicit_gram(with_linear):
         assert all(np.array_equal(arrays[name], linear[name]) for name in ("gram", "cross"))
 
 
-def test_cross_validation_is_the_explicit_one_and_auto_finds_its_least():
-    X, y = rows()
-    for with_linear in (False, True):
-        head = solved(X, y, ridge="auto", with_linear=with_linear)
-        phi, Y, n = explicit(head, X), np.eye(CLASSES)[y], len(y)
-        for point in report_of(head)["ridge_path"]:
-            P = penalty(head)
-            P[report_of(head)["ridge"] == P] = point["ridge"]
-            hat = phi @ np.linalg.solve(phi.T @ phi + np.diag(P), phi.T)
-            gcv = n * ((Y - hat @ Y) ** 2).sum() / (n - np.trace(hat)) ** 2
-            assert np.isclose(point["degrees_of_freedom"], np.trace(hat))
-            assert np.isclose(point["gcv"], gcv)
-        best = min(report_of(head)["ridge_path"], key=lambda point: point["gcv"])
-        assert report_of(head)["ridge"] == best["ridge"]
-        assert len(report_of(head)["ridge_path"]) >= 3
-
-
-def test_the_estimate_of_large_systems_is_near_the_exact_trace(monkeypatch):
-    X, y = rows()
-    exact = report_of(solved(X, y))
-    monkeypatch.setattr(ridge_choice, "EXACT_SIDE", 0)
-    estimate = report_of(solved(X, y))
-    assert np.isclose(estimate["degrees_of_freedom"], exact["degrees_of_freedom"], rtol=0.05)
-    assert report_of(solved(X, y)) == estimate
-
-
-def test_a_path_and_held_out_clients():
-    X, y = rows()
-    V, v = rows(seed=4)
-    for with_linear in (False, True):
-        head = made(ridge="1:100:5", with_linear=with_linear)
-        found = absorb(head, gathered(head, X, y), gathered(head, V, v))
-        path = report_of(found)["ridge_path"]
-        assert len(path) == 5
-        for point in path:
-            fixed = solved(X, y, ridge=point["ridge"], with_linear=with_linear)
-            error = ((np.eye(CLASSES)[v] - fixed.scores(V)) ** 2).sum() / len(v)
-            assert np.isclose(point["validation_mse"], error)
-        assert report_of(found)["ridge"] == min(path, key=lambda p: p["validation_mse"])["ridge"]
-        assert report_of(found)["ridge_by"] == "held-out clients"
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_cross_validation_and_held_out_errors_are_the_explicit_ones(with_linear, monkeypatch):
+    """And auto finds the least of those that it tried."""
+    (X, y), (V, v) = rows(), rows(seed=4)
+    head = solved(X, y, ridge="auto", with_linear=with_linear)
+    phi, Y, n, path = explicit(head, X), np.eye(CLASSES)[y], len(y), report_of(head)["ridge_path"]
+    for point in path:
+        P = penalty(head)
+        P[report_of(head)["ridge"] == P] = point["ridge"]
+        hat = phi @ np.linalg.solve(phi.T @ phi + np.diag(P), phi.T)
+        assert np.isclose(point["degrees_of_freedom"], np.trace(hat))
+        assert np.isclose(point["gcv"], n * ((Y - hat @ Y) ** 2).sum() / (n - np.trace(hat)) ** 2)
+    assert report_of(head)["ridge"] == min(path, key=lambda point: point["gcv"])["ridge"]
+    assert len(path) >= 3
+    report = report_of(solved(X, y, V, v, ridge="1:100:5", with_linear=with_linear))
+    for point in report["ridge_path"]:
+        fixed = solved(X, y, ridge=point["ridge"], with_linear=with_linear)
+        error = ((np.eye(CLASSES)[v] - fixed.decision_function(V)) ** 2).sum() / len(v)
+        assert np.isclose(point["validation_mse"], error)
+    best = min(report["ridge_path"], key=lambda p: p["validation_mse"])
+    assert (report["ridge"], report["ridge_by"]) == (best["ridge"], "held-out clients")
+    exact = report_of(solved(X, y))["degrees_of_freedom"]
+    monkeypatch.setattr(ridge_choice, "EXACT_SIDE", 0)  # of large systems it is estimated
+    estimate = report_of(solved(X, y))["degrees_of_freedom"]
+    assert np.isclose(estimate, exact, rtol=0.05)
+    assert estimate != exact
 
 
 @pytest.mark.parametrize(("n", "experts"), [(300, 7), (40, 7), (300, 40)])
@@ -166,49 +147,40 @@ def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(linear_
     more = np.sqrt(linear_ridge or 0.0) * np.eye(DIM, phi.shape[1])
     both, zeros = np.vstack([phi, more]), np.zeros((DIM, CLASSES))
     W, _, rank, _ = np.linalg.lstsq(both, np.vstack([Y, zeros]), rcond=1e-10)
-    assert np.allclose(head.scores(X), phi @ W, atol=1e-8)
+    assert np.allclose(head.decision_function(X), phi @ W, atol=1e-8)
     fresh, _ = rows(seed=9)
-    assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-8)
+    assert np.allclose(head.decision_function(fresh), explicit(head, fresh) @ W, atol=1e-8)
     assert report_of(head)["rank"] == rank
 
 
 @pytest.mark.parametrize("linear_ridge", [0.0, 0.5])
 def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge(linear_ridge):
-    X, y = rows()
-    V, v = rows(seed=4)
-    made_so = made(ridge=0, with_linear=True, linear_ridge=linear_ridge)
-    head = absorb(made_so, gathered(made_so, X, y), gathered(made_so, V, v))
+    (X, y), (V, v) = rows(), rows(seed=4)
+    head = solved(X, y, V, v, ridge=0, with_linear=True, linear_ridge=linear_ridge)
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
     raw = np.sqrt(linear_ridge) * np.eye(DIM, phi.shape[1])
     W = np.linalg.lstsq(np.vstack([phi, raw]), np.vstack([Y, np.zeros((DIM, 3))]), rcond=1e-10)[0]
     found = np.vstack([head.linear, head.tables.reshape(-1, CLASSES)])
     assert np.allclose(found, W, atol=1e-9)
-    error = ((np.eye(CLASSES)[v] - head.scores(V)) ** 2).sum() / len(v)
+    error = ((np.eye(CLASSES)[v] - head.decision_function(V)) ** 2).sum() / len(v)
     assert np.isclose(report_of(head)["validation_mse"], error)
 
 
-def test_the_raw_block_has_a_ridge_of_its_own():
-    """A huge one is the head without raw features; a huge ridge of the codes is AFL."""
+def test_the_hybrid_is_between_afl_and_codes_and_tells_apart_what_no_linear_head_can():
+    """A huge ridge of the raw block is the head without it; a huge ridge of the codes is AFL."""
     X, y = rows()
     both = solved(X, y, with_linear=True, linear_ridge=1e12)
-    assert np.allclose(both.scores(X), solved(X, y).scores(X), atol=1e-6)
+    assert np.allclose(both.decision_function(X), solved(X, y).decision_function(X), atol=1e-6)
     afl = solved(X, y, with_linear=True, linear_ridge=0.5, ridge=1e12)
-    linear = make_head("linear", {"ridge": 0.5}).bind(DIM, CLASSES)
-    linear = absorb(linear, gathered(linear, X, y))
-    assert np.allclose(afl.scores(X), linear.scores(X), atol=1e-6)
-
-
-def test_it_tells_apart_what_no_linear_head_can():
-    X, y = rows(n=1000)
-    test, truth = rows(n=1000, seed=5)
-    linear = make_head("linear").bind(DIM, CLASSES)
-    linear = absorb(linear, gathered(linear, X, y))
+    linear = trained(make_head("linear", {"ridge": 0.5}).bind(DIM, CLASSES), X, y)
+    assert np.allclose(afl.decision_function(X), linear.decision_function(X), atol=1e-6)
+    (X, y), (test, truth) = rows(n=1000), rows(n=1000, seed=5)
     head = solved(X, y, thresholds="federated", ridge="auto", buckets=8, experts=100)
-    accuracy = [(h.scores(test).argmax(1) == truth).mean() for h in (head, linear)]
+    accuracy = [(h.decision_function(test).argmax(1) == truth).mean() for h in (head, linear)]
     assert accuracy[0] > accuracy[1] + 0.2
 
 
-def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
+def test_a_problem_that_does_not_fit_is_refused_with_the_numbers():
     X, y = rows()
     with pytest.raises(NumericalError, match=r"800000 columns .* about 2560.00 GB of memory and"):
         sums(made(experts=100_000), X, y)
@@ -217,118 +189,26 @@ def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
         absorb(federated, gathered(federated, X, y))
 
 
-@pytest.mark.parametrize("dim", [1, 30, 64, 512, 768])
-@pytest.mark.parametrize("bucketing", ["integer", "onehot", "overlap"])
-def test_the_default_number_of_experts_uses_every_digit(dim, bucketing):
-    head = make_head("safle", {"thresholds": "range:0:1", "bucketing": bucketing}).bind(dim, 2)
-    digits = dim * (1 if bucketing == "integer" else 8)
-    assert len(np.unique(head._dealt())) == digits
-    assert head.options.columns_for(head.dim) <= DEFAULT_SIDE
-
-
-def test_digits_that_are_left_out_are_said_with_the_number_that_uses_all(caplog):
-    wide = make_head("safle", {"thresholds": "range:0:1"}).bind(1280, 2)
-    assert wide.options.columns_for(wide.dim) == DEFAULT_SIDE
-    assert len(np.unique(wide._dealt())) == 3 * 2048
+def test_the_default_number_of_experts_uses_every_digit_within_its_limit(caplog):
+    """Digits that are left out are said with the number that uses all, in the first round."""
+    for bucketing, dim in product(("integer", "onehot", "overlap"), (1, 30, 768, 1280)):
+        head = make_head("safle", {"thresholds": "range:0:1", "bucketing": bucketing}).bind(dim, 2)
+        digits = dim * (1 if bucketing == "integer" else 8)
+        assert head.options.columns_for(head.dim) <= DEFAULT_SIDE
+        assert len(np.unique(head._dealt())) == min(digits, 3 * 2048)
     X, y = rows()  # 6 features of 4 buckets: 24 digits
     for options, count in (({}, 1), ({"thresholds": "federated"}, 1), ({"experts": 8}, 0)):
         caplog.clear()
-        head = solved(X, y, **{"experts": 7, "group_size": 3, **options})
-        assert report_of(head)["digits"] == 24
-        assert report_of(head)["digits_used"] == (24 if "experts" in options else 21)
+        report = report_of(solved(X, y, **{"experts": 7, "group_size": 3, **options}))
+        used = 24 if "experts" in options else 21
+        assert (report["digits"], report["digits_used"]) == (24, used)
         said = [r.getMessage() for r in caplog.records if "digits of a row" in r.getMessage()]
         assert len(said) == count
         for line in said:
             assert "codes use 21 of the 24 digits of a row; --experts 8 uses all" in line
 
 
-# ---------------------------------------------------------------- over files, by the commands
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Training and test features, a partition of three clients; another feature space."""
-    folder = tmp_path_factory.mktemp("safle")
-    for name, n, seed in (("train", 300, 0), ("test", 200, 1)):
-        X, y = rows(n, seed)
-        np.savez(folder / f"{name}.npz", x=real(X), y=y)
-        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5", backbone="b")
-    np.savez(folder / "other.npz", x=real(X)[:, :4], y=y)
-    afltool.import_embeddings(folder / "other.npz", folder / "other.h5", backbone="b")
-    afltool.partition(folder / "train.h5", folder / "clients.h5", scheme="iid", clients=3)
-    return folder
-
-
-def step(files, out, head, *arguments):
-    """local-stats, aggregate and solve once, by the command line."""
-    stats, total_file, following = (out / f"{head.stem}-{k}" for k in ("s", "t.h5", "h.h5"))
-    train = files / "train.h5"
-    run("local-stats", train, "--partition", files / "clients.h5", "--head", head, "-o", stats)
-    run("aggregate", stats, "-o", total_file)
-    run("solve", total_file, "--head", head, "-o", following, *arguments)
-    return following
-
-
-def run(*arguments):
-    from typer.testing import CliRunner
-
-    from afltool.cli.app import app
-
-    found = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
-
-
-def test_the_phases_over_files(files, tmp_path):
-    start = tmp_path / "h0.h5"
-    run("head", "safle", "--buckets", 4, "--experts", 9, "--with-linear", "-o", start)
-    assert afltool.info(start)["phase"] == "histogram"
-    middle = step(files, tmp_path, start)
-    assert afltool.info(middle)["phase"] == "codes"
-    end = step(files, tmp_path, middle, "--ridge", "3")
-    assert afltool.info(end)["phase"] is None
-    found = json.loads(run("evaluate", end, files / "test.h5", "--json"))
-    X, y = rows()
-    in_memory = solved(X, y, thresholds="federated", with_linear=True, experts=9)
-    test, truth = rows(200, 1)
-    assert found["top1"] == (in_memory.scores(test).argmax(1) == truth).mean()
-    assert afltool.info(end)["digest"] == in_memory.digest()
-
-
-def test_thresholds_of_a_feature_file_or_a_head(files, tmp_path):
-    by_file, by_head = tmp_path / "f.h5", tmp_path / "h.h5"
-    train = files / "train.h5"
-    run("head", "safle", "--thresholds", train, "--experts", 9, "-o", by_file)
-    assert afltool.info(by_file)["phase"] == "codes"
-    digest = afltool.info(train)["digest"]
-    assert afltool.info(by_file)["options"]["thresholds"] == f"features:{digest}"
-    run("head", "safle", "--thresholds", by_file, "--experts", 9, "-o", by_head)
-    end = step(files, tmp_path, by_file)
-    again = step(files, tmp_path, by_head)
-    assert afltool.info(end)["digest"] == afltool.info(again)["digest"]
-    federated = tmp_path / "fed.h5"
-    run("head", "safle", "--experts", 9, "-o", federated)
-    third = step(files, tmp_path, step(files, tmp_path, federated))
-    assert afltool.info(third)["digest"] == afltool.info(end)["digest"]
-
-
-def test_thresholds_of_other_features_are_refused(files, tmp_path):
-    head = tmp_path / "h.h5"
-    afltool.head("safle", head, head_options={"thresholds": str(files / "other.h5")})
-    with pytest.raises(MismatchError, match=r"space\.dim is 6 in .*, 4 in .*h\.h5"):
-        afltool.local_stats(files / "train.h5", head, tmp_path / "s", client="a")
-    options = {"thresholds": str(files / "train.h5")}
-    with pytest.raises(UsageError, match="write it with afltool head safle"):
-        afltool.local_stats(
-            files / "train.h5", "safle", tmp_path / "s", client="a", head_options=options
-        )
-    with pytest.raises(MismatchError, match="has 8 thresholds per feature"):
-        afltool.head(
-            "safle", tmp_path / "i.h5", head_options={"thresholds": str(head), "buckets": 4}
-        )
-
-
-def test_more_rows_than_one_sum_holds_are_exact(monkeypatch):
+def test_more_rows_than_one_sum_holds_are_exact():
     """Two blocks' worth of the largest feature: sums of both, beyond int32."""
     n = 2**16 + 5
     X, y = FixedPoint(np.full((n, 2), 32767, np.int16), 9), np.zeros(n, np.int64)
@@ -336,84 +216,6 @@ def test_more_rows_than_one_sum_holds_are_exact(monkeypatch):
     arrays = sums(make_head("safle", options).bind(2, 2), X, y).arrays
     assert arrays["sums"].max() == n * 32767 > 2**31
     assert arrays["pairs"].max() == n
-
-
-def failing(*arguments, code):
-    from typer.testing import CliRunner
-
-    from afltool.cli.app import app
-
-    found = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert found.exit_code == code, found.output
-    return " ".join(found.output.split())
-
-
-def test_bad_input_by_the_commands(files, tmp_path):
-    """Every mistake of the requirement: its exit code, its numbers, and nothing half-written."""
-    out, train = tmp_path / "out.h5", files / "train.h5"
-    for options, code, words in (
-        (["--experts", 0], 2, "--experts is at least 1; found 0"),
-        (["--group-size", 17], 2, "tables of 2^17 rows"),
-        (["--bucketing", "integer", "--buckets", 300], 2, "--buckets is 2 to 256; found 300"),
-        (["--thresholds", tmp_path / "none.h5"], 3, "there is no file"),
-        (["--thresholds", files / "clients.h5"], 2, "expected a features file"),
-        (["--thresholds", "range:1:0"], 2, "LO < HI"),
-    ):
-        assert words in failing("head", "safle", *options, "-o", out, code=code)
-    x = np.ones((4, 2), np.float32)
-    for value, words in ((np.nan, "row 1, feature 0 is nan"), (1e3, "row 1, feature 0 is 1000")):
-        x[1, 0] = value
-        np.savez(tmp_path / "x.npz", x=x, y=np.arange(4) % 2)
-        assert words in failing("import", tmp_path / "x.npz", "-o", out, code=3)
-    stats = []
-    for seed in (0, 1):
-        head = tmp_path / f"h{seed}.h5"
-        afltool.head("safle", head, head_options={**PLAIN, "seed": seed})
-        folder = tmp_path / f"s{seed}"
-        stats.append(afltool.local_stats(train, head, folder, client=f"site {seed}"))
-    assert "options.seed is" in failing("aggregate", *stats, "-o", out, code=4)
-    huge = ["--head", "safle", "--thresholds", "range:0:1", "--experts", 10**6]
-    words = failing("local-stats", train, *huge, "--client", "a", "-o", tmp_path / "s", code=5)
-    assert "8000000 columns" in words
-    assert not out.exists()
-
-
-@pytest.mark.parametrize("thresholds", [None, "range:0:2", "train.h5"])
-def test_the_whole_road_in_one_command(files, tmp_path, thresholds):
-    """One round, as the README says, unless the thresholds are found together first."""
-    named = {None: (), "train.h5": ("--thresholds", files / "train.h5")}
-    run(
-        "run", "--train-features", files / "train.h5", "--test-features", files / "test.h5",
-        "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
-        *named.get(thresholds, ("--thresholds", thresholds)),
-    )  # fmt: skip
-    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
-    phases = ["histogram", "codes"] if thresholds is None else ["codes"]
-    assert [sent["phase"] for sent in summary["bytes_per_client"]] == phases
-    last = "05-head-2.h5" if thresholds is None else "05-head.h5"
-    report = afltool.info(tmp_path / "r" / last)["report"]
-    assert report["ridge_by"] == "held-out clients"
-
-
-def test_both_ridges_may_change_at_solve(files, tmp_path):
-    from typer.testing import CliRunner
-
-    from afltool.cli.app import app
-
-    start = tmp_path / "h0.h5"
-    run("head", "safle", "--thresholds", "range:-2:2", "--experts", 9, "--with-linear", "-o", start)
-    end = step(files, tmp_path, start, "--ridge", "3", "--linear-ridge", "0.25")
-    X, y = rows()
-    same = solved(X, y, experts=9, with_linear=True, linear_ridge=0.25, buckets=8)
-    assert afltool.info(end)["digest"] == same.digest()
-    assert afltool.info(end)["report"]["linear_ridge"] == 0.25
-    total_file, out = tmp_path / "h0-t.h5", tmp_path / "x.h5"
-    for wrong in ("-1", "nan", "inf"):
-        arguments = ["solve", str(total_file), "-o", str(out), "--linear-ridge", wrong]
-        found = CliRunner().invoke(app, arguments)
-        assert found.exit_code == 2
-        assert "--linear-ridge is at least 0; found" in found.output
-    assert not out.exists()
 
 
 def test_raw_features_too_far_from_zero_are_refused():
@@ -431,3 +233,149 @@ def test_raw_features_too_far_from_zero_are_refused():
     assert head.score(X, y) == pytest.approx(learned(0.0)[0].score(near, y), abs=0.02)
     with pytest.raises(ValueError, match="lies too far from zero"):
         learned(1e7)
+
+
+# ---------------------------------------------------------------- the paper's own shape
+
+
+@pytest.mark.parametrize("dim", [5, 40, 512])
+def test_the_papers_shape_uses_every_digit_once_in_one_round(dim):
+    head = make_head("safle", {"preset": "paper"}).bind(dim, 4)
+    o, dealt = head.options, head._dealt()
+    assert (o.size, o.digits_of_code, o.buckets, o.bucketing) == (32, 5, 8, "overlap")
+    assert dealt.shape == (-(-8 * dim // 5), 5)
+    assert sorted(dealt.ravel()[: 8 * dim]) == list(range(8 * dim))  # the last code is filled up
+    assert (head.one_round, head.phase()) == (True, "codes")
+
+
+def test_a_preset_is_its_values_and_given_ones_come_first():
+    """Its tables have 32 rows, or the next smaller power."""
+    of = OPTIONS["safle"]
+    told = of(every_digit=True, group_size=5, thresholds="range:0:2", ridge=0)
+    assert of(preset="paper") == told
+    assert of(preset="paper").as_dict() == told.as_dict()
+    changed = of(preset="paper", thresholds="federated", group_size=6, experts=9)
+    assert (changed.thresholds, changed.size, changed.experts) == ("federated", 64, 9)
+    assert not changed.every_digit
+    sizes = {("onehot", 20): 32, ("integer", 2): 32, ("integer", 3): 27, ("integer", 40): 40}
+    for (bucketing, buckets), size in sizes.items():
+        assert of(preset="paper", bucketing=bucketing, buckets=buckets).size == size
+    assert of().as_dict() == {  # what files of before say
+        "bucketing": "overlap", "buckets": 8, "group_size": 3, "experts": None,
+        "thresholds": "federated", "with_linear": False, "ridge": "auto", "linear_ridge": 1.0,
+        "seed": 0, "gamma": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"bucketing": "onehot", "group_size": 2}])
+def test_the_density_is_that_of_the_dense_matrix(options):
+    for n in (1, 9, 300):
+        X, y = rows(n)
+        head = solved(X, y, **options)
+        phi, o = explicit(head, X), head.options
+        assert np.array_equal(one_hot(head.coder().codes(X), o.size), phi)
+        share = np.count_nonzero(phi.T @ phi) / o.columns_for(head.dim) ** 2
+        assert report_of(head)["density"] == pytest.approx(share)
+        arrays = sums(made(**options), X, y).arrays
+        assert report_of(head)["density"] == density(arrays["labels"], arrays["pairs"])
+
+
+def test_a_run_that_cannot_be_solved_reads_no_row(road, tmp_path, cli, free_memory):
+    out = tmp_path / "RUN"
+    words = [
+        "run", "--train-features", road.train, "--test-features", road.test, "--partition",
+        road.clients, "--head", "safle", "--preset", "paper", "-o", out,
+    ]  # fmt: skip
+    free_memory(10**6)
+    done = cli(*words)
+    assert done.exit_code == 5
+    assert "416 columns" in done.stderr  # 8 features, 64 digits, 13 codes
+    assert not list(out.glob("04-*"))
+    free_memory(10**9)
+    assert cli(*words).exit_code == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert len(summary["bytes_per_client"]) == 1
+    assert summary["options"]["every_digit"] is True
+
+
+# ---------------------------------------------------------------- over road, by the commands
+
+
+@pytest.fixture
+def run(cli):
+    """A command that ends well."""
+
+    def one(*arguments):
+        found = cli(*arguments)
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    return one
+
+
+def step(run, road, out, head, *arguments):
+    """local-stats and solve once, by the command line."""
+    total, following = (out / f"{head.stem}-{k}" for k in ("t.h5", "h.h5"))
+    how = ["--partition", road.clients, "--head", head, "--sum", "-o", total]
+    run("local-stats", road.train, *how)
+    run("solve", total, "--head", head, "-o", following, *arguments)
+    return following
+
+
+def test_both_ridges_may_change_at_solve(road, tmp_path, run, cli):
+    start = tmp_path / "h0.h5"
+    run("head", "safle", "--thresholds", "range:-2:2", "--experts", 9, "--with-linear", "-o", start)
+    end = step(run, road, tmp_path, start, "--ridge", "3", "--linear-ridge", "0.25")
+    options = {"thresholds": "range:-2:2", "experts": 9, "with_linear": True}
+    same = make_head("safle", {**options, "ridge": 3.0, "linear_ridge": 0.25}).bind(8, 4)
+    with afltool.open_features(road.train) as opened:
+        same = trained(same, opened.rows(0, len(opened)), opened.labels)
+    assert afltool.info(end)["digest"] == same.digest()
+    words = ["solve", tmp_path / "h0-t.h5", "-o", tmp_path / "x.h5", "--linear-ridge", "nan"]
+    assert cli(*words).exit_code == 2
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_thresholds_of_a_feature_file_or_a_head(road, tmp_path, run):
+    by_file, by_head, train = tmp_path / "f.h5", tmp_path / "h.h5", road.train
+    run("head", "safle", "--thresholds", train, "--experts", 9, "-o", by_file)
+    assert afltool.info(by_file)["phase"] == "codes"
+    named = f"features:{afltool.info(train)['digest']}"
+    assert afltool.info(by_file)["options"]["thresholds"] == named
+    run("head", "safle", "--thresholds", by_file, "--experts", 9, "-o", by_head)
+    federated = tmp_path / "fed.h5"
+    run("head", "safle", "--experts", 9, "-o", federated)
+    middle = step(run, road, tmp_path, federated)
+    ends = (step(run, road, tmp_path, head) for head in (by_file, by_head, middle))
+    assert len({afltool.info(end)["digest"] for end in ends}) == 1
+
+
+def test_thresholds_of_other_features_are_refused(road, tmp_path):
+    x = embeddings(tmp_path / "x.npz", 50, d=4)
+    other = afltool.import_embeddings(x, tmp_path / "x.h5")
+    head = afltool.head("safle", tmp_path / "h.h5", head_options={"thresholds": str(other)})
+    with pytest.raises(MismatchError, match=r"space\.dim is 8 in .*, 4 in .*h\.h5"):
+        afltool.local_stats(road.train, head, tmp_path / "s", client="a")
+    options = {"thresholds": str(road.train)}
+    with pytest.raises(UsageError, match="write it with afltool head safle"):
+        afltool.local_stats(road.train, "safle", tmp_path / "s", client="a", head_options=options)
+    with pytest.raises(MismatchError, match="has 8 thresholds per feature"):
+        afltool.head(
+            "safle", tmp_path / "i.h5", head_options={"thresholds": str(head), "buckets": 4}
+        )
+
+
+@pytest.mark.parametrize("thresholds", [None, "train.h5"])
+def test_the_whole_road_in_one_command(road, tmp_path, thresholds, run):
+    """One round, as the README says, unless the thresholds are found together first."""
+    named = () if thresholds is None else ("--thresholds", road.train)
+    run(
+        "run", "--train-features", road.train, "--test-features", road.test,
+        "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
+        *named,
+    )  # fmt: skip
+    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+    phases = ["histogram", "codes"] if thresholds is None else ["codes"]
+    assert [sent["phase"] for sent in summary["bytes_per_client"]] == phases
+    report = afltool.info(tmp_path / "r" / "head-final.h5")["report"]
+    assert report["ridge_by"] == "held-out clients"

@@ -80,23 +80,11 @@ def test_without_a_ridge_it_is_the_minimum_norm_solution(ranks):
         assert np.allclose(found, expected, rtol=1e-7, atol=1e-9)
 
 
-def test_the_ridge_going_to_zero_leads_there():
-    _, _, W, Pi, Upsilon = problem(40, 7, 5, 3)
-    limit = dense(low_rank(Pi, Upsilon, W, 0.0))
-    gaps = [np.abs(dense(low_rank(Pi, Upsilon, W, g)) - limit).max() for g in (1e-2, 1e-4, 1e-6)]
-    assert gaps[0] > 50 * gaps[1] > 2500 * gaps[2] > 0
-
-
-def test_the_factors_are_thin_and_orthonormal_on_the_right():
+def test_the_factors_are_thin_and_orthonormal_and_weights_of_zero_give_no_layer():
     _, _, W, Pi, Upsilon = problem(40, 7, 5, 3)
     found = low_rank(Pi, Upsilon, W, 0.1)
-    assert found.Z.shape == (7, 3)
-    assert found.U.shape == (5, 3)
+    assert (found.Z.shape, found.U.shape) == ((7, 3), (5, 3))
     assert np.allclose(found.U.T @ found.U, np.eye(3), atol=1e-14)
-
-
-def test_weights_of_zero_give_no_layer():
-    _, _, W, Pi, Upsilon = problem(40, 7, 5, 3)
     for gamma in (0.0, 0.1):
         assert not dense(low_rank(Pi, Upsilon, 0 * W, gamma)).any()
 
@@ -130,14 +118,14 @@ def solved_88(F, R, W, E, Q, share, gamma):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("gamma", [0.01, 10.0])
-def test_the_reconstruction_objective_is_the_ridge_on_vec(shape, share, gamma):
+def test_the_reconstruction_objective_is_the_ridge_on_vec(shape, share):
     rows = reconstruction_problem(shape)
     A, b = stacked(*rows, share)
     hidden, width = shape[1], shape[2]
-    expected = np.linalg.solve(A.T @ A + gamma * np.eye(hidden * width), A.T @ b)
-    found = solved_88(*rows, share, gamma)
-    assert np.allclose(found, expected.reshape(hidden, width, order="F"), rtol=1e-8, atol=1e-11)
+    for gamma in (0.01, 10.0):
+        expected = np.linalg.solve(A.T @ A + gamma * np.eye(hidden * width), A.T @ b)
+        found = solved_88(*rows, share, gamma)
+        assert np.allclose(found, expected.reshape(hidden, width, order="F"), rtol=1e-8, atol=1e-11)
 
 
 @pytest.mark.parametrize("rank_f", [None, 3])
@@ -146,31 +134,3 @@ def test_the_reconstruction_objective_without_a_ridge_is_the_minimum_norm_soluti
     A, b = stacked(*rows, 0.4)
     expected = np.linalg.lstsq(A, b, rcond=1e-10)[0].reshape(7, 5, order="F")
     assert np.allclose(solved_88(*rows, 0.4, 0.0), expected, rtol=1e-7, atol=1e-9)
-
-
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(
-    st.tuples(*[st.integers(1, 8)] * 4), st.floats(0, 1), st.floats(1e-2, 1e2), st.integers(0, 999)
-)
-def test_nothing_near_the_solution_of_the_reconstruction_objective_is_better(
-    shape, share, gamma, seed
-):
-    F, R, W, E, Q = reconstruction_problem(shape, seed)
-
-    def objective(omega):
-        labels = ((R - F @ omega @ W) ** 2).sum()
-        decoded = ((E - F @ omega @ Q) ** 2).sum()
-        return (1 - share) * labels + share * decoded + gamma * (omega**2).sum()
-
-    omega = solved_88(F, R, W, E, Q, share, gamma)
-    best = objective(omega)
-    rng = np.random.default_rng(seed)
-    for size in (1e-3, 1e-1, 1.0):
-        step = size * rng.normal(size=omega.shape)
-        assert objective(omega + step) > best
-
-
-def test_the_reconstruction_objective_with_no_weight_is_the_plain_one():
-    F, R, W, E, Q = reconstruction_problem((40, 7, 5, 3))
-    plain = dense(low_rank(F.T @ F, F.T @ R, W, 0.1))
-    assert np.allclose(solved_88(F, R, W, E, Q, 0.0, 0.1), plain, rtol=1e-9, atol=1e-12)

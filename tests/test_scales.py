@@ -170,7 +170,7 @@ def compare(name, options, which, must_solve=False):
         assert not re.search(r"feature \d", said)
         return
     expected = numpys(name, options, X, y)
-    one, forty = (head.scores(X) for head in heads)
+    one, forty = (head.decision_function(X) for head in heads)
     largest = WITHIN[compute] * np.abs(expected).max()
     assert np.abs(one - expected).max() < largest
     assert np.abs(forty - expected).max() < largest
@@ -299,8 +299,10 @@ def test_softmax_of_codes_is_numpys(which, more):
     # Of codes alone probabilities are rounded to 2^-24, so that all sums are integers.
     within = 1e-9 if more.get("with_linear") else 4 * 2.0**-24
     for head in (one, forty):
-        assert np.abs(head.scores(X) - wanted).max() < within * np.abs(wanted).max()
-    assert more.get("with_linear") or np.array_equal(one.scores(X), forty.scores(X))
+        assert np.abs(head.decision_function(X) - wanted).max() < within * np.abs(wanted).max()
+    assert more.get("with_linear") or np.array_equal(
+        one.decision_function(X), forty.decision_function(X)
+    )
 
 
 OF_FAR = [{}, {"standardise": True}, {"features": "safle", "with_linear": True}]
@@ -329,7 +331,9 @@ OTHERS = [
 def test_other_heads_do_not_depend_on_the_split(name, options):
     for which in DATA if name != "safle" else DATA[:3]:
         X, y = data(which)
-        one, forty = (solved(name, options, X, y, clients).scores(X) for clients in (1, 40))
+        one, forty = (
+            solved(name, options, X, y, clients).decision_function(X) for clients in (1, 40)
+        )
         assert np.abs(one - forty).max() < 1e-9 * np.abs(one).max(), which
 
 
@@ -367,7 +371,7 @@ def discriminants(rule, X, y):
 def test_discriminants_are_numpys(which, rule):
     X, y = data(which)
     own, wanted = (
-        solved("discriminant", {"rule": rule}, X, y, 40).scores(X),
+        solved("discriminant", {"rule": rule}, X, y, 40).decision_function(X),
         discriminants(rule, X, y),
     )
     apart = (own - own[:, :1]) - (wanted - wanted[:, :1])
@@ -389,7 +393,7 @@ def test_safle_is_numpys(which, with_linear):
     phi = np.eye(head.options.size)[codes].transpose(1, 0, 2).reshape(len(X), -1)
     Z = np.hstack([real(X), phi]) if with_linear else phi
     wanted = Z @ ridge(Z, np.eye(int(y.max()) + 1)[y], 1.0)
-    assert np.abs(head.scores(X) - wanted).max() < 1e-9 * np.abs(wanted).max()
+    assert np.abs(head.decision_function(X) - wanted).max() < 1e-9 * np.abs(wanted).max()
 
 
 def test_ridges_are_not_chosen_from_float32_sums():

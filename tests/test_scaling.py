@@ -18,12 +18,13 @@ from afltool.files.hdf5 import read_file, write_file
 from afltool.files.heads import load_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import make_options
-from afltool.heads.scaling import ScalingHead, ScalingOptions
-from afltool.math import scaling
+from afltool.heads.scaling import ScalingHead, ScalingOptions, squares
 from afltool.math.gram import real
 from afltool.stages.inspect import info
 
 SPAN = np.array([0.01, 1.0, 300.0, 10_000.0])
+
+
 UNIT = 2.0**-24
 
 
@@ -59,13 +60,17 @@ def scaled_by(total, rows, out, **options):
         return real(found.rows(0, len(found)))
 
 
-def test_law_pooling(tmp_path, sites):
+def test_law_pooling_and_subtraction(tmp_path, sites):
     pooled = afltool.scale(tmp_path / "all.npz", tmp_path / "pooled", client="everybody")
     assert info(pooled)["digest"] == info(sites)["digest"]
     assert info(sites)["client_names"] == ["a", "b", "c"]
+    files = [tmp_path / "sums" / f"client-{name}.h5" for name in "abc"]
+    left = afltool.aggregate([sites], tmp_path / "left.h5", subtract=files[:2])
+    assert info(left)["digest"] == info(files[2])["digest"]
 
 
 def test_equal_to_scikit_learn_on_the_pooled_rows(tmp_path, sites, rows):
+    """But for the rounding of values that are off the grid."""
     found, theirs = scaled_by(sites, tmp_path / "all.npz", tmp_path), StandardScaler()
     expected = theirs.fit_transform(rows[0])
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=3e-7)  # of float32
@@ -73,9 +78,6 @@ def test_equal_to_scikit_learn_on_the_pooled_rows(tmp_path, sites, rows):
     np.testing.assert_allclose(head.centre, theirs.mean_, rtol=1e-12)
     np.testing.assert_allclose(head.spread, theirs.scale_, rtol=1e-12)
     assert head.constant.tolist() == [0, 0, 0, 0, 1]
-
-
-def test_values_off_the_grid_differ_by_their_rounding(tmp_path):
     x = np.random.default_rng(0).normal(size=(50, 3))
     np.savez(tmp_path / "x.npz", x=x)
     total = afltool.scale(tmp_path / "x.npz", tmp_path, unit_bits=10)
@@ -140,12 +142,6 @@ def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
         afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "no.h5", scale=solved)
 
 
-def test_law_subtraction(tmp_path, sites):
-    files = [tmp_path / "sums" / f"client-{name}.h5" for name in "abc"]
-    left = afltool.aggregate([sites], tmp_path / "left.h5", subtract=files[:2])
-    assert info(left)["digest"] == info(files[2])["digest"]
-
-
 @settings(max_examples=40)
 @given(st.lists(st.floats(-8e6, 8e6), min_size=1, max_size=60), st.integers(1, 59))
 def test_moments_are_those_of_exact_arithmetic(values, cut):
@@ -156,12 +152,9 @@ def test_moments_are_those_of_exact_arithmetic(values, cut):
     parts, _ = head.gather([(x[:cut], y[:cut]), (x[cut:], y[cut:])])
     assert whole.digest() == parts.digest()
     q = [round(v * 2**24) for v in values]
-    assert scaling.squares(dict(whole.arrays)) == [sum(v * v for v in q)]
+    assert squares(dict(whole.arrays)) == [sum(v * v for v in q)]
     solved, _ = head.absorb(whole)
     assert solved.centre[0] == sum(q) / (len(q) << 24)
-
-
-# ---------------------------------------------------------------- what is refused
 
 
 def test_bad_rows_are_refused(tmp_path):
@@ -200,15 +193,6 @@ def test_sums_that_no_rows_can_have_are_refused(tmp_path, sites, name, wrong):
     with pytest.raises(InvalidDataError, match=wrong):
         solve(path, tmp_path / "s.h5")
     assert not (tmp_path / "s.h5").exists()
-
-
-def test_the_commands(tmp_path, sites, cli):
-    out = cli("solve", sites, "-o", tmp_path / "s.h5")
-    assert out.exit_code == 0, out.stderr
-    assert "afltool import ROWS --scale" in out.stderr
-    assert cli("scale", "--from", sites, "-o", tmp_path / "n.h5").exit_code == 2
-    no_scores = cli("predict", tmp_path / "s.h5", tmp_path / "a.npz")
-    assert no_scores.exit_code != 0
 
 
 def test_what_earlier_versions_made_by_other_methods(tmp_path, sites):

@@ -176,7 +176,7 @@ def check_equal(name, run, laptop):
         assert digests(run) == digests(laptop)
         return
     assert digests(run).keys() == digests(laptop).keys()
-    ours, theirs = (load_head(at / "05-head-3.h5")[0].arrays() for at in (run, laptop))
+    ours, theirs = (load_head(at / "05-head-3.h5")[0].state_dict() for at in (run, laptop))
     assert ours.keys() == theirs.keys()
     for key, array in theirs.items():
         error = np.linalg.norm(ours[key] - array) / np.linalg.norm(array)

@@ -592,7 +592,7 @@ def test_the_pairwise_law_needs_gamma_and_its_failure_is_told(described, tmp_pat
     assert failed is None
     assert with_ri["options"]["law"] == "pairwise"
     heads = [
-        load_head(RunFolder(StudyFolder(at).cell(read(path).cells[i].key)).head(1))[0].arrays()
+        load_head(RunFolder(StudyFolder(at).cell(read(path).cells[i].key)).head(1))[0].state_dict()
         for i in (0, 2)
     ]
     np.testing.assert_allclose(heads[1]["weights"], heads[0]["weights"], rtol=0, atol=1e-9)

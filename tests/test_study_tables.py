@@ -19,7 +19,7 @@ from afltool import table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
-from afltool.math.metrics.intervals import paired_bootstrap
+from afltool.math.metrics.figures import paired_bootstrap
 from afltool.papers.cells import StudyFolder
 from afltool.papers.crosstab import FORMATS, crosstab
 from afltool.papers.description import find, read, shipped_names
@@ -420,7 +420,9 @@ def right_of(folder, cell, head, road):
     loaded, _ = load_head(folder.cell(cell.key) / head)
     with open_features(road.test) as rows:
         order = np.argsort(rows.row_ids)
-        right = np.concatenate([loaded.scores(X).argmax(axis=1) for _, X in rows.blocks()])
+        right = np.concatenate(
+            [loaded.decision_function(X).argmax(axis=1) for _, X in rows.blocks()]
+        )
         return (right == rows.labels)[order]
 
 

@@ -48,7 +48,7 @@ def sample_rows(head: Head, bits: int | None) -> F32:
     scales = 2.0 ** rng.uniform(-8, top, size=(ROWS, 1))
     x = rng.normal(size=(ROWS, dim)) * scales
     x[::2] = np.maximum(x[::2], 0.0)  # as behind a ReLU
-    arrays = (a[:, :COLUMNS].T for a in head.arrays().values() if a.ndim == 2 and len(a) == dim)
+    arrays = (a[:, :COLUMNS].T for a in head.state_dict().values() if a.ndim == 2 and len(a) == dim)
     reach = np.finfo("f4").max if bits is None else LARGEST / 2.0**bits
     own = np.vstack([np.empty((0, dim)), *arrays])
     x = np.vstack([x, own[np.abs(own).max(axis=1, initial=0.0) <= reach]])
@@ -91,7 +91,9 @@ def own_scores(head: Head, bits: int | None, x: Array) -> F64:
     for i, row in enumerate(x[:, None]):
         with suppress(InvalidDataError):
             check_finite(row)
-            out[i] = head.scores(row if bits is None else FixedPoint(encode(row, bits), bits))[0]
+            out[i] = head.decision_function(
+                row if bits is None else FixedPoint(encode(row, bits), bits)
+            )[0]
     return out
 
 

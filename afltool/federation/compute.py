@@ -62,7 +62,7 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
     if ridge is not None:
         options = make_options(head.name, {**head.options.as_dict(), "ridge": ridge})
         head = type(head).begin(options).bind(head.dim or 0, head.classes or 0)
-    return base.solved(head, total)[0]
+    return head.absorb(total)[0]
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:
@@ -150,19 +150,19 @@ class Layout:
 
 def packed(before: Head, after: Head) -> bytes:
     """The arrays that a solve has made or changed, by name."""
-    known, arrays = before.arrays(), after.arrays()
+    known, arrays = before.state_dict(), after.state_dict()
     names = [n for n in sorted(arrays) if n not in known or not np.array_equal(arrays[n], known[n])]
     return msgpack.encode({name: arrays[name].tobytes() for name in names})
 
 
 def largest_head(after: Head) -> int:
     """The most bytes that `packed` may have."""
-    return 8 + sum(8 + len(name) + 8 + a.nbytes for name, a in after.arrays().items())
+    return 8 + sum(8 + len(name) + 8 + a.nbytes for name, a in after.state_dict().items())
 
 
 def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
     """The head with the server's last bits, after comparing it with this site's own solve."""
-    arrays, theirs = mine.arrays(), dict(before.arrays())
+    arrays, theirs = mine.state_dict(), dict(before.state_dict())
     try:
         for name, raw in msgpack.decode(data, type=dict[str, bytes]).items():
             theirs[name] = np.frombuffer(raw, arrays[name].dtype).reshape(arrays[name].shape)
@@ -207,7 +207,7 @@ def _backward(side: int) -> float:
 
 def _system(before: Head, total: Statistics, side: int) -> F64 | None:
     """The matrix M (side, side) of what a round solves: a gram, or a bound of the curvature."""
-    factor, gram = before.arrays().get("factor"), total.arrays.get(GRAM)
+    factor, gram = before.state_dict().get("factor"), total.arrays.get(GRAM)
     if factor is not None and factor.shape == (length(side),):
         L = np.tril(unpack(factor))
         return np.asarray(L @ L.T)

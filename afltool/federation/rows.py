@@ -117,7 +117,7 @@ class SiteRows:
                 moves += [np.abs(a - a.mean(0)).sum(0) for a in (z, z - q)]
                 low, high = np.minimum(low, q.min(0)), np.maximum(high, q.max(0))
         for column in np.flatnonzero((high > low) & (moves[1] > moves[0] / 2))[:1]:
-            spread = scale.arrays()["spread"][column]
+            spread = scale.state_dict()["spread"][column]
             raise MismatchError(
                 f"feature {column} of this site is rounded away by the scale of all sites, "
                 f"{spread:.4g}: few rows would stand alone in its sums. Agree on a smaller "

@@ -11,8 +11,7 @@ import numpy as np
 from ..errors import InvalidDataError
 from ..math.metrics import from_counts as fc
 from ..math.metrics.counting import Metrics
-from ..math.metrics.figures import drawn, f1_scores, nulls, shares
-from ..math.metrics.intervals import mcnemar_of
+from ..math.metrics.figures import drawn, f1_scores, mcnemar_of, nulls, shares
 from .counts import Counts, HeadCounts
 
 Figure = dict[str, Any]

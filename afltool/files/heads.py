@@ -40,13 +40,13 @@ class HeadFile(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in self.head.arrays().values())
+        return sum(a.nbytes for a in self.head.state_dict().values())
 
     def as_read(self) -> HeadFile:
         """The same as a reader of the file has it, with the errors that he would raise."""
         head, header = self.head, json.loads(canonical_json(self.header))
         begun = type(head).begin(head.options)
-        read = _restored(Path(head.name), begun, header, head.arrays())
+        read = _restored(Path(head.name), begun, header, head.state_dict())
         return HeadFile(cast(Head, read), header)
 
     @property
@@ -56,7 +56,7 @@ class HeadFile(NamedTuple):
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """Its rounds, as `Round.entry` has them."""
+        """Its rounds, as `Found.round` has them."""
         return list(self.report.get("phases", []))
 
     def rounds_with(self, more: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def write_head(
 ) -> HeadFile:
     """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    ``report``: figures of the head and, as ``phases``, its rounds; see `Round.report`.
+    ``report``: figures of the head and, as ``phases``, its rounds; see `Found.report`.
     """
     header = {
         "digest": head.digest(),
@@ -108,7 +108,7 @@ def write_head(
         "classes": list(context.classes) if context else None,
         "report": dict(report),
     }
-    named = {f"{schema.ARRAYS}/{k}": a for k, a in head.arrays().items()}
+    named = {f"{schema.ARRAYS}/{k}": a for k, a in head.state_dict().items()}
     hdf5.write_file(path, "head", header, named)
     return HeadFile(cast(Head, head), {"kind": "head", **header})
 
@@ -139,10 +139,10 @@ def _restored(
         head = head if dim is None else head.bind(dim, len(classes))
     except AflError as error:
         raise damaged(path, str(error)) from None
-    if strange := sorted(named.keys() ^ head.arrays().keys()):
+    if strange := sorted(named.keys() ^ head.state_dict().keys()):
         has = "holds" if strange[0] in named else "lacks"
         raise damaged(path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}")
-    freeze(head.arrays().values())
+    freeze(head.state_dict().values())
     return head
 
 
@@ -244,7 +244,7 @@ def new_head(
                 raise InputError(f"there is no file {path}: see --{option} of afltool head {name}")
             if hdf5.read_header(path)["kind"] == "head":
                 loaded, header = load_head(path)
-                sources[option] = Source("head", header["digest"], (), loaded.arrays())
+                sources[option] = Source("head", header["digest"], (), loaded.state_dict())
             else:
                 rows = (opening or opened)(path)
                 header, blocks = rows.header, (X for _, X in rows.blocks())

@@ -88,7 +88,7 @@ def rounded(
     if not allowed:
         with naming(path):
             found.check(columns)
-    if found.varies.any() and not found.exact:
+    if found.shares.any():
         level = logging.WARNING if found.thin.any() else logging.INFO
         log.log(level, "%s: rounding takes most from %s", what, found.said(columns))
 

@@ -3,9 +3,9 @@
 A head is a frozen value: options, the numbers of features and classes, and state. It has two roles:
 a `Task` says what sites sum, and a `Classifier` scores rows. Before any data are seen it has only
 its options; `bind` gives it the numbers, `gather` sums a client's rows, `absorb` makes the next
-head of a total, one phase further, until `phase` is None and `scores` predict. What scales features
-or counts predictions is a task alone, what gradients have trained a classifier alone.
-docs/extending.md has what a head implements.
+head of a total, one phase further, until `phase` is None and `decision_function` scores. What
+scales features or counts predictions is a task alone, what gradients have trained a classifier
+alone. docs/extending.md has what a head implements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces, r
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64, I64, Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
-from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, Sum, mark
+from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics, mark
 from .options import HeadOptions
 
 LARGEST_REAL = 2.0**384  # product of features: float32 is below 2^128, layers below 2^64
@@ -42,43 +42,21 @@ Block = tuple[Rows, I64]
 State = dict[str, Array]  # of the rows of a block, from which the next round may start
 Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
-T = TypeVar("T", bound="Task")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What a solve found: figures of the ``head`` as it is now, and of this ``round`` alone.
 
-    ``sent``: what each client gets; None means all that is new in the head's arrays.
+    ``sent``: what each client gets; None means all that is new in the head's arrays. `Task.absorb`
+    adds to those of the round: phase, rows, clients; ``upload_bytes``, an upper bound for one
+    client: the size of the total's arrays, whose numbers are larger; ``download_bytes``, the size
+    of what each client gets; the ridge and the training error, where there are any.
     """
 
     head: Facts = field(default_factory=dict)
     round: Facts = field(default_factory=dict)
     sent: Sequence[Array] | None = None
-
-
-@dataclass(frozen=True)
-class Round:
-    """A round of a head.
-
-    ``entry``: what the head's file says of it: phase, rows, clients; ``upload_bytes``, an upper
-    bound for one client: the size of the total's arrays, whose numbers are larger;
-    ``download_bytes``, the size of what each client gets; the ridge, the training error and further
-    figures of the round, where there are any. ``head``: figures of the head after it.
-    """
-
-    entry: Facts
-    head: Facts
-
-    @classmethod
-    def of(cls, total: Statistics, found: Found, download: int) -> Round:
-        """The round that solved ``total``."""
-        own, facts = {"upload_bytes": total.payload_bytes, "download_bytes": download}, {}
-        for name in ("ridge", "training_mse"):
-            facts[name] = found.round.get(name, found.head.get(name))
-        facts = {k: v for k, v in facts.items() if v is not None}
-        who = {"phase": total.phase, "rows": total.rows, "clients": len(total.clients)}
-        return cls({**who, **own, **facts, **found.round}, found.head)
 
     def report(self, before: Facts, seconds: float | None = None) -> dict[str, Any]:
         """What the head's file says after this round; ``before``: what it said until then.
@@ -86,7 +64,7 @@ class Round:
         ``seconds``: time of the server's solve, where somebody has taken it.
         """
         took = {} if seconds is None else {"solve_seconds": round(seconds, 4)}
-        return {**self.head, "phases": [*before.get("phases", []), {**self.entry, **took}]}
+        return {**self.head, "phases": [*before.get("phases", []), {**self.round, **took}]}
 
 
 @dataclass(frozen=True)
@@ -163,7 +141,7 @@ class Stored(ABC):
         if (dim, classes) == (self.dim, self.classes):
             return self
         bound = self._bound_to(dim, classes)
-        named = bound.arrays()
+        named = bound.state_dict()
         for name, shape in bound._state_shapes().items():
             expect_shape(name, named.get(name), shape)
         return bound
@@ -190,7 +168,7 @@ class Stored(ABC):
         """Numbers that a row becomes; so many are in memory three times."""
         return dim
 
-    def arrays(self) -> dict[str, Array]:
+    def state_dict(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name; nothing else is kept."""
         named = {name: getattr(self, f.name) for name, f in self._state().items()}
         return {name: array for name, array in named.items() if array is not None}
@@ -202,7 +180,7 @@ class Stored(ABC):
         return {f.metadata["name"] or f.name: f for f in own}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
-        """This head with the state of a file (the inverse of `arrays`).
+        """This head with the state of a file (the inverse of `state_dict`).
 
         Raises `InvalidDataError` when the arrays are not those of the phase.
         """
@@ -223,7 +201,7 @@ class Stored(ABC):
 
         Computed only once for read-only arrays.
         """
-        changing = any(a.flags.writeable for a in self.arrays().values())
+        changing = any(a.flags.writeable for a in self.state_dict().values())
         return self._digest() if changing else self._digest_once
 
     @cached_property
@@ -234,10 +212,7 @@ class Stored(ABC):
         digest = Digest().text("name", self.name).json("phase", self.phase())
         if self.phase() is not None:
             digest.json("options", _but_gamma(self.options))
-        return self._with_state(digest)
-
-    def _with_state(self, digest: Digest) -> str:
-        for name, array in sorted(self.arrays().items()):
+        for name, array in sorted(self.state_dict().items()):
             if name not in self.not_in_digest:
                 digest.array(name, array, array_kind(array))
         return digest.hex()
@@ -375,7 +350,7 @@ class Task(Stored):
             for name, a in sums.arrays.items()
         }
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Round]:
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Found]:
         """The head one phase further, from the sum over clients, and what is recorded of the round.
 
         ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
@@ -404,10 +379,17 @@ class Task(Stored):
                 f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
                 "at the features: are they very large, or very different in size?"
             ) from error
-        known = self.arrays()
-        new = [a for name, a in after.arrays().items() if a is not known.get(name)]
-        download = sum(a.nbytes for a in (new if found.sent is None else found.sent))
-        return after, Round.of(total, found, download)
+        known = self.state_dict()
+        new = [a for name, a in after.state_dict().items() if a is not known.get(name)]
+        entry: dict[str, Any] = {
+            "phase": total.phase, "rows": total.rows, "clients": len(total.clients),
+            "upload_bytes": total.payload_bytes,
+            "download_bytes": sum(a.nbytes for a in (new if found.sent is None else found.sent)),
+        }  # fmt: skip
+        both = {**found.head, **found.round}
+        told = ((name, both.get(name)) for name in ("ridge", "training_mse"))
+        entry |= {name: value for name, value in told if value is not None}
+        return after, replace(found, round={**entry, **found.round})
 
     @abstractmethod
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
@@ -425,7 +407,7 @@ class Classifier(Stored):
     shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
 
     @abstractmethod
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """Scores (n, C) of rows X (n, d)."""
 
     def affine(self) -> tuple[Array, Array] | None:
@@ -439,7 +421,7 @@ class Classifier(Stored):
         `LAST` where the head does not hold it.
         """
         if self.phase() is None:
-            yield LAST, self.scores(X)
+            yield LAST, self.decision_function(X)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """The features (n, m) that the scores after each round are made of, with its phase.
@@ -460,7 +442,7 @@ class Head(Task, Classifier):
     """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
 
     A new head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
-    `accumulator` (or `_sums`), `_solve` and `scores`.
+    `accumulator` (or `_sums`), `_solve` and `decision_function`.
     """
 
 
@@ -470,7 +452,7 @@ def unsolved() -> UsageError:
 
 
 # ---------------------------------------------------------------- what a round computes
-# Stages, runs and federations compute by these two and `values.statistics.total_of` alone.
+# Stages, runs and federations compute by it, `Task.absorb` and `values.statistics.total_of` alone.
 
 
 def statistics_of(
@@ -485,11 +467,6 @@ def statistics_of(
     sums, left = head.gather(blocks, clients, carried)
     specs = head.array_specs(context.space.get("fraction_bits"))
     return replace(sums, context=context, specs=specs), left
-
-
-def solved(head: T, total: Statistics, validation: Statistics | None = None) -> tuple[T, Round]:
-    """`Task.absorb` of the sum over clients."""
-    return head.absorb(total, validation)
 
 
 def binding(head: Stored) -> dict[str, Any]:
@@ -530,17 +507,18 @@ def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
     """The sum of additive arrays by name, one part in memory at a time; at least one part."""
-    stream = (Statistics(Phase(), part, np.zeros(0, dtype=np.int64)) for part in parts)
-    first, second = next(stream, None), next(stream, None)
-    if first is None:
+    total: Mapping[str, Array] | None = None
+    for number, part in enumerate(parts):
+        if total is None:
+            total = part
+        elif number == 1:  # the first part's arrays may be somebody's
+            total = {name: np.asarray(a + part[name]) for name, a in total.items()}
+        else:
+            for name, array in part.items():
+                np.add(total[name], array, out=total[name])
+    if total is None:
         raise UsageError("there are no blocks to gather; give at least an empty one")
-    if second is None:
-        return first.arrays
-    total = Sum(first).add(second)
-    del first, second
-    for one in stream:
-        total.add(one)
-    return total.result().arrays
+    return total
 
 
 def marks(statistics: Statistics) -> I64:

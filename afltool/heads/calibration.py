@@ -4,6 +4,9 @@ p_c = f_c(v_c) is the chance of class c against all others, by counts of rows in
 head's score, or the logit of its probability. Probabilities of a row are the p_c over their sum
 where the head has probabilities, so that the identity leaves them alone. Of scores they are the
 odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothing.
+
+``counts`` (2, B) of a class: rows by the bin of a score, which stands at the bin's middle; [1] of
+those of the class, [0] of all others.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +23,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import InvalidDataError, NumericalError, UsageError
-from ..math import calibration as cal
 from ..math.gram import Rows
 from ..options.evaluation import Calibration
 from ..values.arrays import F64, I64, Array, canonical_json
@@ -32,6 +35,8 @@ from .options import HeadOptions
 
 OF = "of-"  # before the names of the held head's arrays
 SHOWN = 20  # classes that a message names
+STEPS = 100  # of Newton's method, which takes about ten
+NEAR = 1e-12  # how close to 0 and 1 a probability comes before its logit is taken
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -74,7 +79,7 @@ class CalibratedHead(Classifier):
     def of(
         cls, inner: Classifier, classes: Sequence[str], scores: I64, edges: F64, method: str
     ) -> Self:
-        """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`.
+        """The calibration of a bound head from ``scores`` (C, 2, B), see `platt`.
 
         ``classes``: their names. A map of each class needs rows of each: without any it would learn
         from the others' rows alone that the class never comes.
@@ -96,7 +101,7 @@ class CalibratedHead(Classifier):
         how: Any = method
         options = CalibratedOptions(head=canonical_json(description(inner)), method=how)
         middle = (edges[:-1] + edges[1:]) / 2
-        x = cal.logit(middle) if inner.log_probabilities else middle
+        x = logit(middle) if inner.log_probabilities else middle
         return cls(
             options, inner.dim, inner.classes, inner=inner,
             own=scores[:, 1], edges=edges, **_map(x, scores, method),
@@ -106,20 +111,20 @@ class CalibratedHead(Classifier):
 
     def values(self, X: Rows) -> F64:
         """The head's probabilities, or else its scores, of rows X: (n, C)."""
-        return reported_scores(self.inner, self.inner.scores(X))
+        return reported_scores(self.inner, self.inner.decision_function(X))
 
     def of_values(self, V: F64) -> F64:
         """The scores (n, C) of `values`."""
-        known, ratios = self.arrays(), self.inner.log_probabilities
-        x = cal.logit(V) if ratios else V
+        known, ratios = self.state_dict(), self.inner.log_probabilities
+        x = logit(V) if ratios else V
         if self.slope is not None:
             z: F64 = x * known["slope"] + known["offset"]
             return np.minimum(z, 0.0) - np.log1p(np.exp(-np.abs(z))) if ratios else z
         every = zip(x.T, known["knots"], known["levels"], strict=True)
         p = np.column_stack([np.interp(*one) for one in every])
-        return np.log(p) if ratios else cal.logit(p)
+        return np.log(p) if ratios else logit(p)
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         return self.of_values(self.values(X))
 
     def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
@@ -128,11 +133,11 @@ class CalibratedHead(Classifier):
         A new row's class is in its set with a chance of ``coverage`` at least, and of at most 1 /
         (n + 1) and the share of the rows in one bin more; ``per_class``: for rows of each class.
         """
-        own = self.arrays()["own"]
+        own = self.state_dict()["own"]
         if not per_class:
             own = np.broadcast_to(own.sum(axis=0), own.shape)
-        first = np.array([cal.bin_to_keep(one, coverage) for one in own])
-        least = np.where(first == 0, -np.inf, np.floor(self.arrays()["edges"][first] * ONE))
+        first = np.array([bin_to_keep(one, coverage) for one in own])
+        least = np.where(first == 0, -np.inf, np.floor(self.state_dict()["edges"][first] * ONE))
         above: NDArray[np.bool_] = np.rint(V * ONE) > least
         return above
 
@@ -144,8 +149,11 @@ class CalibratedHead(Classifier):
             return rows | dict.fromkeys(("knots", "levels"), (self.classes, None))
         return rows | dict.fromkeys(("slope", "offset"), (self.classes,))
 
-    def arrays(self) -> dict[str, Array]:
-        return {**super().arrays(), **{OF + name: a for name, a in self.inner.arrays().items()}}
+    def state_dict(self) -> dict[str, Array]:
+        return {
+            **super().state_dict(),
+            **{OF + name: a for name, a in self.inner.state_dict().items()},
+        }
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         theirs = {k.removeprefix(OF): a for k, a in arrays.items() if k.startswith(OF)}
@@ -166,15 +174,15 @@ class CalibratedHead(Classifier):
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
     """The arrays of a calibration: one line for all classes, one for each, or knots for each."""
     if method == "isotonic":
-        maps = [cal.isotonic(x, one) for one in scores]
+        maps = [isotonic(x, one) for one in scores]
         most = max(len(knots) for knots, _ in maps)
         padded = [[np.pad(a, (0, most - len(a)), "edge") for a in one] for one in maps]
         knots, levels = (np.array(a) for a in zip(*padded, strict=True))
         return {"knots": knots, "levels": levels}
     if method == "platt":
-        lines = [cal.platt(x, one) for one in scores]
+        lines = [platt(x, one) for one in scores]
     else:
-        lines = [cal.platt(x, scores.sum(axis=0))] * len(scores)
+        lines = [platt(x, scores.sum(axis=0))] * len(scores)
     slope, offset = (np.array(a) for a in zip(*lines, strict=True))
     if method == "temperature" and slope[0] <= 0:
         raise NumericalError(
@@ -182,6 +190,81 @@ def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
             "apart on the rows that were counted"
         )
     return {"slope": slope, "offset": offset}
+
+
+def logit(p: F64) -> F64:
+    """log p / (1 − p); p is kept `NEAR` away from 0 and 1."""
+    inside = np.clip(p, NEAR, 1 - NEAR)
+    logits: F64 = np.log(inside) - np.log1p(-inside)
+    return logits
+
+
+def platt(x: F64, counts: I64) -> tuple[float, float]:
+    """a and b of p = 1 / (1 + exp(−(a x + b))), the most likely ones of rows at x (B,).
+
+    Platt, "Probabilistic outputs for support vector machines", 1999: with n₁ and n₀ rows the
+    targets are (n₁ + 1) / (n₁ + 2) and 1 / (n₀ + 2), so that neither is infinite. Newton's method
+    with halved steps (Lin, Lin and Weng, 2007).
+    """
+    n = counts.sum(axis=1)
+    targets = np.array([1 / (n[0] + 2), (n[1] + 1) / (n[1] + 2)])
+    rows, hits = counts.sum(axis=0), targets @ counts
+    X = np.column_stack([x, np.ones_like(x)])
+    w = np.zeros(2)
+
+    def loss(w: F64) -> float:
+        return float(rows @ np.logaddexp(0, X @ w) - hits @ (X @ w))
+
+    for _ in range(STEPS):
+        p = 1 / (1 + np.exp(-np.clip(X @ w, -700, 700)))
+        slope, bend = X.T @ (rows * p - hits), (X.T * (rows * p * (1 - p))) @ X
+        step = np.linalg.lstsq(bend, slope, rcond=None)[0]
+        while loss(w - step) > loss(w) and np.abs(step).max() > 0:
+            step = step / 2
+        w = w - step
+        if np.abs(step).max() <= 1e-10 * max(1.0, np.abs(w).max()):
+            return float(w[0]), float(w[1])
+    raise NumericalError(f"Platt's map does not settle after {STEPS} steps; take another method")
+
+
+def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
+    """Knots and levels of a map that rises, linear between knots and level beyond them.
+
+    Centred isotonic regression (Oron and Flournoy, 2017): each block that pooling adjacent
+    violators finds has its share of the class at its mean x, so that no two scores between knots
+    are equal. Shares stay 1/(n + 2) away from 0 and 1.
+    """
+    from scipy.optimize import isotonic_regression  # whose import takes long
+
+    rows = counts.sum(axis=0)
+    used = np.flatnonzero(rows)
+    n, near = rows[used].astype(np.float64), 1 / (rows.sum() + 2)
+    fitted = isotonic_regression(counts[1, used] / n, weights=n)
+    starts = fitted.blocks[:-1]
+    knots = np.add.reduceat(n * x[used], starts) / np.add.reduceat(n, starts)
+    return knots, np.clip(fitted.x[starts], near, 1 - near)
+
+
+def bin_to_keep(own: I64, coverage: float) -> int:
+    """The first bin of split conformal sets: classes whose score is in it, or above, are in.
+
+    ``own`` (B,): rows by the bin of their own class's score. Of n rows ⌈(n + 1) coverage⌉ must have
+    theirs in it or above (Vovk et al., 2005); if n is too small all classes are in: 0.
+    """
+    wanted = ceil((int(own.sum()) + 1) * coverage - 1e-9)
+    above = own[::-1].cumsum()[::-1]
+    return max(int((above >= wanted).sum()) - 1, 0)
+
+
+def accuracy_by_coverage(confidence: I64) -> tuple[F64, F64]:
+    """Share of rows that are answered from each bin on, and of these the share that is right.
+
+    ``confidence`` (2, B): rows by the bin of the highest score, [1] those that are right.
+    """
+    wrong, right = confidence[:, ::-1].cumsum(axis=1)
+    rows = wrong + right
+    first = np.flatnonzero(np.diff(rows, prepend=0))
+    return rows[first] / rows[-1], right[first] / rows[first]
 
 
 OPTIONS, HEAD = CalibratedOptions, CalibratedHead

@@ -154,14 +154,14 @@ class DiscriminantHead(Head):
 
     # ------------------------------------------------------------ scores
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """Scores (n, C): log π + log density up to a constant of the row, except for these rules.
 
         nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
         """
         if self.counts is None:
             raise unsolved()
-        counts, known = self.counts.astype(np.float64), self.arrays()
+        counts, known = self.counts.astype(np.float64), self.state_dict()
         if self.weights is not None:
             out = np.asarray(row_product(X, self.weights[:-1]) + self.weights[-1])
         elif self.variances is not None:

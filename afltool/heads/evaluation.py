@@ -134,9 +134,9 @@ class Evaluation(Task):
     def phase(self) -> Phase:
         return COUNTS
 
-    def arrays(self) -> dict[str, Array]:
+    def state_dict(self) -> dict[str, Array]:
         every = enumerate(self.heads)
-        return {of_head(name, n): a for n, one in every for name, a in one.arrays().items()}
+        return {of_head(name, n): a for n, one in every for name, a in one.state_dict().items()}
 
     def _columns(self, dim: int) -> int:
         return max(one._columns(dim) for one in self.heads)
@@ -160,7 +160,7 @@ class Evaluation(Task):
         """Add rows of classes y (n,) and groups (n,)."""
         right = []
         for number, (head, bins) in enumerate(zip(self.heads, self.options.bins, strict=True)):
-            S = head.scores(X)
+            S = head.decision_function(X)
             mine = {k: sums[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
             predicted = counting.count(mine, S, reported_scores(head, S), y, bins)
             right.append(predicted == y)

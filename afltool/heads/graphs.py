@@ -5,9 +5,9 @@ A graph is made by a function of (head, bits): a module that takes rows (n, d) f
 has those of afltool's heads; of others it is ``graph`` in their module, or in ``graph.py`` of their
 folder. The rows are in the space's number format already: `Classifier` rounds them.
 
-PyTorch and ONNX have these operations alike. Their results equal `Head.scores` up to the order of
-sums, and no row changes its bucket. Random features in fixed point are real here: `exporting.trial`
-says what rounding them may move.
+PyTorch and ONNX have these operations alike. Their results equal `Head.decision_function` up to the
+order of sums, and no row changes its bucket. Random features in fixed point are real here:
+`exporting.trial` says what rounding them may move.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.blas import unpack
-from ..math.calibration import NEAR
 from ..math.codes import Coder
 from ..math.gram import LARGEST
 from ..values.arrays import F64
 from . import KNOWN, base
 from .base import NOBODY
-from .calibration import CalibratedHead
+from .calibration import NEAR, CalibratedHead
 from .deepafl.head import DeepAFLHead
 from .deepafl.layers import OF_LABELS
 from .deepafl.options import ACTIVATED, RESIDUAL
@@ -175,7 +174,7 @@ def activated(name: str, x: Tensor) -> Tensor:
 
 
 def network(head: NetworkHead, bits: int | None) -> nn.Module:
-    """h ← ReLU(hW + b), in float64 as `NetworkHead.scores`."""
+    """h ← ReLU(hW + b), in float64 as `NetworkHead.decision_function`."""
     layers: list[nn.Module] = []
     for W, b in head.layers:
         layers += [Affine(W.astype("f8"), b.astype("f8")), nn.ReLU()]
@@ -199,7 +198,7 @@ class LiftedRows(nn.Module):
 def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
     """Φ, then ΦW in the type of Φ, with the intercept where there is one."""
     o, (dim, _) = head.options, head._bound()
-    W = head.arrays()["weights"].astype("f4" if o.compute == "float32" else "f8")
+    W = head.state_dict()["weights"].astype("f4" if o.compute == "float32" else "f8")
     affine = Affine(W[:-1], W[-1]) if o.intercept else Affine(W)
     rows = LiftedRows(o, dim, bits if o.compute == FIXED else None)
     return nn.Sequential(rows, affine, Part(lambda x, _: x.double()))
@@ -207,7 +206,7 @@ def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
 
 def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
     """The rule's scores; −∞ for classes without rows."""
-    known = head.arrays()
+    known = head.state_dict()
     counts = np.asarray(known["counts"], dtype=np.float64)
     shares = log_shares(counts)
     module: nn.Module
@@ -249,7 +248,7 @@ def _quadratic(means: F64, factors: F64, shares: F64) -> nn.Module:
 
 def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
     """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
-    known, ratios = head.arrays(), head.inner.log_probabilities
+    known, ratios = head.state_dict(), head.inner.log_probabilities
     logits = [Part(lambda scores, _: _logit(torch.softmax(scores, dim=1)))] if ratios else []
     if head.slope is not None:
 

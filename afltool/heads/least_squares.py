@@ -90,7 +90,7 @@ class LinearHead(RidgeHead):
     def accumulator(self) -> Sums:
         return Sums(self._bound()[1], self.options.intercept)
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
         if self.weights is None:
             raise unsolved()

@@ -27,7 +27,7 @@ class NetworkHead(Classifier):
     log_probabilities = True
     layers: tuple[tuple[Array, Array], ...] = ()
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """The last layer's output (n, C), float64; softmax of it gives the probabilities."""
         W, b = self.layers[-1]
         *_, (_, h) = self.round_features(X)
@@ -41,7 +41,7 @@ class NetworkHead(Classifier):
             if number + 1 < len(self.layers):
                 h = np.maximum(h @ W + b, 0.0)
 
-    def arrays(self) -> dict[str, Array]:
+    def state_dict(self) -> dict[str, Array]:
         every = enumerate(self.layers)
         return {k: a for n, (W, b) in every for k, a in ((f"weights-{n}", W), (f"bias-{n}", b))}
 

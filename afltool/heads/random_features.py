@@ -31,6 +31,9 @@ class Lift:
         self._options = options
         self._drawn, self._fixed = lru_cache(2)(self._draw), lru_cache(2)(self._table)
 
+    def __reduce__(self) -> tuple[type[Self], tuple[RandomFeaturesOptions]]:
+        return type(self), (self._options,)  # caches cannot be pickled
+
     def _draw(self, dim: int) -> Projection:
         o = self._options
         return projection(o.projection, o.seed, 0, dim, o.width)
@@ -101,7 +104,7 @@ class RandomFeaturesHead(RidgeHead):
             W, report = fit(total, self.options, validation, self.options.compute, checked)
         return replace(self, weights=W), Found(head=report)
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """[σ(XA), X] W (+ intercept), float64."""
         if self.weights is None:
             raise unsolved()

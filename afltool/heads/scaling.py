@@ -1,4 +1,9 @@
-"""The round before all others: how features are brought to one scale; `import` takes its file."""
+"""The round before all others: how features are brought to one scale; `import` takes its file.
+
+A value x stands as the integer q = round(x · 2^u), |q| < 2^47, so that sums do not depend on their
+order. q² is summed in three limbs of 24 bits, q² = c0 + c1 2^24 + c2 2^48, with c0 < 2^24 and
+c1 < 2^25. NaN is a missing value.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,20 @@ import numpy as np
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import InvalidDataError
-from ..math import scaling
-from ..math.gram import real
+from ..math.gram import real, refuse_entries
 from ..memory import NOTHING, Carried
 from ..options.features import UnitsOptions
-from ..values.arrays import F64, I64
+from ..values.arrays import F64, I64, Array
 from ..values.names import Phase
 from ..values.statistics import ArraySpec, Statistics
 from .base import Block, Found, Gathered, Shape, Task, add_up, state
 from .options import HeadOptions
+
+REACH = 47  # bits of |q|
+LIMIT = 2**REACH
+LIMB = 24
+BLOCK = 2**15  # rows summed at a time: their sums stay within int64
+Sums = dict[str, Array]
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -51,12 +61,12 @@ class ScalingHead(Task):
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         bits = self.options.unit_bits
-        return add_up(scaling.sums(x, bits, i) for i, x in _parts(blocks)), NOTHING
+        return add_up(sums_of(x, bits, i) for i, x in _parts(blocks)), NOTHING
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        """Those of `math.scaling.sums`, whatever type the features have."""
+        """Those of `math.sums`, whatever type the features have."""
         dim = self._bound()[0]
-        value = ArraySpec((dim,), "int", scaling.LIMIT)
+        value = ArraySpec((dim,), "int", LIMIT)
         return {
             "counts": ArraySpec((dim,), "count", 1),
             "sums": value,
@@ -70,13 +80,13 @@ class ScalingHead(Task):
                 f"feature {int(full.argmin())} has no value in any of the {total.rows} rows "
                 f"({int((~full).sum())} such features): leave it out at every site"
             )
-        wrong = scaling.beyond(sums)
+        wrong = beyond(sums)
         if len(wrong):
             raise InvalidDataError(
                 f"these cannot be the statistics of any {total.rows} rows: feature {wrong[0]} has "
                 "a sum that its sum of squares does not allow; make them again"
             )
-        state: dict[str, Any] = scaling.scale(sums, self.options.unit_bits)
+        state: dict[str, Any] = scale_of(sums, self.options.unit_bits)
         missing = total.rows - sums["counts"]
         facts = {
             "rows": total.rows,
@@ -89,14 +99,14 @@ class ScalingHead(Task):
 
     def holes(self) -> list[int]:
         """Features that some row lacks."""
-        return [int(j) for j in np.flatnonzero(self.arrays()["missing"])]
+        return [int(j) for j in np.flatnonzero(self.state_dict()["missing"])]
 
     def scaled(self, x: F64, missing: str, first_row: int = 0) -> F64:
         """Rows (n, d) as they are imported; with 'indicator' a 0/1 column for each of `holes`.
 
         ``missing``: what becomes of NaN: refused, or the mean over all sites.
         """
-        known, lacks = self.arrays(), np.isnan(x)
+        known, lacks = self.state_dict(), np.isnan(x)
         if missing == "refuse" and lacks.any():
             row, column = np.argwhere(lacks)[0]
             raise InvalidDataError(
@@ -114,9 +124,69 @@ def _parts(blocks: Iterable[Block]) -> Iterator[tuple[int, F64]]:
     first = 0
     for X, _ in blocks:
         x = real(X)
-        for start in range(0, max(len(x), 1), scaling.BLOCK):
-            yield first + start, x[start : start + scaling.BLOCK]
+        for start in range(0, max(len(x), 1), BLOCK):
+            yield first + start, x[start : start + BLOCK]
         first += len(x)
+
+
+def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
+    """q as float64 (n, d), exactly; NaN where a value is missing.
+
+    Raises `InvalidDataError` for infinity and |q| ≥ 2^47, with row, feature and value.
+    """
+    q: F64 = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
+    why = (
+        f", beyond the range ±{LIMIT / 2.0**bits:.6g} of sums in units of 2^-{bits}: correct the "
+        "value, or let all sites take fewer unit bits"
+    )
+    refuse_entries(x, np.abs(q) >= LIMIT, first_row, why)
+    return q
+
+
+def sums_of(x: Array, bits: int, first_row: int = 0) -> Sums:
+    """``counts``, ``sums`` (d,) and ``squares`` (3, d) of at most `BLOCK` rows x (n, d), int64.
+
+    NaN is left out.
+    """
+    exact = rounded(x, bits, first_row)
+    known = ~np.isnan(exact)
+    q = np.where(known, exact, 0.0).astype(np.int64)
+    high, low = np.divmod(np.abs(q), 1 << LIMB)
+    middle, least = 2 * high * low, low * low
+    part = (1 << LIMB) - 1
+    limbs = least & part, (least >> LIMB) + (middle & part), (middle >> LIMB) + high * high
+    return {
+        "counts": known.sum(axis=0, dtype=np.int64),
+        "sums": q.sum(axis=0),
+        "squares": np.stack([limb.sum(axis=0) for limb in limbs]),
+    }
+
+
+def squares(sums: Sums) -> list[int]:
+    """Σq² of each feature."""
+    return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in sums["squares"].T]
+
+
+def beyond(sums: Sums) -> I64:
+    """Features whose sums are beyond what their sums of squares allow: (Σq)² > n Σq²."""
+    n, total = (sums[name].astype(object) for name in ("counts", "sums"))
+    return np.flatnonzero(total**2 > n * squares(sums))
+
+
+def scale_of(sums: Sums, bits: int) -> Sums:
+    """What sums give, each (d,): x → (x − ``centre``) / ``spread``, and the ``mean``.
+
+    Σx/n and √(Σx²/n − (Σx/n)²), each rounded once from the exact fraction, as scikit-learn's
+    StandardScaler on all rows, rounded to units. The spread is 1 where it would be 0, and there
+    ``constant`` is 1. Every feature has a value.
+    """
+    n, total = ([int(v) for v in sums[name]] for name in ("counts", "sums"))
+    mean = np.array([t / (k << bits) for t, k in zip(total, n, strict=True)])
+    every = zip(n, total, squares(sums), strict=True)
+    spread = np.sqrt([(k * s - t * t) / (k * k << 2 * bits) for k, t, s in every])
+    same = spread == 0.0
+    kept = {"centre": mean, "spread": np.where(same, 1.0, spread), "mean": mean}
+    return {**kept, "constant": same.astype(np.int64)}
 
 
 OPTIONS, HEAD = ScalingOptions, ScalingHead

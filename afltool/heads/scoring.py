@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,10 @@ from .. import cores, progress
 from ..math.gram import Rows
 from ..math.metrics.counting import Metrics, score_metrics
 from ..math.metrics.figures import Scored, cut
-from ..values.arrays import I64
-from ..values.names import Phase
+from ..values.arrays import F64, I64, Array
+from ..values.names import MEASURES, Phase
 from .base import LAST, Head
 from .checks import reported_scores
-
-if TYPE_CHECKING:
-    from ..math.metrics.separability import Separability
 
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 LABEL, SCORES = "label", "scores"  # what is kept of rated rows: of their own class, or of every one
@@ -60,11 +57,11 @@ def score(
     def of_block(given: tuple[int, Rows]) -> tuple[Rows, I64, dict[Phase, Metrics], I64, Any]:
         start, X = given
         y, S, after = labels[start : start + len(X)], np.empty((0, classes)), {}
-        for phase, S in head.round_scores(X) if rounds else [(LAST, head.scores(X))]:
+        for phase, S in head.round_scores(X) if rounds else [(LAST, head.decision_function(X))]:
             after[phase], predicted = score_metrics(S, y)
         rated = [Scored.of(S, reported_scores(head, S), y, keep == SCORES)] if keep else []
         if other is not None:
-            theirs = other.scores(X)
+            theirs = other.decision_function(X)
             rated.append(Scored.of(theirs, theirs, y, keep_scores=False))
         return X, y, after, predicted, rated
 
@@ -87,11 +84,76 @@ def score(
 
 def _set_apart(apart: dict[Phase, Separability], head: Head, X: Rows, y: I64, classes: int) -> None:
     """Add the features that the head makes of these rows to the scatters of their layers."""
-    from ..math.metrics.separability import Separability
-
     for start in range(0, len(y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         for phase, phi in head.round_features(X[part]):
             if phase not in apart:
                 apart[phase] = Separability(classes, phi.shape[1])
             apart[phase].add(phi, y[part])
+
+
+class Separability:
+    """Means and scatters of the classes; each block of rows is added, none is kept.
+
+    Tang et al., "DeepAFL", ICLR 2026, appendix R.2 and table 31. The paper says each measure in one
+    sentence; docs/decisions/deepafl.md says how these sentences are read here.
+
+    With n_c rows, mean μ_c and scatter S_c = Σ‖x − μ_c‖² of each of the C classes that have rows,
+    N = Σn_c, S = ΣS_c, μ the mean of all rows and μ̄ the mean of the C means:
+
+        CSR = (S / N) / (mean of ‖μ_a − μ_b‖² over all pairs a ≠ b)
+        IFS = (S / (N − C)) / (Σ‖μ_c − μ̄‖² / C)
+        DM  = S / Σ n_c ‖μ_c − μ‖²
+
+    Lower is better. Memory: C·(m + 2) float64 for m features, whatever the number of rows.
+    """
+
+    def __init__(self, classes: int, width: int) -> None:
+        self.counts = np.zeros(classes, dtype=np.int64)
+        self.means: F64 = np.zeros((classes, width))
+        self.scatters: F64 = np.zeros(classes)
+
+    @property
+    def width(self) -> int:
+        """The number of features m."""
+        return int(self.means.shape[1])
+
+    def add(self, X: Array, y: I64) -> None:
+        """Add rows X (n, m), float32 or float64, of the classes y (n,).
+
+        Means and scatters of two parts are joined by Chan, Golub and LeVeque's formula ("Updating
+        formulae and a pairwise algorithm for computing sample variances", 1982), which cancels no
+        digits where features lie far from zero.
+        """
+        order = np.argsort(y, kind="stable")
+        present, starts, n = np.unique(y[order], return_index=True, return_counts=True)
+        if not len(present):
+            return
+        rows: F64 = X[order].astype(np.float64)
+        means = np.add.reduceat(rows, starts, axis=0) / n[:, None]
+        rows -= np.repeat(means, n, axis=0)
+        scatters = np.add.reduceat(np.einsum("ij,ij->i", rows, rows), starts)
+        before = self.counts[present]
+        moved, share = means - self.means[present], n / (before + n)
+        self.scatters[present] += scatters + before * share * np.einsum("ij,ij->i", moved, moved)
+        self.means[present] += share[:, None] * moved
+        self.counts[present] += n
+
+    def figures(self) -> dict[str, float | None]:
+        """The three measures by name; None where the rows do not determine one.
+
+        IFS needs more rows than classes; all three need two classes whose means differ.
+        """
+        seen = self.counts > 0
+        n, means, within = self.counts[seen], self.means[seen], float(self.scatters.sum())
+        classes, total = len(n), int(n.sum())
+        apart = float(((means - means.mean(axis=0)) ** 2).sum()) if classes else 0.0
+        if classes < 2 or apart == 0:
+            return dict.fromkeys(MEASURES)
+        between = float(n @ ((means - n @ means / total) ** 2).sum(axis=1))
+        pairs = 2 * apart / (classes - 1)  # the mean over pairs, because Σ_{a≠b} is 2C·apart
+        return {
+            "csr": within / total / pairs,
+            "ifs": within / (total - classes) / (apart / classes) if total > classes else None,
+            "dm": within / between,
+        }

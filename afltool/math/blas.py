@@ -42,11 +42,6 @@ def add_gram(X: Array, triangle: Array) -> None:
             part += row[: i + 1].astype(part.dtype, copy=False)
 
 
-def gram_bytes(side: int) -> int:
-    """Memory of a triangle and of what `add_gram` takes beside it, a tile."""
-    return 8 * (length(side) + min(TILE, side) * side)
-
-
 def cholesky_in_place(A: F64, floor: float | None = None) -> None:
     """The lower triangle of A (D, D) ← L with A = L Lᵀ; the upper triangle is not touched. D³/3.
 

@@ -217,13 +217,6 @@ def together(width: int) -> int:
     return max(PIECE, BUFFER_BYTES // (8 * width))
 
 
-def _plus(sums: tuple[Array, Array], more: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The sums of two parts; the first ones are added to."""
-    for total, one in zip(sums, more, strict=True):
-        total += one
-    return sums
-
-
 def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
     """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.taken`."""
     return Products.like(X, classes).add(X, y).taken()

@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..values.arrays import F64, I64, Array
+from ..values.arrays import F64, Array
 
-ROWS = 64  # of a block, in which most features have enough values
-ENOUGH = 8  # distinct values of a feature are counted up to here
+ENOUGH = 8  # steps of its range, of which a feature should keep as many
 NOISE = 1e-12  # of a feature's size: what varies by less is a constant with rounding errors
 
 
 class Rounding:
-    """Of each of ``dim`` features: its range, the largest rounding error, distinct values left.
+    """Of each of ``dim`` features: its range before and after, and the largest rounding error.
 
     A feature that does not vary loses nothing, nor does one that is known to be ``constant``.
     Blocks may come in any order and from any thread; the result does not depend on it.
@@ -28,73 +27,58 @@ class Rounding:
     >>> found.lost.tolist()
     [False, True, False]
     >>> found.said(["age", "dose", "site"]).partition(";")[0]
-    "the column 'dose' (errors up to 100 % of its range, distinct values left: 1"
+    "the column 'dose' (errors up to 100 % of its range"
     """
 
     def __init__(self, dim: int, constant: Sequence[int] = ()) -> None:
-        self._low, self._high = np.full(dim, np.inf), np.full(dim, -np.inf)
+        self._low, self._high = np.full((2, dim), np.inf), np.full((2, dim), -np.inf)
         self._known = np.isin(np.arange(dim), constant)
         self._error, self._lock = np.zeros(dim), Lock()
-        self._given, self._left = ([set[float]() for _ in range(dim)] for _ in range(2))
 
     def add(self, x: F64, rounded: Array) -> None:
         """Rows (n, d) as they were given, and as numbers that are stored."""
         if not len(x):
             return
-        low, high, error = x.min(axis=0), x.max(axis=0), np.abs(x - rounded).max(axis=0)
+        low, high = ([one(x, axis=0), one(rounded, axis=0)] for one in (np.min, np.max))
+        error = np.abs(x - rounded).max(axis=0)
         with self._lock:
             self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
             self._error = np.maximum(self._error, error)
-            for part in (slice(0, ROWS), slice(ROWS, None)):  # most features need the first alone
-                for j in (j for j, left in enumerate(self._left) if len(left) < ENOUGH):
-                    self._given[j].update(np.unique(x[part, j])[:ENOUGH].tolist())
-                    self._left[j].update(np.unique(rounded[part, j])[:ENOUGH].tolist())
-
-    @property
-    def _counts(self) -> tuple[I64, I64]:
-        """Distinct values of each feature as it was given and as it is left, up to `ENOUGH`."""
-        given, left = (
-            [min(len(one), ENOUGH) for one in ones] for ones in (self._given, self._left)
-        )
-        return np.array(given), np.array(left)
 
     @property
     def varies(self) -> NDArray[np.bool_]:
         """(d,) bool: whether the values that were given differ by more than `NOISE`."""
-        size = np.maximum(np.abs(self._low), np.abs(self._high))
-        varies: NDArray[np.bool_] = ~self._known & (self._high - self._low > NOISE * size)
-        return varies
+        (low, _), (high, _) = self._low, self._high
+        varies: NDArray[np.bool_] = high - low > NOISE * np.maximum(np.abs(low), np.abs(high))
+        return varies & ~self._known
 
     @property
     def lost(self) -> NDArray[np.bool_]:
         """(d,) bool: features that vary, and of which rounding leaves a single value."""
-        lost: NDArray[np.bool_] = self.varies & (self._counts[1] == 1)
+        lost: NDArray[np.bool_] = self.varies & (self._low[1] == self._high[1])
         return lost
 
     @property
-    def thin(self) -> NDArray[np.bool_]:
-        """(d,) bool: those that keep fewer than `ENOUGH` values, and fewer than they have."""
-        given, left = self._counts
-        thin: NDArray[np.bool_] = self.varies & (left < given)
-        return thin
+    def shares(self) -> F64:
+        """(d,): the largest error as a part of the range."""
+        range_, none = self._high[0] - self._low[0], np.zeros(len(self._error))
+        shares: F64 = np.divide(self._error, range_, out=none, where=self.varies)
+        return shares
 
     @property
-    def exact(self) -> bool:
-        """Whether every number is stored as it was given."""
-        return not self._error.any()
+    def thin(self) -> NDArray[np.bool_]:
+        """(d,) bool: those that are rounded to fewer than `ENOUGH` steps of their range."""
+        thin: NDArray[np.bool_] = self.shares > 0.5 / ENOUGH
+        return thin
 
     def said(self, columns: Sequence[str] | None = None) -> str:
-        """The feature that loses most, what is left of it, and how many keep few values."""
-        share = np.divide(
-            self._error, self._high - self._low, out=np.zeros(len(self._low)), where=self.varies
-        )
-        left = np.where(self.thin, self._counts[1], ENOUGH)
-        j, few = int(np.lexsort((-share, left))[0]), int(self.thin.sum())
+        """The feature that loses most, and how many keep few steps."""
+        shares, few = self.shares, int(self.thin.sum())
+        j = int(shares.argmax())
         name = f"feature {j}" if columns is None else f"the column {columns[j]!r}"
-        lost = f"errors up to {100 * min(share[j], 1.0):.3g} % of its range"
+        lost = f"errors up to {100 * min(shares[j], 1.0):.3g} % of its range"
         if few:
-            lost += f", distinct values left: {left[j]}"
-            lost += f"; {few} of {len(left)} features keep fewer than {ENOUGH}"
+            lost += f"; {few} of {len(shares)} features keep fewer than {ENOUGH} steps of theirs"
         return f"{name} ({lost})"
 
     def check(self, columns: Sequence[str] | None = None) -> None:

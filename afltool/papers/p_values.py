@@ -18,7 +18,7 @@ from ..errors import MismatchError, UsageError
 from ..files.features import open_features
 from ..files.heads import check_fits, load_solved_head
 from ..heads.scoring import score
-from ..math.metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
+from ..math.metrics.figures import SAMPLES, mcnemar, paired_bootstrap
 from .cells import SEEDS
 from .crosstab import Crosstab
 from .frames import source_of

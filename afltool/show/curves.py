@@ -83,7 +83,7 @@ def plot_coverage(
 ) -> Path:
     """Draw the share of answered rows that is right by the share that is answered, for each head.
 
-    ``curves`` as `math.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
+    ``curves`` as `heads.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
     """
     wide, entries = size.inches(137), []
     with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:

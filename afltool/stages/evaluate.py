@@ -197,7 +197,7 @@ def _figures(
 
 def _compared(ours: Scored, theirs: Scored) -> dict[str, Any]:
     """How two heads differ on the same rows, with McNemar's test."""
-    from ..math.metrics.intervals import mcnemar
+    from ..math.metrics.figures import mcnemar
 
     differ = int((ours.predicted != theirs.predicted).sum())
     return {"predicted_differently": differ, **mcnemar(ours.right, theirs.right)}

@@ -55,7 +55,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
     constant: list[int] = []
     if scaling is not None:
         space |= _scaled_space(scaling, space.get(COLUMNS), o)
-        known = scaling.arrays()
+        known = scaling.state_dict()
         constant = known["constant"].nonzero()[0].tolist()
         # One step of the fixed point in the units of each feature.
         steps = None if o.bits is None else (known["spread"] * 2.0**-o.bits).tolist()

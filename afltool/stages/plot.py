@@ -25,7 +25,7 @@ from ..files.heads import load_head
 from ..files.partitions import load_partition
 from ..files.recipes import FOR_PEOPLE
 from ..files.schema import SUMMARY
-from ..math.calibration import accuracy_by_coverage
+from ..heads.calibration import accuracy_by_coverage
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
 from ..options.look import (

@@ -14,7 +14,7 @@ from ..files.heads import HeadFile, check_bound, tell_idle, write_head
 from ..files.recipes import Recipe
 from ..files.statistics import described
 from ..heads import HEADS, make_head
-from ..heads.base import Head, binding, marks, solved
+from ..heads.base import Head, binding, marks
 from ..heads.checks import check_total, chosen_by, with_options
 from ..options.statistics import Solve
 from ..progress import log
@@ -55,7 +55,7 @@ def solve(o: Solve, files: Files) -> Job:
                 with damage_as_error(path), naming(path):
                     check_total(start, one)
         begun = time.perf_counter()
-        after, done = solved(start, sums, validation)
+        after, done = start.absorb(sums, validation)
         report = done.report(before, time.perf_counter() - begun)
 
         def write(path: Path, made_by: Recipe) -> HeadFile | None:

@@ -161,4 +161,4 @@ class Phase(str):
 PHASE = Phase("gram")  # the only phase of a head that is one linear system
 COUNTS = Phase("counts")  # of solved heads that are evaluated
 GRAM, CROSS = "gram", "cross"  # the arrays of its statistics
-MEASURES = ("csr", "ifs", "dm")  # of how far classes lie apart, see `metrics.separability`
+MEASURES = ("csr", "ifs", "dm")  # of how far classes lie apart, see `heads.scoring`

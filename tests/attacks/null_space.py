@@ -29,10 +29,10 @@ def main(at):
             trial.server.close(1)
         before = trial.server.head(1)
         head = trial.server.solve(1, trial.server.total(1))
-        W = np.array(head.arrays()["weights"])
+        W = np.array(head.state_dict()["weights"])
         premise(not W[2].any(), "the honest head gives this feature no weight")
         W[2, 1] = size
-        bad = head.restore(head.phase(), {**head.arrays(), "weights": W})
+        bad = head.restore(head.phase(), {**head.state_dict(), "weights": W})
         trial.post("office", "head", 2, packed(before, bad))
         ends = {n: outcome(lambda n=n, t=trial: t.join(n)) for n in FOUR}
         print(f"a weight of {size} with ridge {ridge}: {ends['north']}"[:200])

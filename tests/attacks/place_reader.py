@@ -49,7 +49,7 @@ def main(at):
         secrets[f"digest of total {r}, bytes"] = bytes.fromhex(total.digest())
     head = trial.solved("north")
     secrets["digest of the head"] = head.digest().encode()
-    for name, a in head.arrays().items():
+    for name, a in head.state_dict().items():
         if a.nbytes >= 24:
             secrets[f"{name} of the head"] = a.tobytes()[:24]
     counts = sum(np.bincount(stored(p)[1], minlength=3) for p in test.values())

@@ -13,7 +13,7 @@ site leaves.
 from base import SITES, Trial, np, outcome, premise, run
 
 from afltool.federation.rows import PART
-from afltool.math.scaling import squares
+from afltool.heads.scaling import squares
 
 MOST = 24  # 2^24
 

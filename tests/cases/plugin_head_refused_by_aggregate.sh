@@ -32,7 +32,7 @@ class Cubes(Head):
     def _solve(self, total, validation):
         bits = total.context.space["fraction_bits"]
         return replace(self, means=total.arrays["cubes"] * 2.0 ** (-3 * bits) / np.maximum(total.class_counts, 1)), Found()
-    scores = lambda self, X: real(X) ** 3 @ self.means - 0.5 * (self.means**2).sum(axis=0)
+    decision_function = lambda self, X: real(X) ** 3 @ self.means - 0.5 * (self.means**2).sum(axis=0)
 OPTIONS, HEAD = HeadOptions, Cubes
 E
 export PYTHONPATH=$PWD/site${PYTHONPATH:+:$PYTHONPATH}

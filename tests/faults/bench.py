@@ -170,5 +170,5 @@ def content(path: Path) -> str:
         seen += [[name, a.tolist()] for name, a in sorted(s.arrays.items())]
     else:
         head, _ = load_head(path)
-        seen += [[name, a.tolist()] for name, a in sorted(head.arrays().items())]
+        seen += [[name, a.tolist()] for name, a in sorted(head.state_dict().items())]
     return hashlib.sha256(canonical_json(seen).encode()).hexdigest()

@@ -23,7 +23,7 @@ def numbers(bench: Bench, files: Files, tries: int, draw: Random, work: Path) ->
         (path, name, bad)
         for key, path in sorted(files.items())
         if key.startswith("head-")
-        for name in load_head(path)[0].arrays()
+        for name in load_head(path)[0].state_dict()
         for bad in (np.nan, np.inf, -np.inf, None)
     ]
     for path, name, bad in cases[:tries]:
@@ -42,7 +42,7 @@ def numbers(bench: Bench, files: Files, tries: int, draw: Random, work: Path) ->
 def with_number(path: Path, name: str, bad: float | None, draw: Random, out: Path) -> Path | None:
     """A copy of a head with ``bad`` somewhere in an array, or of texts; its digest is right."""
     head, header = load_head(path)
-    array = head.arrays()[name].copy()
+    array = head.state_dict()[name].copy()
     if bad is None:
         array = array.astype("S8")
     elif array.dtype.kind != "f" or not array.size:
@@ -50,7 +50,7 @@ def with_number(path: Path, name: str, bad: float | None, draw: Random, out: Pat
     else:
         array.reshape(-1)[draw.randrange(array.size)] = bad
     try:
-        digest = head.restore(head.phase(), {**head.arrays(), name: array}).digest()
+        digest = head.restore(head.phase(), {**head.state_dict(), name: array}).digest()
     except (AflError, ValueError, TypeError):
         digest = header["digest"]
     arrays: dict[str, Any] = {f"arrays__{name}": array}

@@ -244,7 +244,9 @@ def test_a_server_cannot_choose_a_head(tmp_path):
 
     def chosen(number, head):
         if number == 2:  # the weights that read one row out of the gradient
-            arrays = {k: a * 1.001 if a.dtype.kind == "f" else a for k, a in head.arrays().items()}
+            arrays = {
+                k: a * 1.001 if a.dtype.kind == "f" else a for k, a in head.state_dict().items()
+            }
             head = head.restore(head.phase(), arrays)
         real(number, head)
 

@@ -95,7 +95,7 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     apart = Apart(cli, tmp_path / "all", table, test=test, new=new)
     found = apart.play()
     raw = np.load(table["pooled"])["x"].astype(np.float32)
-    scaling = load_head(apart.at / "north/scaling.h5").head.arrays()
+    scaling = load_head(apart.at / "north/scaling.h5").head.state_dict()
     known = StandardScaler().fit(raw.astype(float))
     np.testing.assert_allclose(scaling["centre"], known.mean_, rtol=1e-6)
     np.testing.assert_allclose(scaling["spread"], known.scale_, rtol=1e-6)
@@ -108,7 +108,7 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     pooled = afltool.solve(stats, tmp_path / "pooled.h5", head=apart.first)
     ours, theirs = (load_head(p).head for p in (apart.at / "west/head.h5", pooled))
     X = np.random.default_rng(0).normal(size=(50, 5))
-    np.testing.assert_allclose(ours.scores(X), theirs.scores(X), atol=2e-3)
+    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=2e-3)
     for folder in (apart.at / "west", apart.at / "server", apart.at / "west-state"):
         assert not folder.stat().st_mode & 0o077  # raw rows, totals, whom the site has met
     report = afltool.evaluate(apart.at / "west/head.h5", scaled["test"])

@@ -364,7 +364,7 @@ def test_a_thief_of_a_members_key_and_folder_cannot_take_part_beside_it(tmp_path
 def test_a_reader_of_the_place_has_no_key():
     f = played(n=3, protection="signed")
     everything = b"".join(p.read_bytes() for p in (f.root / "place").iterdir())
-    for secret in (f.numbers("site-00"), *f.solved("server").arrays().values()):
+    for secret in (f.numbers("site-00"), *f.solved("server").state_dict().values()):
         assert secret.tobytes()[:64] not in everything
     eve = Box(f.agreed.digest, key_of("eve"))
     for box, kind, number, name in ((f.sites["site-01"].box, "sums", 1, "site-00"),

@@ -48,7 +48,7 @@ def test_features_are_scaled_in_the_first_round(tmp_path, protection):
     assert f.over()
     X, y = f.pooled_rows()
     scale, of_server = (
-        [one.scale().arrays()[name] for name in ("centre", "spread")]
+        [one.scale().state_dict()[name] for name in ("centre", "spread")]
         for one in (f.sites["site-00"], f.server)
     )
     units = np.round(X * 2.0**21) / 2.0**21
@@ -99,7 +99,7 @@ def test_scale_is_exact():
     x = np.round(rng.normal(size=(500, 3)) * 2.0**21) / 2.0**21 + [0.0, 900.0, -1000.0]
     head = Scaling.within(10).bind(3, 1)
     s, _ = head.gather([(x[:200], np.zeros(200, int)), (x[200:], np.zeros(300, int))])
-    found = head.absorb(s)[0].arrays()
+    found = head.absorb(s)[0].state_dict()
     for j, column in enumerate([[Fraction(float(v)) for v in column] for column in x.T]):
         mean = sum(column) / 500
         assert found["centre"][j] == float(mean)
@@ -121,7 +121,7 @@ def test_the_last_round_counts_test_rows(tmp_path, head, protection):
     known = f.server.known()
     counts = read_counts(tmp_path / "site-02" / f"total-{known - 1}.h5")
     X, y = (np.concatenate([tests[n][k] for n in NAMES]) for k in (0, 1))
-    predicted = f.pooled().scores(FixedPoint(X, BITS)).argmax(1)
+    predicted = f.pooled().decision_function(FixedPoint(X, BITS)).argmax(1)
     expected = np.zeros((3, 3), int)
     np.add.at(expected, (y % 3, predicted), 1)
     assert np.array_equal(counts.heads[0].confusion, expected)
@@ -234,7 +234,7 @@ def test_unlike_blas(tmp_path, power, options):
     rows = {f"site-{k:02d}": (X[k::3][:60], y[k::3][:60]) for k in range(3)}
     f = Federation(tmp_path, ("linear", options), n=3, rows=rows)
     head, s = f.first, f.gathered()
-    ((name, W), *_) = head.absorb(s)[0].arrays().items()
+    ((name, W), *_) = head.absorb(s)[0].state_dict().items()
     bits = f.agreed.space["fraction_bits"]
     G = gram_matrix(s.arrays["gram"], bits)
     if not options.get("intercept"):
@@ -257,7 +257,7 @@ def test_a_feature_that_no_row_has_gets_no_weight_of_the_server(tmp_path, option
     rows = {f"site-{k:02d}": (X[k::3], rng.integers(0, 3, 30)) for k in range(3)}
     f = Federation(tmp_path, ("linear", options), n=3, rows=rows)
     s = f.gathered()
-    ((name, W),) = f.first.absorb(s)[0].arrays().items()
+    ((name, W),) = f.first.absorb(s)[0].state_dict().items()
     moved = W.copy()
     moved[2] += 10 * np.abs(W).max() if "min_norm" in options else 1e-3
     assert compute.is_same(name, W, W * (1 + 2**-50), f.first, s)
@@ -274,9 +274,9 @@ def test_the_bits_of_the_servers_machine_are_taken(tmp_path):
 
     def other_machine(number, head):
         if number > 1:
-            known = f.server.head(number - 1).arrays()
+            known = f.server.head(number - 1).state_dict()
             arrays = {k: a * (1 + 2**-50) if a.dtype.kind == "f" and a is not known.get(k) else a
-                      for k, a in head.arrays().items()}  # fmt: skip
+                      for k, a in head.state_dict().items()}  # fmt: skip
             head = head.restore(head.phase(), arrays)
         real(number, head)
 

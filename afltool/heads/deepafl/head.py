@@ -339,7 +339,7 @@ class DeepAFLHead(Head):
 
     # ------------------------------------------------------------ scores
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
         if self.phase() is not None:
             raise unsolved()
@@ -365,7 +365,7 @@ class DeepAFLHead(Head):
 
     # ------------------------------------------------------------ state, as files hold it
 
-    def arrays(self) -> dict[str, Array]:
+    def state_dict(self) -> dict[str, Array]:
         return dict(self.learned)
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 
@@ -60,6 +61,9 @@ class Layers:
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
         self.drawn = lru_cache(KEPT)(self._draw)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[DeepAFLOptions]]:
+        return type(self), (self.options,)  # caches cannot be pickled
 
     def _draw(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""

@@ -153,7 +153,7 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ scores
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """Σ_j W_j[idx_j] (+ x·W of a hybrid), float64 (n, C): E table rows added for each row."""
         if self.tables is None:
             raise unsolved()

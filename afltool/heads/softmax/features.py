@@ -158,7 +158,7 @@ class CodedFeatures(SoftmaxFeatures):
     @cached_property
     def key(self) -> str:
         key = Digest().json(CODES, self.head.options.as_dict())
-        for name, array in self.head.arrays().items():  # the thresholds, once they are learned
+        for name, array in self.head.state_dict().items():  # the thresholds, once they are learned
             key.array(name, array, "<f8")
         return key.hex()
 

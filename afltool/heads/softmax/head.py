@@ -174,7 +174,7 @@ class SoftmaxHead(Head):
 
     # ------------------------------------------------------------ scores
 
-    def scores(self, X: Rows) -> F64:
+    def decision_function(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
         if self.weights is None:
             raise unsolved()
@@ -188,7 +188,7 @@ class SoftmaxHead(Head):
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phases, those of the start."""
         if self.weights is not None or self.best is not None:
-            yield LAST, self._solved().scores(X)
+            yield LAST, self._solved().decision_function(X)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """Φ (n, D) without the intercept; no round of the gradient changes it."""
@@ -197,8 +197,8 @@ class SoftmaxHead(Head):
 
     # ------------------------------------------------------------ state
 
-    def arrays(self) -> dict[str, Array]:
-        return {**self.features.head.arrays(), **super().arrays()}
+    def state_dict(self) -> dict[str, Array]:
+        return {**self.features.head.state_dict(), **super().state_dict()}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
@@ -237,7 +237,7 @@ class SoftmaxHead(Head):
         if head.phase() == head.schedule()[-1]:
             return self._start(total)
         learned = head.absorb(total)[0]
-        sent = list(learned.arrays().values())
+        sent = list(learned.state_dict().values())
         return replace(self, features=replace(self.features, head=learned)), Found(sent=sent)
 
     def _start(self, total: Statistics) -> tuple[Self, Found]:
@@ -269,7 +269,7 @@ class SoftmaxHead(Head):
 
     def _further(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """One step from the point V; the next V is ahead of it, by Nesterov's momentum."""
-        known = self.arrays()
+        known = self.state_dict()
         V, (best_round, judged) = self.point, known["best-round"]
         assert V is not None
         t, before, least = (*known["momentum"].tolist(), np.inf, np.inf)[:3]

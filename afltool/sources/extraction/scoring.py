@@ -108,7 +108,7 @@ class Scorer:
             V = self.head.values(block.X)
             S, sets = self.head.of_values(V), self._sets(self.head, V)
         else:
-            S = self.head.scores(block.X)
+            S = self.head.decision_function(block.X)
         order, R = best(S, self.top), reported_scores(self.head, S)
         values = np.take_along_axis(R, order, axis=1)
         return block, (order, values, sets, R if self.scores else R[:, :0])
