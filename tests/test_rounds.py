@@ -21,8 +21,8 @@ from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.heads.deepafl.layers import Layers
 from afltool.options.evaluation import EvaluateOptions
+from afltool.plans.here import evaluated
 from afltool.plans.plan import Step
-from afltool.plans.rounds import evaluated
 from afltool.stages.runner import Files
 from afltool.stages.stage import STAGES
 

@@ -233,6 +233,43 @@ def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_p
     assert "fixes --intercept before its first round" in " ".join(done.stderr.split())
 
 
+def test_a_run_of_the_defaults_of_an_earlier_version_goes_on_only_where_they_are_named(
+    features, tmp_path, cli, monkeypatch
+):
+    """Up to 0.3 a run.toml without them meant --ridge 0 and the papers' images."""
+    out = tmp_path / "old"
+    given = ["--train-features", features[0], "--test-features", features[1], "--clients", 3]
+    assert cli("run", *given, "--ridge", 0, "-o", out).exit_code == 0
+    lines = (out / "run.toml").read_text().splitlines()
+    (out / "run.toml").write_text("\n".join(x for x in lines if not x.startswith("ridge")) + "\n")
+    for name in ("0[3456]-*", "head-final.h5", "summary.json"):
+        for path in out.glob(name):
+            path.unlink()
+    head = afltool.head("linear", out / "03-head0.h5", head_options={"ridge": 0})
+    rows, clients = out / "01-features-train.h5", out / "02-clients.h5"
+    afltool.local_stats(rows, head, out / "04-total.h5", partition=clients, sum=True)
+    before = inodes(out)
+    for command in ("run", "slurm"):
+        done = cli(command, out / "run.toml", "-o", out)
+        assert done.exit_code == 2
+        assert "give --ridge 0 to go on with it" in " ".join(done.stderr.split())
+    assert not (out / "05-head.h5").exists()
+    assert cli("run", out / "run.toml", "--ridge", 0, "-o", out).exit_code == 0
+    assert inodes(out) == before
+    assert afltool.info(out / "05-head.h5")["report"]["ridge"] == 0
+    assert "ridge = " in (out / "run.toml").read_text()
+
+    images, out = write_imagefolder(tmp_path / "images", per_class=3), tmp_path / "images run"
+    monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
+    words = ["run", "--data", f"imagefolder:{images}", "--backbone", "resnet18", "--weights",
+             "random", "--image-size", 16, "--engine", "torch", "--clients", 2, "--scheme", "iid",
+             "--ridge", 1, "-o", out]  # fmt: skip
+    assert cli(*words, "--preprocess", "paper").exit_code == 0
+    done = cli(*words)
+    assert done.exit_code == 2
+    assert "give --preprocess paper to go on with it" in " ".join(done.stderr.split())
+
+
 def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
     out = tmp_path / "run"
     assert cli("run", *of_few(few, "--ridge", 0), "-o", out).exit_code == 5

@@ -26,13 +26,8 @@ from afltool.options.partition import PartitionOptions
 from afltool.papers import grid, worker
 from afltool.papers.cells import StudyFolder, make_cell, own_names
 from afltool.papers.description import find, read, shipped_names
-from afltool.papers.listings import listed, script, status
-from afltool.papers.results import (
-    axes_of,
-    by_reason,
-    finished,
-    names_of_cells,
-)
+from afltool.papers.execution import listed, script, status
+from afltool.papers.results import axes_of, by_reason, finished, names_of_cells
 from afltool.plans.config import RunConfig
 from afltool.plans.layout import RunFolder
 from afltool.rivals import METHODS, method_class
@@ -583,6 +578,30 @@ def test_equal_cells_of_two_descriptions_have_one_folder(done, road, tmp_path):
     assert [c.key for c in moved.cells] == [c.key for c in wanted.cells], "by digest, not by path"
     other = wanted.changed({"clients": 7})
     assert not {c.key for c in other.cells} & {c.key for c in wanted.cells}
+
+
+def test_tables_go_straight_into_a_study_as_into_a_run(road, tmp_path, cli, monkeypatch):
+    """The test rows get the number format of the training rows; the folder names feature files."""
+    monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
+    path, given = tmp_path / "s.toml", {"fraction-bits": 8}
+    files = {"train-features": road.embeddings, "test-features": road.folder / "test.npz"}
+    lines = [f"{name} = {json.dumps(str(v))}" for name, v in files.items()]
+    path.write_text("\n".join([*lines, "fraction-bits = 8", "clients = 3", "[[method]]",
+                               "[[method]]", 'baseline = "fedavg"', "rounds = 1"]))  # fmt: skip
+    done = cli("study", path, "-o", tmp_path / "S")
+    assert done.exit_code == 0, done.stderr
+    words = [word for name, v in {**files, **given}.items() for word in (f"--{name}", v)]
+    assert cli("run", *words, "--clients", 3, "-o", tmp_path / "run").exit_code == 0
+    alone = json.loads((tmp_path / "run" / "summary.json").read_text())["digests"]
+    folder, cells = StudyFolder(tmp_path / "S"), find(tmp_path / "S").cells
+    of_run, baseline = (finished(folder, cell) for cell in cells)
+    assert of_run["digests"] == alone
+    assert baseline["digests"]["train"] == alone["train"]
+    assert "tables/" in (tmp_path / "S" / "study.json").read_text()
+    assert cli("study", path, "-o", tmp_path / "S").exit_code == 0
+    path.write_text(path.read_text().replace(str(road.embeddings), str(tmp_path / "no.npz")))
+    assert cli("study", path, "-o", tmp_path / "T").exit_code == 3
+    assert not (tmp_path / "T").exists()
 
 
 # ------------------------------------------------------------ going on

@@ -14,11 +14,10 @@ from test_slurm import StandIn
 from test_studies import GRID
 
 from afltool.errors import UsageError
-from afltool.papers import jobs
+from afltool.papers import execution as jobs
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
-from afltool.papers.execution import carry_out, part_of
-from afltool.papers.listings import status
+from afltool.papers.execution import carry_out, part_of, status
 from afltool.papers.options import StudyOptions
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site

@@ -19,9 +19,9 @@ from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
 from afltool.papers.frames import frame
 from afltool.papers.options import StudyPicture
-from afltool.papers.page import templates
 from afltool.papers.plots import lines_of, points_of, runs_by_name, study_picture
 from afltool.papers.results import finished, results_of
+from afltool.papers.trial import templates
 
 pytest.importorskip("matplotlib")
 ALPHA = {"x": "alpha", "width_mm": 84.0}

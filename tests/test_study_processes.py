@@ -18,7 +18,7 @@ from afltool.errors import IncompleteError
 from afltool.files.hdf5 import read_header
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import read
-from afltool.papers.listings import status
+from afltool.papers.execution import status
 from afltool.plans.layout import RunFolder
 
 GIVEN = 'train-features = "{train}"\ntest-features = "{test}"\nclients = 6\n'

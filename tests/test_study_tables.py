@@ -252,6 +252,12 @@ def test_each_form_has_the_table(done, tmp_path, cli):
     assert frame["count"].tolist() == [3] * 6
     found = json.loads(cli("table", done, "--format", "json").stdout)["entries"]
     assert [one["value"] for one in found] == pytest.approx(frame["value"].tolist())
+    place = tmp_path / "t.parquet"
+    assert cli("table", done, "-o", place).stdout == f"{place}\n"
+    assert cli("table", done, "-o", place).exit_code == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(place)[frame.columns], frame, check_dtype=False)
+    assert cli("table", done, "-o", place, "--format", "csv").exit_code == 2
+    assert cli("table", done, "--value", "exchanges", "-o", place).exit_code == 2, "another table"
     assert cli("table", done, "--format", "html").exit_code == 2
     assert cli("table", done).stdout.startswith("**Two heads** (mean ± standard deviation over")
 

@@ -157,9 +157,7 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
 
 
 @given(
-    st.integers(0, 4000),
-    st.lists(st.integers(0, 30), min_size=1, max_size=8),
-    st.integers(1, 3),
+    st.integers(0, 4000), st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 3)
 )
 @settings(max_examples=40, deadline=None)
 def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, free, sizes, rounds):

@@ -28,7 +28,7 @@ from ..options.common import frozen_in
 from ..options.features import ExtractOptions, store_folder
 from ..options.partition import PartitionOptions
 from ..plans.checks import check_before, check_rows, checked_head
-from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig
+from ..plans.config import FIELDS, KEEP_LAST, TABLE, HereOptions, RunConfig
 from ..plans.layout import RunFolder
 from ..plans.made import Made, stored
 from ..plans.plan import SPLITS, Step, features, partition
@@ -320,8 +320,9 @@ def draws(setting: Mapping[str, Any]) -> bool:
 
 
 _OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {SEED}
+_OF_TABLES = {name for name, f in FIELDS.items() if f.part == TABLE}
 #: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS | {
+OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS | _OF_TABLES | {
     "train_features", "test_features", "partition", "partition_seed", "weights_seed",
 }  # fmt: skip
 

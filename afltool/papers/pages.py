@@ -23,12 +23,11 @@ from . import frames
 from .cells import StudyFolder, line
 from .crosstab import Crosstab, crosstab, spreads
 from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
-from .page import LISTED, MANY, Drawn, picture, templates
 from .plots import are_numbers, lines_of, plot_series, points_of, words
 from .published import options_in, published
 from .results import Result, Results, duration, is_whole, results_of
 from .tables import SHARED, of_results, told, varied
-from .trial import of_trial
+from .trial import LISTED, MANY, Drawn, of_trial, picture, templates
 
 
 def report(o: Report) -> Path:

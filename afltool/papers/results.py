@@ -19,15 +19,7 @@ from ..inputs import read_json
 from ..options.base import flag, kinds_of
 from ..plans.config import FIELDS
 from ..plans.summary import PRESET, of_stages, plain
-from .cells import (
-    BASELINE,
-    LABEL,
-    NO_AXES,
-    Cell,
-    StudyFolder,
-    made_settings,
-    own_names,
-)
+from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder, made_settings, own_names
 from .description import Study, of_folder
 
 

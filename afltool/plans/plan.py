@@ -122,9 +122,7 @@ SPLITS = ("train", "test")
 
 
 def next_steps(
-    config: RunConfig,
-    folder: RunFolder,
-    phase: Callable[[Path], Phase | None],
+    config: RunConfig, folder: RunFolder, phase: Callable[[Path], Phase | None]
 ) -> Iterator[list[Step]]:
     """The steps of a run, group by group; a group is asked for when those before it are made.
 
@@ -181,11 +179,7 @@ def partition(dealt: PartitionOptions, train: Step | Path, place: Path) -> Step:
 
 
 def round_steps(
-    config: RunConfig,
-    folder: RunFolder,
-    number: int,
-    head: Path,
-    held_out: bool,
+    config: RunConfig, folder: RunFolder, number: int, head: Path, held_out: bool
 ) -> list[Step]:
     """The sums of a round, over all clients, and the head that is solved from them.
 
