@@ -12,7 +12,10 @@ from conftest import installed
 
 from afltool.files.hdf5 import read_header
 
-mlflow = pytest.mark.slow  # its import alone takes a second
+
+def mlflow(test):
+    """Its import alone takes a second, and warns of what it uses itself."""
+    return pytest.mark.slow(pytest.mark.filterwarnings("ignore")(test))
 
 
 @pytest.fixture
@@ -149,9 +152,12 @@ def test_a_store_that_fails_later_is_a_warning_and_the_work_goes_on(
         file.execute(
             "create trigger full before insert on metrics begin select raise(fail, 'full'); end"
         )
-    done = cli(*words, "-o", out, "--overwrite")
+    events = tmp_path / "events.jsonl"
+    done = cli("--events", events, *words, "-o", out, "--overwrite")
     assert done.exit_code == 0
     assert done.stderr.count("warning: --track") == 1
+    told = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert told.count("warning") == 1
     assert json.loads((out / "summary.json").read_text())["top1"]
 
 
