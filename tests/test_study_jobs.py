@@ -17,8 +17,9 @@ from afltool.errors import UsageError
 from afltool.papers import execution as jobs
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
-from afltool.papers.execution import carry_out, part_of, status
+from afltool.papers.execution import carry_out, status
 from afltool.papers.options import StudyOptions
+from afltool.papers.worker import part_of
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
 

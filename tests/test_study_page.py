@@ -334,7 +334,8 @@ def test_a_run_has_a_page_of_its_figures_options_and_digests(of, done, tmp_path,
     summary, told = json.loads((cell / "summary.json").read_text()), out.read_text()
     for word in (
         f"top-1 {summary['top1']:.2%} of 200 test rows", summary["digests"]["total" if of == "run"
-        else "head"], f"afltool status {cell}", "clients" if of == "run" else "batch-size",
+        else "head"], f"afltool status {cell}" * (of == "run"),
+        "clients" if of == "run" else "batch-size",
     ):  # fmt: skip
         assert word in html.unescape(told), word
     assert told.count("data:image/svg+xml") == 1, "a confusion matrix, or two rounds"

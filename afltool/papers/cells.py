@@ -31,7 +31,7 @@ from ..plans.checks import check_before, check_rows, checked_head
 from ..plans.config import FIELDS, KEEP_LAST, TABLE, HereOptions, RunConfig
 from ..plans.layout import RunFolder
 from ..plans.made import Made, stored
-from ..plans.plan import SPLITS, Step, features, partition
+from ..plans.plan import SPLITS, Step, features, option_words, partition
 from ..plugins import need_torch
 from ..stages.stage import Stage
 from ..values.arrays import Digest, file_sha256, file_state
@@ -126,7 +126,7 @@ class Cell:
         if self.method is not None:
             return [*lines, self._baseline(folder).line()]
         out = str(folder.cell(self.key))
-        return [*lines, ["run", *words(self.config.given()), "-o", out]]
+        return [*lines, ["run", *option_words(self.config.given()), "-o", out]]
 
     def rounds(self) -> int:
         """The rounds of communication that it will have."""
@@ -252,16 +252,6 @@ class Cell:
         stage = Stage("baseline", BaselineOptions, Baseline, "run")
         given: dict[str, Any] = {"method": self.method, "features": train}
         return Step(stage, options, given, folder.cell(self.key), _of_method(self.settings))
-
-
-def words(options: Mapping[str, Any]) -> list[str]:
-    """Options as the words of a command line."""
-    texts: list[str] = []
-    for name, value in options.items():
-        for one in value if isinstance(value, (tuple, list)) else [value]:
-            if one is not False and one is not None:
-                texts += [flag(name)] if one is True else [flag(name), str(one)]
-    return texts
 
 
 def line(command: list[str]) -> str:

@@ -143,13 +143,14 @@ def _run(
 
 def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOptions) -> None:
     """Print the command lines of the cells."""
-    from .cells import words
+    from ..plans.plan import option_words
     from .description import asked_for
-    from .execution import check_cells, part_of, script
+    from .execution import check_cells, script
+    from .worker import part_of
 
     wanted, place = asked_for(spec, out, given, how.seeds)
     named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
-    again = ["study", named, *words({**given, **how.changed(), "out": place.root})]
+    again = ["study", named, *option_words({**given, **how.changed(), "out": place.root})]
     cells = part_of(wanted.cells, how.only)
     check_cells(wanted, place, cells, here=False)
     say_lines(script(cells, place, again))

@@ -7,7 +7,6 @@ for GPUs. Whatever else cells share is made by the one that comes first.
 
 from __future__ import annotations
 
-import fnmatch
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 from ..errors import AflError, IncompleteError, UsageError, naming
 from ..files.outputs import make_folder
 from ..options.base import flag
-from ..options.grammars import Part, parse_part
+from ..options.grammars import Part
 from ..plans.layout import RunFolder
 from ..plans.slurm import jobs
 from ..plans.slurm.site import Site, kept_site
@@ -25,9 +24,9 @@ from ..plans.summary import tell_done
 from ..progress import event, quiet
 from .cells import Cell, StudyFolder, line
 from .description import MOST_CELLS, SHIPPED, Study, asked_for, find, read, shipped_names
-from .options import RunStudy, StudyOptions, words_of
+from .options import RunStudy, StudyOptions
 from .results import by_reason, failure, finished, names_of_cells, results_of
-from .worker import Worker, Workers, clear, forget_steps, log
+from .worker import Worker, Workers, clear, forget_steps, log, part_of
 
 MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 
@@ -72,7 +71,8 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
         clear(folder, cell)
         if cell not in todo:
             tell_done(folder.cell(cell.key), cell.head)
-    Workers(worker, todo, options.jobs).all() if options.jobs > 1 and todo[1:] else worker.all()
+    several = options.jobs > 1 and todo[1:]
+    (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
     again = "another call of the study tries it again"
     failures = [
         (worker.names[cell.key], failure(folder, cell) or again)
@@ -139,21 +139,6 @@ def check_cells(
         if finished(folder, cell) is None:
             with naming(names[cell.key], AflError):
                 cell.check(folder, here, known)
-
-
-def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
-    """The cells that ``only`` names, in their order; all of them for None."""
-    if only is None:
-        return cells
-    if "/" in only:
-        return cells[parse_part(only, "--only").of(len(cells))]
-    keys, named = [cell.key for cell in cells], words_of(only)
-    if lacking := [one for one in named if not fnmatch.filter(keys, one)]:
-        raise UsageError(
-            f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
-            "folders (afltool status), or give part I/N"
-        )
-    return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
 
 
 def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:

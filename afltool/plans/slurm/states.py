@@ -48,25 +48,24 @@ def status(root: str | Path) -> dict[str, Any]:
     folder = RunFolder(root)
     if not folder.root.is_dir():
         raise InputError(f"there is no folder {root}: check the path")
-    if not folder.options.exists() and not list(folder.root.glob("0[1-6]-*")):
+    if not folder.options.exists():
         raise InputError(f"{root} is not the folder of a run: it has no {RunFolder.OPTIONS}")
-    config = RunConfig(**read_config(folder.options)) if folder.options.exists() else None
+    config = RunConfig(**read_config(folder.options))
     parts = list(Parts(folder, config).all())
-    by_jobs = config is not None and (folder / RunFolder.SITE).exists()
+    by_jobs = (folder / RunFolder.SITE).exists()
     lines = queue() if by_jobs else None
     works: list[Work] = []
-    if config is not None and by_jobs and not any(p.state == "damaged" for p in parts):
+    if by_jobs and not any(p.state == "damaged" for p in parts):
         works = list(_works(config, folder, lines))
     state = _state(parts, works)
+    ends = state in ("done", "running", "pending")
     return {
         "folder": str(root),
         "state": state,
         "queue": "unknown" if lines is None else "asked",
         "parts": [asdict(p) for p in parts],
         "jobs": [asdict(w) for w in works],
-        "continue": None
-        if state in ("done", "running", "pending")
-        else _command(folder, parts, works),
+        "continue": None if ends else _command(folder, parts, works),
     }
 
 
@@ -149,7 +148,7 @@ def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
     return next((state for state, those in order if state in those), done)
 
 
-def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str | None:
+def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str:
     """The command that the user types; it first removes files that cannot be kept."""
     held = [str(w.job) for w in works if w.state == "held"]
     if held:
@@ -160,7 +159,5 @@ def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) ->
     remove = f"rm {shlex.join(bad)} && " if bad else ""
     if (folder / RunFolder.SUBMIT).exists():
         return f"{remove}bash {shlex.quote(str(at / RunFolder.SUBMIT))}"
-    if folder.options.exists():
-        words = ["afltool", "run", str(at / RunFolder.OPTIONS), "-o", str(at)]
-        return f"{remove}{shlex.join(words)}"
-    return None
+    words = ["afltool", "run", str(at / RunFolder.OPTIONS), "-o", str(at)]
+    return f"{remove}{shlex.join(words)}"
