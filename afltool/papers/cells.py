@@ -150,9 +150,9 @@ class Cell:
 
     def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
         """The head of its result, by the name that it has in every version."""
-        place = folder.cell(self.key)
+        place = RunFolder(folder.cell(self.key))
         if self.method is None:
-            return RunFolder(place).head(len(summary["bytes_per_client"]))
+            return place.head(len(summary["bytes_per_client"]))
         return place / self.head
 
     def test_rows(self, folder: StudyFolder) -> Path:

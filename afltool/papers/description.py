@@ -259,7 +259,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
     base = _like(path, given[LIKE], followed) if LIKE in given else None
     names = option_names({**(base.tree if base else {}), **tree})
-    known = _absolute(_known(path, tree, names))
+    known = _known(path, tree, names)
     if base is not None:
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
@@ -348,8 +348,9 @@ def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The tree by the names of options; refuses a key that is not an option."""
-    return grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
+    """`_absolute` of the tree by the names of options; refuses a key that is not an option."""
+    called = grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
+    return _absolute(called)
 
 
 def _absolute(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -215,8 +215,8 @@ def submit(script: Path) -> list[str]:
     if done.returncode:
         answer = " ".join((done.stderr or done.stdout).split())
         raise InputError(
-            f"{script} could not submit everything: {answer}; is sbatch on this machine's PATH? "
-            "What is in the queue stays there; run the command again"
+            f"{script} could not submit everything: {answer}; what is in the queue stays there; "
+            "run the command again"
         )
     return done.stdout.splitlines()
 
