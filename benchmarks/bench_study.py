@@ -33,7 +33,7 @@ from synthetic import feature_file
 import afltool
 from afltool.papers.cells import Cell, StudyFolder
 from afltool.papers.description import read
-from afltool.papers.listings import script
+from afltool.papers.execution import script
 from afltool.plans import here
 
 MOST_MS = 20.0  # a cell

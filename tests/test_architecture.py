@@ -250,7 +250,6 @@ ONLY = {
         "files.features",
         "papers.crosstab",
         "papers.frames",
-        "papers.p_values",
         "papers.plots",
         "papers.published",
         "papers.tables",

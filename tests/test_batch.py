@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import embeddings, installed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import afltool
@@ -28,7 +28,12 @@ def parts_of(road, head, at, count, **more):
     files = [at / f"{i}.h5" for i in range(count)]
     for i, file in enumerate(files):
         afltool.local_stats(
-            road.train, head, file, partition=road.clients, only=f"{i}/{count}", sum=True, **more
+            road.train,
+            head,
+            file,
+            partition=road.clients,
+            sum=True,
+            **{"only": f"{i}/{count}", **more},
         )
     return files
 
@@ -36,11 +41,10 @@ def parts_of(road, head, at, count, **more):
 # ------------------------------------------------------------ parts of the clients
 
 
-@settings(max_examples=15, deadline=None)
-@given(count=st.integers(1, 9))
-def test_parts_pool_to_the_whole(road, tmp_path_factory, count):
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+def test_parts_pool_to_the_whole(road, tmp_path, count):
     """Every client is in one part; the sum has the digest of all clients at once."""
-    at = tmp_path_factory.mktemp("parts")
+    at = tmp_path
     files = parts_of(road, road.head0, at, count)
     total = afltool.aggregate(files, at / "total.h5")
     flat = afltool.local_stats(
@@ -63,16 +67,9 @@ def test_every_tree_is_the_same_file_and_is_not_made_twice(road, tmp_path):
     afltool.aggregate([road.stats], total)
     afltool.local_stats(road.train, road.head0, total, partition=road.clients, sum=True)
     assert total.stat().st_mtime_ns == first
-
-
-def test_a_sum_that_lacks_a_client_is_another_one(road, tmp_path):
-    a, b, c = parts_of(road, road.head0, tmp_path, 3)
-    total = afltool.aggregate([a, b, c], tmp_path / "total.h5")
-    for files in ([a, b], [a, c]):
-        with pytest.raises(UsageError, match=r"was made differently: clients"):
-            afltool.aggregate(files, total)
-    with pytest.raises(UsageError, match="was made differently"):
-        afltool.aggregate([a, b, c], total, subtract=[a])
+    for files, more in (([a, b], {}), ([a, c], {}), ([a, b, c], {"subtract": [a]})):
+        with pytest.raises(UsageError, match=r"was made differently"):
+            afltool.aggregate(files, total, **more)
 
 
 def test_clients_held_out_have_parts_of_their_own_and_empty_parts_are_neutral(road, tmp_path):
@@ -104,38 +101,29 @@ def test_parts_of_those_that_take_part(road, tmp_path):
     )
     assert afltool.info(total)["clients"] == 3
     assert afltool.info(total)["digest"] == afltool.info(flat)["digest"]
+    for only in ("2/2", "1/2/3"):
+        with pytest.raises(UsageError, match=r"--only is I/N with I from 0 to N−1"):
+            parts_of(road, road.head0, tmp_path, 1, only=only)
 
 
 @given(st.integers(1, 50), st.floats(0.01, 1), st.integers(0, 99), st.integers(0, 9))
-def test_a_draw_is_of_its_size_keeps_the_held_out_and_differs_by_layer(n, share, seed, layer):
+def test_a_draw_is_of_its_size_and_the_second_of_a_layer_is_another(n, share, seed, layer):
     held = np.arange(n) % 4 == 3
-    drawn = draw_clients(held, share, seed, layer)
-    assert drawn == sorted(set(drawn))
-    assert set(np.flatnonzero(held)) <= set(drawn)
+    drawn, second = (draw_clients(held, share, seed, layer, turn) for turn in (0, 1))
+    assert drawn == sorted(set(drawn)) == draw_clients(held, share, seed, layer)
+    assert set(np.flatnonzero(held)) <= set(drawn) & set(second)
     training = int((~held).sum())
     assert len(drawn) - held.sum() == (training if share == 1 else max(1, round(share * training)))
-    assert drawn == draw_clients(held, share, seed, layer)
+    assert len(second) == len(drawn)
+    assert (drawn != second) == (len(drawn) < n)
 
 
-@given(st.integers(1, 50), st.floats(0.01, 0.99), st.integers(0, 99), st.integers(0, 9))
-def test_the_second_draw_of_a_layer_is_another_one_if_there_is_one(n, share, seed, layer):
-    held = np.arange(n) % 4 == 3
-    first, second = (draw_clients(held, share, seed, layer, turn) for turn in (0, 1))
-    assert len(first) == len(second)
-    assert set(np.flatnonzero(held)) <= set(second)
-    assert (first != second) == (len(first) < n)
-    assert first == draw_clients(held, share, seed, layer)
-
-
-def test_draws_are_the_ones_that_they_were():
-    """Files of a federation that goes on depend on them."""
-    none = np.zeros(10, bool)
+def test_the_rounds_of_a_layer_share_a_draw():
+    none = np.zeros(10, bool)  # files of a federation that goes on depend on these draws
     assert draw_clients(none, 0.5, 3, 0) == [0, 1, 2, 6, 9]
     assert draw_clients(none, 0.5, 3, 1) == [1, 2, 4, 5, 8]
     assert draw_clients(none, 0.5, 3, 0, 1) == [3, 4, 7, 8, 9]
 
-
-def test_the_rounds_of_a_layer_share_a_draw():
     def drawn(name, *phases):
         return [make_options(name).place_of(Phase(phase))[0] for phase in phases]
 
@@ -145,42 +133,7 @@ def test_the_rounds_of_a_layer_share_a_draw():
     assert drawn("safle", "histogram", "codes") == [0, 0]
 
 
-@pytest.mark.parametrize("only", ["2/2", "-1/2", "1/0", "a/2", "1/2/3"])
-def test_a_part_that_there_is_not_is_refused(road, tmp_path, only):
-    with pytest.raises(UsageError, match=r"--only is I/N with I from 0 to N−1"):
-        afltool.local_stats(
-            road.train, "linear", tmp_path / "x.h5", partition=road.clients, only=only, sum=True
-        )
-
-
 # ------------------------------------------------------------ a tree over many clients
-
-
-@pytest.mark.slow
-def test_ten_thousand_clients_in_a_tree(tmp_path):
-    """100 parts of 100 clients, ten at a time: two levels, the total of the flat sum."""
-    train = afltool.import_embeddings(
-        embeddings(tmp_path / "e.npz", 20_000, d=4), tmp_path / "f.h5"
-    )
-    clients = afltool.partition(train, tmp_path / "c.h5", scheme="iid", clients=10_000)
-    level = []
-    for i in range(100):
-        level.append(tmp_path / f"0-{i}.h5")
-        afltool.local_stats(
-            train, "linear", level[-1], partition=clients, only=f"{i}/100", sum=True
-        )
-    depth = 0
-    while len(level) > 1:
-        depth += 1
-        level = [
-            afltool.aggregate(level[i : i + 10], tmp_path / f"{depth}-{i}.h5")
-            for i in range(0, len(level), 10)
-        ]
-    assert depth == 2
-    flat = afltool.local_stats(train, "linear", tmp_path / "t.h5", partition=clients, sum=True)
-    ours, theirs = afltool.info(level[0]), afltool.info(flat)
-    assert ours["clients"] == 10_000
-    assert (ours["digest"], ours["recipe"]) == (theirs["digest"], theirs["recipe"])
 
 
 @pytest.mark.slow
@@ -203,12 +156,8 @@ def test_a_task_of_the_tree_needs_no_more_memory_for_more_files(tmp_path):
 # ------------------------------------------------------------ how a command behaves in a job
 
 
-@pytest.mark.parametrize(
-    ("cores", "own", "threads"),
-    [("1", None, 1), ("2", "1", 1)],
-)
 @pytest.mark.slow
-def test_a_jobs_processors_are_its_threads(cores, own, threads):
+def test_a_jobs_processors_are_its_threads():
     """Of rows and of PyTorch; BLAS has one. OMP_NUM_THREADS of the user comes first."""
     code = (
         "from afltool.cli import use_given_cores; use_given_cores(); import torch, numpy\n"
@@ -218,11 +167,10 @@ def test_a_jobs_processors_are_its_threads(cores, own, threads):
         "print(min(cores.available(), torch.get_num_threads()), *pools)"
     )
     env = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    env |= {"SLURM_CPUS_PER_TASK": cores, **({} if own is None else {"OMP_NUM_THREADS": own})}
+    env |= {"SLURM_CPUS_PER_TASK": "2", "OMP_NUM_THREADS": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    torch, *blas = found.stdout.split()
-    assert int(torch) == threads, found.stderr
-    assert {int(n) for n in blas} == {1}
+    assert {int(n) for n in found.stdout.split()} == {1}, found.stderr
+    assert len(found.stdout.split()) >= 2
 
 
 def test_files_are_read_whatever_locks_are_held(road, tmp_path):

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import struct
-import subprocess
 import sys
 from itertools import combinations
 from pathlib import Path
@@ -31,11 +30,6 @@ image = pytest.importorskip("matplotlib.image")
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from frontier_picture import frontier, plot_frontier  # noqa: E402
-
-sys.path.pop(0)
-
 
 def size(path: Path) -> tuple[int, int]:
     """Width and height in pixels, from the file's header."""
@@ -54,50 +48,53 @@ def counts(clients: int, classes: int) -> np.ndarray:
     return rng.poisson(rng.gamma(0.2, 40.0, (clients, classes)))
 
 
-def plot_partition(table: np.ndarray, names: list[str], path: Path, title: str) -> Path:
-    return plot_partitions([Panel(table, names, title)], path)
+SMALL = SizeOptions(width_mm=60, dpi=40)
 
 
-@pytest.mark.parametrize(
-    ("clients", "classes"),
-    [(1, 1), (30, 30), (31, 2), (1501, 40)],
-)
-def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int) -> None:
-    path = tmp_path / "clients.png"
-    table = counts(clients, classes)
-    assert plot_partition(table, names(classes), path, f"{clients} clients") == path
-    width, height = size(path)
-    assert width == 1062
-    assert 600 < height < 1200
-    assert image.imread(path)[..., :3].std() > 0.05  # something is drawn
-    assert list(tmp_path.iterdir()) == [path]
+def plot_partition(table: np.ndarray, names: list[str], path: Path, title: str = "t") -> Path:
+    return plot_partitions([Panel(table, names, title)], path, size=SMALL)
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_no_bar_of_partitions_side_by_side_is_cut(tmp_path: Path, monkeypatch, order) -> None:
+def test_pictures_of_every_size(tmp_path: Path) -> None:
+    """Of one row or many, names of dollars and foreign letters; something is drawn."""
+    paths = []
+    for clients, classes in ((1, 1), (31, 2), (1501, 40)):
+        path = tmp_path / f"clients-{clients}.png"
+        paths.append(plot_partition(counts(clients, classes), names(classes), path))
+    plot_partition(np.zeros((5, 2), int), names(2), tmp_path / "empty.png")
+    for classes in (1, 20):
+        confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
+        confusion[0] = 0  # a class that the test set lacks
+        path = tmp_path / f"confusion-{classes}.png"
+        paths.append(plot_confusion(confusion, names(classes), path, "a head"))
+    odd = ["$x_1$", "50$ $60", "狗", "a" * 300]
+    plot_confusion(np.eye(4, dtype=np.uint8), odd, tmp_path / "c.png", "5$ or 6$", size=SMALL)
+    plot_partition(np.eye(4, dtype=np.uint8), odd, tmp_path / "p.png", "狗 $\\frac$")
+    lambdas = [0.0, 1e-3, 1e-2, 0.1, 1.0]
+    curves = {"GCV": [np.nan, 3.0, 2.0, 2.5, np.inf], "$top-1": np.linspace(0.2, 0.6, 5)}
+    chosen = {"GCV": 0.01, "$top-1": 0.0}
+    one = plot_ridge_path(lambdas[1:], {"GCV": [3, 2, 1, 2]}, {}, tmp_path / "one.png")
+    two = plot_ridge_path(lambdas, curves, chosen, tmp_path / "two.png")
+    assert size(one)[1] < size(two)[1]
+    bare = plot_rounds([{"phase": "gram", "solve_seconds": 0.1}], tmp_path / "bare.png")
+    whole = plot_rounds(rounds(9, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
+    assert size(bare)[1] < 500 < size(whole)[1], "what is not known is left out"
+    for path in (*paths, one, two, whole):
+        assert image.imread(path)[..., :3].std() > 0.02, path
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".png"]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)])
+def test_no_bar_of_partitions_side_by_side_is_cut(tmp_path: Path, figures, order) -> None:
     tables = [np.full((20, 4), 15), np.diag([900, 300, 0, 0]), np.full((150, 4), 1)]
-    seen: list[tuple[float, float]] = []
-    save = Figure.savefig
-
-    def savefig(self: Figure, *args: Any, **how: Any) -> None:
-        self.canvas.draw()
-        panels = [a for a in self.axes if a.patches and not a.images]
-        seen.extend((a.dataLim.y1, a.get_ylim()[1]) for a in panels)
-        save(self, *args, **how)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
     panels = [Panel(tables[i], names(4), f"{i}") for i in order]
-    plot_partitions(panels, tmp_path / "p.png")
+    path = plot_partitions(panels, tmp_path / "p.png", size=SizeOptions(width_mm=84.0))
+    seen = [(a.dataLim.y1, a.get_ylim()[1]) for a in figures[0].axes if a.patches and not a.images]
     assert [bar for bar, _ in seen] == [float(tables[i].sum(axis=1).max()) for i in order]
     assert {end for _, end in seen} == {1.05 * 900}
-
-
-def test_partitions_side_by_side_have_the_width_that_is_asked_for(tmp_path: Path) -> None:
-    panels = [Panel(counts(k, 10), names(10), f"{k} clients") for k in (10, 200)]
-    path = plot_partitions(panels, tmp_path / "84.png", size=SizeOptions(width_mm=84.0))
     assert abs(size(path)[0] - 84 / 25.4 * 150) <= 1
     with pytest.raises(UsageError, match=r"3 partitions do not fit .* into 50 mm: at most 2 do"):
-        plot_partitions([*panels, panels[0]], tmp_path / "no.png", size=SizeOptions(width_mm=50.0))
+        plot_partitions(panels, tmp_path / "no.png", size=SizeOptions(width_mm=50.0))
 
 
 def test_the_titles_of_several_partitions_say_what_differs(road, tmp_path: Path, cli) -> None:
@@ -111,80 +108,50 @@ def test_the_titles_of_several_partitions_say_what_differs(road, tmp_path: Path,
     assert cli("plot", "partition", *files, "-o", tmp_path / "two.gif").exit_code == 2
 
 
-@pytest.mark.parametrize("clients", [5, 500])
-def test_plot_partition_without_a_row(tmp_path: Path, clients: int) -> None:
-    size(plot_partition(np.zeros((clients, 2), int), names(2), tmp_path / "empty.png", "nothing"))
-
-
-@pytest.mark.parametrize("classes", [1, 20, pytest.param(100, marks=pytest.mark.slow)])
-def test_plot_confusion_at_every_size(tmp_path: Path, classes: int) -> None:
-    confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
-    confusion[0] = 0  # a class that the test set lacks
-    path = plot_confusion(confusion, names(classes), tmp_path / "confusion.png", "a head")
-    assert min(size(path)) > 600
-    assert max(size(path)) < 3000
-
-
-def test_plot_ridge_path_with_zero_and_gaps(tmp_path: Path) -> None:
-    lambdas = [0.0, 1e-3, 1e-2, 0.1, 1.0]
-    curves = {"GCV": [np.nan, 3.0, 2.0, 2.5, np.inf], "held-out top-1": np.linspace(0.2, 0.6, 5)}
-    chosen = {"GCV": 0.01, "held-out top-1": 0.0}
-    one = plot_ridge_path(lambdas[1:], {"GCV": [3, 2, 1, 2]}, {}, tmp_path / "one.png")
-    two = plot_ridge_path(lambdas, curves, chosen, tmp_path / "two.png")
-    assert size(one)[1] < size(two)[1]
-
-
-def test_names_with_dollars_foreign_letters_and_great_length(tmp_path: Path) -> None:
-    odd = ["$x_1$", "50$ $60", "狗", "a" * 300]
-    plot_confusion(np.eye(4, dtype=np.uint8), odd, tmp_path / "c.png", "cost: 5$ or 6$")
-    plot_partition(np.eye(4, dtype=np.uint8), odd, tmp_path / "p.png", "狗 $\\frac$")
-    plot_ridge_path([0.1, 1.0], {"$a": [1, 2]}, {"$a": 1.0}, tmp_path / "r.png")
-
-
-@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
-def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
-    tmp_path: Path, suffix: str
-) -> None:
-    path = tmp_path / f"p.{suffix}"
-    first = plot_partition(counts(3, 2), names(2), path, "t").read_bytes()
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    assert first.startswith(begins[suffix])
-    path.unlink()
-    assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
-
-
 def drawn(path: Path, height: float, overwrite: bool = False) -> Path:
     """A picture that takes little time."""
     small = SizeOptions(width_mm=40, dpi=30 if path.suffix == ".png" else None)
     return plot_ridge_path([0.1, 1.0], {"a": [0, height]}, {}, path, overwrite, small)
 
 
-def test_another_picture_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    path = drawn(tmp_path / "p.png", 1)
-    before = path.read_bytes()
-    assert drawn(path, 1).read_bytes() == before
-    with pytest.raises(OutputExistsError, match="use --overwrite"):
-        drawn(path, 2)
-    assert path.read_bytes() == before
-    drawn(path, 2, overwrite=True)
-    assert path.read_bytes() != before
+def test_the_suffix_says_the_format_equal_pictures_are_equal_and_another_one_is_kept(
+    tmp_path: Path, road, cli
+) -> None:
+    for suffix, begins in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        path = drawn(tmp_path / f"p.{suffix}", 1)
+        before = path.read_bytes()
+        assert before.startswith(begins)
+        path.unlink()
+        assert drawn(path, 1).read_bytes() == before
+        with pytest.raises(OutputExistsError, match="use --overwrite"):
+            drawn(path, 2)
+        assert path.read_bytes() == before
+        drawn(path, 2, overwrite=True)
+        assert path.read_bytes() != before
+    assert b"/Type3" not in path.read_bytes(), "fonts in a PDF are TrueType"
+    assert b"/CIDFontType2" in path.read_bytes()
     for name in ("p.jpg", "p", "p.eps"):
         with pytest.raises(UsageError, match=r"a picture is a \.png, \.svg, \.pdf file"):
             drawn(tmp_path / name, 2)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "p.png"
-    path.write_bytes(b"old")
+    made = cli("plot", "partition", road.clients, "-o", path, "--dpi", 300)
+    assert made.exit_code == 2
+    assert "--dpi 300 is for a .png file" in made.stderr
     with pytest.raises(InvalidDataError, match="2 columns, one per class name, found shape"):
-        plot_partition(counts(3, 4), names(2), path, "t")
-    assert path.read_bytes() == b"old"
+        plot_partition(counts(3, 4), names(2), tmp_path / "p.png")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="cannot write"):
-        plot_partition(counts(3, 4), names(4), tmp_path / "file" / "p.png", "t")
-    (tmp_path / "file").unlink()
-    assert list(tmp_path.iterdir()) == [path]
+        plot_partition(counts(3, 4), names(4), tmp_path / "file" / "p.png")
+    assert {p.name for p in tmp_path.iterdir()} == {"p.png", "p.svg", "p.pdf", "file"}
+
+
+def test_pyplot_is_never_loaded_and_without_matplotlib_the_extra_is_named(
+    tmp_path: Path, monkeypatch
+) -> None:
+    drawn(tmp_path / "c.png", 1)
+    assert "matplotlib.pyplot" not in sys.modules
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"pip install 'afltool\[plot\]'"):
+        plot_partition(counts(3, 4), names(4), tmp_path / "p.png")
 
 
 def test_arrays_that_are_not_counts_are_refused(tmp_path: Path) -> None:
@@ -200,25 +167,6 @@ def test_arrays_that_are_not_counts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match="curves over λ ≥ 0"):
         plot_ridge_path([-1.0, 1.0], {"GCV": [1, 2]}, {}, path)
     assert not path.exists()
-
-
-def test_without_matplotlib_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match=r"pip install 'afltool\[plot\]'"):
-        plot_partition(counts(3, 4), names(4), tmp_path / "p.png", "t")
-
-
-def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
-    out = tmp_path / "c.png"
-    program = (
-        "import sys; import afltool.show.classes as plots; assert 'matplotlib' not in sys.modules;"
-        f"import numpy; from pathlib import *; out = {out!r};"
-        "plots.plot_confusion(numpy.eye(2, dtype=int), 'ab', out, 't');"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 
 
 # ---------------------------------------------------------------- every noun, for a paper
@@ -365,6 +313,7 @@ def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: s
         assert len(looks) == len(set(looks)) >= 2
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == len(set(names))
+    assert noun != "study" or figure.axes[0].get_xscale() == "log", "an axis of factors"
     if noun in ("cells", "study", "study by bytes"):
         assert any(name.startswith(r"_Deep \$x\$, T = 2") for name in names)
         assert not any(re.search("[0-9a-f]{16}", name) for name in names), "a digest is no name"
@@ -383,68 +332,14 @@ def test_seeds_are_one_line_and_cells_without_a_result_are_left_out(
     assert len(by_round.lines) == 12, "6 methods, 2 values of alpha"
 
 
-@pytest.mark.parametrize("noun", ["partition", "cells"])
-def test_fonts_in_a_pdf_are_true_type(drawable, tmp_path: Path, cli, noun: str) -> None:
-    path = tmp_path / "p.pdf"
-    assert cli("plot", *drawable[noun], "-o", path, "--width-mm", 85).exit_code == 0
-    assert b"/Type3" not in path.read_bytes()
-    assert b"/CIDFontType2" in path.read_bytes()
-
-
-def test_pixels_are_of_png_files_alone(drawable, tmp_path: Path, cli) -> None:
-    made = cli("plot", *drawable["roc"], "-o", tmp_path / "p.pdf", "--dpi", 300)
-    assert (made.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "--dpi 300 is for a .png file" in made.stderr
-
-
-def test_an_axis_of_factors_is_logarithmic(drawable, figures, tmp_path: Path, cli) -> None:
-    assert cli("plot", *drawable["study"], "-o", tmp_path / "p.svg").exit_code == 0
-    assert figures[0].axes[0].get_xscale() == "log"
-
-
-@pytest.mark.parametrize("last", [2, 6, 40, 400, 10_000])
-def test_a_logarithmic_axis_has_numbers_to_read_it_by(last: int, figures, tmp_path: Path) -> None:
-    rounds = [{"top1": 0.5, "upload_bytes": 2_000_000} for _ in range(last)]
-    plot_compared({("a",): [(rounds, 0.6)]}, tmp_path / "p.png", size=SizeOptions(dpi=30))
-    for axes in figures[0].axes:
+def test_a_logarithmic_axis_has_numbers_to_read_it_by(figures, tmp_path: Path) -> None:
+    for last in (2, 6, 40, 10_000):
+        told = [{"top1": 0.5, "upload_bytes": 2_000_000} for _ in range(last)]
+        size = SizeOptions(dpi=30)
+        plot_compared({("a",): [(told, 0.6)]}, tmp_path / f"{last}.png", size=size)
+    for axes in [axes for figure in figures for axes in figure.axes]:
         low, high = axes.get_xlim()
         assert sum(low <= at <= high for at in axes.get_xticks()) >= 2
-
-
-# ---------------------------------------------------------------- accuracy against bytes
-
-
-def point(family: str, megabytes: float, top1: float, error: float | None = None) -> dict:
-    return {"family": family, "megabytes": megabytes, "top1": top1, "standard_error": error}
-
-
-def test_plot_frontier_with_one_and_with_many_families(tmp_path: Path) -> None:
-    for number in (1, 9):
-        points = [
-            point(f"head {i}", m, 0.8 + 0.01 * i, 0.01) for i in range(number) for m in (1, 9)
-        ]
-        drawn = tmp_path / f"f{number}.png"
-        path = plot_frontier([*points, point("alone", 3.0, 0.5)], drawn, [2.0, 5e9])
-        assert size(path)[0] == 1200
-        assert image.imread(path)[..., :3].std() > 0.05
-
-
-def test_the_frontier_is_what_no_smaller_point_beats() -> None:
-    rng = np.random.default_rng(0)
-    points = sorted(
-        (point("a", m, t) for m, t in rng.random((50, 2))), key=lambda p: p["megabytes"]
-    )
-    best = frontier(points)
-    for one in points:
-        smaller = [p["top1"] for p in points if p["megabytes"] < one["megabytes"]]
-        assert (one in best) == (one["top1"] > max(smaller, default=-1.0))
-
-
-def test_plot_frontier_refuses_what_a_logarithm_cannot_show(tmp_path: Path) -> None:
-    for points in ([], [point("a", 0.0, 0.5)]):
-        with pytest.raises(InvalidDataError, match="more than 0 bytes"):
-            plot_frontier(points, tmp_path / "f.png")
-    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------- rounds
@@ -464,19 +359,6 @@ def rounds(n: int, **more: float) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(101, marks=pytest.mark.slow)])
-def test_plot_rounds_at_every_length(tmp_path: Path, n: int) -> None:
-    path = plot_rounds(rounds(n, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
-    assert size(path) == (1062, 983)
-    assert image.imread(path)[..., :3].std() > 0.05
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_plot_rounds_leaves_out_what_is_not_known(tmp_path: Path) -> None:
-    bare = [{"phase": "gram", "solve_seconds": 0.1}]
-    assert size(plot_rounds(bare, tmp_path / "rounds.png"))[1] < 500
-
-
 def test_many_rounds_are_thinned_on_the_terminal_and_their_sums_are_of_all() -> None:
     table = rounds_table(rounds(101))
     assert table.row_count == ROWS
@@ -487,10 +369,7 @@ def test_many_rounds_are_thinned_on_the_terminal_and_their_sums_are_of_all() -> 
     assert columns["up\nMB"].footer == "404"
     assert columns["solve\ns"].footer == "10.10"
     assert "rows" not in columns, "the same in every round: not worth a column"
-
-
-def test_the_round_whose_head_is_kept_is_marked_when_it_is_not_the_last() -> None:
-    told = rounds(5)
+    told = [one | {"csr": 0.80421, "top1": 0.7381} for one in rounds(5)]
     told[4]["kept"] = True
     assert not rounds_table(told).caption
     told[4]["kept"], told[0]["kept"], told[1]["clients"] = False, True, 3
@@ -498,15 +377,9 @@ def test_the_round_whose_head_is_kept_is_marked_when_it_is_not_the_last() -> Non
     assert table.caption == "←: the round whose head is kept"
     assert next(iter(table.columns[0].cells)) == "round-0 ←"
     assert [str(c.header) for c in table.columns][1] == "clients"
-
-
-def test_no_figure_of_the_rounds_is_cut_on_a_narrow_terminal() -> None:
-    told = [
-        one | {"csr": 0.80421, "ifs": 1.83901, "dm": 1.78101, "top1": 0.7381} for one in rounds(3)
-    ]
     text = io.StringIO()
     console = Console(width=30, file=text)
-    print_whole(console, rounds_table(told))
-    assert "…" not in text.getvalue()
-    assert text.getvalue().count("73.81%") == 3
+    print_whole(console, table)
+    assert "…" not in text.getvalue(), "no figure is cut on a narrow terminal"
+    assert text.getvalue().count("73.81%") == 5
     assert console.width == 30

@@ -1,13 +1,11 @@
-"""`run`: the whole road in one folder, from options or TOML, skipping what is done and valid."""
+"""`run`: the whole road in one folder, from options or TOML, by a plan whose steps are commands."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -17,21 +15,21 @@ from helpers_images import write_imagefolder
 
 import afltool
 from afltool.errors import CorruptFileError, InputError, OutputExistsError, UsageError
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
 from afltool.plans.config import RunConfig, read_config
+from afltool.plans.layout import RunFolder
+from afltool.plans.made import Alone, Made
+from afltool.plans.plan import LINK, Step, next_steps
+from afltool.plans.plan import features as features_step
+from afltool.plans.slurm.jobs import Cut
 from afltool.plans.slurm.states import status
+from afltool.stages.stage import STAGES
 
 
 @pytest.fixture(scope="module")
-def features(tmp_path_factory):
-    """Train and test features that a linear head can tell apart."""
-    folder = tmp_path_factory.mktemp("features")
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(4, 24))
-    for name, n in (("train", 600), ("test", 200)):
-        y = rng.integers(0, 4, n)
-        np.savez(folder / f"{name}.npz", x=centres[y] + rng.normal(size=(n, 24)), y=y)
-        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5")
-    return folder / "train.h5", folder / "test.h5"
+def features(road):
+    return road.train, road.test
 
 
 def config(features, **more):
@@ -39,56 +37,57 @@ def config(features, **more):
     return RunConfig(**given)
 
 
+def times(folder, pattern="0*.h5"):
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob(pattern)}
+
+
+def summary_of(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
 @pytest.mark.parametrize("keep", ["all", "last"])
 def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(features, tmp_path, keep):
-    for name, more in (("linear", {}), ("deepafl", {"layers": 2, "width": 8})):
+    for name, more in (("linear", {}), ("deepafl", {"layers": 1, "width": 8})):
         one = config(features, head=name, keep_rounds=keep, **more)
         run = afltool.run(one, tmp_path / name)
-        digest = json.loads((run / "summary.json").read_text())["head_digest"]
+        digest = summary_of(run)["head_digest"]
         assert afltool.info(run / "head-final.h5")["digest"] == digest
         assert afltool.info(run / "head-final.h5")["phase"] is None
         (run / "head-final.h5").unlink()  # as in a folder of an earlier version
         assert status(run)["state"] == "done"
-        before = {path.name: path.stat().st_mtime_ns for path in run.glob("0*.h5")}
+        before = times(run)
         afltool.run(one, run)
         assert afltool.info(run / "head-final.h5")["digest"] == digest
-        assert before == {path.name: path.stat().st_mtime_ns for path in run.glob("0*.h5")}
+        assert before == times(run)
 
 
-def test_a_file_of_somebody_else_with_the_name_of_the_solved_head_stays(features, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "head-final.h5").write_text("mine")
-    with pytest.raises(OutputExistsError, match="nothing has begun"):
-        afltool.run(config(features), tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["head-final.h5"]
-
-
-def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
+def test_the_folder_shows_the_road_and_what_is_done_is_kept(features, tmp_path):
     run = afltool.run(config(features), tmp_path / "run")
-    names = sorted(p.name for p in run.iterdir())
-    assert names == [
-        "01-features-test.h5",
-        "01-features-train.h5",
-        "02-clients.h5",
-        "03-head0.h5",
-        "04-total.h5",
-        "05-head.h5",
-        "06-confusion.csv",
-        "06-metrics.json",
-        "06-rounds.csv",
-        "head-final.h5",
-        "run.toml",
-        "summary.json",
-    ]
-    summary = json.loads((run / "summary.json").read_text())
+    assert sorted(p.name for p in run.iterdir()) == [
+        "01-features-test.h5", "01-features-train.h5", "02-clients.h5", "03-head0.h5",
+        "04-total.h5", "05-head.h5", "06-confusion.csv", "06-metrics.json", "06-rounds.csv",
+        "head-final.h5", "run.toml", "summary.json",
+    ]  # fmt: skip
+    summary = summary_of(run)
     assert summary["top1"] > 0.8
     assert summary["clients"] == 12
     assert summary["total_digest"] == afltool.info(run / "04-total.h5")["digest"]
     assert [s["stage"] for s in summary["stages"]] == [
         "features train", "features test", "partition", "head", "local-stats", "solve", "evaluate",
     ]  # fmt: skip
-    for path in run.glob("*.h5"):
-        afltool.verify(path)
+    before = times(run, "*.h5")
+    (run / "05-head.h5").unlink()
+    afltool.run(config(features), run)
+    again = times(run, "*.h5")
+    assert {name for name in before if before[name] != again[name]} == {
+        "05-head.h5", "head-final.h5"
+    }  # fmt: skip
+    more = {"separability": True, "train_accuracy": True}  # of evaluate alone
+    afltool.run(config(features, **more), run)
+    assert times(run) == {name: at for name, at in again.items() if name.startswith("0")}
+    assert "csr" in summary_of(run)
+    with pytest.raises(OutputExistsError, match=r"alpha 0\.1 → 5\.0"):
+        afltool.run(config(features, alpha=5.0), run)
 
 
 def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_path):
@@ -116,16 +115,6 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     assert found["versions"]["afltool"] == afltool.__version__
 
 
-def test_the_papers_preset_is_in_the_log_and_in_the_summary(features, tmp_path, caplog):
-    caplog.set_level("INFO", "afltool")
-    more = {"head": "deepafl", "preset": "paper", "layers": 0, "width": 8}
-    afltool.run(config(features, **more), tmp_path / "run")
-    assert "--preset paper for the given features is released-script" in caplog.text
-    options = json.loads((tmp_path / "run" / "summary.json").read_text())["options"]
-    assert options["preset"] == "released-script"
-    assert (options["ridge"], options["block_ridge"], options["layers"]) == (1.0, 0.05, 0)
-
-
 def test_the_accuracy_on_training_rows_is_that_of_the_head_on_them(features, tmp_path):
     given = {"head": "deepafl", "layers": 2, "width": 16, "each_round": True}
     run = afltool.run(config(features, train_accuracy=True, **given), tmp_path / "run")
@@ -140,25 +129,6 @@ def test_the_accuracy_on_training_rows_is_that_of_the_head_on_them(features, tmp
     told = json.loads((plain / "summary.json").read_text())
     assert "train_top1" not in told
     assert told["top1"] == found["top1"]
-
-
-def test_clients_that_are_kept_give_the_same_total(features, tmp_path):
-    one = afltool.run(config(features), tmp_path / "one")
-    two = afltool.run(config(features, keep_clients=True), tmp_path / "two")
-    assert len(list((two / "04-stats").iterdir())) == 12
-    a, b = (json.loads((r / "summary.json").read_text()) for r in (one, two))
-    assert a["total_digest"] == b["total_digest"]
-    assert a["head_digest"] == b["head_digest"]
-    assert b["bytes_per_client"][0]["mean_file"] > 0
-
-
-def test_what_is_done_and_valid_is_kept_and_the_rest_made_again(features, tmp_path):
-    run = afltool.run(config(features), tmp_path / "run")
-    times = {p.name: p.stat().st_mtime_ns for p in run.glob("*.h5")}
-    os.remove(run / "05-head.h5")
-    afltool.run(config(features), run)
-    again = {p.name: p.stat().st_mtime_ns for p in run.glob("*.h5")}
-    assert {name for name in times if times[name] != again[name]} == {"05-head.h5", "head-final.h5"}
 
 
 def flipped(path):
@@ -193,24 +163,9 @@ def test_a_bit_of_content_that_is_turned_in_a_finished_run_is_noticed_or_repaire
             intact = cli("verify", path).exit_code == 0
             assert done.exit_code == 3 or (done.exit_code == 0 and intact), (path, done.output)
             path.write_bytes(whole)
-
-
-def test_a_damaged_file_is_not_taken_for_done(features, tmp_path):
-    run = afltool.run(config(features), tmp_path / "run")
-    total = run / "04-total.h5"
-    data = bytearray(total.read_bytes())
-    data[data.index(b'"digest"')] ^= 1
-    total.write_bytes(bytes(data))
-    with pytest.raises(CorruptFileError, match=r"04-total\.h5 exists and is not usable"):
-        afltool.run(config(features), run)
-    afltool.run(config(features), run, overwrite=True)
-    afltool.verify(total)
-
-
-def test_other_options_in_the_same_folder_are_refused(features, tmp_path):
-    run = afltool.run(config(features), tmp_path / "run")
-    with pytest.raises(OutputExistsError, match=r"alpha 0\.1 → 5\.0"):
-        afltool.run(config(features, alpha=5.0), run)
+    path.write_bytes(damaged)
+    afltool.run(config(features, keep_clients=True), run, overwrite=True)
+    afltool.verify(path)
 
 
 # ------------------------------------------------------------ options that only solve uses
@@ -265,7 +220,7 @@ def test_the_command_that_a_run_without_a_ridge_advises_goes_on_with_what_is_don
     assert same[0] == same[1]
 
 
-@pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 1], ["--ridge", 2, "--standardise"]])
+@pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 2, "--standardise"]])
 def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_path, cli):
     """A head file holds its options; those that solve may change can be given beside it."""
     head = afltool.head("linear", tmp_path / "h0.h5", head_options={"ridge": 0})
@@ -278,27 +233,21 @@ def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_p
     assert "fixes --intercept before its first round" in " ".join(done.stderr.split())
 
 
-@pytest.fixture
-def without_a_ridge(features, tmp_path, cli):
-    """A run of 0.3: ridge 0 was the default, so its run.toml names none; not yet solved."""
+def test_a_run_of_the_defaults_of_an_earlier_version_goes_on_only_where_they_are_named(
+    features, tmp_path, cli, monkeypatch
+):
+    """Up to 0.3 a run.toml without them meant --ridge 0 and the papers' images."""
     out = tmp_path / "old"
-    words = ["run", "--train-features", features[0], "--test-features", features[1], "--clients", 3]
-    assert cli(*words, "--ridge", 0, "-o", out).exit_code == 0
+    given = ["--train-features", features[0], "--test-features", features[1], "--clients", 3]
+    assert cli("run", *given, "--ridge", 0, "-o", out).exit_code == 0
     lines = (out / "run.toml").read_text().splitlines()
     (out / "run.toml").write_text("\n".join(x for x in lines if not x.startswith("ridge")) + "\n")
-    for name in ("03-head0.h5", "04-total.h5", "05-head.h5", "head-final.h5", "06-metrics.json",
-                 "summary.json"):  # fmt: skip
-        (out / name).unlink()
+    for name in ("0[3456]-*", "head-final.h5", "summary.json"):
+        for path in out.glob(name):
+            path.unlink()
     head = afltool.head("linear", out / "03-head0.h5", head_options={"ridge": 0})
-    rows = out / "01-features-train.h5"
-    afltool.local_stats(rows, head, out / "04-total.h5", partition=out / "02-clients.h5", sum=True)
-    return out
-
-
-def test_a_run_of_the_default_ridge_of_an_earlier_version_goes_on_only_where_it_is_named(
-    without_a_ridge, cli
-):
-    out = without_a_ridge
+    rows, clients = out / "01-features-train.h5", out / "02-clients.h5"
+    afltool.local_stats(rows, head, out / "04-total.h5", partition=clients, sum=True)
     before = inodes(out)
     for command in ("run", "slurm"):
         done = cli(command, out / "run.toml", "-o", out)
@@ -310,30 +259,15 @@ def test_a_run_of_the_default_ridge_of_an_earlier_version_goes_on_only_where_it_
     assert afltool.info(out / "05-head.h5")["report"]["ridge"] == 0
     assert "ridge = " in (out / "run.toml").read_text()
 
-
-def test_a_run_of_the_papers_images_goes_on_only_where_they_are_named(tmp_path, cli, monkeypatch):
-    images, out = write_imagefolder(tmp_path / "images", per_class=3), tmp_path / "old"
+    images, out = write_imagefolder(tmp_path / "images", per_class=3), tmp_path / "images run"
     monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
     words = ["run", "--data", f"imagefolder:{images}", "--backbone", "resnet18", "--weights",
              "random", "--image-size", 16, "--engine", "torch", "--clients", 2, "--scheme", "iid",
              "--ridge", 1, "-o", out]  # fmt: skip
     assert cli(*words, "--preprocess", "paper").exit_code == 0
-    before = inodes(out)
     done = cli(*words)
     assert done.exit_code == 2
     assert "give --preprocess paper to go on with it" in " ".join(done.stderr.split())
-    assert inodes(out) == before
-    assert cli(*words, "--preprocess", "paper").exit_code == 0
-    assert inodes(out) == before
-
-
-def test_another_ridge_may_be_named_instead(without_a_ridge, cli):
-    out = without_a_ridge
-    before = inodes(out)
-    assert cli("run", out / "run.toml", "--ridge", "auto", "-o", out).exit_code == 0
-    assert inodes(out) == before
-    assert afltool.info(out / "05-head.h5")["report"]["ridge"] > 0
-    assert cli("run", out / "run.toml", "-o", out, "--overwrite").exit_code == 0
 
 
 def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
@@ -354,48 +288,23 @@ def test_runs_that_differ_in_what_solve_is_told_have_one_first_head_and_total(
         afltool.run(config(features, head=head, ridge=ridge, **own), tmp_path / f"{ridge}")
         for ridge in (1.0, 2.0)
     ]
-    found = [json.loads((run / "summary.json").read_text()) for run in runs]
+    found = [summary_of(run) for run in runs]
     assert [one["options"]["ridge"] for one in found] == [1.0, 2.0]
     for name in ("first_head", "total"):
         assert found[0]["digests"][name] == found[1]["digests"][name]
     assert found[0]["digests"]["head"] != found[1]["digests"]["head"]
     assert afltool.info(runs[1] / "05-head.h5")["options"]["ridge"] == 2.0
-
-
-def test_another_option_of_evaluate_makes_nothing_else_again(features, tmp_path):
-    run = afltool.run(config(features), tmp_path / "run")
-    made = [*inodes(run), (run / "05-head.h5").stat().st_ino]
-    afltool.run(config(features, separability=True, train_accuracy=True), run)
-    assert [*inodes(run), (run / "05-head.h5").stat().st_ino] == made
-    assert "csr" in json.loads((run / "summary.json").read_text())
-
-
-def test_rounds_that_were_solved_with_another_ridge_stay_another_run(features, tmp_path):
-    """A later round depends on them: a mix would be a head that no command makes."""
-    deep = {"head": "deepafl", "layers": 1, "width": 8, "activation": "tanh"}
-    run = afltool.run(config(features, **deep), tmp_path / "run")
-    with pytest.raises(OutputExistsError, match="exists and was made differently"):
-        afltool.run(config(features, ridge=7.0, **deep), run)
-
-
-def test_held_out_clients_choose_the_ridge(features, tmp_path):
-    run = afltool.run(config(features, held_out=0.2, ridge="1e-3:1e3:5"), tmp_path / "run")
-    report = afltool.info(run / "05-head.h5")["report"]
-    assert report["ridge_by"] == "held-out clients"
-    assert afltool.info(run / "04-held-out.h5")["clients"] == 2
+    if head == "safle":  # a later round depends on it: a mix would be a head of no command
+        with pytest.raises(OutputExistsError, match="exists and was made differently"):
+            afltool.run(config(features, head=head, ridge=7.0, **own), runs[0])
 
 
 def test_images_go_through_the_store(tmp_path):
-    write_imagefolder(tmp_path / "images")
+    images = write_imagefolder(tmp_path / "images", per_class=3)
     given = {
-        "data": f"imagefolder:{tmp_path / 'images'}",
-        "backbone": "resnet18",
-        "weights": "random",
-        "image_size": 32,
-        "store": tmp_path / "store",
-        "clients": 3,
-        "ridge": 1.0,
-    }
+        "data": f"imagefolder:{images}", "backbone": "resnet18", "weights": "random", "ridge": 1.0,
+        "image_size": 16, "engine": "torch", "store": tmp_path / "store", "clients": 3,
+    }  # fmt: skip
     run = afltool.run(RunConfig(**given), tmp_path / "run")
     kept = list((tmp_path / "store").glob("*.h5"))
     assert len(kept) == 2
@@ -424,15 +333,12 @@ def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
     [
         ("cleints = 5", r"'cleints' is no option of run"),
         ("clients = 'many'", r"clients takes a whole number; found 'many'"),
-        ("clients = true", r"clients takes a whole number; found True"),
         ("scheme = 'circle'", r"--scheme is iid, dirichlet, .*; found 'circle'"),
-        ("scheme = ['iid']", r"--scheme takes a text; found \['iid'\]"),
         ("[a]\nclients = 1\n[b]\nclients = 2", r"gives 'clients' more than once"),
         (
             "partition-seed = 1\npartition_seed = 2",
             r"'partition-seed' and 'partition_seed'.* twice",
         ),
-        ("[a]\nhead-seed = 1\n[b]\nhead_seed = 2", r"gives 'head_seed' more than once"),
         ("clients = ", r"not valid TOML"),
     ],
 )
@@ -441,13 +347,23 @@ def test_a_wrong_toml_is_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises((UsageError, InputError), match=message):
         RunConfig(**{"data": "digits", "backbone": "resnet18", **read_config(path)})
-
-
-def test_a_run_needs_data(tmp_path):
     with pytest.raises(UsageError, match="needs --data and --backbone"):
         RunConfig()
     with pytest.raises(UsageError, match="go together"):
         RunConfig(train_features=tmp_path)
+
+
+def test_the_papers_preset_is_in_the_log_and_options_keep_their_order(features, tmp_path, caplog):
+    """Sets of text have another order in every process: run.toml would be written anew."""
+    caplog.set_level("INFO", "afltool")
+    more = {"head": "deepafl", "preset": "paper", "layers": 0, "width": 8, "gamma": 0.1}
+    afltool.run(config(features, **more), tmp_path / "run")
+    assert "--preset paper for the given features is released-script" in caplog.text
+    options = summary_of(tmp_path / "run")["options"]
+    assert options["preset"] == "released-script"
+    assert (options["ridge"], options["block_ridge"], options["layers"]) == (1.0, 0.05, 0)
+    written = (tmp_path / "run" / "run.toml").read_text().splitlines()
+    assert [line.split(" = ")[0] for line in written[-4:]] == ["preset", "layers", "width", "gamma"]
 
 
 # ------------------------------------------------------------ the last round alone
@@ -471,7 +387,7 @@ def test_the_last_round_alone_is_kept_and_says_all_that_was_measured(features, t
     whole = afltool.run(config(features, **DEEP), tmp_path / "whole")
     assert len(kept(whole)) == 10
     assert kept(thin) == ["04-total-5.h5", "05-head-5.h5"]
-    ours, theirs = (json.loads((at / "summary.json").read_text()) for at in (thin, whole))
+    ours, theirs = map(summary_of, (thin, whole))
     assert ours["options"].pop("keep_rounds") == "last"
     assert theirs["options"].pop("keep_rounds") == "all"
     for name in ("digests", "options", "top1", "bytes_per_client"):
@@ -502,14 +418,14 @@ def test_a_finished_run_with_its_last_round_alone_is_up_to_date(features, thin, 
         afltool.run(config(features, keep_rounds="last", **DEEP), run)
 
 
-@pytest.mark.parametrize("lost", ["04-total-5.h5", "06-metrics.json", "summary.json"])
+@pytest.mark.parametrize("lost", ["04-total-5.h5", "06-metrics.json"])
 def test_without_one_of_its_files_all_rounds_are_made_again(features, thin, tmp_path, lost):
     run = shutil.copytree(thin, tmp_path / "run")
     (run / lost).unlink()
     assert status(run)["state"] in ("unfinished", "stale")
     afltool.run(config(features, keep_rounds="last", **DEEP), run)
     assert kept(run) == kept(thin)
-    old, new = (json.loads((at / "summary.json").read_text()) for at in (thin, run))
+    old, new = map(summary_of, (thin, run))
     assert old["digests"] == new["digests"]
     afltool.run(config(features, **DEEP), run)  # all of them are asked for
     assert len(kept(run)) == 10
@@ -563,41 +479,25 @@ def test_given_files_may_be_relative_links(road, tmp_path, cli, monkeypatch):
             assert (folder / name).samefile(path)
 
 
-FOREIGN = {  # a file of each kind under each name, as somebody else may have made it
-    "06-metrics.json": b'{"my": "figures"}',
-    "06-confusion.csv": b"true,cat,dog\ncat,1,2\n",
-    "06-rounds.csv": b"round,winner\n1,me\n",
-    "summary.json": b"{}",
-    "run.toml": b"# my notes\nalpha = 3.0\n",
-}
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_a_file_of_somebody_else_is_not_replaced(name, features, tmp_path, cli):
+@pytest.mark.parametrize(
+    "name",
+    ["06-metrics.json", "06-rounds.csv", "run.toml", "head-final.h5", "01-features-train.h5"],
+)
+def test_a_file_of_somebody_else_is_not_replaced(name, features, road, tmp_path, cli):
     """It is found before any work; --overwrite replaces it."""
-    run = tmp_path / "run"
+    run, other = tmp_path / "run", {"head-final.h5": road.head, "01-features-train.h5": road.test}
     run.mkdir()
-    (run / name).write_bytes(FOREIGN[name])
+    data = other[name].read_bytes() if name in other else b"alpha = 3.0\n# round,winner\n"
+    (run / name).write_bytes(data)
     options = ["--train-features", features[0], "--test-features", features[1], "--clients", 4]
     for command in ("run", "slurm"):
         done = cli(command, *options, "-o", run)
         assert done.exit_code == 2, done.stderr
         assert str(run / name) in done.stderr
-        assert (run / name).read_bytes() == FOREIGN[name]
+        assert (run / name).read_bytes() == data
         assert [p.name for p in run.rglob("*")] == [name]
     assert cli("run", *options, "-o", run, "--overwrite").exit_code == 0
-    assert (run / name).read_bytes() != FOREIGN[name]
-
-
-def test_a_head_in_a_folder_without_a_run_is_not_replaced(features, road, tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    mine = run / "head-final.h5"
-    shutil.copy(road.head, mine)
-    with pytest.raises(OutputExistsError, match="nothing has begun"):
-        afltool.run(config(features), run)
-    assert mine.read_bytes() == road.head.read_bytes()
-    assert list(run.iterdir()) == [mine]
+    assert (run / name).read_bytes() != data
 
 
 def test_the_options_of_a_run_keep_the_comments_of_their_owner(features, tmp_path, cli):
@@ -617,32 +517,85 @@ def test_the_options_of_a_run_keep_the_comments_of_their_owner(features, tmp_pat
     assert "2GB" in place.read_text()
 
 
-def test_run_toml_is_written_alike_by_every_process():
-    """Sets of text have another order in every process: a run that goes on would find another."""
-    code = (
-        "from afltool.plans.config import RunConfig; print(RunConfig(data='digits', "
-        "backbone='pixels', clients=3, head='deepafl', layers=1, width=8, gamma=0.1).to_toml())"
-    )
-    written = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": str(seed)},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for seed in range(4)
-    }
-    assert len(written) == 1, written
+# ------------------------------------------------------------ the plan: its steps are commands
 
 
-def test_features_without_another_name_are_not_replaced_by_given_ones(features, tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    shutil.copy(features[1], run / "01-features-train.h5")
-    before = (run / "01-features-train.h5").read_bytes()
-    with pytest.raises(OutputExistsError, match=r"01-features-train\.h5 exists, and is not"):
-        afltool.run(config(features), run)
-    assert (run / "01-features-train.h5").read_bytes() == before
-    assert len(list(run.iterdir())) == 1
-    afltool.run(config(features), run, overwrite=True)
+CONFIGS = {
+    "linear": {"ridge": 0.5, "held_out": 0.3},
+    "kept": {"keep_clients": True, "train_accuracy": True},
+    "rounds": {"head": "softmax", "rounds": 2, "each_round": True},
+    "drawn": {"head": "deepafl", "layers": 1, "width": 8, "participation": 0.5},
+}
+
+
+def of_run(folder):
+    """Digests of the files of a run, and its figures without the paths."""
+    run = {p.name: read_header(p)["digest"] for p in sorted(folder.glob("0[2-5]-*.h5"))}
+    return run, json.loads((folder / "06-metrics.json").read_text())["top1"]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(
+    features, cli, tmp_path, name
+):
+    one = config(features, clients=4, scheme="iid", **CONFIGS[name])
+    folder = RunFolder(tmp_path / "steps")
+    folder.root.mkdir()
+    for steps in next_steps(one, folder, lambda head: load_head(head).head.phase()):
+        for step in steps:
+            if step.stage.name == LINK:
+                Alone().carry_out(step)
+            else:
+                done = cli(*step.line())
+                assert done.exit_code == 0, done.stderr
+    afltool.run(one, tmp_path / "run")
+    ours, theirs = of_run(folder.root), of_run(tmp_path / "run")
+    assert ours == theirs
+    assert len(ours[0]) >= 4
+
+
+@pytest.mark.parametrize("held_out", [0, 0.4])
+def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
+    clients = tmp_path / "clients.h5"
+    afltool.partition(road.train, clients, scheme="iid", clients=9, held_out=held_out)
+    inputs = {"features": road.train, "partition": clients, "head": road.head0}
+    stage, held = STAGES["local-stats"], tmp_path / "held.h5" if held_out else None
+    options = stage.options(sum=True, held_out=held)
+    whole = Step(stage, options, inputs, tmp_path / "whole.h5")
+    parts = Cut(whole, whole.stage.parts, tmp_path / "parts", 5)
+    for step in (*map(parts.step, range(5)), whole):
+        step.make()
+    there = [read_header(path) for path in whole.results()]
+    assert len(there) == 1 + bool(held_out)
+    again = [replace(step, out=tmp_path / f"{k}.h5") for k, step in enumerate(parts.joined())]
+    for one, step in zip(there, again, strict=True):
+        other = read_header(step.make(overwrite=True).path)
+        assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"]), (
+            "so the one is up to date where the other is wanted"
+        )
+
+
+def test_parts_of_features_are_joined_to_the_whole(tmp_path):
+    images = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
+    extract = replace(images.extract, image_size=16, engine="torch")
+    whole = features_step(extract, "test", tmp_path / "whole.h5")
+    parts = Cut(whole, whole.stage.parts, tmp_path / "parts", 2)
+    for number in range(2):
+        step = parts.step(number)
+        assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
+        step.make()
+    [joined] = parts.joined()
+    assert joined.line()[:2] == ["merge", str(tmp_path / "parts")]
+    joined = replace(joined, out=tmp_path / "joined.h5")
+    one, other = (read_header(step.make().path) for step in (whole, joined))
+    assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"])
+
+
+def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
+    stage, made = STAGES["partition"], Made(tmp_path / "steps")
+    options = stage.options(clients=5, scheme="iid")
+    steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
+    first, second = (made.carry_out(step).path for step in steps)
+    assert first.samefile(second)
+    other = Step(stage, replace(options, seed=3), {"features": road.train}, tmp_path / "3.h5")
+    assert read_header(made.carry_out(other).path)["digest"] != read_header(first)["digest"]

@@ -189,7 +189,13 @@ def logs(run, name="*"):
 
 
 def test_an_undisturbed_run_is_the_laptops(cluster, options, laptop, tmp_path):
-    run = submit(cluster, tmp_path, {**options, **HEADS["linear"]}, *SMALL)
+    """Submitted by the example."""
+    words = {k.replace("_", "-"): v for k, v in options.items()}
+    given = " ".join(f"--{k} {v}" for k, v in words.items())
+    env = {"RUN_OPTIONS": given, "SLURM_OPTIONS": " ".join(map(str, SMALL))}
+    script, run = Path(__file__).parents[1] / "examples" / "slurm.sh", tmp_path / "run"
+    said = cluster.call("env", *(f"{k}={v}" for k, v in env.items()), script, run)
+    assert "04-total.parts: job" in said
     assert look(cluster, run)["state"] in ("running", "pending")
     found = finish(cluster, run)
     assert {p["state"] for p in found["parts"]} == {"done"}
@@ -247,11 +253,25 @@ def test_random_faults_change_nothing(name, wanted, cluster, options, laptop, tm
     assert runs < 5
 
 
-def test_a_task_that_is_warned_before_its_limit_goes_on_by_itself(
+def test_a_task_that_is_warned_before_its_limit_goes_on_by_itself_and_a_cancelled_run_does_not(
     cluster, options, laptop, tmp_path
 ):
-    """Slurm itself sends SIGUSR1; a stage that hangs meanwhile hears it when it wakes."""
+    """Slurm itself sends SIGUSR1; a stage that hangs meanwhile hears it when it wakes.
+
+    The run is cancelled first; the command that `status` gives continues it.
+    """
     run = submit(cluster, tmp_path, {**options, **HEADS["linear"]}, *SMALL)
+    cluster.until(lambda: cluster.stages("04-total --part"), "stage", 60)
+    words = Path(f"/proc/{cluster.stages('04-total --part')[0]}/environ").read_bytes().split(b"\0")
+    array = next(w.partition(b"=")[2] for w in words if w.startswith(b"SLURM_ARRAY_JOB_ID="))
+    cluster.call("scancel", array.decode())
+    empty(cluster)
+    found = look(cluster, run)
+    assert found["state"] == "failed"
+    failed = {w["name"]: w for w in found["jobs"]}["04-total.parts"]
+    assert failed["state"] == "failed"
+    assert 0 < failed["tasks"] <= 6, "the tasks that lack"
+    cluster.call("bash", "-c", found["continue"])
     cluster.until(lambda: cluster.stages("04-total --part"), "stage", 60)
     pid = cluster.stages("04-total --part")[0]
     cluster.until(lambda: catches(pid, signal.SIGUSR1), "handler of the stage", 30)
@@ -285,34 +305,6 @@ def signal_waits(pid, number):
         found = re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
         return bool(found and int(found[1], 16) >> (number - 1) & 1)
     return True
-
-
-def test_a_cancelled_run_stays_cancelled_until_it_is_continued(cluster, options, laptop, tmp_path):
-    run = submit(cluster, tmp_path, {**options, **HEADS["linear"]}, *SMALL)
-    cluster.until(lambda: cluster.stages("04-total --part"), "stage", 60)
-    words = Path(f"/proc/{cluster.stages('04-total --part')[0]}/environ").read_bytes().split(b"\0")
-    array = next(w.partition(b"=")[2] for w in words if w.startswith(b"SLURM_ARRAY_JOB_ID="))
-    cluster.call("scancel", array.decode())
-    empty(cluster)
-    found = look(cluster, run)
-    assert found["state"] == "failed"
-    failed = {w["name"]: w for w in found["jobs"]}["04-total.parts"]
-    assert failed["state"] == "failed"
-    assert 0 < failed["tasks"] <= 6, "the tasks that lack"
-    cluster.call("bash", "-c", found["continue"])
-    finish(cluster, run)
-    check_equal("linear", run, laptop("linear"))
-
-
-def test_the_example(cluster, options, laptop, tmp_path):
-    words = {k.replace("_", "-"): v for k, v in options.items()}
-    given = " ".join(f"--{k} {v}" for k, v in words.items())
-    env = {"RUN_OPTIONS": given, "SLURM_OPTIONS": " ".join(map(str, SMALL))}
-    script = Path(__file__).parents[1] / "examples" / "slurm.sh"
-    said = cluster.call("env", *(f"{k}={v}" for k, v in env.items()), script, tmp_path / "run")
-    assert "04-total.parts: job" in said
-    finish(cluster, tmp_path / "run")
-    check_equal("linear", tmp_path / "run", laptop("linear"))
 
 
 def test_a_thousand_clients_through_the_array(cluster, tmp_path):

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from conftest import embeddings
 from damage import cut
 
 import afltool
-from afltool.errors import AflError, InputError
+from afltool.errors import InputError
 from afltool.plans.config import RunConfig
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
@@ -27,9 +26,26 @@ def config(road, **more):
     return RunConfig(**{**given, **more})
 
 
+@pytest.fixture(scope="module")
+def made(road, tmp_path_factory):
+    """A finished run of several rounds with held-out clients; tests that change it copy it."""
+    one = config(road, head="safle", experts=4, group_size=2, held_out=0.3)
+    return afltool.run(one, tmp_path_factory.mktemp("made") / "a run")
+
+
 @pytest.fixture
-def run(road, tmp_path):
-    return afltool.run(config(road), tmp_path / "a run")
+def run(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "a run", copy_function=shutil.copy2)
+
+
+@pytest.fixture(scope="module")
+def other(road, tmp_path_factory):
+    """A run of the same kind on other rows, with other clients."""
+    at = tmp_path_factory.mktemp("other")
+    rows = afltool.import_embeddings(embeddings(at / "x.npz", 60, seed=3), at / "x.h5")
+    more = {"head": "safle", "experts": 4, "group_size": 2, "held_out": 0.3, "clients": 5}
+    both = {"train_features": rows, "test_features": rows}
+    return afltool.run(config(road, alpha=9.0, **both, **more), at / "other")
 
 
 def states(folder):
@@ -63,46 +79,62 @@ def test_one_entry_is_printed_for_scripts(run, cli):
     assert str(run) in unknown.stderr
 
 
-@pytest.mark.parametrize("lost", ["02-clients.h5", "05-head.h5"])
-def test_what_is_missing_is_made_by_the_command_that_is_given(lost, run, cli):
-    (run / lost).unlink()
-    found = status(run)
-    assert found["state"] in ("unfinished", "stale")
-    assert states(run)[lost] == "missing"
-    subprocess.run(["bash", "-c", found["continue"]], check=True, capture_output=True)
-    assert status(run)["state"] == "done"
-    shown = cli("status", run)
-    assert shown.exit_code == 0
-    assert json.loads(cli("status", run, "--json").stdout) == status(run)
+#: Each file, and the first later one that is made of it.
+FOLLOWED = {
+    "01-features-test.h5": "06-metrics.json", "02-clients.h5": "04-total.h5",
+    "04-total.h5": "05-head.h5", "05-head-2.h5": "06-metrics.json", "06-metrics.json": None,
+}  # fmt: skip
+DAMAGES = {
+    "missing": lambda path, _: path.unlink(),
+    "damaged": lambda path, _: cut(path, path, -100),
+    "unfinished": lambda path, _: path.rename(f"{path}.partial"),
+    "stale": lambda path, other: shutil.copy(other / path.name, path),
+}
 
 
-def test_what_was_made_of_something_else_is_stale(road, run, tmp_path):
-    """Another partition: the total is not of it, and what was made of the total is not either."""
-    shutil.copy(road.clients, run / "02-clients.h5")
-    assert states(run)["02-clients.h5"] == "done"
-    for name in ("04-total.h5", "05-head.h5", "06-metrics.json"):
-        assert states(run)[name] == "stale"
-    assert "02-clients.h5" in {p["name"]: p["why"] for p in status(run)["parts"]}["04-total.h5"]
-    (run / "02-clients.h5").unlink()
-    other = afltool.import_embeddings(road.embeddings, tmp_path / "o.h5", fraction_bits=8)
-    os.replace(other, run / "01-features-train.h5")
-    assert states(run)["04-total.h5"] == "stale"
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_has_its_state_and_what_follows_is_stale(damage, run, other, cli):
+    """The command that continues mends it; another file of features is somebody's."""
+    for name, following in FOLLOWED.items():
+        at = shutil.copytree(run, run.with_name(f"{damage} {name}"), copy_function=shutil.copy2)
+        DAMAGES[damage](at / name, other)
+        found = states(at)
+        order = list(found)
+        assert {found[one] for one in order[: order.index(name)]} <= {"done"}, name
+        unfinished = damage == "unfinished" and name == "06-metrics.json"  # written at once
+        assert found[name] == damage or unfinished or name.startswith("01"), name
+        if following is not None:
+            why = {p["name"]: p["why"] for p in status(at)["parts"]}[following]
+            assert found[following] == "stale", (name, following)
+            assert name in why or "is not done" in why or "other test features" in why
+        words = shlex.split(status(at)["continue"])
+        if "&&" in words:
+            cutting = words.index("&&")
+            for path in words[1:cutting]:
+                Path(path).unlink()
+            words = words[cutting + 1 :]
+        (at / f"{name}.partial").unlink(missing_ok=True)
+        done = cli(*words[1:])
+        if damage == "stale" and name.startswith("01"):
+            assert (done.exit_code, "move it away" in done.stderr) == (2, True)
+            continue
+        assert done.exit_code == 0, (name, done.stderr)
+        assert status(at)["state"] == "done"
+        assert states(at) == states(run)
 
 
 def test_a_given_partition_of_other_rows_is_stale(road, tmp_path):
-    """Whether the run was given the partition, or nothing says what run it is."""
     files = {"train_features": road.train, "test_features": road.test, "partition": road.clients}
     run = afltool.run(RunConfig(**files), tmp_path / "run")
     assert status(run)["state"] == "done"
     other = afltool.import_embeddings(embeddings(tmp_path / "o.npz", 50), tmp_path / "o.h5")
     os.replace(other, run / "01-features-train.h5")
-    for _ in range(2):
-        parts = {p["name"]: p for p in status(run)["parts"]}
-        assert parts["02-clients.h5"]["why"] == "made of other rows than 01-features-train.h5"
-        (run / "run.toml").unlink(missing_ok=True)
+    parts = {p["name"]: p for p in status(run)["parts"]}
+    assert parts["02-clients.h5"]["why"] == "made of other rows than 01-features-train.h5"
 
 
-def test_a_total_that_lacks_clients_is_stale(road, run):
+def test_a_total_that_lacks_clients_is_stale(road, tmp_path):
+    run = afltool.run(config(road), tmp_path / "run")
     (run / "04-total.h5").unlink()
     afltool.local_stats(
         road.train, run / "03-head0.h5", run / "04-total.h5", partition=run / "02-clients.h5",
@@ -112,85 +144,9 @@ def test_a_total_that_lacks_clients_is_stale(road, run):
     assert why == "clients of the partition that are not in it: 1"
 
 
-def test_damage_and_what_was_being_written_are_seen(run):
-    total = run / "04-total.h5"
-    data = total.read_bytes()
-    total.write_bytes(data[: len(data) // 2])
-    assert states(run)["04-total.h5"] == "damaged"
-    assert status(run)["continue"].startswith("rm ")
-    total.rename(run / "04-total.h5.partial")
-    assert states(run)["04-total.h5"] == "unfinished"
-    (run / "06-metrics.json").write_text("{")
-    assert states(run)["06-metrics.json"] == "damaged"
-
-
-GOLDEN = Path(__file__).with_name("golden") / "status"
-RUNS = {
-    "sums": {"held_out": 0.3},
-    "files": {"keep_clients": True, "train_accuracy": True},
-    "rounds": {"head": "safle", "experts": 4, "group_size": 2},
-    "drawn": {"head": "deepafl", "layers": 1, "width": 8, "participation": 0.5},
-    "last": {"head": "softmax", "rounds": 2, "keep_rounds": "last"},
-}
-
-
-def damages(names):
-    """Ways to damage a folder: each what is done, and a function of the folder and another run."""
-    for name, following in zip(names, [*names[1:], names[0]], strict=True):
-        yield f"rm {name}", lambda at, _, n=name: (at / n).unlink()
-        yield f"cut {name}", lambda at, _, n=name: cut(at / n, at / n, -100)
-        yield f"stop {name}", lambda at, _, n=name: (at / n).rename(at / f"{n}.partial")
-        yield f"other {name}", lambda at, other, n=name: shutil.copy(other / n, at / n)
-        yield (
-            f"{following} as {name}",
-            lambda at, _, n=name, m=following: shutil.copy(at / m, at / n),
-        )
-
-
-def said(folder):
-    """What status says of a folder, without digests, sizes and the library's own words."""
-    try:
-        found = status(folder)
-    except AflError as error:
-        return [type(error).__name__]
-    parts = [p for p in found["parts"] if p["state"] != "done"]
-    whys = [p["why"] if p["state"] != "damaged" else "" for p in parts]
-    named = [f"{p['name']}: {p['state']} {why}" for p, why in zip(parts, whys, strict=True)]
-    return [f"{found['state']}, {len(found['parts'])} parts", *map(str.strip, named)]
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_what_is_said_of_damaged_folders_is_this_line_by_line(name, road, tmp_path):
-    """AFLTOOL_WRITE_GOLDEN=1 pytest writes it anew; read the difference before committing it."""
-    rows = afltool.import_embeddings(embeddings(tmp_path / "x.npz", 60, seed=3), tmp_path / "x.h5")
-    other = {"train_features": rows, "clients": 5, "alpha": 9.0}
-    runs = [config(road, **{**RUNS[name], **more}) for more in ({}, other)]
-    run, other = (afltool.run(one, tmp_path / f"run {k}") for k, one in enumerate(runs))
-    names = [p["name"] for p in status(run)["parts"] if (run / p["name"]).exists()]
-    found = {}
-    for what, damage in damages([*names, "run.toml", "summary.json"]):
-        at = shutil.copytree(run, tmp_path / "copy")
-        damage(at, other)
-        found[what] = said(at)
-        shutil.rmtree(at)
-    golden = GOLDEN / f"{name}.json"
-    if os.environ.get("AFLTOOL_WRITE_GOLDEN"):
-        golden.write_text(json.dumps(found, indent=1) + "\n")
-    assert found == json.loads(golden.read_text())
-
-
-def test_rounds_are_shown_as_far_as_they_are(road, tmp_path):
-    run = afltool.run(config(road, head="safle", experts=4, group_size=2), tmp_path / "run")
-    assert states(run)["05-head-2.h5"] == "done"
-    (run / "05-head-2.h5").unlink()
-    assert states(run)["05-head-2.h5"] == "missing"
-    assert states(run)["04-total-2.h5"] == "done"
-
-
 #: Lines of the queue, where {p} are the tasks that sum clients up and {t} is their total.
 QUEUES = {
     "running": ("7|0|RUNNING|None|{p}\n7|1|PENDING|Resources|{p}\n", "running", None),
-    "ending": ("7|0|COMPLETING|None|{p}\n", "running", None),
     "pending": ("7|0|PENDING|Dependency|{p}\n", "pending", None),
     "held": (
         "7|1|PENDING|launch failed requeued held|{p}\n8|N/A|PENDING|Dependency|{t}\n",
@@ -253,93 +209,61 @@ def test_other_folders_are_refused(tmp_path, cli):
 # ------------------------------------------------------------ folders that somebody damaged
 
 
-@pytest.fixture
-def jobs(road, tmp_path):
-    """A Slurm run whose files are all there, with jobs that squeue may be asked for."""
-    at = afltool.run(config(road, held_out=0.2), tmp_path / "run")
-    slurm.prepare(config(road, held_out=0.2), Site(clients_per_task=2), at)
-    return at
+def test_swapped_files_are_damaged_and_named_and_sums_are_of_their_clients(run):
+    shutil.copy(run / "04-total.h5", run / "04-held-out.h5")
+    assert states(run)["04-held-out.h5"] == "stale", "it is the sum of the other clients"
+    one, other = run / "04-total.h5", run / "05-head.h5"
+    for source, to in ((one, run / "x"), (other, one), (run / "x", other)):
+        source.rename(to)
+    found = states(run)
+    assert {name for name, state in found.items() if state == "damaged"} == {one.name, other.name}
 
 
 @pytest.mark.parametrize(
-    "site",
-    ["", "{", "[]", "7", '{"steps": 7}', "[" * 100_000, '{"cpus": "many"}', '{"cpus": 0}',
-     '{"cpus": ' + "9" * 5000 + "}", '{"time": "long"}', '{"setup": 3}', '{"stages": 1}'],
-    ids=lambda text: text[:40],
+    ("name", "text"),
+    [
+        ("slurm/site.json", "{"), ("slurm/site.json", "[]"), ("slurm/site.json", "[" * 100_000),
+        ("slurm/site.json", '{"cpus": "many"}'), ("slurm/site.json", '{"time": "long"}'),
+        ("run.toml", "clients = "), ("run.toml", "clients = 0"), ("run.toml", "\xff"),
+    ],
+    ids=lambda text: text[:20],
 )  # fmt: skip
-def test_damaged_settings_are_said_at_once(site, jobs, cli):
-    (jobs / "slurm" / "site.json").write_text(site)
-    begun = time.process_time()
-    done = cli("status", jobs)
-    assert done.exit_code == 3, done.stdout
-    assert "site.json" in done.stderr
+def test_damaged_settings_are_said(name, text, road, tmp_path, cli):
+    slurm.prepare(config(road), Site(clients_per_task=2), tmp_path / "run")
+    (tmp_path / "run" / name).write_text(text, encoding="latin-1")
+    done = cli("status", tmp_path / "run")
+    assert done.exit_code in (2, 3), done.stdout
     assert "Traceback" not in done.stderr
-    assert time.process_time() - begun < 5
+    assert name.rpartition("/")[2] in done.stderr or "a run needs --data" in done.stderr
 
 
-def test_swapped_files_are_damaged_and_named(jobs):
-    one, other = jobs / "04-total.h5", jobs / "05-head.h5"
-    for source, to in ((one, jobs / "x"), (other, one), (jobs / "x", other)):
-        source.rename(to)
-    found = status(jobs)
-    assert found["state"] == "damaged"
-    assert {p["name"] for p in found["parts"] if p["state"] == "damaged"} == {one.name, other.name}
-    assert shlex.join(["rm", str(one), str(other), ""])[:-2] in found["continue"]
-
-
-def test_held_out_sums_are_of_held_out_clients(jobs):
-    assert states(jobs)["04-held-out.h5"] == "done"
-    shutil.copy(jobs / "04-total.h5", jobs / "04-held-out.h5")
-    assert states(jobs)["04-held-out.h5"] == "stale", "it is the sum of the other clients"
-
-
-SQUEUE = {
-    "garbage": "printf 'what?\\n\\n|||\\n7|0\\nx|y|PENDING|z|a\\n'",
-    "other bytes": r"printf '\377\376|\200\n'",
-    "few fields": "echo '7|0|RUNNING|None'",
-    "strange digits": "printf '²|0|RUNNING|None|a\\n'",
-    "without end": "yes '7|0|garbage'",
-    "never": "sleep 100",
-    "failing": "echo '7|0|RUNNING|None|a'; exit 1",
-}
-
-
-@pytest.mark.parametrize("answer", SQUEUE)
-def test_a_queue_that_answers_strangely_is_unknown(answer, jobs, tmp_path, monkeypatch):
-    place = tmp_path / "bin"
-    place.mkdir()
-    (place / "squeue").write_text(f"#!/bin/bash\n{SQUEUE[answer]}\n")
-    (place / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    monkeypatch.setattr("afltool.plans.slurm.states.PATIENCE", 1.0)
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("printf 'what?\\n\\n|||\\n7|0\\nx|y|PENDING|z|a\\n'", None),
+        ("sleep 100", None),
+        ("echo '7|0|RUNNING|None|a'; exit 1", None),
+        ("printf 'warning: slow\\n7|N/A|RUNNING|None|a\\n8|3|PENDING|job held|b|c\\n'",
+         [("7", "N/A", "running", "a"), ("8", "3", "held", "b|c")]),
+    ],
+    ids=["garbage", "never", "failing", "some garbage"],
+)  # fmt: skip
+def test_of_what_a_queue_answers_only_jobs_are_read(answer, found, tmp_path, monkeypatch):
+    (tmp_path / "squeue").write_text(f"#!/bin/bash\n{answer}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("afltool.plans.slurm.states.PATIENCE", 0.3)
     begun = time.monotonic()
-    assert status(jobs)["queue"] == "unknown"
+    assert queue() == found
     assert time.monotonic() - begun < 20
 
 
-def test_of_a_queue_with_some_garbage_the_rest_is_read(jobs, tmp_path, monkeypatch):
-    place = tmp_path / "bin"
-    place.mkdir()
-    lines = "warning: slow\\n7|N/A|RUNNING|None|a\\n8|3|PENDING|job held|b|c\\n"
-    (place / "squeue").write_text(f"#!/bin/bash\nprintf '{lines}'\n")
-    (place / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    assert queue() == [("7", "N/A", "running", "a"), ("8", "3", "held", "b|c")]
-
-
-def test_the_end_of_a_huge_log_is_enough(jobs):
-    with (jobs / "slurm/log/05-head-7.log").open("wb") as file:
+def test_the_end_of_a_huge_log_is_enough(tmp_path):
+    (tmp_path / "slurm/log").mkdir(parents=True)
+    with (tmp_path / "slurm/log/05-head-7.log").open("wb") as file:
         file.truncate(300 << 20)  # one line of zeros
         file.seek(0, os.SEEK_END)
         file.write(b" error: no space left" + b"x" * 5000)
-    path, said = last_log(jobs, "05-head")
+    path, said = last_log(tmp_path, "05-head")
     assert path.name == "05-head-7.log"
     assert len(said) <= 300
-
-
-@pytest.mark.parametrize("text", ["", "clients = ", "[" * 100_000, "x = 1", "\xff", "clients = 0"])
-def test_damaged_options_are_said(text, jobs, cli):
-    (jobs / "run.toml").write_text(text, encoding="latin-1")
-    done = cli("status", jobs)
-    assert done.exit_code in (2, 3)
-    assert "Traceback" not in done.stderr

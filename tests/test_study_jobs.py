@@ -14,12 +14,12 @@ from test_slurm import StandIn
 from test_studies import GRID
 
 from afltool.errors import UsageError
-from afltool.papers import jobs
+from afltool.papers import execution as jobs
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
-from afltool.papers.execution import carry_out, part_of
-from afltool.papers.listings import status
+from afltool.papers.execution import carry_out, status
 from afltool.papers.options import StudyOptions
+from afltool.papers.worker import part_of
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
 
@@ -41,6 +41,9 @@ def test_a_task_is_a_cell(wanted, tmp_path):
     assert texts["jobs"].endswith(f"slurm/job.sh --most {count} --only %I/{count}\n")
     assert "--account=physics" in texts["jobs"]
     assert "study . " in texts["job.sh"]
+    fewer = jobs.script_texts(wanted, Site(max_array=3), tmp_path / "S")["jobs"]
+    assert "--array=0-2 " in fewer, "no array is longer than Slurm takes"
+    assert fewer.endswith("--only %I/3\n")
 
 
 def test_images_of_several_data_sets_are_extracted_by_a_job_each(wanted, tmp_path):
@@ -54,12 +57,6 @@ def test_images_of_several_data_sets_are_extracted_by_a_job_each(wanted, tmp_pat
     of = {cell.key: (cell.config.extract.data, cell.config.extract.backbone)
           for cell in images.cells}  # fmt: skip
     assert len({of[line.split()[-1]] for line in first}) == 4
-
-
-def test_an_array_is_no_longer_than_slurm_takes(wanted, tmp_path):
-    text = jobs.script_texts(wanted, Site(max_array=3), tmp_path)["jobs"]
-    assert "--array=0-2 " in text
-    assert text.endswith("--only %I/3\n")
 
 
 def test_some_cells_are_named_or_a_part(wanted):
@@ -91,37 +88,25 @@ def test_scripts_are_written_printed_and_refused(road, tmp_path, cli):
     assert found["todo"] == [cell.key for cell in find(str(at)).cells]
 
 
-@pytest.fixture
-def submitted(wanted, tmp_path, monkeypatch):
-    """A study whose array is in the queue, as the number and name of squeue; and the stand-in."""
+def test_cells_without_result_are_submitted_once(wanted, tmp_path):
     at, stand_in = tmp_path / "S", StandIn(tmp_path / "queue")
-    stand_in.submit(jobs.prepare(wanted, Site(), at))
-    monkeypatch.setenv("PATH", stand_in.env["PATH"])
+    script = jobs.prepare(wanted, Site(), at)
 
-    def answers(text):
-        name = f"cells{slurm.tag(at)}"
-        (stand_in.at / "squeue").write_text(f"#!/bin/bash\n{text.format(name=name)}\n")
+    def submit():
+        stand_in.submit(script, jobs.next_lines)
+        return stand_in.jobs()
 
-    stand_in.answers = answers
-    return at, stand_in
-
-
-def test_cells_without_result_are_submitted_once(submitted, wanted):
-    at, stand_in = submitted
-    folder, script = StudyFolder(at), at / "slurm" / "submit.sh"
-    (job,) = stand_in.jobs()
+    (job,) = submit()
     assert f"--array=0-{len(wanted.cells) - 1}\t" in job
-    stand_in.answers("echo '1|PENDING|{name}'")
-    stand_in.submit(script)
-    assert len(stand_in.jobs()) == 1, "it is in the queue"
+    stand_in.answers(f"echo '1|PENDING|cells{slurm.tag(at)}'")
+    assert len(submit()) == 1, "it is in the queue"
     stand_in.answers("")
+    folder = StudyFolder(at)
     carry_out(wanted, folder, StudyOptions(only=f"{wanted.cells[0].key},{wanted.cells[2].key}"))
-    stand_in.submit(script)
     todo = [i for i in range(len(wanted.cells)) if i not in (0, 2)]
-    assert f"--array={','.join(map(str, todo))}\t" in stand_in.jobs()[1]
+    assert f"--array={','.join(map(str, todo))}\t" in submit()[1]
     carry_out(wanted, folder, StudyOptions())
-    stand_in.submit(script)
-    assert len(stand_in.jobs()) == 2, "nothing is missing"
+    assert len(submit()) == 2, "nothing is missing"
 
 
 # ------------------------------------------------------------ text of the user in scripts
@@ -182,14 +167,13 @@ def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):
     assert len(script.splitlines()) == len(own) + 4, "one line a command, for parallel"
 
 
-@pytest.mark.parametrize("unfit", ["a\ntouch X1\n#", "a\x1b[31m", "\udcff"])
-@pytest.mark.parametrize("how", [["--slurm"], ["--slurm", "--dry-run"], ["--print"]])
-def test_what_cannot_be_printed_is_in_no_script_of_a_study(unfit, how, hostile, road, cli):
+def test_what_cannot_be_printed_is_in_no_script_of_a_study(hostile, road, cli):
     hostile_study(road)
     before = set(Path().iterdir())
-    places = [["-o", unfit]] + [["-o", "S", "--cache", unfit]] * (how == ["--print"])
-    for given in places:
-        done = cli("study", "./-s.toml", *given, *how)
-        assert done.exit_code == 2
-        assert "cannot name" in done.stderr
-        assert set(Path().iterdir()) == before
+    for unfit in ("a\ntouch X1\n#", "a\x1b[31m", "\udcff"):
+        for how in (["--slurm"], ["--slurm", "--dry-run"], ["--print"]):
+            for given in [["-o", unfit]] + [["-o", "S", "--cache", unfit]] * (how == ["--print"]):
+                done = cli("study", "./-s.toml", *given, *how)
+                assert done.exit_code == 2
+                assert "cannot name" in done.stderr
+                assert set(Path().iterdir()) == before

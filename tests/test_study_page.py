@@ -1,4 +1,4 @@
-"""The page and the pictures of a study: self-contained, escaped, and working in a browser."""
+"""Pages of studies, runs and trials: self-contained, escaped, and working in a browser."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import carried_out
+from conftest import carried_out, counts_of_heads
 
+import afltool
 from afltool import report, table
-from afltool.errors import UsageError
+from afltool.errors import InputError, UsageError
+from afltool.files.features import open_features
 from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
 from afltool.papers.frames import frame
 from afltool.papers.options import StudyPicture
-from afltool.papers.page import templates
 from afltool.papers.plots import lines_of, points_of, runs_by_name, study_picture
 from afltool.papers.results import finished, results_of
+from afltool.papers.trial import templates
 
 pytest.importorskip("matplotlib")
 ALPHA = {"x": "alpha", "width_mm": 84.0}
@@ -64,13 +66,15 @@ def test_the_page_asks_nothing_of_the_network(page):
     assert not re.findall(r"https?://|@import|url\(", page)
 
 
-def test_text_from_outside_is_escaped(page):
+def test_text_from_outside_is_escaped(page, done, tmp_path):
     assert "A &lt;b&gt;study&lt;/b&gt; &amp; more" in page
     assert "<b>" not in page
     assert "<i>" not in page
     assert page.count("</script>") == 1
     shown = templates().from_string("{{ text }}").render(text='a"<\x1b\n')
     assert shown == "a&#34;&lt;\\x1b\\n"
+    with pytest.raises(UsageError, match=r"a page is an \.html file"):
+        report(done, tmp_path / "page.pdf")
 
 
 def test_every_cell_has_its_command_and_its_digests(done, page):
@@ -88,17 +92,6 @@ def test_the_page_says_what_the_papers_have_behind_plus_and_minus(done, tmp_path
     shown = "mean ± standard deviation over seeds; published ± are standard deviations"
     assert re.findall(r"<caption>([^<]*)</caption>", found)[0] == shown
     assert "<caption>as published, ± are standard deviations</caption>" in found
-
-
-def test_a_page_is_html(done, tmp_path):
-    with pytest.raises(UsageError, match=r"a page is an \.html file"):
-        report(done, tmp_path / "page.pdf")
-
-
-def test_the_command_writes_the_page(done, tmp_path, cli):
-    place = tmp_path / "p.html"
-    assert cli("report", done, "-o", place).stdout == f"{place}\n"
-    assert place.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_a_cell_that_failed_says_why(done, tmp_path):
@@ -174,7 +167,13 @@ def browse(place, profile, *more):
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
 @pytest.mark.parametrize("width", [1200, 500])
-def test_the_page_works_in_a_browser(done, page, tmp_path, width):
+def test_the_page_works_in_a_browser(done, page, tmp_path, width, trial_page):
+    place = tmp_path / "trial.html"
+    place.write_text(trial_page.replace("<head>", "<head>" + PROBE, 1))
+    shown = browse(place, tmp_path / "profile", "--dump-dom", f"--window-size={width},900")
+    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
+    assert (found["wrong"], found["images"], found["wide"]) == ([], [True], True)
+
     place = tmp_path / "page.html"
     place.write_text(page.replace("<head>", "<head>" + PROBE, 1))
     shown = browse(place, tmp_path / "profile", "--dump-dom", f"--window-size={width},900")
@@ -223,19 +222,14 @@ def test_the_lines_of_a_picture_are_the_cells(done):
     )
 
 
-@pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
-def test_a_picture_is_of_the_format_of_its_name(done, tmp_path, suffix):
-    start = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}[suffix]
-    place = study_picture(StudyPicture(done, tmp_path / f"p.{suffix}", **ALPHA))
-    assert place.read_bytes().startswith(start)
-    again = study_picture(StudyPicture(done, tmp_path / f"again.{suffix}", **ALPHA))
-    assert again.read_bytes() == place.read_bytes()
-
-
-def test_the_width_is_that_of_the_column(done, tmp_path):
-    place = study_picture(StudyPicture(done, tmp_path / "p.svg", **{**ALPHA, "x": "upload_bytes"}))
-    points = float(re.search(r'width="([\d.]+)pt"', place.read_text())[1])
+def test_a_picture_of_a_study_is_as_wide_as_the_column_and_the_same_again(done, tmp_path):
+    made = [
+        study_picture(StudyPicture(done, tmp_path / name, **{**ALPHA, "x": "upload_bytes"}))
+        for name in ("p.svg", "again.svg")
+    ]
+    points = float(re.search(r'width="([\d.]+)pt"', made[0].read_text())[1])
     assert points == pytest.approx(84 / 25.4 * 72, abs=0.5)
+    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -243,11 +237,8 @@ def test_the_width_is_that_of_the_column(done, tmp_path):
     [
         (["--x", "alpha", "-o", "p.gif"], "a picture is a .png, .svg, .pdf file"),
         (["--x", "colour", "-o", "p.png"], "no cell has the option 'colour'"),
-        (["-o", "p.png"], "Missing option '--x'"),
         (["--x", "alpha", "--y", "beauty", "-o", "p.png"], "--y is of top1"),
-        (["--x", "layers", "-o", "p.png"], "no cell has the option 'layers'"),
         (["--x", "csr", "-o", "p.png"], "there is nothing to draw: no cell has both CSR and top1"),
-        (["--x", "alpha", "--y", "csr", "-o", "p.png"], "there is nothing to draw"),
     ],
 )
 def test_a_picture_that_cannot_be_drawn_is_refused(done, tmp_path, cli, monkeypatch, words, error):
@@ -256,3 +247,99 @@ def test_a_picture_that_cannot_be_drawn_is_refused(done, tmp_path, cli, monkeypa
     assert made.exit_code == 2
     assert error in made.stderr
     assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------ a trial, a run
+
+
+@pytest.fixture(scope="module")
+def trial(road, tmp_path_factory):
+    """Two members, one of whom sent its counts to a place that is not here."""
+    root, away = tmp_path_factory.mktemp("trial"), tmp_path_factory.mktemp("away")
+    shutil.copy(road.head, root / "head.h5")
+    with open_features(road.test) as rows:
+        ids = [one.decode() for one in rows.row_ids]
+    lines = [f"{one},{'f' if i % 2 else 'm'}" for i, one in enumerate(ids)]
+    (away / "sex.csv").write_text("\n".join(["row,sex", *lines]) + "\n")
+    by = f"{away / 'sex.csv'}:sex"
+    north = afltool.counts(road.head, road.test, root / "sent", client="north", by=by)
+    west = afltool.counts(road.head, road.test, away / "sent", client="<b>west", by=by)
+    afltool.aggregate([north, west], root / "total.h5", allow_repeats=True)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trial_page(trial):
+    return afltool.report(trial, trial / "page.html").read_text()
+
+
+def test_the_page_has_what_its_readers_need(road, trial, trial_page):
+    top1 = afltool.evaluate(road.head, road.test)["top1"]
+    told = re.sub(r"<[^>]+>", " ", trial_page)
+    for words in (
+        f"predicts about {100 * top1:.0f} right", "2 members, 400 rows, 4 classes",
+        f"{top1:.4f} (", "at most", "Members", "By class", "By group",
+        "What left the sites",
+        afltool.info(trial / "total.h5")["digest"],
+    ):  # fmt: skip
+        assert words in told, words
+    assert trial_page.count("data:image/svg+xml") == 1, (
+        "no reliability: its scores are no probabilities"
+    )
+    assert "calibration error" not in told
+    assert "&lt;b&gt;west" in trial_page
+    assert "<b>west" not in trial_page
+    assert not re.search(r'(?:src|href)="(?!data:)', trial_page)
+    assert "default-src 'none'" in trial_page
+
+
+def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):
+    """Figures are those of `evaluate`: of both heads on all rows, of the first on each site's."""
+    weak = afltool.solve(road.total, tmp_path / "weak.h5", head_options={"ridge": 1e5})
+    sites = afltool.split(road.test, tmp_path / "sites", test=0.3)
+    for name, rows in zip(("north", "west"), sites, strict=True):
+        counts_of_heads([road.head, weak], rows, tmp_path / "trial" / "sent", client=name)
+    afltool.aggregate([tmp_path / "trial" / "sent"], tmp_path / "trial" / "total.h5")
+    page = afltool.report(tmp_path / "trial", tmp_path / "page.html").read_text()
+    told = re.sub(r"<[^>]+>", " ", page)
+    shares = sorted(afltool.evaluate(road.head, rows)["top1"] for rows in sites)
+    between = "Between sites the accuracy of head 0 goes from {:.1%} to {:.1%}, with a standard"
+    assert between.format(*shares) in told
+    both = [afltool.evaluate(one, road.test)["top1"] for one in (road.head, weak)]
+    assert both[0] != both[1]
+    (line,) = re.findall(r"<tr><th[^>]*>accuracy</th>(.*?)</tr>", page)
+    cells = [float(one) for one in re.findall(r"<td>([\d.]+) ", line)]
+    assert cells == [pytest.approx(one, abs=5e-5) for one in both]
+    assert "McNemar" in told
+
+
+def test_only_a_folder_with_counts_has_a_page(road, trial, tmp_path):
+    (tmp_path / "a").mkdir()
+    shutil.copy(road.head, tmp_path / "a" / "head.h5")
+    with pytest.raises(InputError, match="no counts of a solved head"):
+        afltool.report(tmp_path / "a", tmp_path / "page.html")
+    with pytest.raises(UsageError, match=r"\.html"):
+        afltool.report(trial, tmp_path / "page.txt")
+    with pytest.raises(UsageError, match="--stat is for the table of a study"):
+        afltool.report(trial, tmp_path / "page.html", stat="mean")
+
+
+@pytest.mark.parametrize("of", ["run", "baseline"])
+def test_a_run_has_a_page_of_its_figures_options_and_digests(of, done, tmp_path, cli):
+    """The cells of a study are folders of runs and of baselines."""
+    cells = shutil.copytree(done / "cells", tmp_path / "cells")
+    cell = next(cells.glob({"run": "linear-*", "baseline": "fedavg-*"}[of]))
+    out = tmp_path / "page.html"
+    assert cli("report", cell, "-o", out).exit_code == 0
+    summary, told = json.loads((cell / "summary.json").read_text()), out.read_text()
+    for word in (
+        f"top-1 {summary['top1']:.2%} of 200 test rows", summary["digests"]["total" if of == "run"
+        else "head"], f"afltool status {cell}" * (of == "run"),
+        "clients" if of == "run" else "batch-size",
+    ):  # fmt: skip
+        assert word in html.unescape(told), word
+    assert told.count("data:image/svg+xml") == 1, "a confusion matrix, or two rounds"
+    assert cli("report", cell, "-o", tmp_path / "two.html", "--rows", "head").exit_code == 2
+    (cell / "summary.json").write_text("{}")
+    assert cli("report", cell, "-o", tmp_path / "two.html").exit_code == 3
+    assert not (tmp_path / "two.html").exists()

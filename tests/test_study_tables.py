@@ -26,7 +26,7 @@ from afltool.papers.description import find, read, shipped_names
 from afltool.papers.frames import beside, figures, frame
 from afltool.papers.options import FIGURES, names_of, numbers_of
 from afltool.papers.published import TABLE, frame_of, options_in, papers, published
-from afltool.papers.results import finished, results_of
+from afltool.papers.results import axes_of, finished, results_of
 
 TEXT = """
 train-features = "{train}"
@@ -95,17 +95,6 @@ def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
     assert "--weights-seed" in note
 
 
-def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
-    """By digests where each client was summed apart: there they could differ."""
-    heads = 'head = ["linear", "discriminant"]\nkeep-clients = true'
-    text = TEXT.replace('label = "AFL"\nhead = "linear"', heads)
-    text = text[: text.index("[[method]]\nlabel")]
-    (tmp_path / "s.toml").write_text(text.format(train=road.train, test=road.test))
-    notes = table(carried_out(read(tmp_path / "s.toml"), tmp_path / "S")).notes
-    assert len(notes) == 1
-    assert "by their digests: linear; discriminant. Partitions add nothing" in notes[0]
-
-
 def entry(stat, *values, hole=""):
     lines = [{"kind": "ours", "state": "done", "head": "a", "top1": value} for value in values]
     lines += [{"kind": "ours", "state": hole, "head": "a"}] if hole else []
@@ -125,6 +114,18 @@ def test_statistics_over_seeds(stat, middle, spread):
     assert found[0] == pytest.approx(middle)
     assert found[1] == (None if spread is None else pytest.approx(spread))
     assert entry("mean±sd", 0.4)[:2] == (0.4, None), "one value has no deviation"
+
+
+def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
+    """By digests where each client was summed apart: there they could differ."""
+    text = "clients = 4\nalpha = [0.1, 1]\nkeep-clients = true\n"
+    text += 'head = ["linear", "discriminant"]\n'
+    for name in ("train", "test"):
+        text += f'{name}-features = "{getattr(road, name)}"\n'
+    (tmp_path / "s.toml").write_text(text)
+    notes = table(carried_out(read(tmp_path / "s.toml"), tmp_path / "S")).notes
+    assert len(notes) == 1
+    assert "by their digests: linear; discriminant. Partitions add nothing" in notes[0]
 
 
 def test_deleting_a_cell_and_running_again_gives_the_same_table(copied):
@@ -182,18 +183,24 @@ def test_a_cell_never_averages_unequal_settings(done):
         table(done, rows="colour")
     with pytest.raises(UsageError, match=r"no cell fits"):
         table(done, where=("alpha=7",))
-
-
-def test_a_label_is_a_name_of_rows_and_of_cells(done):
-    made = table(done, rows="label", where=("label=AFL",))
-    assert rows(made) == ["AFL"]
+    assert rows(table(done, rows="label", where=("label=AFL",))) == ["AFL"]
     assert rows(table(done, rows="baseline,layers")) == rows(table(done))
 
 
-def test_rounds_are_counted_up_to_the_layer(done):
-    made = table(done, value="exchanges", stat="mean")
+def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done, road):
+    value = "exchanges,upload_bytes,train_top1,seconds"
+    made = table(done, value=value, stat="mean", where=("alpha=1",), columns="")
+    assert made.headings == [FIGURES[name].label for name in value.split(",")]
     assert rows(made) == ["AFL", "Deep | 100%, layers = 0", "Deep | 100%, layers = 1"]
-    assert made.numbers.iloc[:, 0].tolist() == [1, 1, 3]
+    assert made.numbers.iloc[:, 0].tolist() == [1, 1, 3], "rounds up to the layer"
+    cell = next(c for c in find(str(done)).cells if c.label != "AFL" and c.setting["alpha"] == 1)
+    sent = finished(StudyFolder(done), cell)["upload_bytes"]
+    assert made.values(rows(made)[-1], made.headings[1]) == [sent] * 3
+    head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
+    wanted = afltool.evaluate(head, road.train)["top1"]
+    assert made.values(rows(made)[-1], made.headings[2])[0] == wanted
+    assert any("counts in the cell that came first" in note for note in made.notes)
+    assert not any("Seconds" in note for note in table(done).notes)
 
 
 def test_the_best_round_is_beside_the_last(done):
@@ -208,81 +215,51 @@ def test_the_best_round_is_beside_the_last(done):
     rounds = [{"phase": "round-1", "top1": 0.7}, {"phase": "round-2", "top1": 0.6, "top1_max": 0.9}]
     found = figures({"top1": 0.6, "rounds": rounds, "seconds": 1.0})
     assert (found["top1"], found["best"], found["top1_max"]) == (0.6, 0.7, 0.9)
-
-
-def test_who_trains_alone_has_no_rounds_of_communication():
     alone = {"phase": "round-1", "upload_bytes": 0, "download_bytes": 0}
-    summary = {"seconds": 1.0, "stages": [], "rounds": [alone, alone]}
-    assert figures(summary)["exchanges"] == 0
-    summary["rounds"] = [alone, {**alone, "upload_bytes": 8}]
-    assert figures(summary)["exchanges"] == 1
-
-
-def test_several_figures_stand_side_by_side(done):
-    made = table(done, value="top1,upload_bytes", stat="mean")
-    assert len(made.headings) == 4
-    deepest, column = rows(made)[-1], made.headings[-1]
-    assert column.endswith(FIGURES["upload_bytes"].label)
-    cell = next(c for c in find(str(done)).cells if c.label != "AFL")
-    sent = finished(StudyFolder(done), cell)["upload_bytes"]
-    assert made.values(deepest, column) == [sent] * 3
-
-
-def test_accuracy_on_training_rows_has_a_table(done, road):
-    made = table(done, value="train_top1", where=("head=Deep | 100%",))
-    cell = next(c for c in find(str(done)).cells if c.label != "AFL")
-    head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
-    wanted = afltool.evaluate(head, road.train)["top1"]
-    assert made.values(rows(made)[-1], made.headings[0])[0] == wanted
+    of_rival = {"seconds": 1.0, "stages": [], "upload_bytes": 80, "rounds": [alone, alone]}
+    assert figures(of_rival)["exchanges"] == 0, "who trains alone has no communication"
+    assert figures(of_rival)["file_bytes"] == 80, "float32 numbers"
+    assert figures({**of_rival, "rounds": [alone, {**alone, "upload_bytes": 8}]})["exchanges"] == 1
 
 
 # ------------------------------------------------------------ formats
 
 
-def test_markdown_reads_back(done):
-    text = FORMATS["md"](table(done))
-    lines = [one for one in text.splitlines() if one.startswith("|")]
+def test_each_form_has_the_table(done, tmp_path, cli):
+    """Numbers as the program measures them, with their units; texts are escaped."""
+    made = table(done, value="top1,upload_bytes,seconds")
+    lines = [one for one in FORMATS["md"](made).splitlines() if one.startswith("|")]
     assert len({len(one) for one in lines}) == 1
-    assert "Deep \\| 100%" in text
-
-
-def test_latex_escapes_what_it_must(done):
-    text = FORMATS["latex"](table(done))
+    assert "Deep \\| 100%" in lines[-1]
+    text = FORMATS["latex"](made)
     assert r"Deep | 100\%" in text
     assert r" $\pm$ " in text
     assert text.count(r"\\") == 4
     body = text.split("% ")[0]
     assert body.count("{") == body.count("}")
-
-
-def test_csv_and_json_hold_the_numbers(done, tmp_path, cli):
-    place = tmp_path / "t.csv"
-    assert cli("table", done, "--format", "csv", "-o", place).stdout == f"{place}\n"
-    frame = pd.read_csv(place)
-    assert len(frame) == 6
-    assert frame["count"].tolist() == [3] * 6
-    asked = cli("table", done, "--format", "json")
-    found = json.loads(asked.stdout)["entries"]
-    assert [one["value"] for one in found] == pytest.approx(frame["value"].tolist())
-    assert cli("table", done, "--format", "html").exit_code == 2
-    assert cli("table", done).stdout.startswith("**Two heads** (mean ± standard deviation over")
-
-
-def test_csv_says_the_units_that_its_numbers_have(done):
-    made = table(done, value="top1,upload_bytes,seconds")
     lines = FORMATS["csv"](made).splitlines()
     frame = pd.read_csv(io.StringIO("\n".join(lines)))
     units = dict(zip(frame["figure"], frame["unit"], strict=True))
     assert units == {"top1": "fraction", "upload_bytes": "bytes", "seconds": "seconds"}
     assert frame["value"][frame["unit"] == "fraction"].between(0, 1).all()
-    assert not any("%" in one or "MB" in one for one in [lines[0], *frame["column"].fillna("")])
+    assert set(frame["column"]) == {"alpha = 0.1", "alpha = 1"}
     told = [one[name] for one in csv.DictReader(lines) for name in ("value", "spread")]
-    digits = [number.partition("e")[0].strip("0.") for number in told]  # 1.5e-05 for a small spread
+    digits = [number.partition("e")[0].strip("0.") for number in told]  # 1.5e-05 is small
     assert max(map(len, digits)) <= 13, "twelve digits and the point"
-    asked = table(done, value="top1")
-    assert set(pd.read_csv(io.StringIO(FORMATS["csv"](asked)))["column"]) == {
-        "alpha = 0.1", "alpha = 1"
-    }  # fmt: skip
+    place = tmp_path / "t.csv"
+    assert cli("table", done, "--format", "csv", "-o", place).stdout == f"{place}\n"
+    frame = pd.read_csv(place)
+    assert frame["count"].tolist() == [3] * 6
+    found = json.loads(cli("table", done, "--format", "json").stdout)["entries"]
+    assert [one["value"] for one in found] == pytest.approx(frame["value"].tolist())
+    place = tmp_path / "t.parquet"
+    assert cli("table", done, "-o", place).stdout == f"{place}\n"
+    assert cli("table", done, "-o", place).exit_code == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(place)[frame.columns], frame, check_dtype=False)
+    assert cli("table", done, "-o", place, "--format", "csv").exit_code == 2
+    assert cli("table", done, "--value", "exchanges", "-o", place).exit_code == 2, "another table"
+    assert cli("table", done, "--format", "html").exit_code == 2
+    assert cli("table", done).stdout.startswith("**Two heads** (mean ± standard deviation over")
 
 
 def test_a_figure_that_no_cell_has_is_named(done, tmp_path, cli):
@@ -306,16 +283,6 @@ def test_a_figure_that_no_cell_has_is_named(done, tmp_path, cli):
         assert label in page.read_text()
 
 
-def test_a_rivals_client_sends_its_float32_numbers():
-    rival = {"seconds": 1.0, "stages": [], "rounds": [], "upload_bytes": 80, "download_bytes": 80}
-    assert figures(rival)["file_bytes"] == 80
-
-
-def test_seconds_of_shared_work_are_explained(done):
-    assert "counts in the cell that came first" in table(done, value="seconds").notes[0]
-    assert not any("Seconds" in note for note in table(done).notes)
-
-
 # ------------------------------------------------------------ others
 
 
@@ -327,47 +294,41 @@ def test_every_published_table_can_be_read():
     assert (first["top1"], first["spread"]) == (0.6402, pytest.approx(0.0018))
     with pytest.raises(UsageError, match=r"no published figures 'afl-9'; known are afl-1, "):
         published("afl-9")
+    kinds = {name.split("-")[0]: set() for name in papers()}
+    for name in papers():
+        found = published(name).reindex(columns=["spread", "spread_of"])
+        kinds[name.split("-")[0]] |= {*found[found["spread"].notna()]["spread_of"]}
+        found = published(name)
+        known = [one for one in FIGURES if one in found]
+        made = crosstab(found, options_in(found), [], known, "mean", [])
+        assert made.entries["count"].max() == 1, "one published figure a cell"
+    assert kinds == {
+        "afl": {"standard deviation"}, "deepafl": {"standard error"},
+        "safle": {"standard deviation"},
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "axes"),
-    [
+def test_settings_of_the_papers_are_our_options_and_those_of_the_shipped_studies():
+    for name, axes in (
         ("deepafl-1", {"head": "DeepAFL", "layers": 5}),
-        ("deepafl-4", {"block_ridge": 0.01}),
         ("deepafl-6", {"feature_width": 1024.0}),
-        ("deepafl-13", {"layers": 50, "head": "Ablation (4)"}),
-        ("deepafl-28", {"participation": 0.7, "participation_kind": "inconsistent", "layers": 20}),
         ("deepafl-28", {"participation": 0.7, "participation_kind": "consistent", "layers": 5}),
-        ("deepafl-31", {"head": "DeepAFL", "layers": 15}),
         ("deepafl-29", {"label_noise": 0.5}),
-        ("afl-2", {"scheme": "iid"}),
         ("afl-3", {"clients": 500, "gamma": 10.0, "head": "AFL, with RI removal"}),
         ("safle-2", {"bucketing": "overlap", "buckets": 8}),
         ("safle-3", {"backbone": "vit_b_16"}),
-    ],
-)
-def test_settings_of_the_papers_are_our_options(name, axes):
-    assert any(axes.items() <= one.items() for one in published(name).to_dict("records"))
-
-
-@pytest.mark.parametrize("name", [n for n in shipped_names() if find(n).shown.published])
-def test_published_figures_have_a_place_in_the_shipped_study(name):
-    """Every study that names published figures has a column for each of them."""
-    wanted = find(name)
-    columns = names_of(wanted.shown.columns)
-    theirs = wanted.shown.published
-    there = beside(theirs, frame_of(list(_axes(wanted))), columns)
-    assert there.index.tolist() == published(theirs).index.tolist()
-
-
-def _axes(wanted):
-    from afltool.papers.results import axes_of
-
-    layers = list(numbers_of(wanted.shown.layers))
-    for cell in wanted.cells:
-        axes = axes_of(cell)
-        yield from ({**axes, "layers": t} for t in layers)
-        yield axes
+    ):
+        lines = published(name).to_dict("records")
+        assert any(axes.items() <= one.items() for one in lines), name
+    for wanted in (find(name).changed({}, 1) for name in shipped_names()):
+        theirs = wanted.shown.published
+        if theirs:  # each of the published figures has a column
+            layers, every = numbers_of(wanted.shown.layers), []
+            for cell in wanted.cells:
+                axes = axes_of(cell)
+                every += [axes, *({**axes, "layers": t} for t in layers)]
+            there = beside(theirs, frame_of(every), names_of(wanted.shown.columns))
+            assert there.index.tolist() == published(theirs).index.tolist(), wanted.name
 
 
 OURS = frame_of([
@@ -490,14 +451,6 @@ def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
         assert sorted(of_rows) == pytest.approx(sorted(v / 100 for v in values))
 
 
-def test_a_table_with_every_paper_has_one_published_figure_a_cell():
-    for name in papers():
-        found = published(name)
-        figures = [one for one in FIGURES if one in found]
-        made = crosstab(found, options_in(found), [], figures, "mean", [])
-        assert made.entries["count"].max() == 1, name
-
-
 def test_published_figures_of_one_cell_are_refused():
     """Two data sets of a paper, of which the table tells nothing: no cell has their mean."""
     found = published("afl-A.2")
@@ -524,15 +477,3 @@ def test_the_header_says_what_a_paper_has_behind_its_plus_and_minus(paper, behin
     assert f"\n% {header}\n" in FORMATS["latex"](made)
     assert json.loads(FORMATS["json"](made))["shows"] == header
     assert crosstab(*asked, "mean", ["seed"]).shows == "mean over seeds"
-
-
-def test_each_paper_has_one_thing_behind_its_plus_and_minus():
-    """AFL and SAFLe print standard deviations, DeepAFL standard errors."""
-    kinds = {name.split("-")[0]: set() for name in papers()}
-    for name in papers():
-        found = published(name).reindex(columns=["spread", "spread_of"])
-        kinds[name.split("-")[0]] |= {*found[found["spread"].notna()]["spread_of"]}
-    assert kinds == {
-        "afl": {"standard deviation"}, "deepafl": {"standard error"},
-        "safle": {"standard deviation"},
-    }  # fmt: skip

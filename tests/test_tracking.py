@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,23 +12,10 @@ from conftest import installed
 
 from afltool.files.hdf5 import read_header
 
-mlflow = pytest.mark.slow  # its import alone takes a second
-READ = """
-import json, os, sys
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-from mlflow import MlflowClient
-client = MlflowClient(tracking_uri=sys.argv[1])
-experiment = client.get_experiment_by_name("afltool")
-found = []
-for run in client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"]):
-    number, data = run.info.run_id, run.data
-    points = {k: [[m.step, m.value] for m in client.get_metric_history(number, k)]
-              for k in data.metrics}
-    files = [one.path for one in client.list_artifacts(number)]
-    found.append(dict(name=run.info.run_name, id=number, status=run.info.status,
-                      params=data.params, tags=data.tags, points=points, files=files))
-print(json.dumps(found))
-"""
+
+def mlflow(test):
+    """Its import alone takes a second, and warns of what it uses itself."""
+    return pytest.mark.slow(pytest.mark.filterwarnings("ignore")(test))
 
 
 @pytest.fixture
@@ -40,13 +25,21 @@ def store(tmp_path):
 
 
 def read(store, every=False):
-    """Every run in the store, by its name unless ``every``, as a process of its own sees it."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", READ, store],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    """Every run in the store, by its name unless ``every``, as MLflow sees it."""
+    from mlflow import MlflowClient
+
+    client, found = MlflowClient(tracking_uri=store), []
+    experiment = client.get_experiment_by_name("afltool")
+    for run in client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"]):
+        number, data = run.info.run_id, run.data
+        points = {
+            k: [(m.step, m.value) for m in client.get_metric_history(number, k)]
+            for k in data.metrics
+        }
+        files = sorted(one.path for one in client.list_artifacts(number))
+        about = {"name": run.info.run_name, "id": number, "status": run.info.status}
+        found.append({**about, "params": data.params, "tags": data.tags, "points": points,
+                      "files": files})  # fmt: skip
     by_name = {one["name"]: one for one in found}
     assert every or len(by_name) == len(found), "one run of MLflow for a folder"
     return found if every else by_name
@@ -56,20 +49,29 @@ def given(road):
     return ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
 
 
-@pytest.mark.parametrize("text", ["runs.db", "wandb:x", "mlflow:"])
-def test_what_names_no_store_is_refused(road, tmp_path, cli, text):
-    done = cli("run", *given(road), "--track", text, "-o", tmp_path / "run")
-    assert done.exit_code == 2
-    assert "mlflow:URI" in done.stderr
+def test_what_names_no_store_is_refused(road, tmp_path, cli):
+    for text in ("runs.db", "wandb:x", "mlflow:"):
+        done = cli("run", *given(road), "--track", text, "-o", tmp_path / "run")
+        assert done.exit_code == 2
+        assert "mlflow:URI" in done.stderr
+    (tmp_path / "s.toml").write_text("clients = 3\n")
+    for other in ("--print", "--slurm"):  # a study that carries nothing out is not tracked
+        study = ["study", tmp_path / "s.toml", "-o", tmp_path / "run", other]
+        done = cli(*study, "--track", f"mlflow:{tmp_path / 'runs'}")
+        assert done.exit_code == 2
+        assert {"--track", other} <= {*done.stderr.replace(":", "").split()}
     assert not (tmp_path / "run").exists()
 
 
 @mlflow
-def test_a_store_has_options_rounds_figures_digests_and_files(road, tmp_path, store):
+def test_a_store_has_options_rounds_figures_digests_and_files(
+    road, tmp_path, store, cli, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "run"
     words = ["run", *given(road), "--track", f"mlflow:{store}", "-o", out]
     words += ["--head", "deepafl", "--layers", 2, "--width", 8, "--each-round"]
-    assert installed(*words, cwd=tmp_path).returncode == 0
+    assert cli(*words).exit_code == 0
     [(name, first)] = read(store).items()
     summary = json.loads((out / "summary.json").read_text())
     assert (name, first["status"]) == ("run", "FINISHED")
@@ -83,7 +85,7 @@ def test_a_store_has_options_rounds_figures_digests_and_files(road, tmp_path, st
     assert sorted(first["files"]) == ["head-final.h5", "summary.json"]
     # Again, with a picture made since: a second run, which has the same.
     (out / "rounds.svg").write_text("<svg/>")
-    assert installed(*words, cwd=tmp_path).returncode == 0
+    assert cli(*words).exit_code == 0
     again = next(one for one in read(store, every=True) if one["id"] != first["id"])
     assert again["files"] == ["head-final.h5", "rounds.svg", "summary.json"]
     assert [again[k] for k in ("status", "params")] == [first[k] for k in ("status", "params")]
@@ -91,18 +93,18 @@ def test_a_store_has_options_rounds_figures_digests_and_files(road, tmp_path, st
     # The head is the one of a run that was not tracked.
     plain = [one for one in words if "track" not in str(one) and "mlflow:" not in str(one)]
     plain[plain.index(out)] = tmp_path / "plain"
-    assert installed(*plain).returncode == 0
+    assert cli(*plain).exit_code == 0
     assert digests["digest.head"] == read_header(tmp_path / "plain" / "head-final.h5")["digest"]
 
 
 @mlflow
-def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store):
+def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store, cli):
     text = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
     text += '[[method]]\nhead = "linear"\nridge = [1, 2]\n'
     text += '[[method]]\nbaseline = "fedavg"\nrounds = 3\n'
     (tmp_path / "s.toml").write_text(text)
     words = ["study", tmp_path / "s.toml", "-o", tmp_path / "S"]
-    assert installed(*words, cwd=tmp_path).returncode == 0  # first without it
+    assert cli(*words).exit_code == 0  # first without it
     tracked = [*words, "--track", f"mlflow:{store}", "--jobs", 2]
     assert installed(*tracked, cwd=tmp_path).returncode == 0
     found = read(store)
@@ -114,20 +116,11 @@ def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store):
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("other", ["--print", "--slurm", "--list"])
-def test_a_study_that_carries_nothing_out_is_not_tracked(road, tmp_path, cli, other):
-    text = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
-    (tmp_path / "s.toml").write_text(text)
-    named = [] if other == "--list" else [tmp_path / "s.toml", "-o", tmp_path / "S"]
-    done = cli("study", *named, other, "--track", f"mlflow:{tmp_path / 'runs'}")
-    assert done.exit_code == 2
-    assert not (tmp_path / "S").exists()
-    assert "is not used with" in done.stderr
-    assert {"--track", other} <= {*done.stderr.replace(":", "").split()}
-
-
 @mlflow
-def test_an_interrupted_baseline_is_killed_and_the_next_run_has_all_rounds(road, tmp_path, store):
+def test_an_interrupted_baseline_is_killed_and_the_next_run_has_all_rounds(
+    road, tmp_path, store, cli, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "base"
     words = ["baseline", "fedavg", road.train, "--test", road.test, "--partition", road.clients]
     words += ["--rounds", 15, "--track", f"mlflow:{store}", "-o", out]
@@ -142,10 +135,30 @@ def test_an_interrupted_baseline_is_killed_and_the_next_run_has_all_rounds(road,
     [before] = read(store).values()
     assert before["status"] == "KILLED"
     assert 0 < len(before["points"]["top1"]) < 15
-    assert installed(*words, cwd=tmp_path).returncode == 0
+    assert cli(*words).exit_code == 0
     after = next(one for one in read(store, every=True) if one["id"] != before["id"])
     assert after["status"] == "FINISHED"
     assert sorted({step for step, _ in after["points"]["top1"]}) == list(range(1, 16))
+
+
+@mlflow
+def test_a_store_that_fails_later_is_a_warning_and_the_work_goes_on(
+    road, tmp_path, store, cli, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    out, words = tmp_path / "run", ["run", *given(road), "--track", f"mlflow:{store}"]
+    assert cli(*words, "-o", out).exit_code == 0
+    with sqlite3.connect(tmp_path / "runs.db") as file:
+        file.execute(
+            "create trigger full before insert on metrics begin select raise(fail, 'full'); end"
+        )
+    events = tmp_path / "events.jsonl"
+    done = cli("--events", events, *words, "-o", out, "--overwrite")
+    assert done.exit_code == 0
+    assert done.stderr.count("warning: --track") == 1
+    told = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert told.count("warning") == 1
+    assert json.loads((out / "summary.json").read_text())["top1"]
 
 
 def points_in(database):
@@ -157,29 +170,12 @@ def points_in(database):
 
 
 @mlflow
-def test_a_store_that_does_not_serve_ends_the_command_before_the_work(road, tmp_path, store):
+def test_a_store_that_does_not_serve_ends_the_command_before_the_work(road, tmp_path, cli):
     (tmp_path / "no.db").write_text("this is no database, and long enough to be read as one" * 9)
     for uri in (f"sqlite:///{tmp_path}/no.db", "http://127.0.0.1:9", f"file://{tmp_path}/mlruns"):
-        done = installed("run", *given(road), "--track", f"mlflow:{uri}", "-o", tmp_path / "run")
-        assert done.returncode == 3, done.stderr
+        done = cli("run", *given(road), "--track", f"mlflow:{uri}", "-o", tmp_path / "run")
+        assert done.exit_code == 3, done.stderr
         assert uri in done.stderr
         assert len(done.stderr) < 500
         assert ("mlflow:sqlite:///runs.db" in done.stderr) == uri.startswith("file")
         assert not (tmp_path / "run").exists()
-
-
-@mlflow
-def test_a_store_that_fails_later_is_a_warning_and_the_work_goes_on(road, tmp_path, store):
-    out, events = tmp_path / "run", tmp_path / "events.jsonl"
-    words = ["run", *given(road), "--track", f"mlflow:{store}", "-o", out]
-    assert installed(*words, cwd=tmp_path).returncode == 0
-    with sqlite3.connect(tmp_path / "runs.db") as file:
-        file.execute(
-            "create trigger full before insert on metrics begin select raise(fail, 'full'); end"
-        )
-    done = installed("--events", events, *words, "--overwrite", cwd=tmp_path)
-    assert done.returncode == 0
-    assert done.stderr.count("warning: --track") == 1
-    told = [json.loads(line) for line in events.read_text().splitlines()]
-    assert [one["event"] for one in told].count("warning") == 1
-    assert json.loads((out / "summary.json").read_text())["top1"]

@@ -28,10 +28,10 @@ from ..options.common import frozen_in
 from ..options.features import ExtractOptions, store_folder
 from ..options.partition import PartitionOptions
 from ..plans.checks import check_before, check_rows, checked_head
-from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig
+from ..plans.config import FIELDS, KEEP_LAST, TABLE, HereOptions, RunConfig
 from ..plans.layout import RunFolder
 from ..plans.made import Made, stored
-from ..plans.plan import SPLITS, Step, features, partition
+from ..plans.plan import SPLITS, Step, features, option_words, partition
 from ..plugins import need_torch
 from ..stages.stage import Stage
 from ..values.arrays import Digest, file_sha256, file_state
@@ -126,7 +126,7 @@ class Cell:
         if self.method is not None:
             return [*lines, self._baseline(folder).line()]
         out = str(folder.cell(self.key))
-        return [*lines, ["run", *words(self.config.given()), "-o", out]]
+        return [*lines, ["run", *option_words(self.config.given()), "-o", out]]
 
     def rounds(self) -> int:
         """The rounds of communication that it will have."""
@@ -150,9 +150,9 @@ class Cell:
 
     def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
         """The head of its result, by the name that it has in every version."""
-        place = folder.cell(self.key)
+        place = RunFolder(folder.cell(self.key))
         if self.method is None:
-            return RunFolder(place).head(len(summary["bytes_per_client"]))
+            return place.head(len(summary["bytes_per_client"]))
         return place / self.head
 
     def test_rows(self, folder: StudyFolder) -> Path:
@@ -254,16 +254,6 @@ class Cell:
         return Step(stage, options, given, folder.cell(self.key), _of_method(self.settings))
 
 
-def words(options: Mapping[str, Any]) -> list[str]:
-    """Options as the words of a command line."""
-    texts: list[str] = []
-    for name, value in options.items():
-        for one in value if isinstance(value, (tuple, list)) else [value]:
-            if one is not False and one is not None:
-                texts += [flag(name)] if one is True else [flag(name), str(one)]
-    return texts
-
-
 def line(command: list[str]) -> str:
     """A command line for a shell.
 
@@ -320,8 +310,9 @@ def draws(setting: Mapping[str, Any]) -> bool:
 
 
 _OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {SEED}
+_OF_TABLES = {name for name, f in FIELDS.items() if f.part == TABLE}
 #: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS | {
+OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS | _OF_TABLES | {
     "train_features", "test_features", "partition", "partition_seed", "weights_seed",
 }  # fmt: skip
 

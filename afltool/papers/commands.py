@@ -16,7 +16,7 @@ from ..cli.runs import JobsHow, show_scripts, submitted
 from ..errors import UsageError
 from ..options.base import Flat, Holds, Writes, flag
 from ..options.common import Printed, Tracked
-from .options import StudyOptions
+from .options import PARQUET, StudyOptions
 
 if TYPE_CHECKING:
     from .options import Table
@@ -40,7 +40,7 @@ def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], 
 
     if not StudyFolder.is_one(folder):
         return None
-    from .listings import print_status, status
+    from .execution import print_status, status
 
     return status(folder), print_status
 
@@ -111,14 +111,14 @@ def study(o: Study) -> None:
     """Carry out a study, list those that are shipped, or write its commands or jobs."""
     how = o.to(StudyOptions)
     if o.list_:
-        from .listings import listed
+        from .execution import listed
 
         listing = listed(o.axes, how.seeds)
         print_json(listing) if o.as_json else say_lines(_list(listing))
     elif o.study is None:
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
     elif o.slurm and o.next_:
-        from .jobs import next_lines
+        from .execution import next_lines
 
         say_lines(next_lines(o.study))
     elif o.slurm:
@@ -143,14 +143,14 @@ def _run(
 
 def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOptions) -> None:
     """Print the command lines of the cells."""
-    from .cells import words
+    from ..plans.plan import option_words
     from .description import asked_for
-    from .execution import check_cells, part_of
-    from .listings import script
+    from .execution import check_cells, script
+    from .worker import part_of
 
     wanted, place = asked_for(spec, out, given, how.seeds)
     named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
-    again = ["study", named, *words({**given, **how.changed(), "out": place.root})]
+    again = ["study", named, *option_words({**given, **how.changed(), "out": place.root})]
     cells = part_of(wanted.cells, how.only)
     check_cells(wanted, place, cells, here=False)
     say_lines(script(cells, place, again))
@@ -161,12 +161,9 @@ def _jobs(
 ) -> None:
     """Write the job scripts of a study, or print them; with --submit also start them."""
     from ..plans.slurm.site import make_site
-    from . import jobs
     from .description import asked_for
+    from .execution import prepare, script_texts
 
-    if o.next_:
-        say_lines(jobs.next_lines(spec))
-        return
     wanted, place = asked_for(spec, o.out, given, how.seeds)
     if how.only is not None or how.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
@@ -175,9 +172,9 @@ def _jobs(
     called = {name: own for own, name in _RENAMED.items()}
     options = make_site({called.get(name, name): value for name, value in of_site.items()}, o.site)
     if o.dry_run:
-        show_scripts(jobs.script_texts(wanted, options, place.root), o.as_json)
+        show_scripts(script_texts(wanted, options, place.root), o.as_json)
     else:
-        made = jobs.prepare(wanted, options, place.root, most=how.most)
+        made = prepare(wanted, options, place.root, most=how.most)
         submitted(made, place.root, o.submit, o.as_json)
 
 
@@ -185,7 +182,7 @@ def print_table(o: Table) -> None:
     """The table of a study, or of a total of counts, on stdout or as a file."""
     from ..files.atomic import write_text
     from ..files.counts import holds_counts
-    from .crosstab import FORMATS
+    from .crosstab import FORMATS, write_parquet
     from .options import TableOptions, refuse_options
     from .tables import table, table_of_counts
 
@@ -195,6 +192,9 @@ def print_table(o: Table) -> None:
         text = table_of_counts(study, o.format)
     else:
         made = table(o)
+        if o.out is not None and o.out.suffix == PARQUET:
+            say(write_parquet(made, o.out, o.overwrite))
+            return
         text = FORMATS[o.format](made)
     if o.out is None:
         say_lines(text)

@@ -19,8 +19,9 @@ from ..files.headers import misfit
 from ..files.locks import alone
 from ..heads import HEAD_NAMES, OPTIONS, Names
 from ..inputs import known_key
-from ..options.base import absolute, kinds_of
-from ..plans.config import FIELDS
+from ..options.base import absolute, fields_of, kinds_of
+from ..options.features import TableOptions as TableOfRows
+from ..plans.config import FIELDS, with_features
 from ..values.text import json_text
 from . import grid
 from .cells import (
@@ -184,7 +185,29 @@ def asked_for(
     study = spec if isinstance(spec, Study) else find(str(spec))
     names = option_names(study.tree)
     given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
-    return study.changed(given, seeds) if given or seeds is not None else study, StudyFolder(out)
+    study = study.changed(given, seeds) if given or seeds is not None else study
+    return with_tables(study), StudyFolder(out)
+
+
+def with_tables(study: Study) -> Study:
+    """The study with feature files in the place of tables and archives, as `run` takes them."""
+    files: dict[str, str] = {}
+    given = [one.config for one in study.cells if one.config.own.train_features is not None]
+    for config in {str([one.own, one.table]): one for one in given}.values():
+        made = with_features(config)
+        for name in ("train_features", "test_features"):
+            path, now = str(getattr(config.own, name)), str(getattr(made.own, name))
+            if files.setdefault(path, now) != now:
+                raise UsageError(f"{path} beside several training features: import it beforehand")
+    if all(path == now for path, now in files.items()):
+        return study
+    tree = grid.without(study.tree, fields_of(TableOfRows).keys())
+
+    def change(name: str, value: Any) -> tuple[str, Any]:
+        new = [files.get(one, one) for one in grid.values(name, value)]
+        return name, new if isinstance(value, list) else new[0]
+
+    return replace(study, tree=grid.rewritten(tree, change))
 
 
 def find(spec: str) -> Study:
@@ -236,7 +259,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
     base = _like(path, given[LIKE], followed) if LIKE in given else None
     names = option_names({**(base.tree if base else {}), **tree})
-    known = _absolute(_known(path, tree, names))
+    known = _known(path, tree, names)
     if base is not None:
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
@@ -325,8 +348,9 @@ def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The tree by the names of options; refuses a key that is not an option."""
-    return grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
+    """`_absolute` of the tree by the names of options; refuses a key that is not an option."""
+    called = grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
+    return _absolute(called)
 
 
 def _absolute(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,23 +1,32 @@
-"""A study carried out on this machine, in one process or in several."""
+"""A study carried out: here by one process or several, by jobs of Slurm, or as printed commands.
+
+On Slurm it is an array whose task I is `afltool study . --only I/N`, by the scripts of a run, see
+`plans.slurm.jobs`; a job for each set of images extracts their features before, since it may ask
+for GPUs. Whatever else cells share is made by the one that comes first.
+"""
 
 from __future__ import annotations
 
-import fnmatch
 import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import AflError, IncompleteError, UsageError, naming
 from ..files.outputs import make_folder
 from ..options.base import flag
-from ..options.grammars import parse_part
+from ..options.grammars import Part
+from ..plans.layout import RunFolder
+from ..plans.slurm import jobs
+from ..plans.slurm.site import Site, kept_site
 from ..plans.summary import tell_done
-from ..progress import event
-from .cells import Cell, StudyFolder
-from .description import MOST_CELLS, Study, asked_for
-from .options import RunStudy, StudyOptions, words_of
-from .results import by_reason, failure, finished, names_of_cells
-from .worker import Worker, Workers, clear, forget_steps, log
+from ..progress import event, quiet
+from .cells import Cell, StudyFolder, line
+from .description import MOST_CELLS, SHIPPED, Study, asked_for, find, read, shipped_names
+from .options import RunStudy, StudyOptions
+from .results import by_reason, failure, finished, names_of_cells, results_of
+from .worker import Worker, Workers, clear, forget_steps, log, part_of
 
 MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 
@@ -62,7 +71,8 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
         clear(folder, cell)
         if cell not in todo:
             tell_done(folder.cell(cell.key), cell.head)
-    Workers(worker, todo, options.jobs).all() if options.jobs > 1 and todo[1:] else worker.all()
+    several = options.jobs > 1 and todo[1:]
+    (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
     again = "another call of the study tries it again"
     failures = [
         (worker.names[cell.key], failure(folder, cell) or again)
@@ -131,16 +141,129 @@ def check_cells(
                 cell.check(folder, here, known)
 
 
-def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
-    """The cells that ``only`` names, in their order; all of them for None."""
-    if only is None:
-        return cells
-    if "/" in only:
-        return cells[parse_part(only, "--only").of(len(cells))]
-    keys, named = [cell.key for cell in cells], words_of(only)
-    if lacking := [one for one in named if not fnmatch.filter(keys, one)]:
-        raise UsageError(
-            f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
-            "folders (afltool status), or give part I/N"
-        )
-    return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
+def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
+    """Every script of a study by its name, and what submit.sh submits; nothing is written.
+
+    Raises what the command of a cell raises before any work.
+    """
+    folder = StudyFolder(out)
+    check_cells(study, folder, study.cells, here=False)
+    asking = 'lines=$("${run[@]}" study . --slurm --next) || exit\neval "$lines"'
+    texts = jobs.scripts(out.absolute(), site, "study .", asking, "afterany")
+    return {**texts, "jobs": _lines(study, site, folder)}
+
+
+def next_lines(out: str | Path) -> str:
+    """The lines of submit.sh for the cells that have no result."""
+    folder = StudyFolder(out)
+    return _lines(find(str(out)), kept_site(folder.root / RunFolder.SITE), folder)
+
+
+def _lines(study: Study, site: Site, folder: StudyFolder) -> str:
+    """A task is a cell, or several where Slurm takes no more tasks."""
+    cells, count = study.cells, min(len(study.cells), site.max_array)
+    lacking = {cell.key: cell for cell in cells if finished(folder, cell) is None}
+    parts = (Part(i, count).of(len(cells)) for i in range(count))
+    todo = [i for i, part in enumerate(parts) if lacking.keys() & {c.key for c in cells[part]}]
+    if not todo:
+        return "echo every cell has its result\n"
+    most = ("--most", str(study.count()))
+    images: dict[str, str] = {}  # one cell for each set of images whose features cells need
+    for cell in lacking.values():
+        if cell.config.extract is not None:
+            images.setdefault(str(cell.config.extract.changed()), cell.key)
+    first = [
+        jobs.Job(f"features-{i}", "extract", (*most, "--prepare", "--only", key))
+        for i, key in enumerate(images.values())
+    ]
+    words, after = (*most, "--only", f"%I/{count}"), tuple(job.name for job in first)
+    array = jobs.Job("cells", "study", words, after, tuple(todo))
+    return jobs.lines_of([*first, array], site, folder.root.absolute())
+
+
+def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> Path:
+    """Write the scripts of a study into its folder; returns submit.sh.
+
+    Raises `UsageError` for more cells than ``most``; nothing was written.
+    """
+    folder = StudyFolder(out)
+    check_size(study, most)
+    texts = script_texts(study, site, folder.root)
+    make_folder(folder.root)
+    study.keep(folder)
+    return jobs.keep_scripts(texts, site, folder.root)
+
+
+def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
+    """The cells as a shell script: first the shared work, then one line per cell, in any order.
+
+    ``last``: the command that takes over their results.
+    """
+    from ..plans.slurm.site import quoted
+
+    def typed(command: list[str]) -> str:
+        return " ".join(map(quoted, ["afltool", *command]))
+
+    every = [[typed(one) for one in cell.commands(folder)] for cell in cells]
+    before = list(dict.fromkeys(one for lines in every for one in lines[:-1]))
+    text = ["# these first, in this order", *before] if before else []
+    text += [f"# {len(every)} cells, in any order", *(lines[-1] for lines in every)]
+    if last is not None:
+        text += ["# last: takes over what is done, for table, report and status", typed(last)]
+    return "\n".join(text) + "\n"
+
+
+@quiet()
+def listed(
+    given: Mapping[str, Any] | None = None, seeds: int | None = None
+) -> list[dict[str, Any]]:
+    """Every study of the package: its name, cells, what it shows and needs.
+
+    ``given``: options that replace those of the studies.
+    """
+    rows = []
+    for name in shipped_names():
+        study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
+        texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
+        rows.append({"name": name, "cells": study.count(), **texts})
+    return rows
+
+
+def status(root: Path) -> dict[str, Any]:
+    """The state of every cell, and the command that continues the study."""
+    results = results_of(root)
+    folder, cells = results.folder, list[dict[str, Any]]()
+    for one in results.each:
+        place, state = folder.cell(one.cell.key), one.state
+        if state == "missing" and place.exists():
+            state = "unfinished"
+        top1 = None if one.found is None else one.found["top1"]
+        cell = {"name": one.name, "folder": str(place), "state": state}
+        cells.append({**cell, "why": one.why if state == "failed" else None, "top1": top1})
+    again = line(["study", str(folder.root.absolute())])
+    if folder.jobs.is_dir():  # jobs have begun it
+        again = shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
+    todo = [Path(one["folder"]).name for one in cells if one["state"] != "done"]
+    return {
+        "folder": str(root),
+        "study": results.study.name,
+        "state": "unfinished" if todo else "done",
+        "counts": dict(Counter(one["state"] for one in cells)),
+        "cells": cells,
+        "todo": todo,
+        "continue": again if todo else None,
+    }
+
+
+def print_status(facts: dict[str, Any]) -> None:
+    """The cells of a study by their state, and the command that continues it."""
+    from ..show.tables import print_parts
+    from ..show.terminal import cell
+
+    rows = []
+    for one in facts["cells"]:
+        what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
+        rows.append((one["name"], one["state"], what))
+    counts = ", ".join(f"{number} {state}" for state, number in facts["counts"].items())
+    end = f"{cell(facts['study'])}: {counts}: {cell(facts['folder'])}"
+    print_parts(rows, end, facts["continue"])

@@ -132,15 +132,12 @@ def also(text: str) -> pd.DataFrame:
         raise InvalidDataError(f"{file}: expected a column of figures: {', '.join(VALUES)}")
     for name in values:
         numbers = pd.to_numeric(table[name], errors="coerce")
-        if len(bad := table.index[numbers.isna() & table[name].notna()]):
-            raise InvalidDataError(
-                f"{file}, line {bad[0] + 2}: {name} is a number; found {table[name][bad[0]]!r}"
-            )
-        wrong = numbers.notna() & ~numbers.between(0, 1) & (FIGURES[name].unit == "fraction")
+        share = FIGURES[name].unit == "fraction"
+        wrong = table[name].notna() & (numbers.isna() | (share & ~numbers.between(0, 1)))
         if len(bad := table.index[wrong]):
+            kind = "a fraction from 0 to 1 (divide percentages by 100)" if share else "a number"
             raise InvalidDataError(
-                f"{file}, line {bad[0] + 2}: {name} is a fraction from 0 to 1; found "
-                f"{table[name][bad[0]]}: divide percentages by 100"
+                f"{file}, line {bad[0] + 2}: {name} is {kind}; found {table[name][bad[0]]}"
             )
         table[name] = numbers
     return table.rename(columns=spelled).assign(head=method, kind="also", state="done")

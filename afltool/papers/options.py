@@ -9,16 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import UsageError
-from ..options.base import (
-    Choices,
-    File,
-    Holds,
-    Options,
-    Reads,
-    Writes,
-    flag,
-    grammar,
-)
+from ..options.base import Choices, File, Holds, Options, Reads, Writes, flag, grammar
 from ..options.common import Output
 from ..options.grammars import parse_part
 from ..options.look import OUT, Drawn, SizeOptions
@@ -216,6 +207,7 @@ class TableOf(TableOptions):
     study: Annotated[File, Reads()] = Field(description=_study)
 
 
+PARQUET = ".parquet"
 _SHOWN = {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
 
 
@@ -230,12 +222,14 @@ class Table(TableOf, Output):
     PRINTS: ClassVar = "papers.commands:print_table"
     _format = "form of the table"
     format: Literal["md", "csv", "latex", "json"] = Field(default="md", description=_format)
-    _out = "also write it to this file; - is stdout"
+    _out = "also write it to this file (.parquet: what --format csv has); - is stdout"
     out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
 
     def check(self) -> None:
         super().check()
         self.needs("overwrite", "out")
+        if self.out is not None and self.out.suffix == PARQUET and self.format != "md":
+            raise UsageError(f"--format {self.format} is no {PARQUET} file: leave it out")
 
 
 @pydantic_dataclass(frozen=True)

@@ -23,12 +23,11 @@ from . import frames
 from .cells import StudyFolder, line
 from .crosstab import Crosstab, crosstab, spreads
 from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
-from .page import LISTED, MANY, Drawn, picture, templates
 from .plots import are_numbers, lines_of, plot_series, points_of, words
 from .published import options_in, published
 from .results import Result, Results, duration, is_whole, results_of
 from .tables import SHARED, of_results, told, varied
-from .trial import of_trial
+from .trial import LISTED, MANY, Drawn, of_trial, picture, templates
 
 
 def report(o: Report) -> Path:
@@ -102,21 +101,13 @@ def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Ite
 
 def _table(made: Crosstab) -> dict[str, Any]:
     """A table as the template takes it: numbers, by which the page sorts, beside texts."""
-    numbers = [["" if n != n else f"{n:.12g}" for n in row] for row in made.numbers.to_numpy()]
+    both = zip(made.texts.itertuples(name=None), made.numbers.to_numpy(), strict=True)
     rows = [
-        (kind, name, [*zip(these, texts, strict=True)])
-        for ((kind, name), *texts), these in zip(
-            made.texts.itertuples(name=None), numbers, strict=True
-        )
+        (*name, [*zip(("" if n != n else f"{n:.12g}" for n in numbers), texts, strict=True)])
+        for (name, *texts), numbers in both
     ]
-    names = [made.corner, *made.headings]
-    return {
-        "title": made.title,
-        "shows": made.shows,
-        "names": names,
-        "rows": rows,
-        "notes": made.notes,
-    }
+    named = {"title": made.title, "shows": made.shows, "notes": made.notes}
+    return {**named, "names": [made.corner, *made.headings], "rows": rows}
 
 
 def _published(name: str) -> dict[str, Any]:
@@ -183,7 +174,7 @@ def of_run(root: Path) -> dict[str, Any]:
         svg = picture(lambda out: confusion_picture(ConfusionPicture(metrics, out)))
         drawn.append(("what it takes for what", svg))
     options = {**summary.get("options", {}), **summary.get("settings", {})}
-    run = [line(["run", str(root / RunFolder.OPTIONS), "-o", str(root)])]
+    run = [["run", str(root / RunFolder.OPTIONS), "-o", str(root)], ["status", str(root)]]
     return {
         "title": root.resolve().name,
         "shows": f"top-1 {summary['top1']:.2%} of {summary['n']:,} test rows",
@@ -197,6 +188,6 @@ def of_run(root: Path) -> dict[str, Any]:
         "steps": [
             (s["stage"], s["file"], f"{s['seconds']:.2f}") for s in summary.get("stages", ())
         ],
-        "commands": run * bool(summary.get("stages")) + [line(["status", str(root)])],
+        "commands": [line(one) for one in run] if "stages" in summary else [],
         "versions": summary["versions"],
     }

@@ -152,13 +152,12 @@ def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Pa
     studies: dict[Path, dict[str, Path]] = {}
     left = []
     for path in paths:
-        every = (Path(os.path.abspath(path)), path.resolve())  # the folder of cells may be a link
-        cells = (one for one in every if one.parent.name == StudyFolder.CELLS)
-        place = next((one for one in cells if StudyFolder.is_one(one.parent.parent)), None)
-        if place is None:
-            left.append(path)
+        place = Path(os.path.abspath(path))  # as it is named: the folder of cells may be a link
+        root = place.parent.parent
+        if place.parent.name == StudyFolder.CELLS and StudyFolder.is_one(root):
+            studies.setdefault(root.resolve(), {})[place.name] = path
         else:
-            studies.setdefault(place.parent.parent.resolve(), {})[place.name] = path
+            left.append(path)
     named: dict[Name, list[Path]] = {}
     for root, cells_of in studies.items():
         results = results_of(root)

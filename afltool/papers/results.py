@@ -19,15 +19,7 @@ from ..inputs import read_json
 from ..options.base import flag, kinds_of
 from ..plans.config import FIELDS
 from ..plans.summary import PRESET, of_stages, plain
-from .cells import (
-    BASELINE,
-    LABEL,
-    NO_AXES,
-    Cell,
-    StudyFolder,
-    made_settings,
-    own_names,
-)
+from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder, made_settings, own_names
 from .description import Study, of_folder
 
 
@@ -89,17 +81,6 @@ def kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
     return dict(summary) if head and head["digest"] == summary.get("head_digest") else None
 
 
-class _Digests(Struct):
-    train: str
-    test: str
-    partition: str
-    head: str
-
-
-class _Round(Struct):
-    phase: str
-
-
 class _Summary(Struct):
     """What tables and pages take from the summary of a run or a baseline."""
 
@@ -108,16 +89,21 @@ class _Summary(Struct):
     seconds: float
     upload_bytes: float
     download_bytes: float
-    digests: _Digests
+    digests: dict[str, str]
     versions: dict[str, Any]
-    rounds: list[_Round]
+    rounds: list[dict[str, Any]]
+
+
+DIGESTS = {"train", "test", "partition", "head"}  # and of a run:
+OF_A_RUN = {"total", "first_head"}
 
 
 def is_whole(summary: Any) -> bool:
     """Whether a summary still has the figures, digests and versions with which it was written."""
-    if misfit(summary, _Summary):
+    if misfit(summary, _Summary) or not all("phase" in one for one in summary["rounds"]):
         return False
-    return "stages" not in summary or summary["digests"].keys() >= {"total", "first_head"}
+    wanted = DIGESTS | OF_A_RUN if "stages" in summary else DIGESTS
+    return wanted <= {*summary["digests"]}
 
 
 def failure(folder: StudyFolder, cell: Cell) -> str | None:

@@ -7,7 +7,9 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import stdev
@@ -17,13 +19,13 @@ import numpy as np
 
 from ..errors import InputError
 from ..files.counts import Counts, read_counts
-from ..files.evaluations import figure_text
+from ..files.evaluations import figure_label, figure_text
 from ..files.figures_of_counts import evaluations
 from ..files.hdf5 import read_header
 from ..show.classes import plot_confusion
 from ..show.curves import plot_reliability
 from ..values.names import COUNTS
-from .page import LISTED, MANY, Drawn, picture
+from ..values.text import shown
 
 Found = dict[str, Any]
 Headers = dict[Path, Found]
@@ -133,3 +135,30 @@ def _pictures(one: Found, head: str) -> Iterator[Drawn]:
         confusion, names = np.array(one["confusion"]), list(one["classes"])
         draw = partial(plot_confusion, confusion, names, title=title)
         yield f"Head {head}: what it takes for what", picture(draw)
+
+
+MANY = 30  # classes whose confusion is drawn
+LISTED = 1000  # classes whose figures are on the page
+Drawn = tuple[str, str]  # what a picture shows, and the picture
+
+
+def templates() -> Any:
+    """The templates beside this module, which escape what they are given."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    def printable(value: Any) -> Any:  # what is HTML already stays as it is
+        return value if hasattr(value, "__html__") else shown(value)
+
+    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    loader = FileSystemLoader(Path(__file__).parent)
+    made = Environment(loader=loader, autoescape=True, finalize=printable, **how)
+    made.filters |= {"figure": figure_text, "label": figure_label}
+    return made
+
+
+def picture(draw: Callable[[Path], object]) -> str:
+    """What ``draw`` draws into a file, as the page has it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch) / "p.svg"
+        draw(place)
+        return base64.b64encode(place.read_bytes()).decode("ascii")

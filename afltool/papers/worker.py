@@ -3,13 +3,13 @@
 Any number of workers, on any number of machines, share the folder of a study: a lock says who is at
 work on a cell, and equal work is done once, see `plans.made`. A cell with complete and valid files
 is kept. A cell that fails is named, and the others go on. `study --jobs N` starts so many workers
-on this machine, each a process of one thread that is told on stdin what to do and tells on stdout,
-in lines of JSON, what it did; the first process shows that, and names the cell of one that is
-killed.
+on this machine, each a process of one thread that tells on stdout, in lines of JSON, what it did;
+the first process shows that, and names the cell of one that is killed.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import logging
 import os
@@ -26,18 +26,20 @@ from threading import Lock, Thread
 from typing import Any
 
 from .. import cores, progress
-from ..errors import AflError, BusyError, IncompleteError, StoppedError
+from ..errors import AflError, BusyError, IncompleteError, StoppedError, UsageError
 from ..files.atomic import write_text
 from ..files.locks import marked, who
 from ..files.outputs import make_folder
 from ..files.schema import SUMMARY
 from ..inputs import read_json
+from ..options.grammars import parse_part
 from ..plans.layout import RunFolder
 from ..plans.made import Made
 from ..plans.summary import remove_rounds
 from ..values.text import json_text
 from .cells import Cell, StudyFolder
 from .description import Study, of_folder
+from .options import words_of
 from .results import changed_default, duration, failure, finished, kept, names_of_cells
 
 log = logging.getLogger("afltool.papers")
@@ -186,15 +188,26 @@ def why_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
+    """The cells that ``only`` names, in their order; all of them for None."""
+    if only is None:
+        return cells
+    if "/" in only:
+        return cells[parse_part(only, "--only").of(len(cells))]
+    keys, named = [cell.key for cell in cells], words_of(only)
+    if lacking := [one for one in named if not fnmatch.filter(keys, one)]:
+        raise UsageError(
+            f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
+            "folders (afltool status), or give part I/N"
+        )
+    return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
+
+
 # ---------------------------------------------------------------- in the process of a worker
 
 
-def main() -> None:
+def main(given: dict[str, Any]) -> None:
     """A worker that tells the first process what it does, and ends with it."""
-    told = sys.stdin.readline()
-    if not told:  # it has ended already
-        return
-    given = json.loads(told)
     signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
     Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
     line = _Line()
@@ -203,14 +216,14 @@ def main() -> None:
     logger.setLevel(given["level"])
     folder = StudyFolder(given["root"])
     study = of_folder(folder.root)
-    cells = [cell for cell in study.cells if cell.key in set(given["cells"])]
+    cells = part_of(study.cells, given["only"])
     worker = Worker(study, folder, cells, given["jobs"], partial(line.tell, "ended"))
     with (
         suppress(StoppedError),  # the first process says it
         cores.using(1),
         progress.listening(partial(line.tell, "event")) if given["heard"] else nullcontext(),
     ):
-        worker.all(given["first"])
+        worker.all(given["first"] * len(cells) // given["jobs"])
 
 
 def _end_with(parent: Any) -> None:
@@ -231,8 +244,7 @@ class _Line(logging.Handler):
         """Say something to the first process."""
         try:
             with self.one_at_a_time:
-                self.pipe.write(json_text([kind, what], default=str) + "\n")
-                self.pipe.flush()
+                print(json_text([kind, what], default=str), file=self.pipe, flush=True)
         except OSError:  # it is gone, and what cells find does not fail for that
             progress.request_stop("the end of the first process")
 
@@ -244,10 +256,13 @@ class _Line(logging.Handler):
 
 
 class Workers:
-    """``jobs`` workers on the cells of ``worker``, which does here what all cores do."""
+    """``jobs`` workers on the cells of ``worker``, which does here what all cores do.
 
-    def __init__(self, worker: Worker, todo: list[Cell], jobs: int) -> None:
-        self.worker, self.todo, self.jobs = worker, todo, jobs
+    ``only``: which cells of the study these are, in the words of the command.
+    """
+
+    def __init__(self, worker: Worker, todo: list[Cell], jobs: int, only: str | None) -> None:
+        self.worker, self.todo, self.jobs, self.only = worker, todo, jobs, only
         self.left = {cell.key for cell in todo}  # cells that have not ended
         self.at_work: list[Popen[str]] = []
         self.said: Queue[tuple[Popen[str], str, Any]] = Queue()
@@ -271,17 +286,16 @@ class Workers:
 
     def start(self, number: int) -> None:
         """Start a worker, with its own part of the cells first."""
-        cells = self.worker.cells
         given = {
             "root": str(self.worker.folder.root.absolute()),
-            "cells": [cell.key for cell in cells],
+            "only": self.only,
             "jobs": self.jobs,
             "heard": progress.heard(),
-            "first": number % self.jobs * len(cells) // self.jobs,
+            "first": number % self.jobs,
             "level": logging.getLogger("afltool").getEffectiveLevel(),
         }
         one = Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, json_text(given)],
             stdin=PIPE,
             stdout=PIPE,
             encoding="utf-8",
@@ -290,16 +304,13 @@ class Workers:
         )
         self.at_work.append(one)
         Thread(target=self.listen, args=(one,), daemon=True).start()
-        with suppress(OSError):  # it has ended, which `listen` hears
-            assert one.stdin is not None
-            one.stdin.write(json_text(given) + "\n")
-            one.stdin.flush()
 
     def listen(self, one: Popen[str]) -> None:
         """In a thread: the lines of a worker until it has ended."""
         assert one.stdout is not None
-        with one.stdout as lines:
-            for line in lines:
+        assert one.stdin is not None
+        with one.stdin, one.stdout:
+            for line in one.stdout:
                 self.said.put((one, *json.loads(line)))
         self.said.put((one, "gone", None))
 
@@ -325,7 +336,7 @@ class Workers:
     def gone(self, one: Popen[str]) -> None:
         """A worker has ended: all is done, it was to stop, or something killed it."""
         self.at_work.remove(one)
-        code, cell = self.wait(one), self.forget(one)
+        code, cell = one.wait(), self.forget(one)
         if progress.stop_requested() or not code:
             return
         why = f"its process ended (exit code {code})"
@@ -348,26 +359,18 @@ class Workers:
                 return cell
         return None
 
-    def wait(self, one: Popen[str], seconds: float | None = None) -> int:
-        """Its exit code; it is killed where it takes longer."""
-        try:
-            code = one.wait(seconds)
-        except TimeoutExpired:
-            one.kill()
-            code = one.wait()
-        with suppress(OSError):
-            if one.stdin is not None:
-                one.stdin.close()
-        return code
-
     def end(self) -> None:
         """End the workers that are left; what is not done in a moment is not done."""
         for one in self.at_work:
             one.terminate()
         for one in self.at_work:
-            self.wait(one, PATIENCE)
+            try:
+                one.wait(PATIENCE)
+            except TimeoutExpired:
+                one.kill()
+                one.wait()
             self.forget(one)
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(sys.argv[1]))

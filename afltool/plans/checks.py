@@ -98,18 +98,16 @@ def _check_head(config: RunConfig) -> None:
     It is for a head that has two exchanges and is made here.
     """
     check_participation(checked_head(config), config.local_stats)
-    given = config.own.head
-    if config.own.full_gram and (given not in OPTIONS or not OPTIONS[given].for_everybody({})):
+    given, share = config.own.head, config.local_stats.participation
+    if config.own.full_gram and not (
+        given in OPTIONS
+        and OPTIONS[given].for_everybody({})
+        and not config.head_options.get("incremental")
+        and share == 1
+    ):
         raise UsageError(
-            f"--full-gram is for --head deepafl; a head file has its exchange in it, and other "
-            f"heads have one only: found --head {given}"
-        )
-    if config.own.full_gram and config.head_options.get("incremental"):
-        raise UsageError("give --full-gram or --incremental, not both")
-    if config.own.full_gram and config.local_stats.participation < 1:
-        raise UsageError(
-            "--full-gram changes nothing where not all clients take part in every round: leave it "
-            f"out, or --participation {config.local_stats.participation:g}"
+            "--full-gram is for --head deepafl, made here, without --incremental, where all "
+            f"clients take part: found --head {given}, --participation {share:g}; leave it out"
         )
 
 

@@ -340,35 +340,35 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
 
 
 def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
-    if own.train_features is None:
-        if set(NEEDED) <= values.keys():
-            with _as_run_says("extract"):
-                return ExtractOptions(**values)
+    if own.train_features is not None:
+        _refuse("extract", values, "images; this run is given its features (--train-features)")
+        return None
+    if not set(NEEDED) <= values.keys():
         raise UsageError(
             "a run needs --data and --backbone (or --train-features and --test-features)"
         )
-    if values:
-        raise UsageError(
-            f"{flag(_run_name('extract', values))} is for images; this run is given its features "
-            "(--train-features)"
-        )
-    return None
+    with _as_run_says("extract"):
+        return ExtractOptions(**values)
 
 
 def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:
-    if own.partition is None:
-        scheme = values.get("scheme", "dirichlet")
-        known = isinstance(scheme, str) and scheme in SCHEMES  # others are refused below
-        needs = SCHEMES[scheme][0] if known else frozenset()
-        defaults = {"clients": CLIENTS, "alpha": ALPHA}
-        with _as_run_says("partition"):
-            return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
+    if own.partition is not None:
+        what = "a partition that the run makes; this run is given one (--partition)"
+        _refuse("partition", values, what)
+        return None
+    scheme = values.get("scheme", "dirichlet")
+    known = isinstance(scheme, str) and scheme in SCHEMES  # others are refused below
+    needs = SCHEMES[scheme][0] if known else frozenset()
+    defaults = {"clients": CLIENTS, "alpha": ALPHA}
+    with _as_run_says("partition"):
+        return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
+
+
+def _refuse(part: str, values: Mapping[str, Any], what: str) -> None:
+    """Refuse options of a part that the run leaves out; the first is named as the run calls it."""
     if values:
-        raise UsageError(
-            f"{flag(_run_name('partition', values))} is for a partition that the run makes; this "
-            "run is given one (--partition)"
-        )
-    return None
+        name = min(values)
+        raise UsageError(f"{flag(PARTS[part][1].get(name, name))} is for {what}")
 
 
 @contextmanager
@@ -381,12 +381,6 @@ def _as_run_says(part: str) -> Iterator[None]:
             text = re.sub(rf"{flag(own)}(?![\w-])", flag(name), str(error))
             error.args = (text, *error.args[1:])
         raise
-
-
-def _run_name(part: str, values: Mapping[str, Any]) -> str:
-    """What the run calls the first of these options of a part."""
-    name = min(values)
-    return PARTS[part][1].get(name, name)
 
 
 def is_of_run(path: Path, config: RunConfig) -> bool:

@@ -29,7 +29,6 @@ from .config import RunConfig
 from .layout import RunFolder
 
 LINK = "link"  # no command
-Word = tuple[str, Any]  # a flag, or "" of an input; a value, or None of an option that is only said
 
 
 @dataclass(frozen=True)
@@ -81,28 +80,28 @@ class Step:
             made = make(self.stage.function.job(o, reading), reading, overwrite)
         return in_place(self.out or made[-1].path, made)
 
-    def words(self) -> Iterator[Word]:
-        """Its command line, without -o: inputs and options as (flag, value).
-
-        An input has no flag, an option that is only said has no value.
-        """
+    def line(self) -> list[str]:
+        """The words of its command: inputs, options, where its result goes."""
         own = fields_of(self.stage.call)
         named = {role: one for role, one in self.files().items() if role in own}
-        for role in self.stage.plain:
-            one = named.pop(role)
-            yield from (("", value) for value in (one if isinstance(one, tuple) else (one,)))
+        plain = (named.pop(role) for role in self.stage.plain)
+        inputs = [
+            str(path) for one in plain for path in (one if isinstance(one, tuple) else (one,))
+        ]
         values = {**named, **self.options.changed(), **self.head_options}
         if self.stage.parts is not None and self.part is not None:
             values[self.stage.parts.option] = self.part  # last
-        for name, value in values.items():
-            for one in value if isinstance(value, tuple) else (value,):
-                if one is not False and one is not None:
-                    yield flag(name), None if one is True else one
+        return [self.stage.name, *inputs, *option_words(values), "-o", str(self.out)]
 
-    def line(self) -> list[str]:
-        """The words of its command."""
-        words = [str(one) for pair in self.words() for one in pair if one not in ("", None)]
-        return [self.stage.name, *words, "-o", str(self.out)]
+
+def option_words(options: Mapping[str, Any]) -> list[str]:
+    """Options as the words of a command line."""
+    words: list[str] = []
+    for name, value in options.items():
+        for one in value if isinstance(value, (tuple, list)) else [value]:
+            if one is not False and one is not None:
+                words += [flag(name)] if one is True else [flag(name), str(one)]
+    return words
 
 
 def linking(label: str, kind: str, given: Path, place: Path) -> Step:
@@ -122,9 +121,7 @@ SPLITS = ("train", "test")
 
 
 def next_steps(
-    config: RunConfig,
-    folder: RunFolder,
-    phase: Callable[[Path], Phase | None],
+    config: RunConfig, folder: RunFolder, phase: Callable[[Path], Phase | None]
 ) -> Iterator[list[Step]]:
     """The steps of a run, group by group; a group is asked for when those before it are made.
 
@@ -181,11 +178,7 @@ def partition(dealt: PartitionOptions, train: Step | Path, place: Path) -> Step:
 
 
 def round_steps(
-    config: RunConfig,
-    folder: RunFolder,
-    number: int,
-    head: Path,
-    held_out: bool,
+    config: RunConfig, folder: RunFolder, number: int, head: Path, held_out: bool
 ) -> list[Step]:
     """The sums of a round, over all clients, and the head that is solved from them.
 

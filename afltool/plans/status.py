@@ -36,20 +36,10 @@ class Part:
 
 
 class Parts:
-    """The files of a run in order; each is compared with those that it should be made of.
+    """The files of a run in order; each is compared with those that it should be made of."""
 
-    Args:
-        folder: the run's folder.
-        config: its options; None where they are unknown, and only its files tell what it is.
-    """
-
-    def __init__(self, folder: RunFolder, config: RunConfig | None) -> None:
-        self.folder = folder
-        self.everybody = config is not None and config.local_stats.participation == 1
-        train, test = folder.features("train"), folder.features("test")
-        self.config = config or RunConfig(
-            train_features=train, test_features=test, partition=folder.clients
-        )
+    def __init__(self, folder: RunFolder, config: RunConfig) -> None:
+        self.folder, self.config = folder, config
         self.headers: dict[Path, Mapping[str, Any]] = {}
         self.states: dict[Path, str] = {}
         self.removed: Path | None = None  # a head of which only the summary says what it was
@@ -124,7 +114,7 @@ class Parts:
 
     def lacking(self, path: Path) -> int:
         """Clients of the partition that a sum should have and has not."""
-        if not self.everybody:
+        if self.config.local_stats.participation < 1:
             return 0
         clients = self.headers[self.folder.clients]
         wants_held = path.name.startswith(RunFolder.HELD_OUT.partition("{")[0])

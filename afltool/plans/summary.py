@@ -54,14 +54,11 @@ def plain(value: Any) -> Any:
 def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:
     """Digests of the files of a run by what they are; of several rounds the last total and head."""
     files = {
-        "train": (folder.features("train"), "features"),
-        "test": (folder.features("test"), "features"),
-        "partition": (folder.clients, "partition"),
-        "first_head": (first_head, "head"),
-        "total": (folder.total(last), "statistics"),
-        "head": (folder.head(last), "head"),
-    }
-    return {name: read_header(path, kind)["digest"] for name, (path, kind) in files.items()}
+        "train": folder.features("train"), "test": folder.features("test"),
+        "partition": folder.clients, "first_head": first_head, "total": folder.total(last),
+        "head": folder.head(last),
+    }  # fmt: skip
+    return {name: read_header(path)["digest"] for name, path in files.items()}
 
 
 def costs(uploads: list[dict[str, Any]], stages: list[dict[str, Any]]) -> dict[str, Any]:

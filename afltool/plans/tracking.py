@@ -1,8 +1,4 @@
-"""`--track mlflow:URI`: what runs, studies and baselines say by events, in an MLflow store.
-
-A command makes an MLflow run for each folder that it works on or finds done, below that of the
-study which the folder lies in.
-"""
+"""`--track mlflow:URI`: what runs, studies and baselines say by events, in an MLflow store."""
 
 from __future__ import annotations
 
@@ -18,9 +14,7 @@ from ..errors import AflError, InputError, UsageError
 from ..progress import Event, listening, log, stop_requested
 from .layout import RunFolder
 
-PICTURES = (".png", ".svg", ".pdf")
-SQLITE = "sqlite:///"
-MAX_TEXT = 6000  # characters of a parameter
+SQLITE, MAX_TEXT = "sqlite:///", 6000  # characters of a parameter
 #: Unless a user wants it: nothing is sent to MLflow's makers, it does not wait minutes for a
 #: server, its messages are not among ours.
 QUIETLY = {
@@ -64,22 +58,22 @@ def tracked(where: str) -> Iterator[None]:
         try:
             yield
         finally:
-            listener.close()
+            for run in list(listener.open):
+                listener.careful(listener.end, run, "KILLED" if stop_requested() else "FAILED")
 
 
 class _Listener:
-    """Logs the runs of this command by their folders."""
+    """A run of MLflow for each folder that is worked on or found done, below that of its study."""
 
     def __init__(self, mlflow: Any, store: str, experiment: str) -> None:
-        self.mlflow, self.store, self.serves = mlflow, store, True
-        self.client, self.experiment = mlflow.MlflowClient(), experiment
+        self.mlflow, self.client, self.experiment = mlflow, mlflow.MlflowClient(), experiment
+        self.store, self.serves = store, True
         self.runs: dict[Path, str] = {}
         self.open: set[str] = set()
 
     def __call__(self, one: Event) -> None:
-        ways = {"run_begun": self.begin, "round": self.round, "run_done": self.finish}
-        if one["event"] in ways:
-            self.careful(ways[one["event"]], Path(one["folder"]).absolute(), one)
+        if one["event"] in ("run_begun", "round", "run_done"):
+            self.careful(self.note, Path(one["folder"]).absolute(), one)
 
     def careful(self, do: Any, *given: Any) -> None:
         """Until the store has failed."""
@@ -87,34 +81,38 @@ class _Listener:
             if self.serves:
                 do(*given)
         except (self.mlflow.MlflowException, OSError, AflError) as error:
-            self.serves = False
-            why = _short(error)
+            self.serves, why = False, _short(error)
             log.warning("--track: %s takes no more (%s); the work goes on", self.store, why)
 
-    def begin(self, folder: Path, _: Event) -> None:
-        above = next((self.runs[up] for up in folder.parents if up in self.runs), None)
-        tags = {"afltool.folder": str(folder)} | ({"mlflow.parentRunId": above} if above else {})
-        made = self.client.create_run(self.experiment, tags=tags, run_name=folder.name)
-        self.runs[folder] = made.info.run_id
-        self.open.add(made.info.run_id)
-
-    def round(self, folder: Path, one: Event) -> None:
-        self.figures(self.runs[folder], one["figures"], one["round"])
-
-    def finish(self, folder: Path, one: Event) -> None:
-        """All that is known in the end; the folder may have been done before."""
+    def note(self, folder: Path, one: Event) -> None:
         if folder not in self.runs:
-            self.begin(folder, one)
-        run, summary = self.runs[folder], one["summary"]
+            above = next((self.runs[up] for up in folder.parents if up in self.runs), None)
+            tags = {"mlflow.parentRunId": above} if above else {}
+            made = self.client.create_run(self.experiment, tags=tags, run_name=folder.name)
+            self.runs[folder] = made.info.run_id
+            self.open.add(made.info.run_id)
+        if one["event"] == "round":
+            self.figures(self.runs[folder], one["figures"], one["round"])
+        elif one["event"] == "run_done":
+            self.finish(self.runs[folder], folder, one)
+
+    def finish(self, run: str, folder: Path, one: Event) -> None:
+        """All that is known in the end; the folder may have been done before."""
+        summary = one["summary"]
         rounds = summary.get("rounds", [])
         last = {k: v for k, v in summary.items() if not rounds or k not in rounds[-1]}
         for number, figures in (*enumerate(rounds, 1), (len(rounds), last)):
             self.figures(run, figures, number)
-        self.mlflow.log_params(_params(summary), run_id=run)
+        options = {**summary.get("options", {}), **summary.get("settings", {})}
+        options |= {f"partition.{k}": v for k, v in summary.get("partition", {}).items()}
+        options |= {k: summary[k] for k in ("method", "study") if k in summary}
+        texts = {k: str(v)[:MAX_TEXT] for k, v in options.items() if v is not None}
+        self.mlflow.log_params({**texts, "folder": str(folder)}, run_id=run)
         for key, digest in summary.get("digests", {}).items():
             self.client.set_tag(run, f"digest.{key}", digest)
         files = [Path(one["head"]), folder / RunFolder.SUMMARY] if "head" in one else []
-        for path in (*files, *sorted(p for p in folder.iterdir() if p.suffix in PICTURES)):
+        pictures = (p for p in folder.iterdir() if p.suffix in (".png", ".svg", ".pdf"))
+        for path in (*files, *sorted(pictures)):
             self.client.log_artifact(run, str(path))
         self.end(run, "FINISHED")
 
@@ -125,19 +123,6 @@ class _Listener:
     def end(self, run: str, status: str) -> None:
         self.client.set_terminated(run, status)
         self.open.discard(run)
-
-    def close(self) -> None:
-        """Runs that did not end are said to have failed, or to have been stopped."""
-        for run in list(self.open):
-            self.careful(self.end, run, "KILLED" if stop_requested() else "FAILED")
-
-
-def _params(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a run as MLflow's parameters."""
-    each = {**summary.get("options", {}), **summary.get("settings", {})}
-    each |= {f"partition.{k}": v for k, v in summary.get("partition", {}).items()}
-    each |= {k: summary[k] for k in ("method", "study") if k in summary}
-    return {k: str(v)[:MAX_TEXT] for k, v in each.items() if v is not None}
 
 
 def _short(error: Exception) -> str:

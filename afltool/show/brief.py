@@ -69,19 +69,15 @@ def _statistics(facts: Facts) -> dict[str, str]:
         "head": f"{context['head']['name']}, phase {facts['phase']}",
         **_space(context["space"]),
         **({"γ": f"{', '.join(gammas[:FEW])} of clients, for --law pairwise"} if gammas else {}),
-        **_counted(facts.get("evaluations", ())),
+        **{f"head {i}": _counted(one) for i, one in enumerate(facts.get("evaluations", ()))},
     }
 
 
-def _counted(evaluations: Sequence[Facts]) -> dict[str, str]:
-    """The main figures of each head of a total of counts."""
-    rows = {}
-    for number, one in enumerate(evaluations):
-        every = one["metrics"]
-        named = {name: every[name] for name in ("accuracy", "auc", "ece") if name in every}
-        text = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
-        rows[f"head {number}"] = f"{one['head']['name']} {one['head']['digest'][:12]}: {text}"
-    return rows
+def _counted(one: Facts) -> str:
+    """The main figures of a head of a total of counts."""
+    named = {k: one["metrics"][k] for k in ("accuracy", "auc", "ece") if k in one["metrics"]}
+    text = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
+    return f"{one['head']['name']} {one['head']['digest'][:12]}: {text}"
 
 
 def _head(facts: Facts) -> dict[str, str]:
@@ -102,18 +98,11 @@ def _head(facts: Facts) -> dict[str, str]:
 
 def _ridge(facts: Facts) -> dict[str, str]:
     """The ridge that was chosen; before that what the options say."""
-    report, options = facts["report"], facts["options"]
+    report, said = facts["report"], facts["options"].get("ridge")
     if "ridge" in report:
         by = f" ({report['ridge_by']})" if report.get("ridge_by") else ""
         return {"ridge": f"{report['ridge']:.6g}{by}"}
-    ridge = options.get("ridge")
-    if ridge is None:
-        return {}
-    return {"ridge": ridge if isinstance(ridge, str) else f"{ridge:g}"}
-
-
-def _checkpoint(facts: Facts) -> dict[str, str]:
-    return {"rounds": f"{facts['rounds_done']:,} are done"}
+    return {} if said is None else {"ridge": said if isinstance(said, str) else f"{said:g}"}
 
 
 def _backbone(facts: Facts) -> dict[str, str]:
@@ -146,6 +135,6 @@ _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
     "partition": _partition,
     "statistics": _statistics,
     "head": _head,
-    "checkpoint": _checkpoint,
+    "checkpoint": lambda facts: {"rounds": f"{facts['rounds_done']:,} are done"},
     "backbone": _backbone,
 }

@@ -16,16 +16,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, UsageError
 from ..options.look import AS_NEEDED, MM, SizeOptions
 from ..partitions import mean_total_variation
-from .style import (
-    BLUE,
-    CHARACTER,
-    POINT,
-    figure,
-    heading,
-    higher,
-    shortened,
-    wrapped,
-)
+from .style import BLUE, CHARACTER, POINT, figure, heading, higher, shortened, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

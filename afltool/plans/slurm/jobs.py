@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -215,8 +215,8 @@ def submit(script: Path) -> list[str]:
     if done.returncode:
         answer = " ".join((done.stderr or done.stdout).split())
         raise InputError(
-            f"{script} could not submit everything: {answer}; is sbatch on this machine's PATH? "
-            "What is in the queue stays there; run the command again"
+            f"{script} could not submit everything: {answer}; what is in the queue stays there; "
+            "run the command again"
         )
     return done.stdout.splitlines()
 
@@ -228,29 +228,23 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
         return
     if place.exists():
         theirs = RunConfig(**read_config(place))
+        stages = {name: f.part for name, f in FIELDS.items()} | {"train_accuracy": "evaluate"}
+        stages |= dict.fromkeys(config.at_solve().keys() | theirs.at_solve().keys(), "solve")
         done = {"solve": folder.head(1), "evaluate": folder / RunFolder.SUMMARY}
-        late = {stage for stage, output in done.items() if not output.exists()}
-        if where := difference_of(theirs, config, late):
+        late = {name for name, one in stages.items() if one in done and not done[one].exists()}
+        then, now = (
+            {
+                k: str(v) if isinstance(v, Path) else v
+                for k, v in one.given().items()
+                if k not in late
+            }
+            for one in (theirs, config)
+        )
+        if where := difference(then, now, "in the file", "now"):
             raise OutputExistsError(
-                f"{folder.options} is of a run with other options: {where}; choose another -o, or "
-                "remove it"
+                f"{place} is of a run with other options: {where}; choose another -o, or remove it"
             )
     write_text(config.to_toml(), place, overwrite=True)
-
-
-def difference_of(theirs: RunConfig, ours: RunConfig, late: Collection[str]) -> str:
-    """The first option in which two runs differ, with both values; '' if they are equal.
-
-    ``late``: stages that are still to be done; what only these are told may differ.
-    """
-    stages = {name: f.part for name, f in FIELDS.items()} | {"train_accuracy": "evaluate"}
-    stages |= dict.fromkeys(ours.at_solve().keys() | theirs.at_solve().keys(), "solve")
-
-    def kept(config: RunConfig) -> dict[str, Any]:
-        given = {k: v for k, v in config.given().items() if stages.get(k) not in late}
-        return {k: str(v) if isinstance(v, Path) else v for k, v in given.items()}
-
-    return difference(kept(theirs), kept(ours), "in the file", "now")
 
 
 # ---------------------------------------------------------------- the plan as jobs

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from threading import Timer
 from typing import Any, NamedTuple
 
 from ...errors import InputError
@@ -21,7 +18,6 @@ from . import jobs
 from .site import kept_site
 
 PATIENCE = 20.0  # seconds for an answer of the queue
-MOST_ANSWER = 64 << 20  # bytes of an answer: about a million tasks
 LOG_END = 1 << 16  # bytes of a log that are looked at
 MOST_SAID = 300  # characters of a log that are shown
 
@@ -52,25 +48,24 @@ def status(root: str | Path) -> dict[str, Any]:
     folder = RunFolder(root)
     if not folder.root.is_dir():
         raise InputError(f"there is no folder {root}: check the path")
-    if not folder.options.exists() and not list(folder.root.glob("0[1-6]-*")):
+    if not folder.options.exists():
         raise InputError(f"{root} is not the folder of a run: it has no {RunFolder.OPTIONS}")
-    config = RunConfig(**read_config(folder.options)) if folder.options.exists() else None
+    config = RunConfig(**read_config(folder.options))
     parts = list(Parts(folder, config).all())
-    by_jobs = config is not None and (folder / RunFolder.SITE).exists()
+    by_jobs = (folder / RunFolder.SITE).exists()
     lines = queue() if by_jobs else None
     works: list[Work] = []
-    if config is not None and by_jobs and not any(p.state == "damaged" for p in parts):
+    if by_jobs and not any(p.state == "damaged" for p in parts):
         works = list(_works(config, folder, lines))
     state = _state(parts, works)
+    ends = state in ("done", "running", "pending")
     return {
         "folder": str(root),
         "state": state,
         "queue": "unknown" if lines is None else "asked",
         "parts": [asdict(p) for p in parts],
         "jobs": [asdict(w) for w in works],
-        "continue": None
-        if state in ("done", "running", "pending")
-        else _command(folder, parts, works),
+        "continue": None if ends else _command(folder, parts, works),
     }
 
 
@@ -95,24 +90,12 @@ def _fields(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _said(words: list[str]) -> str | None:
-    """The output of a command; None if it fails, writes too much or takes too long."""
+    """The output of a command; None if it fails or takes too long."""
     try:
-        process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-    except OSError:
+        done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    end = partial(os.killpg, process.pid, signal.SIGKILL)  # with what it has started
-    watch = Timer(PATIENCE, end)
-    watch.start()
-    with process:
-        assert process.stdout is not None
-        output = process.stdout.read(MOST_ANSWER + 1)
-        watch.cancel()
-        if len(output) > MOST_ANSWER:
-            end()
-            return None
-    return output.decode(errors="replace") if process.returncode == 0 else None
+    return done.stdout.decode(errors="replace")
 
 
 def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[Work]:
@@ -122,9 +105,7 @@ def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> 
     end = jobs.tag(root)
     mine = [one for one in lines or () if one.name.endswith(end)]
     names = {one.name.removesuffix(end) for one in mine} - {job.name for job in missing}
-    for name in sorted(
-        names
-    ):  # their files are there, but what waits for their end goes on waiting
+    for name in sorted(names):  # their files are there; what waits for their end still waits
         own = [one for one in mine if one.name == name + end]
         if {one.state for one in own} == {"held"}:
             yield Work(name, 0, "held", own[-1].number)
@@ -143,10 +124,9 @@ def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> 
             yield Work(job.name, len(job.tasks), state, None, str(log[0]), log[1])
 
 
-def last_log(root: Path, name: str, task: int | None = None) -> tuple[Path, str] | None:
-    """The newest log of a job (of one of its tasks), and the last error in it or its last line."""
-    ending = "" if task is None else f"_{task}"
-    logs = (root / RunFolder.LOGS).glob(f"{name}-[0-9]*{ending}.log")
+def last_log(root: Path, name: str) -> tuple[Path, str] | None:
+    """The newest log of a job, and the last error in it or its last line."""
+    logs = (root / RunFolder.LOGS).glob(f"{name}-[0-9]*.log")
     latest = max(((p.stat().st_mtime, p) for p in logs if p.is_file()), default=None)
     if latest is None:
         return None
@@ -168,7 +148,7 @@ def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
     return next((state for state, those in order if state in those), done)
 
 
-def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str | None:
+def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str:
     """The command that the user types; it first removes files that cannot be kept."""
     held = [str(w.job) for w in works if w.state == "held"]
     if held:
@@ -179,7 +159,5 @@ def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) ->
     remove = f"rm {shlex.join(bad)} && " if bad else ""
     if (folder / RunFolder.SUBMIT).exists():
         return f"{remove}bash {shlex.quote(str(at / RunFolder.SUBMIT))}"
-    if folder.options.exists():
-        words = ["afltool", "run", str(at / RunFolder.OPTIONS), "-o", str(at)]
-        return f"{remove}{shlex.join(words)}"
-    return None
+    words = ["afltool", "run", str(at / RunFolder.OPTIONS), "-o", str(at)]
+    return f"{remove}{shlex.join(words)}"
