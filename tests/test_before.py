@@ -51,37 +51,32 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("command", [["run"], ["slurm"], ["slurm", "--dry-run"]])
-@pytest.mark.parametrize(("args", "code", "message"), WRONG)
-def test_it_is_refused_with_nothing_written(
-    command, args, code, message, images, tmp_path, cli, monkeypatch
-):
+def test_it_is_refused_with_nothing_written(images, tmp_path, cli, monkeypatch):
     for image in (tmp_path / "images").rglob("*.png"):
         image.write_bytes(b"who reads this complains")
     monkeypatch.chdir(tmp_path)
-    given = ["--data", images, "--backbone", "resnet18", "--weights", "random", *args]
-    done = cli(*command, *given, "-o", "out")
-    assert (done.exit_code, "Traceback" in done.stderr) == (code, False), done.stderr
-    assert message in done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["images"]
+    given = ["--data", images, "--backbone", "resnet18", "--weights", "random"]
+    cases = [(["run"], *one) for one in WRONG]
+    cases += [(["slurm", *dry], *one) for dry in ([], ["--dry-run"]) for one in WRONG[::8]]
+    for command, args, code, message in cases:
+        done = cli(*command, *given, *args, "-o", "out")
+        assert (done.exit_code, "Traceback" in done.stderr) == (code, False), (args, done.stderr)
+        assert message in done.stderr
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["images"], args
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
+def test_jobs_that_slurm_would_refuse_are_refused(images, tmp_path, cli):
+    given = ["--data", images, "--backbone", "resnet18", "-o", tmp_path / "out"]
+    for args, message in (
         (["--shards", 5000], "--max-array): choose a smaller --shards"),
         (["--clients", 10**6, "--clients-per-task", 10], "choose a larger --clients-per-task"),
         (["--time", "0"], "--time is like"),
         (["--memory", "0"], "--memory is like"),
         (["--store", "x"], "--store is for run"),
-    ],
-)
-def test_jobs_that_slurm_would_refuse_are_refused(args, message, images, tmp_path, cli):
-    given = ["--data", images, "--backbone", "resnet18", "-o", tmp_path / "out"]
-    done = cli("slurm", *given, *args)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert not (tmp_path / "out").exists()
+    ):
+        done = cli("slurm", *given, *args)
+        assert (done.exit_code, message in done.stderr) == (2, True), args
+        assert not (tmp_path / "out").exists()
 
 
 def test_modules_are_words_in_the_scripts_and_nothing_is_carried_out(images, tmp_path, cli):
@@ -105,9 +100,6 @@ def test_test_features_that_do_not_fit_are_refused_first(road, tmp_path, cli):
     assert done.exit_code == 4
     assert "fraction_bits" in done.stderr
     assert not (tmp_path / "run").exists()
-
-
-# ------------------------------------------------------------ what partition takes, run takes
 
 
 def test_a_run_takes_an_existing_partition_or_a_table(road, tmp_path, cli):

@@ -23,7 +23,7 @@ Files = dict[str, Path]
 
 def ways_out(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
     """Links, virtual and external data, references, to a file or to a pipe that would hang."""
-    from test_members import ways_out as ways
+    from damage import outward_ways as ways
 
     pipe = work / "pipe.h5"
     os.mkfifo(pipe)
@@ -70,7 +70,7 @@ def _zeros(source: Path, target: Path) -> Path:
 
 def _lists(source: Path, target: Path) -> Path:
     """A header of four million empty lists, its checksum right."""
-    from test_members import with_header
+    from damage import with_header
 
     header = read_header(source)
     header.pop("kind")
