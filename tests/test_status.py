@@ -8,14 +8,12 @@ import shlex
 import shutil
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from conftest import embeddings
-from damage import cut
 
 import afltool
-from afltool.errors import AflError, InputError
+from afltool.errors import InputError
 from afltool.plans.config import RunConfig
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
@@ -77,10 +75,9 @@ def test_what_is_missing_is_made_by_the_command_that_is_given(lost, run, cli):
 
 
 def test_what_was_made_of_something_else_is_stale(road, run, tmp_path):
-    """Another partition: the total is not of it, and what was made of the total is not either."""
+    """A partition by other options: what was made of the one before is stale, too."""
     shutil.copy(road.clients, run / "02-clients.h5")
-    assert states(run)["02-clients.h5"] == "done"
-    for name in ("04-total.h5", "05-head.h5", "06-metrics.json"):
+    for name in ("02-clients.h5", "04-total.h5", "05-head.h5", "06-metrics.json"):
         assert states(run)[name] == "stale"
     assert "02-clients.h5" in {p["name"]: p["why"] for p in status(run)["parts"]}["04-total.h5"]
     (run / "02-clients.h5").unlink()
@@ -90,16 +87,13 @@ def test_what_was_made_of_something_else_is_stale(road, run, tmp_path):
 
 
 def test_a_given_partition_of_other_rows_is_stale(road, tmp_path):
-    """Whether the run was given the partition, or nothing says what run it is."""
     files = {"train_features": road.train, "test_features": road.test, "partition": road.clients}
     run = afltool.run(RunConfig(**files), tmp_path / "run")
     assert status(run)["state"] == "done"
     other = afltool.import_embeddings(embeddings(tmp_path / "o.npz", 50), tmp_path / "o.h5")
     os.replace(other, run / "01-features-train.h5")
-    for _ in range(2):
-        parts = {p["name"]: p for p in status(run)["parts"]}
-        assert parts["02-clients.h5"]["why"] == "made of other rows than 01-features-train.h5"
-        (run / "run.toml").unlink(missing_ok=True)
+    parts = {p["name"]: p for p in status(run)["parts"]}
+    assert "is of other rows, labels or classes than" in parts["04-total.h5"]["why"]
 
 
 def test_a_total_that_lacks_clients_is_stale(road, run):
@@ -109,7 +103,7 @@ def test_a_total_that_lacks_clients_is_stale(road, run):
         only="0-4", sum=True,
     )  # fmt: skip
     why = {p["name"]: p["why"] for p in status(run)["parts"]}["04-total.h5"]
-    assert why == "clients of the partition that are not in it: 1"
+    assert why == "clients 5 → 6 entries"
 
 
 def test_damage_and_what_was_being_written_are_seen(run):
@@ -122,61 +116,6 @@ def test_damage_and_what_was_being_written_are_seen(run):
     assert states(run)["04-total.h5"] == "unfinished"
     (run / "06-metrics.json").write_text("{")
     assert states(run)["06-metrics.json"] == "damaged"
-
-
-GOLDEN = Path(__file__).with_name("golden") / "status"
-RUNS = {
-    "sums": {"held_out": 0.3},
-    "files": {"keep_clients": True, "train_accuracy": True},
-    "rounds": {"head": "safle", "experts": 4, "group_size": 2},
-    "drawn": {"head": "deepafl", "layers": 1, "width": 8, "participation": 0.5},
-    "last": {"head": "softmax", "rounds": 2, "keep_rounds": "last"},
-}
-
-
-def damages(names):
-    """Ways to damage a folder: each what is done, and a function of the folder and another run."""
-    for name, following in zip(names, [*names[1:], names[0]], strict=True):
-        yield f"rm {name}", lambda at, _, n=name: (at / n).unlink()
-        yield f"cut {name}", lambda at, _, n=name: cut(at / n, at / n, -100)
-        yield f"stop {name}", lambda at, _, n=name: (at / n).rename(at / f"{n}.partial")
-        yield f"other {name}", lambda at, other, n=name: shutil.copy(other / n, at / n)
-        yield (
-            f"{following} as {name}",
-            lambda at, _, n=name, m=following: shutil.copy(at / m, at / n),
-        )
-
-
-def said(folder):
-    """What status says of a folder, without digests, sizes and the library's own words."""
-    try:
-        found = status(folder)
-    except AflError as error:
-        return [type(error).__name__]
-    parts = [p for p in found["parts"] if p["state"] != "done"]
-    whys = [p["why"] if p["state"] != "damaged" else "" for p in parts]
-    named = [f"{p['name']}: {p['state']} {why}" for p, why in zip(parts, whys, strict=True)]
-    return [f"{found['state']}, {len(found['parts'])} parts", *map(str.strip, named)]
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_what_is_said_of_damaged_folders_is_this_line_by_line(name, road, tmp_path):
-    """AFLTOOL_WRITE_GOLDEN=1 pytest writes it anew; read the difference before committing it."""
-    rows = afltool.import_embeddings(embeddings(tmp_path / "x.npz", 60, seed=3), tmp_path / "x.h5")
-    other = {"train_features": rows, "clients": 5, "alpha": 9.0}
-    runs = [config(road, **{**RUNS[name], **more}) for more in ({}, other)]
-    run, other = (afltool.run(one, tmp_path / f"run {k}") for k, one in enumerate(runs))
-    names = [p["name"] for p in status(run)["parts"] if (run / p["name"]).exists()]
-    found = {}
-    for what, damage in damages([*names, "run.toml", "summary.json"]):
-        at = shutil.copytree(run, tmp_path / "copy")
-        damage(at, other)
-        found[what] = said(at)
-        shutil.rmtree(at)
-    golden = GOLDEN / f"{name}.json"
-    if os.environ.get("AFLTOOL_WRITE_GOLDEN"):
-        golden.write_text(json.dumps(found, indent=1) + "\n")
-    assert found == json.loads(golden.read_text())
 
 
 def test_rounds_are_shown_as_far_as_they_are(road, tmp_path):

@@ -157,7 +157,7 @@ def _short(value: Any) -> str:
 
 def store(o: Store) -> None:
     """Print what is kept, the largest files first, and what was removed."""
-    from ..stages.store import store as stage
+    from ..stages.inspect import store as stage
     from ..values.text import byte_text
 
     found = stage(o)

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from ..errors import UsageError
-from ..files.counts import read_counts
+from ..files.counts import evaluations, read_counts
 from ..files.evaluations import figure_label, figure_text
-from ..files.figures_of_counts import evaluations
 from ..values.text import json_text
 from . import frames
 from .cells import OF_PARTITION, SEEDS
