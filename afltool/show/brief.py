@@ -112,10 +112,6 @@ def _ridge(facts: Facts) -> dict[str, str]:
     return {"ridge": ridge if isinstance(ridge, str) else f"{ridge:g}"}
 
 
-def _checkpoint(facts: Facts) -> dict[str, str]:
-    return {"rounds": f"{facts['rounds_done']:,} are done"}
-
-
 def _backbone(facts: Facts) -> dict[str, str]:
     about = facts["backbone"]
     shown = {name: str(about[name]) for name in ("name", "weights", "node", "dim", "licence")}
@@ -146,6 +142,5 @@ _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
     "partition": _partition,
     "statistics": _statistics,
     "head": _head,
-    "checkpoint": _checkpoint,
     "backbone": _backbone,
 }

@@ -171,10 +171,6 @@ def _head(path: Path, header: Header) -> Facts:
     return {**{key: header[key] for key in keys}, "arrays": _arrays(path, "head")}
 
 
-def _checkpoint(path: Path, header: Header) -> Facts:
-    return {"rounds_done": len(header["rounds"]), "arrays": _arrays(path, "checkpoint")}
-
-
 def _backbone(path: Path, header: Header) -> Facts:
     return {"backbone": header["backbone"]}
 
@@ -184,7 +180,6 @@ _BY_KIND = {
     "partition": _partition,
     "statistics": _statistics,
     "head": _head,
-    "checkpoint": _checkpoint,
     "backbone": _backbone,
 }
 
