@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from conftest import embeddings, fill, installed
 from damage import cut, flip, forge, middle_of, unfinished
-from helpers_images import write_imagefolder
 
 import afltool
 from afltool.errors import NumericalError
@@ -378,37 +377,9 @@ def test_a_solve_has_finite_figures_or_a_message(solved, hard, tmp_path, cli):
         with h5py.File(head) as file:
             json.loads(bytes(file["header"][()]), parse_constant=pytest.fail)
         assert np.isfinite(afltool.evaluate(head, rows)["top1"])
-
-
-def test_the_minimum_norm_of_nothing_is_nothing(hard, tmp_path, cli):
-    """Weights of 0 solve it, with no degree of freedom; a constant then predicts."""
-    stats, head = tmp_path / "s", tmp_path / "h.h5"
-    one = [hard["all zero"], "--head", "linear", "--ridge", 0, "--min-norm", "--client", "a",
-           "-o", stats]  # fmt: skip
-    assert cli("local-stats", *one).exit_code == 0
-    assert cli("solve", *stats.glob("*.h5"), "-o", head).exit_code == 0
-    report = afltool.info(head)["report"]
-    assert (report["rank"], report["degrees_of_freedom"], report["minimum_norm"]) == (0, 0.0, True)
-
-
-def test_features_of_very_different_size_are_no_ill_conditioned_problem(hard, tmp_path):
-    """fed3r adds a constant of 1 to features near 10³⁸: only its units are far apart."""
-    stats = afltool.local_stats(
-        hard["near float32's end"], "discriminant", tmp_path / "s", client="a",
-        head_options={"rule": "fed3r"},
-    )  # fmt: skip
-    head = afltool.solve(stats, tmp_path / "h.h5")
-    np.savez(tmp_path / "small.npz", x=np.random.default_rng(0).normal(size=(60, 6)),
-             y=np.arange(60) % 3)  # fmt: skip
-    small = afltool.import_embeddings(tmp_path / "small.npz", tmp_path / "x.h5", dtype="float32")
-    other = afltool.local_stats(
-        small, "discriminant", tmp_path / "o", client="a",
-        head_options={"rule": "fed3r", "ridge": 1e-30},
-    )  # fmt: skip
-    plain = afltool.solve(other, tmp_path / "g.h5")
-    ours, theirs = (afltool.evaluate(h, f) for h, f in (
-        (head, hard["near float32's end"]), (plain, small)))  # fmt: skip
-    assert abs(ours["top1"] - theirs["top1"]) < 0.05  # a few rows are cut at float32's end
+        if (solved, number) == ("min-norm", 0):  # of nothing: weights of 0 solve it
+            report = afltool.info(head)["report"]
+            assert (report["rank"], report["degrees_of_freedom"]) == (0, 0.0)
 
 
 def test_no_header_and_no_json_takes_a_number_that_is_not_finite(tmp_path):
@@ -427,50 +398,6 @@ def test_no_header_and_no_json_takes_a_number_that_is_not_finite(tmp_path):
 def loaded(path):
     with np.load(path) as arrays:
         return dict(arrays)
-
-
-def variants(road, at):
-    """The test rows as features that may not be added to, or scored with, those of the road."""
-    other = afltool.import_embeddings
-    named = loaded(road.folder / "test.npz")
-    np.savez(at / "wide.npz", x=np.hstack([named["x"]] * 2), y=named["y"])
-    plain, names = road.folder / "test.npz", ("a", "b", "c", "d")
-    return {
-        "space.backbone is 'another' in {}, 'import' in {}": other(
-            plain, at / "backbone.h5", backbone="another"
-        ),
-        "space.fraction_bits is 8 in {}, 9 in {}": other(plain, at / "bits.h5", fraction_bits=8),
-        "space.dtype is 'float32' in {}, 'int16' in {}": other(
-            plain, at / "dtype.h5", dtype="float32"
-        ),
-        "space.dim is 16 in {}, 8 in {}": other(at / "wide.npz", at / "wide.h5"),
-        "classes has 4 entries in {}, 4 in {}": other(plain, at / "classes.h5", classes=names),
-        "classes has 5 entries in {}, 4 in {}": other(
-            plain, at / "more.h5", classes=("0", "1", "2", "3", "4")
-        ),
-    }
-
-
-def test_features_of_another_backbone_format_or_class_list(road, tmp_path, cli):
-    out = tmp_path / "o.h5"
-    for difference, features in variants(road, tmp_path).items():
-        stats = tmp_path / f"{features.stem}-stats.h5"
-        afltool.local_stats(features, road.head0, stats, client="other", sum=True)
-        for args in (
-            ["aggregate", road.total, stats, "-o", out],
-            ["aggregate", stats, "--subtract", road.total, "-o", out],
-            ["solve", road.total, "--validate", stats, "-o", out],
-        ):
-            done = cli(*args)
-            field = difference.split(" is ")[0].split(" has ")[0]
-            refused(done, MISMATCH, field)
-            nothing_at(out)
-        said = difference.format("these", "the others")
-        refused(cli("aggregate", road.total, stats, "-o", out), MISMATCH, stats, said)
-        refused(
-            cli("evaluate", road.head, features), MISMATCH,
-            difference.format(features, road.head), "extract its rows with the backbone",
-        )  # fmt: skip
 
 
 def test_statistics_of_another_head(road, tmp_path, cli):
@@ -549,28 +476,6 @@ def test_no_space_left_in_the_installed_command(road, small_disk):
     refused(done, INPUT, "no space left", small_disk / "o.h5")
     assert len(done.stderr.strip().splitlines()) == 1
     assert [p.name for p in small_disk.iterdir()] == ["filler"]
-
-
-@pytest.mark.slow
-def test_no_space_left_while_extracting_is_resumable(small_disk, tmp_path, cli, monkeypatch):
-    write_imagefolder(tmp_path / "images", per_class=20, size=8)
-    filler, out = fill(small_disk, leave=2**15), small_disk / "o.h5"
-
-    def args(out):
-        return [
-            "extract", "--backbone", "resnet18", "--weights", "random", "--image-size", 32,
-            "--data", f"imagefolder:{tmp_path}/images", "--batch-size", 8, "-o", out,
-        ]  # fmt: skip
-
-    refused(cli(*args(out)), INPUT, "no space left", out, "it takes 0.1 MB")
-    with monkeypatch.context() as patch:
-        patch.setattr(atomic, "_need_space", lambda *_: None)
-        refused(cli(*args(out)), INPUT, "no space left", out)
-    assert not out.exists()
-    filler.unlink()
-    assert cli(*args(out)).exit_code == 0
-    assert cli(*args(tmp_path / "elsewhere.h5")).exit_code == 0
-    assert afltool.verify(out)["digest"] == afltool.verify(tmp_path / "elsewhere.h5")["digest"]
 
 
 @pytest.fixture

@@ -238,11 +238,6 @@ def _local_stats(rows, at):
     return afltool.local_stats(rows, "linear", at / "s", client="site")
 
 
-def _summed(rows, at):
-    dealt = afltool.partition(rows, at / f"{rows.stem}-p.h5", scheme="iid", clients=2)
-    return afltool.local_stats(rows, "linear", at / "sum.h5", partition=dealt, sum=True)
-
-
 def _split(rows, at):
     (at / "cut").mkdir(exist_ok=True)
     same_name = at / "cut" / "x.h5"
@@ -251,19 +246,11 @@ def _split(rows, at):
     return afltool.split(same_name, at / "parts", test=0.5)
 
 
-def _baseline(rows, at):
-    dealt = afltool.partition(rows, at / f"{rows.stem}-p.h5", scheme="iid", clients=2)
-    how = {"partition": dealt, "test": rows, "settings": {"rounds": 1}, "threads": 1}
-    return afltool.baseline("fedavg", rows, at / "b", **how)
-
-
 MADE_OF_ROWS = {
     "local-stats": _local_stats,
-    "local-stats --sum": _summed,
     "convert": lambda rows, at: afltool.convert(rows, at / "c.h5", dtype="float32"),
     "split": _split,
     "partition": lambda rows, at: afltool.partition(rows, at / "p.h5", scheme="iid", clients=2),
-    "baseline": _baseline,
 }
 
 
@@ -341,12 +328,24 @@ def made(tmp_path_factory):
 
 
 def test_other_features_than_a_heads_are_refused_before_anything_is_computed(made, tmp_path, cli):
-    out = tmp_path / "out"
+    out, ours = tmp_path / "out", tmp_path / "ours.h5"
+    afltool.local_stats(made["good"], "linear", ours, client="a", sum=True)
+    head = afltool.solve(ours, tmp_path / "head.h5")
     for field in ("backbone", "fraction_bits", "dtype", "dim", "classes"):
         done = cli("local-stats", made[field], "--client", "a", "--head", made["head"], "-o", out)
         named = "classes has 5 entries" if field == "classes" else f"space.{field} is "
         refused(done, MISMATCH, named, made[field], made["head"])
         assert not out.exists()
+        other = afltool.local_stats(made[field], "linear", tmp_path / f"{field}.h5", client="b",
+                                    sum=True)  # fmt: skip
+        for *args, file in (
+            ["aggregate", ours, "--allow-repeats", other],
+            ["aggregate", other, "--subtract", ours],
+            ["solve", ours, "--validate", other],
+            ["evaluate", head, made[field]],
+        ):
+            refused(cli(*args, file, "-o", out), MISMATCH, named[:11], file)
+            assert not out.exists()
     free = afltool.head("linear", tmp_path / "h.h5")
     sent = afltool.local_stats(made["backbone"], free, tmp_path, client="a")
     total = afltool.aggregate([sent], tmp_path / "t.h5")
@@ -374,15 +373,6 @@ def test_the_binding_goes_through_all_rounds_and_changes_no_digest(made, tmp_pat
                 afltool.local_stats(made["backbone"], head, at / "other", client="a")
         assert afltool.info(head)["phase"] is None
     assert digests[0] == digests[1]
-
-
-def test_info_shows_what_a_head_is_bound_to(made, tmp_path):
-    features, free = afltool.info(made["good"]), afltool.head("linear", tmp_path / "h.h5")
-    for key in ("space", "classes"):
-        assert afltool.info(made["head"])[key] == read_header(made["good"])[key]
-        assert afltool.info(free)[key] is None
-    assert features["digest"] not in str(read_header(made["head"]))  # nothing of the rows
-    assert read_header(free)["recipe"]["inputs"] == {}
 
 
 def test_thresholds_of_other_features_cannot_be_bound(made, tmp_path):

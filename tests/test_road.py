@@ -106,19 +106,6 @@ def test_any_order_and_grouping_gives_the_same_total(road, tmp_path):
         assert found.clients == expected.clients
 
 
-def test_partial_sums_of_some_clients_add_up(road, tmp_path):
-    parts = [
-        afltool.local_stats(
-            road.train, road.head0, tmp_path / f"{only}.h5",
-            partition=road.clients, only=only, sum=True,
-        )
-        for only in ("0-2", "3", "4,5")
-    ]  # fmt: skip
-    total = afltool.aggregate([parts[2], parts[0], parts[1]], tmp_path / "late.h5")
-    assert load_statistics(total).clients == load_statistics(road.total).clients
-    assert digest(total) == digest(road.total)
-
-
 def test_real_silos_add_up_to_the_pooled_file(tmp_path):
     """Sites with other files, row ids and sizes; one has a single class of the shared list."""
     (tmp_path / "classes.txt").write_text("cat\ndog\neel\n")

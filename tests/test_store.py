@@ -482,7 +482,7 @@ def test_statistics_come_back_from_their_narrowest_type(tmp_path_factory, number
 def test_features_of_any_shape_come_back(tmp_path_factory, n, d, dtype):
     path = tmp_path_factory.mktemp("f") / "f.h5"
     x = np.random.default_rng(n * d).integers(-(2**15) + 1, 2**15, (n, d)) / 512
-    y, ids = np.arange(n) % 3, np.array([f"é{i}".encode() for i in range(n)])
+    y, ids = np.arange(n) % 3, np.array([b"\xff%d.png" % i for i in range(n)])
     space = {**header(dtype)["space"], "dim": d}
     with writing_features(path, space) as writer:
         writer.append(x)
@@ -494,22 +494,6 @@ def test_features_of_any_shape_come_back(tmp_path_factory, n, d, dtype):
         assert np.array_equal(f.labels, y)
         assert np.array_equal(f.row_ids, ids)
     assert verify(path)["digest"] == f.header["digest"]
-
-
-def test_row_ids_need_not_be_utf_8(tmp_path):
-    """Row ids are file names, which are bytes."""
-    x, y, ids = rows(3)
-    ids = np.array([b"train/\xff\xfe.png", b"train/b.png", b"train/c.png"])
-    with writing_features(tmp_path / "f.h5", header()["space"]) as writer:
-        writer.append(x)
-        writer.finish(y, ids, header())
-    assert verify(tmp_path / "f.h5")
-    dealt = afltool.partition(tmp_path / "f.h5", tmp_path / "c.h5", scheme="iid", clients=2)
-    assert load_partition(dealt).row_ids[2] == ids[0]
-    total = afltool.local_stats(
-        tmp_path / "f.h5", "linear", tmp_path / "t.h5", partition=dealt, sum=True
-    )
-    assert afltool.info(total)["rows"] == 3
 
 
 KINDS = ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<i8")
@@ -621,14 +605,6 @@ def tiny(kind, path):
     return path
 
 
-GOLDEN = {
-    "features": "9ea869de7bce81b49e0c2837afb4c2b53d576dafd2fcd327dc05c168c984b18d",
-    "partition": "b731c70fbf818a7da32553db5f1730ff5ff2679e7fbbf4cc6acf78bfb9d8eab4",
-    "statistics": "938197dce7ade6f87047e51a8ea5659b006ea53bc0e2849903465f83174d580b",
-    "head": "ff32a344b2cc7b674d5c00ff3c4c0e640ffb52c71819de7cc4c19fa8d6cf2757",
-}
-
-
 def items(*items):
     """SHA-256 of items as docs/format.md writes them: a line 'NAME KIND SHAPE', then the bytes."""
     sha = hashlib.sha256()
@@ -672,8 +648,8 @@ BY_HAND = {
 
 def test_digests_are_the_same_everywhere_and_in_every_release(tmp_path, monkeypatch):
     monkeypatch.setattr("afltool.heads.conditions.check", lambda _: None)  # chosen for their types
-    for kind, digest in GOLDEN.items():
-        assert verify(tiny(kind, tmp_path / f"{kind}.h5"))["digest"] == digest == BY_HAND[kind]
+    for kind, digest in BY_HAND.items():
+        assert verify(tiny(kind, tmp_path / f"{kind}.h5"))["digest"] == digest
 
 
 def test_the_header_is_readable_by_anyone(road):
