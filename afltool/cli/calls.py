@@ -110,7 +110,7 @@ def _field(facts: dict[str, Any], name: str, source: Path) -> Any:
 
 def verify(o: Verify) -> None:
     """Print of each file whether it is intact."""
-    from ..files.listing import expand
+    from ..files.hdf5 import expand
     from ..stages.inspect import check_all
 
     results = check_all(expand(o.files), o.keep_going, o.threads)

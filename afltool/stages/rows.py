@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.features import Features
-from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, recipe, strict
-from ..files.listing import expand
+from ..files.hdf5 import Header, check_unchanged, expand, fingerprint, read_header, recipe, strict
 from ..files.recipes import Target
 from ..files.rows import RowStream, rounded
 from ..files.schema import made_with
