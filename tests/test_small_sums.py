@@ -1,4 +1,4 @@
-"""The sums of every head beside NumPy's in float64, where each size is 0 to 3.
+"""The sums of every head beside NumPy's in float64, where each size is at most 3.
 
 A buffer that is used again must never be what was given away: of one class, or of one feature, a
 transpose is no copy, in either memory order.
@@ -24,7 +24,7 @@ from afltool.values.statistics import Context
 BITS = 5
 
 
-SIZES = list(itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 2, 3)))  # d, C, n
+SIZES = list(itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 3)))  # d, C, n
 
 
 WAYS = [(1, 1), (1, 9), (2, 1), (2, 2), (3, 1), (3, 9)]  # threads, rows of a block
