@@ -12,7 +12,7 @@ import stat
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import IO, Any
@@ -121,25 +121,26 @@ def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
 
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
     """The value in a JSON file; errors as of `read_text` and `parsed_json`."""
-    return parsed_json(read_text(path, what, most), path)
+    return parsed_json(read_text(path, what, most), path, nan_is_null=True)
 
 
 def parsed_json(
     text: str | bytes,
     where: str | Path,
     what: str = "valid JSON",
-    constant: Callable[[str], Any] | None = None,
+    nan_is_null: bool = False,
 ) -> Any:
     """The value of a JSON text that was found at ``where``; ``what`` it should be.
 
-    Python would take the last of two equal keys, and numbers that JSON does not have: ``constant``
-    gets NaN or Infinity, such as `no_number` and `null`.
+    Python would take the last of two equal keys, and numbers that JSON does not have: NaN and
+    Infinity, which earlier versions wrote where a figure is not determined: ``nan_is_null``.
 
     Raises:
         CorruptFileError: it is not JSON, a key occurs twice in an object, it is nested too deeply,
             or a number has too many digits.
     """
     try:
+        constant = (lambda _: None) if nan_is_null else _no_number
         return json.loads(text, object_pairs_hook=keys_once, parse_constant=constant)
     # A number of 5,000 digits is a ValueError, a nesting of 100,000 brackets a RecursionError.
     except (ValueError, RecursionError) as error:
@@ -155,13 +156,8 @@ def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return keys
 
 
-def no_number(text: str) -> Any:
-    """Refuse a number."""
+def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is not a number that it may hold")
-
-
-def null(text: str) -> None:
-    """What earlier versions wrote where a figure is not determined."""
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,55 @@ def forge(
                 put_array(file, name, np.asarray(value))
         hdf5.put_header(file, kind, {**found, **(header or {})} if whole is None else whole)
     return target
+
+
+def outward_ways(elsewhere: Path) -> dict[str, Callable[[h5py.File], None]]:
+    """How a file of statistics is changed so that some of it lies elsewhere."""
+
+    def link(name):
+        def make(file):
+            del file[name]
+            file[name] = h5py.ExternalLink(str(elsewhere), "/" + name)
+
+        return make
+
+    def soft(file):
+        del file["class_counts"]
+        file["class_counts"] = h5py.SoftLink("/arrays/gram")
+
+    def virtual(file):
+        shape = file["arrays/gram"].shape
+        del file["arrays/gram"]
+        layout = h5py.VirtualLayout(shape=shape, dtype="<i4", maxshape=(None,))
+        source = h5py.VirtualSource(str(elsewhere), "arrays/gram", shape=shape, maxshape=(None,))
+        layout[: h5py.h5s.UNLIMITED : 1] = source[: h5py.h5s.UNLIMITED : 1]
+        file.create_virtual_dataset("arrays/gram", layout)
+
+    def raw(file):
+        shape = file["arrays/gram"].shape
+        del file["arrays/gram"]
+        place = [(str(elsewhere), 0, 4 * shape[0])]
+        file.create_dataset("arrays/gram", shape, "<i4", external=place)
+
+    def reference(file):
+        region = file["arrays/gram"].regionref[:3]
+        del file["class_counts"]
+        file.create_dataset("class_counts", data=[region], dtype=h5py.regionref_dtype)
+
+    def more(file):
+        file["more"] = h5py.ExternalLink(str(elsewhere), "/")
+
+    linked = {f"linked {name}": link(name) for name in ("class_counts", "arrays")}
+    return {**linked, "soft": soft, "virtual": virtual, "raw": raw, "reference": reference,
+            "unused link": more}  # fmt: skip
+
+
+def with_header(source: Path, target: Path, data: bytes) -> None:
+    """A copy with other bytes in its header, whose checksum is right."""
+    target.write_bytes(source.read_bytes())
+    with h5py.File(target, "r+", locking=False, libver=schema.LIBVER) as file:
+        put_array(file, schema.HEADER, np.frombuffer(data, np.uint8))
+        file.attrs[schema.HEADER_SHA256] = np.bytes_(hashlib.sha256(data).hexdigest().encode())
 
 
 def thinned(path: Path, name: str) -> Path:

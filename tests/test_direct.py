@@ -16,6 +16,8 @@ import pytest
 import afltool
 
 N, TEST = 120, 40
+
+
 RUN = ["--dtype", "float32", "--clients", 4, "--ridge", 1]
 
 
@@ -38,35 +40,33 @@ def given(at, suffix=".csv"):
     return [*tables, "--y", "diagnosis"]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
-def test_a_run_on_tables_is_that_on_imported_files(patients, cli, suffix):
-    """The same total and head as by import, whatever the format; read once, then found again."""
+def test_a_run_on_tables_is_that_on_imported_files(patients, cli):
+    """The same features as by import, whatever the format; read once, then found again."""
     for name in ("train", "test"):
         rows = pd.read_csv(patients / f"{name}.csv")
-        if suffix == ".parquet":
-            rows.to_parquet(patients / f"{name}.parquet")
-        if suffix == ".npz":
-            x = rows[["age", "sodium"]].to_numpy(float)
-            np.savez(patients / f"{name}.npz", x=x, diagnosis=rows["diagnosis"].to_numpy(str))
-    done = cli("run", *given(patients, suffix), *RUN, "-o", patients / "run")
-    assert done.exit_code == 0, done.stderr
-    train = afltool.import_embeddings(
-        patients / f"train{suffix}", patients / "train.h5", y="diagnosis", dtype="float32"
-    )
-    ours = afltool.info(patients / "run" / "01-features-train.h5")
-    assert ours["digest"] == afltool.info(train)["digest"]
-    assert afltool.open_features(train).__enter__().classes == ("healthy", "ill")
-    before = {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")}
-    again = cli("run", *given(patients, suffix), *RUN, "-o", patients / "run")
-    assert again.exit_code == 0
-    assert f"train{suffix}: imported before as" in again.stderr
-    assert {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")} == before
+        rows.to_parquet(patients / f"{name}.parquet")
+        x = rows[["age", "sodium"]].to_numpy(float)
+        np.savez(patients / f"{name}.npz", x=x, diagnosis=rows["diagnosis"].to_numpy(str))
+    for suffix in (".csv", ".parquet", ".npz"):
+        out = patients / f"run{suffix}"
+        words = ["run", *given(patients, suffix), *RUN, "-o", out]
+        done = cli(*words)
+        assert done.exit_code == 0, done.stderr
+        table, into = patients / f"train{suffix}", patients / f"{suffix}.h5"
+        train = afltool.import_embeddings(table, into, y="diagnosis", dtype="float32")
+        ours = afltool.info(out / "01-features-train.h5")
+        assert ours["digest"] == afltool.info(train)["digest"]
+        assert ours["classes"] == ["healthy", "ill"]
+        before = {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")}
+        again = cli(*words)
+        assert again.exit_code == 0
+        assert f"train{suffix}: imported before as" in again.stderr
+        assert {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")} == before
     changed = pd.read_csv(patients / "train.csv")
-    if suffix == ".csv":
-        changed.assign(age=changed["age"] + 1).to_csv(patients / "train.csv", index=False)
-        other = cli("run", *given(patients), *RUN, "-o", patients / "run")
-        assert other.exit_code == 2
-        assert "was made differently: inputs.features" in other.stderr
+    changed.assign(age=changed["age"] + 1).to_csv(patients / "train.csv", index=False)
+    other = cli("run", *given(patients), *RUN, "-o", patients / "run.csv")
+    assert other.exit_code == 2
+    assert "was made differently: inputs.features" in other.stderr
 
 
 def test_stages_take_tables(patients, cli):
@@ -119,38 +119,26 @@ def test_what_is_wrong_with_a_table_is_said(patients, cli):
         assert said in found.stderr
 
 
-def test_features_are_read_from_python(patients, cli):
-    assert cli("run", *given(patients), *RUN, "-o", patients / "run").exit_code == 0
-    table = pd.read_csv(patients / "test.csv")
-    with afltool.open_features(patients / "run/01-features-test.h5") as rows:
+def test_the_store_is_listed_and_pruned(patients, cli):
+    """A run keeps what it has linked, whatever is removed of the store."""
+    run = patients / "run"
+    assert cli("run", *given(patients), *RUN, "-o", run).exit_code == 0
+    with afltool.open_features(run / "01-features-test.h5") as rows:
         frame = rows.to_frame()
+    table = pd.read_csv(patients / "test.csv")
     assert list(frame.columns) == ["age", "sodium", "label"]
     np.testing.assert_allclose(frame["sodium"], table["sodium"], rtol=1e-6)
     assert list(frame["label"]) == list(table["diagnosis"])
-
-
-# ---------------------------------------------------------------- the store
-
-
-def test_the_store_is_listed_and_pruned(patients, cli):
-    """A run keeps what it has linked, whatever is removed of the store."""
-    assert cli("run", *given(patients), *RUN, "-o", patients / "run").exit_code == 0
     found = json.loads(cli("store", "--json").stdout)
     assert found["folder"] == str(patients / "store")
     assert [Path(one["path"]).parent.name for one in found["files"]] == ["tables"] * 2
     assert found["bytes"] == sum(one["bytes"] for one in found["files"])
     old = patients / "store" / found["files"][0]["path"]
     os.utime(old, (time.time() - 10 * 86400,) * 2)
-    done = cli("store", "--prune", 9)
-    assert "removed: 1 files" in done.stderr
+    assert "removed: 1 files" in cli("store", "--prune", 9).stderr
     assert not old.exists()
     assert (patients / "store" / found["files"][1]["path"]).exists()
-    assert (
-        cli(
-            "evaluate", patients / "run/head-final.h5", patients / "run/01-features-test.h5"
-        ).exit_code
-        == 0
-    )
+    assert cli("evaluate", run / "head-final.h5", run / "01-features-test.h5").exit_code == 0
     assert cli("store", patients / "none").exit_code == 3
     assert cli("store", "--prune", -1).exit_code == 2
 
@@ -169,15 +157,6 @@ def test_where_the_store_lies(tmp_path, monkeypatch, cli):
     assert place() == "afl-store"
     monkeypatch.setenv("AFLTOOL_STORE", "/elsewhere")
     assert place() == "/elsewhere"
-
-
-@pytest.mark.parametrize("word", ["help", "version"])
-def test_words_that_people_try(cli, word):
-    said = cli(word, *(["solve"] if word == "help" else [])).stdout
-    assert said == cli(*(["solve", "--help"] if word == "help" else ["--version"])).stdout
-
-
-# ---------------------------------------------------------------- columns of a table
 
 
 def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
@@ -210,13 +189,15 @@ def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
         assert said in bad.stderr
 
 
-@pytest.mark.parametrize("name", ["embedding", "emb", "vector", "features"])
-def test_a_column_of_lists_by_its_usual_names(name, tmp_path, cli):
-    rows = pd.DataFrame({name: [[0.5, 1.0]] * 3 + [[2.0, 1.0]] * 3, "y": [0, 0, 0, 1, 1, 1]})
-    rows.to_parquet(tmp_path / "e.parquet")
-    done = cli("import", tmp_path / "e.parquet", "-o", tmp_path / "e.h5")
-    assert done.exit_code == 0, done.stderr
-    assert afltool.info(tmp_path / "e.h5")["dim"] == 2
+def test_columns_of_lists_and_words_that_people_try(tmp_path, cli):
+    for name in ("embedding", "emb", "vector", "features"):
+        rows = pd.DataFrame({name: [[0.5, 1.0]] * 3 + [[2.0, 1.0]] * 3, "y": [0, 0, 0, 1, 1, 1]})
+        rows.to_parquet(tmp_path / f"{name}.parquet")
+        done = cli("import", tmp_path / f"{name}.parquet", "-o", tmp_path / f"{name}.h5")
+        assert done.exit_code == 0, done.stderr
+        assert afltool.info(tmp_path / f"{name}.h5")["dim"] == 2
+    assert cli("help", "solve").stdout == cli("solve", "--help").stdout
+    assert cli("version").stdout == cli("--version").stdout
 
 
 @pytest.mark.parametrize("head", ["nowhere.h5", "linaer"])

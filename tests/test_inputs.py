@@ -25,7 +25,8 @@ from afltool.sources.images.base import CorruptImageError
 from afltool.sources.images.folders import EXTENSIONS
 from afltool.sources.images.pixels import FORMATS, decode
 
-# --- pictures -------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- pictures
+
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(boom) print\nshowpage\n"
 
@@ -54,24 +55,16 @@ def test_a_picture_that_is_a_program_is_not_run(tmp_path, monkeypatch):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("kind", ["ICO", "PDF", "TGA", "PCX", "ICNS", "SGI", "DDS"])
-def test_other_formats_are_refused(kind):
-    with pytest.raises(CorruptImageError, match="expected one of the formats"):
-        decode(as_bytes(kind), "x.png")
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_of_the_docs_is_decoded(kind):
-    if kind == "WEBP" and not features.check("webp"):
-        pytest.skip("this Pillow was built without WebP")
-    assert decode(as_bytes(kind), "x").size == (8, 8)
-    assert any(kind.lower().startswith(ending[1:4]) for ending in EXTENSIONS)
-
-
-def test_a_jpeg_of_several_pictures_is_a_jpeg():
-    """Cameras write MPO files called .jpg; the first picture counts."""
-    more = [Image.new("RGB", (8, 8), "blue")]
-    data = as_bytes("MPO", save_all=True, append_images=more)
+def test_only_the_formats_of_the_docs_are_decoded():
+    """Cameras write MPO files called .jpg; of several pictures the first counts."""
+    for kind in ("ICO", "PDF", "TGA", "PCX", "ICNS", "SGI", "DDS"):
+        with pytest.raises(CorruptImageError, match="expected one of the formats"):
+            decode(as_bytes(kind), "x.png")
+    for kind in FORMATS:
+        if kind != "WEBP" or features.check("webp"):
+            assert decode(as_bytes(kind), "x").size == (8, 8)
+        assert any(kind.lower().startswith(ending[1:4]) for ending in EXTENSIONS)
+    data = as_bytes("MPO", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")])
     assert np.asarray(decode(data, "x.jpg"))[0, 0, 0] > 200
 
 
@@ -86,31 +79,28 @@ def test_16_bits_take_little_memory_beside_the_picture():
     assert peak < 6e6, "12 MB and more as int64"
 
 
-def test_a_pipe_or_a_device_called_png_is_refused_at_once(tmp_path):
+def test_a_picture_that_is_no_file_or_of_gigabytes_is_refused_unread(tmp_path):
     root = write_imagefolder(tmp_path, per_class=2)
     bad = root / "train" / "line" / "0000.png"
-    for make in (
-        os.mkfifo,
-        lambda p: p.symlink_to("/dev/zero"),
+    for make, said in (
+        (os.mkfifo, "expected a regular file"),
+        (lambda p: p.symlink_to("/dev/zero"), "expected a regular file"),
+        (gigabytes, "expected at most 360 MB, found 3,000 MB"),
     ):
         bad.unlink()
         make(bad)
         dataset = open_dataset(f"imagefolder:{root}", "train")
-        at = dataset.row_ids.tolist().index(b"train/line/0000.png")
-        with pytest.raises(CorruptImageError, match="expected a regular file"):
-            dataset.load(at)
+        with pytest.raises(CorruptImageError, match=said):
+            dataset.load(dataset.row_ids.tolist().index(b"train/line/0000.png"))
 
 
-def test_a_picture_of_gigabytes_is_refused_unread(tmp_path):
-    root = write_imagefolder(tmp_path, per_class=2)
-    with open(root / "train" / "line" / "0000.png", "wb") as file:
-        file.truncate(10**12)
-    dataset = open_dataset(f"imagefolder:{root}", "train")
-    with pytest.raises(CorruptImageError, match="expected at most 360 MB, found 1,000,000 MB"):
-        dataset.load(dataset.row_ids.tolist().index(b"train/line/0000.png"))
+def gigabytes(path):
+    with path.open("wb") as file:
+        file.truncate(3 * 10**9)
 
 
-# --- texts ----------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- texts
+
 
 READERS = {
     "classes": read_classes,
@@ -127,61 +117,32 @@ def named(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "gigabytes"])
-def test_only_regular_files_of_a_sane_size_are_read(tmp_path, name, kind):
-    path = named(tmp_path, name)
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "zero":
-        path.symlink_to("/dev/zero")
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        with path.open("wb") as file:
-            file.truncate(3 * 10**9)
+def test_only_regular_files_of_a_sane_size_are_read(tmp_path, name):
     tracemalloc.start()
-    with pytest.raises(AflError, match=str(path)):
-        READERS[name](path)
+    for make in (os.mkfifo, lambda p: p.symlink_to("/dev/zero"), Path.mkdir, gigabytes):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        make(path := named(folder, name))
+        with pytest.raises(AflError, match=str(path)):
+            READERS[name](path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200e6
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_a_path_with_a_nul_byte_is_named(name):
     with pytest.raises(UsageError, match=r"without NUL bytes; found .*x\\x00y"):
         READERS[name](named(Path("x\0y"), name))
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, '{"a": 1', "\ud800", "[1e999999]x"]
-)
-def test_odd_json_is_refused(tmp_path, text):
-    (tmp_path / "x.json").write_text(text, errors="surrogatepass")
-    with pytest.raises(CorruptFileError, match=r"x\.json"):
-        inputs.read_json(tmp_path / "x.json", "a table")
-
-
-@pytest.mark.parametrize(
-    "text", ["a = " + "[" * 100_000, "a = " + "9" * 5000, "a", "\x00", "é\udcff"]
-)
-def test_odd_toml_is_refused(tmp_path, text):
-    (tmp_path / "x.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(CorruptFileError, match=r"x\.toml"):
-        inputs.read_toml(tmp_path / "x.toml", "options")
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_class(tmp_path):
-    (tmp_path / "c").write_text("cat\ndog\n", encoding="utf-8-sig")
-    assert read_classes(tmp_path / "c") == ("cat", "dog")
-
-
-def test_labels_of_a_text_are_names_or_numbers(tmp_path):
-    path = tmp_path / "y.txt"
-    path.write_text("cat\ndog\nbird\n" * 20_000)
-    assert read_labels(path)[:4].tolist() == ["cat", "dog", "bird", "cat"]
-    path.write_text("7\n-1\n")
-    assert read_labels(path).tolist() == [7, -1]
+def test_odd_json_and_toml_are_refused(tmp_path):
+    texts = ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, '{"a": 1', "\ud800", "[1e999999]x"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.json").write_text(text, errors="surrogatepass")
+        with pytest.raises(CorruptFileError, match=rf"{number}\.json"):
+            inputs.read_json(tmp_path / f"{number}.json", "a table")
+    texts = ["a = " + "[" * 100_000, "a = " + "9" * 5000, "a", "\x00", "é\udcff"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(CorruptFileError, match=rf"{number}\.toml"):
+            inputs.read_toml(tmp_path / f"{number}.toml", "options")
 
 
 def test_stdin_without_end_is_refused():
@@ -195,7 +156,7 @@ def test_stdin_without_end_is_refused():
         list(inputs.lines_of(io.StringIO("\0" * 10**6)))
 
 
-# --- arrays ---------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- arrays
 
 
 def npy(header, data=b""):
@@ -214,6 +175,8 @@ def npz(path, x, y=None, how=zipfile.ZIP_DEFLATED, names=("x.npy", "y.npy")):
 
 
 GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3)}", bytes(48))
+
+
 HEADERS = {
     "negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -3)}",
     "nested": "{'descr': " + "[" * 3000 + "]" * 3000 + ", 'fortran_order': False, 'shape': (2, 3)}",
@@ -230,19 +193,16 @@ HEADERS = {
 
 
 @pytest.mark.filterwarnings("ignore")  # NumPy's, on headers of Python 2
-@pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
-def test_an_odd_header_is_refused(tmp_path, name, suffix):
-    path = tmp_path / f"x{suffix}"
-    data = npy(HEADERS[name], bytes(48))
-    npz(path, data) if suffix == ".npz" else path.write_bytes(data)
-    labels = None
-    if suffix == ".npy":
-        labels = tmp_path / "y.txt"
-        labels.write_text("0\n1\n")
-    with pytest.raises(InputError, match=r"x\.np"):
-        afltool.import_embeddings(path, tmp_path / "o.h5", labels=labels)
-    assert not (tmp_path / "o.h5").exists()
+def test_an_odd_header_is_refused(tmp_path, suffix):
+    (tmp_path / "y.txt").write_text("0\n1\n")
+    labels = tmp_path / "y.txt" if suffix == ".npy" else None
+    for name, text in HEADERS.items():
+        path, data = tmp_path / f"{name}{suffix}", npy(text, bytes(48))
+        npz(path, data) if suffix == ".npz" else path.write_bytes(data)
+        with pytest.raises(InputError, match=rf"{name}\.np"):
+            afltool.import_embeddings(path, tmp_path / "o.h5", labels=labels)
+        assert not (tmp_path / "o.h5").exists()
 
 
 LONG_LABELS = "{'descr': '<U100000000', 'fortran_order': False, 'shape': (2,)}"
@@ -266,9 +226,8 @@ def damaged_lzma(path):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
+def test_an_odd_archive_is_refused(tmp_path):
+    for number, make in enumerate((
         encrypted,
         damaged_lzma,
         lambda p: npz(p, GOOD, names=("x", "y")),
@@ -276,19 +235,13 @@ def damaged_lzma(path):
         lambda p: npz(p, GOOD, y=npy(LONG_LABELS)),
         lambda p: npz(p, GOOD, y=GOOD[:40]),
         lambda p: npz(p, b""),
-    ],
-)  # fmt: skip
-def test_an_odd_archive_is_refused(tmp_path, make):
-    make(tmp_path / "x.npz")
-    with pytest.raises(InputError, match=r"x\.npz"):
-        afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "o.h5")
-
-
-def test_the_premise_a_good_archive_is_read(tmp_path):
+    )):  # fmt: skip
+        make(tmp_path / f"{number}.npz")
+        with pytest.raises(InputError, match=rf"{number}\.npz"):
+            afltool.import_embeddings(tmp_path / f"{number}.npz", tmp_path / "o.h5")
     npz(tmp_path / "x.npz", GOOD)
-    assert afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "o.h5").exists()
-    damaged_lzma(tmp_path / "y.npz")
-    with pytest.raises(lzma.LZMAError), zipfile.ZipFile(tmp_path / "y.npz") as archive:
+    assert afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "o.h5").exists(), "the premise"
+    with pytest.raises(lzma.LZMAError), zipfile.ZipFile(tmp_path / "1.npz") as archive:
         archive.read("x.npy")
 
 

@@ -1,18 +1,22 @@
-"""info says what a file holds and how it is shown."""
+"""info says what a file holds, diff what two differ in; clients have any text for a name."""
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
+from conftest import embeddings
 from damage import forge
 
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
-from afltool.files import differences, headers
-from afltool.show import brief
-from afltool.stages import inspect
+from afltool.files import differences
+from afltool.files.features import open_features
+from afltool.files.partitions import load_partition
+from afltool.values.names import file_of_name
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +116,12 @@ def shown(cli, monkeypatch):
     return look
 
 
-def test_info_is_short_and_the_digest_is_on_one_line(road, shown):
+def test_info_is_short_and_the_digest_is_on_one_line(road, shown, cli, monkeypatch):
     for kind, path in road.of_each_kind().items():
         by_name, lines = shown(path)
         assert len(lines) <= 10, kind
-        assert afltool.info(path)["digest"] in by_name["digest"].split()
+        digest = afltool.info(path)["digest"]
+        assert digest in by_name["digest"].split()
         assert kind in by_name["kind"]
         assert {"rows", "classes"} <= by_name.keys(), kind
         assert not any("provenance" in line for line in lines)
@@ -124,6 +129,9 @@ def test_info_is_short_and_the_digest_is_on_one_line(road, shown):
         everything, more = shown(path, "--all")
         assert len(more) > len(lines)
         assert {"recipe.stage", "provenance.numpy", "bytes", "path"} <= everything.keys()
+        with monkeypatch.context() as narrow:
+            narrow.setenv("COLUMNS", "40")
+            assert digest in cli("info", path).stdout
 
 
 def test_what_is_said_at_first_sight(road, silo, shown, tmp_path):
@@ -143,32 +151,15 @@ def test_what_is_said_at_first_sight(road, silo, shown, tmp_path):
     assert "next phase gram" in said["head"]
 
 
-def test_a_chosen_ridge_is_said(road, shown, tmp_path):
+def test_a_chosen_ridge_and_many_names_are_said(road, shown, tmp_path):
     head = afltool.solve(road.total, tmp_path / "h.h5", head_options={"ridge": "auto"})
     chosen = afltool.info(head)["report"]["ridge"]
-    said, _ = shown(head)
-    assert f"{chosen:.6g} (generalised cross-validation)" in said["ridge"]
-
-
-def test_many_names_are_counted(tmp_path, shown):
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "x.npz", x=rng.normal(size=(3000, 2)), y=np.arange(3000) % 1500)
-    many = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    said, lines = shown(many)
+    assert f"{chosen:.6g} (generalised cross-validation)" in shown(head)[0]["ridge"]
+    x = np.random.default_rng(0).normal(size=(3000, 2))
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(3000) % 1500)
+    said, lines = shown(afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5"))
     assert "1,500: 0, 1, 2, 3, 4, 5, 6, 7, …" in said["classes"]
     assert len(lines) < 10
-
-
-def test_info_and_its_brief_form_know_every_kind_of_file():
-    assert set(inspect._BY_KIND) == set(brief._LINES) == set(headers.KINDS)
-
-
-@pytest.mark.parametrize("more", [[], ["--all"]])
-def test_a_digest_is_whole_however_narrow_the_terminal_is(road, cli, monkeypatch, more):
-    monkeypatch.setenv("COLUMNS", "40")
-    for path in road.of_each_kind().values():
-        digest = afltool.info(path)["digest"]
-        assert digest in cli("info", path, *more).stdout
 
 
 # ---------------------------------------------------------------- in what two files differ
@@ -199,13 +190,10 @@ def test_arrays_that_differ_are_named_with_the_largest_difference(tmp_path, cli)
     assert what(paths[0], paths[2])["features"]["second"] == "[3000, 1] float32"
 
 
-def test_integers_are_subtracted_exactly(tmp_path):
-    big = np.array([2**62 + 1, -(2**62)])
-    found = list(differences._of_arrays("a", big, np.array([2**62, 2**62])))
-    assert (found[0]["differ"], found[0]["largest"], found[0]["at"]) == (2, 2**63, [1])
-
-
-def test_numbers_that_are_not_finite_differ_from_others_alone():
+def test_integers_are_subtracted_exactly_and_nan_differs_from_numbers_alone():
+    big, other = np.array([2**62 + 1, -(2**62)]), np.array([2**62, 2**62])
+    [found] = differences._of_arrays("a", big, other)
+    assert (found["differ"], found["largest"], found["at"]) == (2, 2**63, [1])
     a, b = np.array([np.nan, np.nan, 1.0]), np.array([np.nan, 2.0, 1.5])
     [found] = differences._of_arrays("a", a, b)
     assert (found["differ"], found["largest"], found["at"]) == (2, None, [1])
@@ -224,3 +212,152 @@ def test_options_classes_and_clients_that_differ_are_named(road, silo, tmp_path,
     assert done.exit_code == 4
     assert "a head file" in done.stderr
     assert "a statistics file" in done.stderr
+
+
+# ---------------------------------------------------------------- names of clients
+
+
+ROWS = 240
+
+
+ODD = ["0", "00", *map(str, range(1, 10)), "x"]
+
+
+WILD = ["NA", "nan", "None", "1", "01", "1.0", "1e3", "True", " 1", "1 ", 'a"b', "a,b", "a\nb",
+        "a\rb", "a\0", "Süd", "\x1b[31m", "a" * 300, "a" * 299 + "b", "../x", "."]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    """Rows whose ids look like missing values and like numbers."""
+    at = tmp_path_factory.mktemp("names")
+    rng = np.random.default_rng(0)
+    ids = np.array(["NA", "nan", "1", "01", *(f"r{i}" for i in range(ROWS - 4))])
+    np.savez(at / "e.npz", x=rng.normal(size=(ROWS, 4)), y=rng.integers(0, 3, ROWS), row_ids=ids)
+    return afltool.import_embeddings(at / "e.npz", at / "train.h5")
+
+
+def row_ids(train):
+    with open_features(train) as rows:
+        return [i.decode() for i in rows.row_ids.tolist()]
+
+
+def table(path, train, names):
+    """Row ids and client names, in turn; written by other programs than ours."""
+    ids = row_ids(train)
+    frame = pd.DataFrame({"row": ids, "client": [names[i % len(names)] for i in range(len(ids))]})
+    if path.suffix == ".csv":
+        # pandas leaves a lone carriage return without quotes, which is another row.
+        frame.to_csv(path, index=False, quoting=csv.QUOTE_ALL if names is WILD else 0)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        path.write_text(json.dumps(frame.to_dict("records")))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
+def test_a_name_is_a_client_and_a_file(train, tmp_path, suffix):
+    """Through a table, a partition and files to their sum; and through an export and back."""
+    ids = row_ids(train)
+    whole = afltool.local_stats(train, "linear", tmp_path / "w.h5", client="all", sum=True)
+    for number, names in enumerate((ODD, ["01", "1"], WILD)):
+        at = tmp_path / str(number)
+        at.mkdir()
+        where, again = table(at / f"t{suffix}", train, names), at / f"again{suffix}"
+        how = {"scheme": "file", "export": again}
+        dealt = afltool.partition(train, at / "c.h5", table=where, **how)
+        p = load_partition(dealt)
+        assert set(p.names) == set(names)
+        owner = {row.decode(): p.names[k] for row, k in zip(p.row_ids, p.client, strict=True)}
+        assert [owner[i] for i in ids] == [names[k % len(names)] for k in range(ROWS)]
+        stats = afltool.local_stats(train, "linear", at / "s", partition=dealt)
+        assert len(list(stats.iterdir())) == len(set(names))
+        total = afltool.info(afltool.aggregate([stats], at / "t.h5"))
+        assert sorted(total["client_names"]) == sorted(set(names))
+        assert total["digest"] == afltool.info(whole)["digest"]
+        other = afltool.partition(train, at / "d.h5", scheme="file", table=again)
+        assert afltool.info(other)["digest"] == afltool.info(dealt)["digest"]
+
+
+def test_files_of_clients(road, train, tmp_path, cli):
+    """Simulated ones are padded, a silo's is printed, and names that no file can hold refused."""
+    assert [p.name for p in sorted(road.stats.iterdir())] == [f"client-{k}.h5" for k in range(6)]
+    assert file_of_name("7") == "client-7.h5"
+    assert len({file_of_name(name) for name in WILD}) == len(WILD)
+    assert all(len(file_of_name(name).encode()) < 240 for name in WILD)
+    one, out = ["local-stats", train, "--head", "linear", "-o", tmp_path / "s"], tmp_path / "s"
+    for name in ("", "\ud800"):
+        assert cli(*one, "--client", name).exit_code in (2, 3)
+        assert not out.exists()
+    assert cli(*one, "--client", "a/b").stdout == f"{out / 'client-a%2Fb.h5'}\n"
+    refused = cli(*one, "--client", "a", "--only", "0/2")
+    assert refused.exit_code == 2
+    assert "--only is not used with --client" in refused.stderr
+
+
+#: Name, content and error of a table that is refused.
+REFUSED = [
+    ("a.csv", "row,client,client\n", InvalidDataError, "2 columns named 'client'"),
+    ("b.csv", "row,client\nNA,a\n,b\n", InvalidDataError, r"row 2 has no row id \(1 of 2"),
+    ("c.csv", "row,client\nNA,a,b\n", CorruptFileError, "line 2: expected 2 cells, found 3"),
+    ("d.csv", "client\na\n", InvalidDataError, "in a column row or path"),
+    ("a.json", '[{"row": "NA", "client": [1]}]', InvalidDataError, "expected a text or a"),
+    ("b.json", '[{"row": "NA", "client": true}]', InvalidDataError, "a cell is true"),
+    ("c.json", "[" * 100_000, CorruptFileError, "cannot be read as JSON"),
+    ("d.json", '{"row": "NA"}', CorruptFileError, "expected a list of records"),
+]
+
+
+def test_tables_that_are_refused_and_digits_of_json(train, tmp_path):
+    for name, data, error, message in REFUSED:
+        (tmp_path / name).write_text(data)
+        with pytest.raises(error, match=message):
+            afltool.partition(train, tmp_path / "c.h5", scheme="file", table=tmp_path / name)
+    cells = ("9" * 5000, "1.50")
+    text = ",".join(
+        f'{{"row": {json.dumps(row)}, "client": {cells[k % 2]}}}'
+        for k, row in enumerate(row_ids(train))
+    )
+    (tmp_path / "t.json").write_text(f"[{text}]")
+    how = {"scheme": "by-attribute", "table": tmp_path / "t.json", "column": "client"}
+    assert set(load_partition(afltool.partition(train, tmp_path / "c.h5", **how)).names) == {*cells}
+
+
+def test_names_that_differ_by_capitals_alone(train, tmp_path, cli, monkeypatch):
+    """They have a file each where the disk tells them apart, and else are refused."""
+    where = table(tmp_path / "t.csv", train, ["North", "north"])
+    dealt = afltool.partition(train, tmp_path / "c.h5", scheme="file", table=where)
+    out = tmp_path / "stats"
+    line = ["local-stats", train, "--partition", dealt, "--head", "linear", "-o"]
+    with monkeypatch.context() as patch:
+        patch.setattr("afltool.stages.local_stats.FOLDS", True)
+        done = cli(*line, out)
+        assert done.exit_code == 3
+        assert "'North' and 'north' would have one file" in " ".join(done.stderr.split())
+        assert not out.exists()
+        assert cli(*line, tmp_path / "sum.h5", "--sum").exit_code == 0
+    assert cli(*line, out).exit_code == 0
+    assert {path.name for path in out.iterdir()} == {"client-North.h5", "client-north.h5"}
+
+
+def test_a_client_leaves_by_its_file(tmp_path, cli):
+    """Three silos, each in a folder of its own, and all of them in one."""
+    names = ("north", "St. Mary/Ost", "12")
+    for k, name in enumerate(names):
+        raw = embeddings(tmp_path / f"{k}.npz", 50 + k, seed=k)
+        rows = afltool.import_embeddings(raw, tmp_path / f"{k}.h5")
+        for folder in ("all", f"site {k}"):
+            afltool.local_stats(rows, "linear", tmp_path / folder, client=name)
+    for k, name in enumerate(names):
+        gone, out = tmp_path / "all" / file_of_name(name), tmp_path / f"t{k}.h5"
+        done = cli("aggregate", tmp_path / "all", "--subtract", gone, "-o", out)
+        assert done.exit_code == 0, done.stderr
+        others = [tmp_path / f"site {j}" for j in range(3) if j != k]
+        wanted = afltool.info(afltool.aggregate(others, tmp_path / f"w{k}.h5"))
+        found = afltool.info(out)
+        for key in ("digest", "client_names"):
+            assert found[key] == wanted[key]
+        assert name not in found["client_names"]
+    no = cli("aggregate", tmp_path / "all", "--subtract", "north", "-o", tmp_path / "no.h5")
+    assert no.exit_code == 3, "a name is no file"

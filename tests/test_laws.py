@@ -1,15 +1,20 @@
-"""The laws of `Statistics`, by name, on random problems; exact, so compared bit for bit."""
+"""The laws of `Statistics`, by name, on random problems: exact, so compared bit for bit; and rows
+under two names, which are not added up, as far as files can tell."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from conftest import embeddings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import row_sets, same, statistics_of, total
+from test_bad_input import MISMATCH, refused
 
+import afltool
 from afltool.errors import InvalidDataError, MismatchError, NumericalError
 from afltool.files.features import features_digest
 from afltool.partitions import rows_digest
@@ -36,10 +41,10 @@ def test_associative(rows, seed):
 
 
 @fast
-@given(row_sets(), st.integers(0, 99))
-def test_commutative(rows, seed):
-    a, b, _ = thirds(rows, seed)
-    assert same(a + b, b + a)
+@given(row_sets(), st.integers(0, 99), st.permutations(range(3)))
+def test_commutative(rows, seed, order):
+    parts = thirds(rows, seed)
+    assert same(total(parts), total(parts[k] for k in order))
 
 
 @fast
@@ -56,10 +61,13 @@ def test_zero(rows, seed):
 @fast
 @given(row_sets(), st.integers(0, 99))
 def test_pooling(rows, seed):
-    pooled = statistics_of(*rows)
-    dealt = total(thirds(rows, seed))
+    """However the rows are dealt, and in whatever order."""
+    X, y, classes = rows
+    pooled, dealt = statistics_of(*rows), total(thirds(rows, seed))
     assert dealt.digest() == pooled.digest()
-    assert dealt.rows == pooled.rows == len(rows[0])
+    assert dealt.rows == pooled.rows == len(X)
+    at = np.random.default_rng(seed).permutation(len(X))
+    assert statistics_of(X[at], y[at], classes).digest() == pooled.digest()
 
 
 @fast
@@ -69,78 +77,51 @@ def test_subtraction(rows, seed):
     assert same((a + b + c) - b, a + c)
 
 
-@fast
-@given(row_sets(), st.integers(0, 99))
-def test_permutation_of_rows(rows, seed):
-    X, y, classes = rows
-    order = np.random.default_rng(seed).permutation(len(X))
-    assert statistics_of(X[order], y[order], classes).digest() == statistics_of(*rows).digest()
-
-
-@fast
-@given(row_sets(), st.integers(0, 99), st.permutations(range(3)))
-def test_permutation_of_clients(rows, seed, order):
-    parts = thirds(rows, seed)
-    assert same(total(parts), total(parts[k] for k in order))
-
-
-def test_adding_does_not_change_the_summands():
-    a = statistics_of(np.ones((3, 2), np.int16), np.zeros(3, np.int64), 1, "a")
-    b = statistics_of(np.ones((2, 2), np.int16), np.zeros(2, np.int64), 1, "b")
-    before = a.digest(), b.digest()
-    both = a + b
-    assert (a.digest(), b.digest()) == before
-    assert both.rows == 5
-
-
 def one(client="a", rows=4, **changes):
     X = np.arange(rows * 3, dtype=np.int16).reshape(rows, 3)
     return replace(statistics_of(X, np.arange(rows) % 2, 2, client), **changes)
 
 
-def test_a_client_twice_is_refused_by_name():
-    with pytest.raises(MismatchError, match=r"client a is given twice"):
-        one("a") + one("a")
-
-
-def test_two_partitions_of_the_same_rows_are_refused():
-    def of(partition):
-        who = {ClientId("0", partition): Client(4, rows_digest="rows")}
-        return replace(one(), clients=who)
-
-    with pytest.raises(MismatchError, match="two partitions of the same rows"):
-        of("p1") + of("p2")
-
-
-def test_a_stranger_cannot_be_subtracted_nor_anybody_twice():
+def test_what_would_be_counted_twice_or_was_never_there_is_refused():
     a, b = one("a"), one("b")
+    before = a.digest(), b.digest()
+    assert ((a + b).rows, (a.digest(), b.digest())) == (8, before), "summands stay"
+    with pytest.raises(MismatchError, match=r"client a is given twice"):
+        a + one("a")
     with pytest.raises(MismatchError, match="client b cannot be subtracted"):
         a - b
-    without = (a + b) - b
     with pytest.raises(MismatchError, match="or taken out"):
-        without - b
-
-
-def test_a_client_with_other_rows_cannot_be_subtracted():
+        ((a + b) - b) - b
     with pytest.raises(MismatchError, match=r"rows is 3 in these statistics, 4 in the sum"):
-        (one("a") + one("b")) - one("b", rows=3)
+        (a + b) - one("b", rows=3)
+    of = [{ClientId("0", p): Client(4, rows_digest="rows")} for p in ("p1", "p2")]
+    with pytest.raises(MismatchError, match="two partitions of the same rows"):
+        replace(one(), clients=of[0]) + replace(one(), clients=of[1])
+    with pytest.raises(MismatchError, match="clients a and b have the rows"):
+        silo("a", "file") + silo("b", "file")
+    assert (silo("a", "file") + silo("b", "other")).rows == 2
+    assert (silo("a", "file", 0) + silo("b", "file")).rows == 1, "no rows are no rows twice"
+    assert (silo("a", "") + silo("b", "")).rows == 2, "not told"
+    assert Sum(silo("a", "file"), repeats=True).add(silo("b", "file")).result().rows == 2
+    both = silo("a", "x") + silo("b", "file") - silo("b", "file") + silo("c", "file")
+    assert {who.name for who in both.clients} == {"a", "c"}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def silo(name, source, rows=1):
+    who = {ClientId(name): Client(rows, source=source)}
+    return Statistics(Phase("gram"), {"gram": np.ones(1)}, np.array([rows]), clients=who)
+
+
+def test_what_does_not_belong_together_is_refused_with_the_field():
+    context = one().context
+    for change, message in (
         ({"phase": "other"}, "phase 'other'"),
-        (
-            {"context": replace(one().context, classes=("0", "x"))},
-            "'x' only in these; '1' only in",
-        ),
-        ({"context": replace(one().context, space={"fraction_bits": 8})}, "fraction_bits is 8"),
+        ({"context": replace(context, classes=("0", "x"))}, "'x' only in these; '1' only in"),
+        ({"context": replace(context, space={"fraction_bits": 8})}, "fraction_bits is 8"),
         ({"arrays": {"gram": one().arrays["gram"]}}, "cross is None in these"),
-    ],
-)
-def test_what_does_not_belong_together_is_refused_with_the_field(change, message):
-    with pytest.raises(MismatchError, match=message):
-        one("a") + one("b", **change)
+    ):
+        with pytest.raises(MismatchError, match=message):
+            one("a") + one("b", **change)
 
 
 def test_int64_overflow_is_refused_before_it_happens():
@@ -156,11 +137,10 @@ def test_the_digest_ignores_clients_and_gamma_and_nothing_else():
     assert replace(a, clients={ClientId("z"): Client(4, gamma=3.0)}).digest() == a.digest()
     assert replace(a, class_counts=a.class_counts + 1).digest() != a.digest()
     assert replace(a, phase="p").digest() != a.digest()
-
-
-def test_gammas_are_counted():
     clients = {ClientId(str(k)): Client(1, gamma=float(k % 2)) for k in range(5)}
-    assert replace(one(), clients=clients).gammas == {0.0: 3, 1.0: 2}
+    assert replace(a, clients=clients).gammas == {0.0: 3, 1.0: 2}
+    with pytest.raises(InvalidDataError, match="spaces"):
+        replace(one(), arrays={"a <i8 1\n": np.array([1])}).digest()
 
 
 def test_a_sum_of_ten_thousand_clients_is_linear_in_their_number():
@@ -182,42 +162,30 @@ def numbers(array):
     return Statistics(Phase("gram"), {"a": np.asarray(array)}, np.array([1]))
 
 
-@pytest.mark.parametrize("kind", ["i1", "u4", ">i4", "<i8", "f2", ">f4", "f8"])
-@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,), (0, 3)])
-def test_equal_numbers_have_one_digest_in_every_type_that_holds_them(kind, shape):
-    array = np.full(shape, 3)
-    plain = np.int64 if np.dtype(kind).kind in "iu" else np.float64
-    digest = numbers(array.astype(kind)).digest()
-    assert digest == numbers(array.astype(plain)).digest()
-    others = {numbers(np.full(s, 3, plain)).digest() for s in {(), (1,), (1, 1), (0,)} - {shape}}
-    assert digest not in others
+def test_equal_numbers_have_one_digest_in_every_type_that_holds_them():
+    shapes = [(), (1,), (2, 3), (0,), (0, 3)]
+    for kind, shape in product(["i1", "u4", ">i4", "<i8", "f2", ">f4", "f8"], shapes):
+        array = np.full(shape, 3)
+        plain = np.int64 if np.dtype(kind).kind in "iu" else np.float64
+        digest = numbers(array.astype(kind)).digest()
+        assert digest == numbers(array.astype(plain)).digest()
+        others = {numbers(np.full(s, 3, plain)).digest() for s in {(), (1,), (1, 1)} - {shape}}
+        assert digest not in others
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.array([True]),
-        np.array([1 + 2j]),
-        np.array([], complex),
-        np.array([2**64 - 1], "u8"),
-        np.array([1], "m8[s]"),
-        np.array([0], "M8[s]"),
-        np.array([1], object),
-        np.array(["1"]),
-        np.array([b"1"]),
-        np.array([(1, 2)], "i4,i4"),
-    ],
-    ids=lambda a: str(a.dtype),
-)
-def test_what_is_no_number_of_a_canonical_type_has_no_digest(array):
-    kind = "<i8" if array.dtype.kind in "um" else "<f8"
-    for work in (
-        numbers(array).digest,
-        lambda: numbers(array) + numbers(array),
-        lambda: Digest().array("a", array, kind),
-    ):
-        with pytest.raises(InvalidDataError, match="of type"):
-            work()
+def test_what_is_no_number_of_a_canonical_type_has_no_digest():
+    for array in (
+        np.array([True]), np.array([1 + 2j]), np.array([2**64 - 1], "u8"), np.array([1], "m8[s]"),
+        np.array([1], object), np.array(["1"]), np.array([b"1"]), np.array([(1, 2)], "i4,i4"),
+    ):  # fmt: skip
+        kind = "<i8" if array.dtype.kind in "um" else "<f8"
+        for work in (
+            numbers(array).digest,
+            lambda: numbers(array) + numbers(array),  # noqa: B023
+            lambda: Digest().array("a", array, kind),  # noqa: B023
+        ):
+            with pytest.raises(InvalidDataError, match="of type"):
+                work()
 
 
 def test_digests_of_rows_tell_ids_apart_and_no_bytes_of_objects():
@@ -233,6 +201,69 @@ def test_digests_of_rows_tell_ids_apart_and_no_bytes_of_objects():
             rows_digest(np.array(two), np.array([0, 1]))
 
 
-def test_a_name_cannot_say_what_a_type_and_a_size_do():
-    with pytest.raises(InvalidDataError, match="spaces"):
-        replace(one(), arrays={"a <i8 1\n": np.array([1])}).digest()
+# ---------------------------------------------------------------- files of the same rows
+
+
+SOURCE, EQUAL = "rows of the same feature file", "hold the same sums, number by number"
+
+
+@pytest.fixture(scope="module")
+def silos(road, tmp_path_factory):
+    """Files of silos: one site twice, another, and the same rows in another order."""
+    at = tmp_path_factory.mktemp("silos")
+    with np.load(road.embeddings) as arrays:
+        x, y = arrays["x"], arrays["y"]
+    np.savez(at / "turned.npz", x=x[::-1], y=y[::-1])
+    files = {
+        "a": road.train,
+        "b": road.train,
+        "other": road.test,
+        "turned": afltool.import_embeddings(at / "turned.npz", at / "turned.h5"),
+        "half": afltool.import_embeddings(embeddings(at / "h.npz", 300), at / "half.h5"),
+    }
+    return {
+        name: afltool.local_stats(path, road.head0, at / "s", client=name)
+        for name, path in files.items()
+    }
+
+
+def test_the_same_rows_by_two_names_are_refused(road, silos, tmp_path, cli):
+    """Of one file, in another order, inside a total, dealt and whole; unless they are meant."""
+    out, one = tmp_path / "t.h5", min(road.stats.iterdir())
+    done = cli("aggregate", silos["a"], silos["b"], "-o", out)
+    refused(done, MISMATCH, silos["b"], "client b", EQUAL, "--allow-repeats")
+    done = cli("aggregate", silos["a"], silos["turned"], "-o", out)
+    refused(done, MISMATCH, silos["turned"], EQUAL)
+    for files in ([road.stats, silos["a"]], [silos["a"], one]):
+        refused(cli("aggregate", *files, "-o", out), MISMATCH, SOURCE, "client")
+    done = cli("solve", road.total, "--validate", silos["a"], "-o", out)
+    said = "rows that the head has not seen"
+    refused(done, MISMATCH, silos["a"], "the same feature file", said)
+    assert not out.exists()
+    assert cli("aggregate", silos["a"], silos["b"], "--allow-repeats", "-o", out).exit_code == 0
+    assert afltool.info(out)["rows"] == 1200
+    again = cli("aggregate", out, silos["other"], "-o", tmp_path / "u.h5")
+    assert again.exit_code == 0, "what was meant once is not asked again"
+    total = afltool.aggregate([silos["a"], silos["other"]], tmp_path / "v.h5")
+    for law in ("sum", "pairwise"):
+        words = ["aggregate", total, silos["b"], "--law", law, "-o", tmp_path / f"{law}.h5"]
+        refused(cli(*words), MISMATCH, "clients a and b", SOURCE, "--allow-repeats")
+        assert cli(*words, "--allow-repeats").exit_code == 0
+
+
+def test_what_honest_federations_have_is_added(road, silos, tmp_path):
+    """Other files; clients of one partition with equal rows or none; a client that comes back."""
+    afltool.aggregate([silos["a"], silos["other"], silos["half"]], tmp_path / "t.h5")
+    np.savez(tmp_path / "e.npz", x=np.ones((6, 2)), y=np.arange(6) % 2)
+    same = afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "e.h5")
+    dealt = afltool.partition(same, tmp_path / "c.h5", scheme="iid", clients=8)
+    stats = afltool.local_stats(same, "linear", tmp_path / "s", partition=dealt)
+    digests = [afltool.info(p)["digest"] for p in stats.iterdir()]
+    assert len(set(digests)) == 3, "the premise: equal clients, and equal empty ones"
+    total = afltool.aggregate([stats], tmp_path / "u.h5")
+    one = next(iter(sorted(stats.iterdir())))
+    less = afltool.aggregate([total], tmp_path / "v.h5", subtract=[one])
+    assert (
+        afltool.info(afltool.aggregate([less, one], tmp_path / "w.h5"))["digest"]
+        == (afltool.info(total)["digest"])
+    )

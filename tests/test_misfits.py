@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -89,24 +88,33 @@ def test_arrays_that_do_not_fit_the_head(name, road, tmp_path, cli):
                 assert not out.exists()
 
 
+FORGED = {"stage": "x", "options": {}, "inputs": {}}
+
+
 def test_the_message_says_what_does_not_fit(road, tmp_path, cli):
-    """7 × 7 of gram beside 8 rows of cross, and no cross at all."""
-    whole, made_by = load_statistics(road.total), {"stage": "x", "options": {}, "inputs": {}}
-    small = {**whole.arrays, "gram": whole.arrays["gram"][:28]}
-    path = save_statistics(tmp_path / "small.h5", replace(whole, arrays=small), made_by)
-    refused(
-        cli("solve", path, "-o", tmp_path / "o.h5"), INPUT, path, "a linear head of 8 features",
-        "'gram' is (28,) of integers, expected (36,) of integers", "make the statistics again",
-    )  # fmt: skip
-    refused(
-        cli("aggregate", path, "--law", "pairwise", "-o", tmp_path / "o.h5"),
-        INPUT, "gram (28,) and cross (8, 4)",
-    )  # fmt: skip
-    lone = {"gram": whole.arrays["gram"]}
-    path = save_statistics(tmp_path / "lone.h5", replace(whole, arrays=lone), made_by)
-    done = cli("solve", path, "-o", tmp_path / "o.h5")
-    refused(done, INPUT, path, "'cross' is absent, expected (8, 4) of integers")
-    assert not (tmp_path / "o.h5").exists()
+    """7 × 7 of gram beside 8 rows of cross, no cross at all, and other class counts."""
+    whole, out = load_statistics(road.total), tmp_path / "o.h5"
+    gram = whole.arrays["gram"]
+    small, lone, counted = (tmp_path / f"{name}.h5" for name in ("small", "lone", "counted"))
+    shorter = {**whole.arrays, "gram": gram[:28]}
+    save_statistics(small, replace(whole, arrays=shorter), FORGED)
+    said = "'gram' is (28,) of integers, expected (36,) of integers"
+    refused(cli("solve", small, "-o", out), INPUT, small, "a linear head of 8 features", said)
+    folded = cli("aggregate", small, "--law", "pairwise", "-o", out)
+    refused(folded, INPUT, "gram (28,) and cross (8, 4)")
+    save_statistics(lone, replace(whole, arrays={"gram": gram}), FORGED)
+    said = "'cross' is absent, expected (8, 4) of integers"
+    refused(cli("solve", lone, "-o", out), INPUT, lone, said)
+    c = whole.class_counts
+    for counts, what in (
+        (c[:-1], "the rows of 3 classes"),
+        (np.append(c, 5), "the rows of 5 classes"),
+        (c - c.max(), "the least -"),
+        (c + 1, "its classes have 604 rows, its 6 clients 600"),
+    ):
+        save_statistics(counted, replace(whole, class_counts=counts), FORGED)
+        refused(cli("aggregate", counted, "-o", out), INPUT, counted, what)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", EACH_HEAD)
@@ -147,125 +155,67 @@ class _Forged:
         return type(self._head).digest(self)
 
 
-@pytest.mark.parametrize(
-    ("counts", "what"),
-    [
-        (lambda c: c[:-1], "the rows of 3 classes"),
-        (lambda c: np.append(c, 5), "the rows of 5 classes"),
-        (lambda c: c - c.max(), "the least -"),
-        (lambda c: c + 1, "its classes have 604 rows, its 6 clients 600"),
-    ],
-)
-def test_class_counts_that_do_not_fit(counts, what, road, tmp_path, cli):
-    whole, made_by = load_statistics(road.total), {"stage": "x", "options": {}, "inputs": {}}
-    other = replace(whole, class_counts=counts(whole.class_counts))
-    path = save_statistics(tmp_path / "counts.h5", other, made_by)
-    for args in (["aggregate", path], ["solve", path], ["solve", road.total, "--validate", path]):
-        refused(cli(*args, "-o", tmp_path / "o.h5"), INPUT, path, what)
-    refused(cli("verify", path), INPUT, path, what)
-
-
-def test_a_client_listed_twice_in_one_file(road, tmp_path, cli):
-    header = json.loads(json.dumps(afltool.files.hdf5.read_header(road.total)))
-    header["clients"]["names"][1] = header["clients"]["names"][0]
-    path = forge(road.total, tmp_path / "twice.h5", header)
-    for args in (["aggregate", path], ["solve", path]):
-        refused(cli(*args, "-o", tmp_path / "o.h5"), INPUT, path, "a client is listed twice")
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"clients": []}, "clients: expected `object`, got `array`"),
+def test_a_header_of_another_form(road, tmp_path, cli):
+    clients = read_header(road.total)["clients"]
+    twice = {**clients, "names": [clients["names"][1], *clients["names"][1:]]}
+    untold = {k: v for k, v in clients.items() if k != "dealt_to"}
+    context = {"space": {}, "classes": 4, "head": {}}
+    for number, (change, what) in enumerate((
+        ({"clients": []}, "in its header clients: expected `object`, got `array`"),
+        ({"clients": untold}, "clients: object missing required field `dealt_to`"),
+        ({"clients": twice}, "a client is listed twice"),
         ({"phase": None}, "phase: expected `str`, got `null`"),
-        (
-            {"context": {"space": {}, "classes": 4, "head": {}}},
-            "context.classes: expected `array`, got `int`",
-        ),
-        (
-            {"recipe": {"stage": "x", "options": {}}},
-            "recipe: object missing required field `inputs`",
-        ),
+        ({"context": context}, "context.classes: expected `array`, got `int`"),
+        ({"recipe": {"stage": "x", "options": {}}}, "missing required field `inputs`"),
         ({"digest": 5}, "digest: expected `str`, got `int`"),
-    ],
-)
-def test_a_header_of_another_form(change, what, road, tmp_path, cli):
-    path = forge(road.total, tmp_path / "form.h5", change)
-    for args in (["aggregate", path, "-o", tmp_path / "o.h5"], ["info", path], ["verify", path]):
-        refused(cli(*args), INPUT, path, "in its header", what)
+    )):  # fmt: skip
+        path = forge(road.total, tmp_path / f"{number}.h5", change)
+        refused(cli("aggregate", path, "-o", tmp_path / "o.h5"), INPUT, path, what)
 
 
 # ---------------------------------------------------------------- what is said of a sum
 
 
 def test_clients_that_are_missing_are_counted(road, tmp_path, cli):
-    files, out = sorted(road.stats.iterdir()), tmp_path / "o.h5"
-    partition = afltool.info(road.clients)["digest"][:12]
+    files, out, no = sorted(road.stats.iterdir()), tmp_path / "o.h5", tmp_path / "no.h5"
+    named = f"4 of 6 clients of the partition {afltool.info(road.clients)['digest'][:12]}"
     done = cli("aggregate", *files[:4], "-o", out)
-    assert done.exit_code == 0
-    assert f"4 of 6 clients of the partition {partition} are in the sum, missing: 2" in " ".join(
-        done.stderr.split()
-    )
-    done = cli("aggregate", *files[:4], "--complete", "-o", tmp_path / "p.h5")
-    refused(done, INPUT, f"4 of 6 clients of the partition {partition}", "missing: 2")
-    assert not (tmp_path / "p.h5").exists()
+    assert f"{named} are in the sum, missing: 2" in " ".join(done.stderr.split())
+    refused(cli("aggregate", *files[:4], "--complete", "-o", no), INPUT, named, "missing: 2")
     done = cli("aggregate", out, *files[4:], "--complete", "-o", tmp_path / "p.h5")
     assert done.exit_code == 0
     assert "6 of 6 clients" in done.stderr
     assert "missing" not in done.stderr
     assert afltool.info(tmp_path / "p.h5")["digest"] == afltool.info(road.total)["digest"]
-
-
-def test_clients_that_leave_are_missing(road, tmp_path, cli):
-    files, leave = (
-        sorted(road.stats.iterdir()),
-        [f"--subtract={p}" for p in sorted(road.stats.iterdir())[:2]],
-    )
-    done = cli("aggregate", road.stats, *leave, "-o", tmp_path / "o.h5")
-    assert done.exit_code == 0
-    assert "4 of 6 clients" in done.stderr
-    assert afltool.info(tmp_path / "o.h5")["clients"] == 4
-    complete = cli("aggregate", road.stats, *leave, "--complete", "-o", tmp_path / "p.h5")
-    refused(complete, INPUT, "4 of 6 clients", "missing: 2, 2 by --subtract")
-    every = [o for path in files for o in ("--subtract", path)]
-    none = cli("aggregate", road.total, *every, "--complete", "-o", tmp_path / "p.h5")
+    every = [[f"--subtract={path}" for path in files[:k]] for k in (2, 6)]
+    done = cli("aggregate", road.stats, *every[0], "-o", tmp_path / "l.h5")
+    assert (done.exit_code, "4 of 6 clients" in done.stderr) == (0, True)
+    assert afltool.info(tmp_path / "l.h5")["clients"] == 4
+    less = cli("aggregate", road.stats, *every[0], "--complete", "-o", no)
+    refused(less, INPUT, "4 of 6 clients", "missing: 2, 2 by --subtract")
+    none = cli("aggregate", road.total, *every[1], "--complete", "-o", no)
     refused(none, INPUT, "0 of 6 clients", "missing: 6")
-    assert not (tmp_path / "p.h5").exists()
+    for twice in ([road.stats, files[3]], [road.total, files[3]]):
+        done = cli("aggregate", *twice, "-o", no)
+        refused(done, MISMATCH, files[3], "client 3", "is given twice")
+        assert "6 of 6 clients" in done.stderr
+    assert not no.exists()
 
 
-def test_a_client_that_is_given_twice_is_counted_once(road, tmp_path, cli):
-    twice = cli("aggregate", road.total, min(road.stats.iterdir()), "-o", tmp_path / "o.h5")
-    refused(twice, MISMATCH, "is given twice")
-    assert "6 of 6 clients" in twice.stderr
-
-
-def test_held_out_clients_are_counted_apart(road, tmp_path, cli):
+def test_held_out_clients_are_counted_apart_and_silos_not_at_all(road, tmp_path, cli):
     dealt = afltool.partition(road.train, tmp_path / "c.h5", scheme="iid", clients=10, held_out=0.2)
     stats = afltool.local_stats(road.train, "linear", tmp_path / "s", partition=dealt)
-    done = cli("aggregate", stats, "--complete", "--held-out", tmp_path / "v.h5",
-               "-o", tmp_path / "t.h5")  # fmt: skip
+    more = ["--complete", "--held-out", tmp_path / "v.h5", "-o", tmp_path / "t.h5"]
+    done = cli("aggregate", stats, *more)
     assert done.exit_code == 0
     assert "8 of 8 clients" in done.stderr
     assert "2 of 2 held-out clients" in done.stderr
     afltool.local_stats(road.train, "linear", tmp_path / "sum.h5", partition=dealt, sum=True,
                         held_out=tmp_path / "held.h5")  # fmt: skip
-    assert (
-        cli("aggregate", tmp_path / "sum.h5", "--complete", "-o", tmp_path / "u.h5").exit_code == 0
-    )
-
-
-def test_silos_are_not_counted(road, tmp_path, cli):
-    """A real silo is of no partition."""
-    silo = afltool.local_stats(road.test, "linear", tmp_path / "s.h5", client="site", sum=True)
-    done = cli("aggregate", silo, "--complete", "-o", tmp_path / "o.h5")
-    assert done.exit_code == 0
-    assert "of the partition" not in done.stderr
-    header = afltool.files.hdf5.read_header(road.total)
-    del header["clients"]["dealt_to"]
-    old = forge(road.total, tmp_path / "old.h5", {"clients": header["clients"]})
-    done = cli("aggregate", old, "-o", tmp_path / "p.h5")
-    assert done.exit_code == 3
-    assert "clients: object missing required field `dealt_to`" in done.stderr
+    silo = afltool.local_stats(road.test, "linear", tmp_path / "site.h5", client="site", sum=True)
+    for number, one in enumerate((tmp_path / "sum.h5", silo)):
+        done = cli("aggregate", one, "--complete", "-o", tmp_path / f"{number}.h5")
+        assert (done.exit_code, "of the partition" in done.stderr) == (0, one != silo)
 
 
 # ---------------------------------------------------------------- features of other classes
@@ -288,11 +238,6 @@ def _local_stats(rows, at):
     return afltool.local_stats(rows, "linear", at / "s", client="site")
 
 
-def _summed(rows, at):
-    dealt = afltool.partition(rows, at / f"{rows.stem}-p.h5", scheme="iid", clients=2)
-    return afltool.local_stats(rows, "linear", at / "sum.h5", partition=dealt, sum=True)
-
-
 def _split(rows, at):
     (at / "cut").mkdir(exist_ok=True)
     same_name = at / "cut" / "x.h5"
@@ -301,19 +246,11 @@ def _split(rows, at):
     return afltool.split(same_name, at / "parts", test=0.5)
 
 
-def _baseline(rows, at):
-    dealt = afltool.partition(rows, at / f"{rows.stem}-p.h5", scheme="iid", clients=2)
-    how = {"partition": dealt, "test": rows, "settings": {"rounds": 1}, "threads": 1}
-    return afltool.baseline("fedavg", rows, at / "b", **how)
-
-
 MADE_OF_ROWS = {
     "local-stats": _local_stats,
-    "local-stats --sum": _summed,
     "convert": lambda rows, at: afltool.convert(rows, at / "c.h5", dtype="float32"),
     "split": _split,
     "partition": lambda rows, at: afltool.partition(rows, at / "p.h5", scheme="iid", clients=2),
-    "baseline": _baseline,
 }
 
 
@@ -369,3 +306,90 @@ def test_numbers_of_another_unit_are_not_up_to_date(tmp_path):
     afltool.convert(one, tmp_path / "c.h5", dtype="float32")
     with pytest.raises(UsageError, match="fraction_bits 9 → 10"):
         afltool.convert(two, tmp_path / "c.h5", dtype="float32")
+
+
+# ---------------------------------------------------------------- heads that are bound to a space
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Features of one space by name of what differs, and a head that is bound to the first."""
+    at = tmp_path_factory.mktemp("bound")
+    raw, wide = embeddings(at / "x.npz", 60), embeddings(at / "wide.npz", 60, d=9)
+    options = {
+        "good": {}, "backbone": {"backbone": "other"}, "fraction_bits": {"fraction_bits": 8},
+        "dtype": {"dtype": "float32"}, "classes": {"classes": [*map(str, range(5))]}, "dim": {},
+    }  # fmt: skip
+    found = {
+        name: afltool.import_embeddings(wide if name == "dim" else raw, at / f"{name}.h5", **one)
+        for name, one in options.items()
+    }
+    return {**found, "head": afltool.head("linear", at / "head0.h5", space=found["good"])}
+
+
+def test_other_features_than_a_heads_are_refused_before_anything_is_computed(made, tmp_path, cli):
+    out, ours = tmp_path / "out", tmp_path / "ours.h5"
+    afltool.local_stats(made["good"], "linear", ours, client="a", sum=True)
+    head = afltool.solve(ours, tmp_path / "head.h5")
+    for field in ("backbone", "fraction_bits", "dtype", "dim", "classes"):
+        done = cli("local-stats", made[field], "--client", "a", "--head", made["head"], "-o", out)
+        named = "classes has 5 entries" if field == "classes" else f"space.{field} is "
+        refused(done, MISMATCH, named, made[field], made["head"])
+        assert not out.exists()
+        other = afltool.local_stats(made[field], "linear", tmp_path / f"{field}.h5", client="b",
+                                    sum=True)  # fmt: skip
+        for *args, file in (
+            ["aggregate", ours, "--allow-repeats", other],
+            ["aggregate", other, "--subtract", ours],
+            ["solve", ours, "--validate", other],
+            ["evaluate", head, made[field]],
+        ):
+            refused(cli(*args, file, "-o", out), MISMATCH, named[:11], file)
+            assert not out.exists()
+    free = afltool.head("linear", tmp_path / "h.h5")
+    sent = afltool.local_stats(made["backbone"], free, tmp_path, client="a")
+    total = afltool.aggregate([sent], tmp_path / "t.h5")
+    with pytest.raises(MismatchError, match=r"t\.h5 does not fit the head.*space\.backbone"):
+        afltool.solve(total, tmp_path / "s.h5", head=made["head"])
+
+
+@pytest.mark.parametrize("name", ["linear", "softmax"])
+def test_the_binding_goes_through_all_rounds_and_changes_no_digest(made, tmp_path, name):
+    """The same heads and totals, number by number, as without it."""
+    digests = []
+    for bound in (made["good"], None):
+        at = tmp_path / str(bound is None)
+        options = {"softmax": {"rounds": 2}}.get(name, {})
+        head = afltool.head(name, at / "0.h5", space=bound, head_options=options)
+        digests.append([afltool.info(head)["digest"]])
+        for number in range(1, 5):
+            sent = afltool.local_stats(made["good"], head, at / str(number), client="a")
+            total = afltool.aggregate([sent], at / f"{number}t.h5")
+            head = afltool.solve(total, at / f"{number}.h5", head=head)
+            digests[-1] += [afltool.info(total)["digest"], afltool.info(head)["digest"]]
+            if afltool.info(head)["phase"] is None:
+                break
+            with pytest.raises(MismatchError, match=r"space\.backbone"):
+                afltool.local_stats(made["backbone"], head, at / "other", client="a")
+        assert afltool.info(head)["phase"] is None
+    assert digests[0] == digests[1]
+
+
+def test_thresholds_of_other_features_cannot_be_bound(made, tmp_path):
+    options = {"experts": 4, "buckets": 3, "thresholds": str(made["good"])}
+    head = afltool.head("safle", tmp_path / "a.h5", space=made["good"], head_options=options)
+    assert afltool.info(head)["space"] == afltool.info(made["head"])["space"]
+    with pytest.raises(MismatchError, match=r"--space .*backbone\.h5 .*space\.backbone is"):
+        afltool.head("safle", tmp_path / "b.h5", space=made["backbone"], head_options=options)
+    assert not (tmp_path / "b.h5").exists()
+
+
+def test_the_same_command_again_and_another_binding(made, tmp_path, cli):
+    say = ["head", "linear", "-o", tmp_path / "h.h5"]
+    assert cli(*say, "--space", made["good"]).exit_code == 0
+    before = (tmp_path / "h.h5").read_bytes()
+    assert cli(*say, "--space", made["good"]).exit_code == 0
+    assert (tmp_path / "h.h5").read_bytes() == before
+    assert "bound" in cli(*say, "--space", made["dim"]).stderr
+    assert "bound" in cli(*say).stderr
+    assert cli("head", "linear", "--space", made["head"], "-o", tmp_path / "x.h5").exit_code == 2

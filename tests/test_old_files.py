@@ -1,145 +1,247 @@
-"""Files of older versions are read, added, solved and gone on with; what sessions sent is not."""
+"""Files of 0.1.0 to the last version before 0.4 are read, added, solved and gone on with; what
+sessions sent is not. tests/golden/make.py made the archives with the commands of each version."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from damage import forge
 
+import afltool
 from afltool.cli.app import RENAMED
 
 GOLDEN = Path(__file__).parent / "golden"
-OLD = GOLDEN / "afltool-0.1.0.tar.gz"
-HEADS = ("linear", "random-features", "discriminant", "safle", "softmax", "deepafl")
+
+
+VERSIONS = ("0.2.0", "0.3.0", "0.3.0-262611b")
+
+
+FORMAT = "--compute"
+
+
+APART = ("linear", "lda", "deepafl-fixed")
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def archive(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden")
+    with tarfile.open(GOLDEN / f"afltool-{request.param}.tar.xz") as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        tar.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def old(archive, monkeypatch):
+    """The archive's folder, which is read only here and in which its relative paths hold."""
+    monkeypatch.chdir(archive)
+    return archive
+
+
+def said(cli, *words):
+    done = cli(*words)
+    assert done.exit_code == 0, (words, done.stderr)
+    return json.loads(done.stdout) if "--json" in words else done.stdout
+
+
+def kept(path):
+    return json.loads((Path(path)).read_text())
+
+
+def hashes(folder, pattern="*"):
+    """SHA-256 of every file's bytes, by its path."""
+    files = sorted(path for path in Path(folder).rglob(pattern) if path.is_file())
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def test_every_file_is_intact_and_has_its_digest_and_its_recipe(old):
+    """Files of images say how these became pixels; older spaces, which do not, mean the same."""
+    expected = kept("info.json")
+    assert {one["kind"] for one in expected.values()} >= {"features", "statistics", "head"}
+    for path, before in expected.items():
+        now = afltool.info(path)
+        for key in ("kind", "digest", "recipe"):
+            assert now.get(key) == before.get(key), (path, key)
+        if now["kind"] == "features":
+            assert afltool.verify(path)["digest"] == now["digest"]
+            assert ("images" in now) == (now["space"]["preprocessing"] is not None)
+
+
+def test_solved_heads_predict_what_their_version_said(old, cli, tmp_path):
+    expected = kept("evaluated.json")
+    assert len(expected) >= 16
+    for path, before in expected.items():
+        now = said(cli, "evaluate", path, "test.h5", "--json")
+        assert (now["top1"], now["confusion"]) == (before["top1"], before["confusion"]), path
+        name = f"{path.removesuffix('.h5').replace('/', '-')}.csv"
+        said(cli, "predict", path, "test.h5", "--scores", "-o", tmp_path / name)
+        before, now = (scores(folder / name) for folder in (old / "predicted", tmp_path))
+        atol = 1e-6 * np.abs(before).max()  # some heads predict in float32
+        np.testing.assert_allclose(now, before, rtol=0, atol=atol, err_msg=path)
+
+
+def scores(path):
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return np.array([[float(v) for k, v in row.items() if k.startswith("score:")] for row in rows])
+
+
+def test_no_command_makes_its_output_again(archive, cli, tmp_path, monkeypatch):
+    """The recipes of old files are those that the same commands have today."""
+    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AFLTOOL_STORE", "store")
+    every = numbers(tmp_path)
+    for words in kept("commands.json"):
+        if words[:2] in (["head", "random-features"], ["head", "deepafl"]) and FORMAT not in words:
+            words += [FORMAT, "float32"]  # what was meant where none was given
+        if words[0] == "extract":
+            words += ["--preprocess", "paper"]
+        said(cli, *words)
+        assert numbers(tmp_path) == every, words
+
+
+def numbers(folder):
+    """The inode of each file, which another file has not; a run's second name of its head apart."""
+    files = (path for path in folder.rglob("*.h5") if path.name != "head-final.h5")
+    return {path: path.stat().st_ino for path in files}
+
+
+def test_old_sums_and_new_ones_are_the_same_and_add_up(old, cli, tmp_path):
+    for name in APART:
+        new = tmp_path / name
+        said(cli, "local-stats", "train.h5", "--partition", "clients.h5", "--head",
+             f"heads/{name}-0.h5", "-o", new)  # fmt: skip
+        for path in sorted(Path(f"stats/{name}-1").iterdir()):
+            assert digest(new / path.name) == digest(path)
+        mixed = [f"stats/{name}-1/client-0.h5", *(new / f"client-{i}.h5" for i in (1, 2))]
+        total = afltool.aggregate(mixed, tmp_path / f"{name}.h5")
+        assert digest(total) == digest(f"totals/{name}-1.h5")
+
+
+def digest(path):
+    return afltool.info(path)["digest"]
+
+
+def test_an_old_run_is_gone_on_with(archive, cli, tmp_path, monkeypatch):
+    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    expected = kept("run/06-metrics.json")
+    for missing in (("06-",), ("04-total-3", "05-head-3", "06-")):
+        for path in Path("run").iterdir():
+            if path.name.startswith(missing):
+                path.unlink()
+        before = hashes(Path("run"), "0*.h5")
+        said(cli, "run", "run.toml", "-o", "run")
+        now = kept("run/06-metrics.json")
+        assert (now["top1"], now["confusion"]) == (expected["top1"], expected["confusion"])
+        after = hashes(Path("run"), "0*.h5")
+        assert {name: after[name] for name in before} == before
+
+
+def test_finished_cells_of_an_old_study_stay(archive, cli, tmp_path, monkeypatch):
+    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    cells = sorted(path for path in Path("study/cells").iterdir() if path.is_dir())
+    assert len(cells) == 4
+    before = hashes(Path("study/cells"))
+    said(cli, "study", "study.toml", "-o", "study")
+    assert hashes(Path("study/cells")) == before
+    assert "100.00" in said(cli, "table", "study")
+
+
+# ---------------------------------------------------------------- of 0.1.0
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory):
+def first(tmp_path_factory):
     """48 rows of training and 24 of test, three clients, a head of each kind, and a run."""
     folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(OLD) as tar:
+    with tarfile.open(GOLDEN / "afltool-0.1.0.tar.gz") as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
         tar.extractall(folder)
     return folder / "v0.1.0"
 
 
-def told(cli, *words):
-    done = cli(*words)
-    assert done.exit_code == 0, done.stderr
-    return json.loads(done.stdout) if "--json" in words else done.stdout
+def test_the_first_version_is_read_added_and_solved(first, cli, tmp_path):
+    listed = [line.split() for line in (first / "digests.txt").read_text().splitlines()]
+    assert len(listed) == 24
+    for name, value in listed:
+        assert afltool.verify(first / name)["digest"] == value
+    for path in sorted((first / "heads").glob("*.json")):
+        expected = kept(path)
+        found = afltool.evaluate(path.with_suffix(".h5"), first / "test.h5")
+        for key in ("top1", "n", "confusion"):
+            assert found[key] == expected[key], path
+    new = afltool.local_stats(first / "train.h5", first / "head0.h5", tmp_path / "new",
+                              partition=first / "clients.h5")  # fmt: skip
+    for one in sorted((first / "stats").iterdir()):
+        assert digest(new / one.name) == digest(one)
+    mixed = [first / "stats" / "client-0.h5", *(new / f"client-{i}.h5" for i in (1, 2))]
+    assert digest(afltool.aggregate(mixed, tmp_path / "t.h5")) == digest(first / "total.h5")
+    less = afltool.aggregate([first / "total.h5"], tmp_path / "l.h5", subtract=[mixed[2]])
+    assert digest(less) == digest(afltool.aggregate(mixed[:2], tmp_path / "two.h5"))
+    head = afltool.solve(first / "total.h5", tmp_path / "head.h5")
+    confusion = kept(first / "heads" / "linear.json")["confusion"]
+    assert afltool.evaluate(head, first / "test.h5")["confusion"] == confusion
 
 
-def digest(cli, path):
-    return told(cli, "info", path, "--json")["digest"]
-
-
-def test_every_file_is_intact_and_has_the_digest_that_its_version_said(old, cli):
-    said = [line.split() for line in (old / "digests.txt").read_text().splitlines()]
-    assert len(said) == 24
-    told(cli, "verify", *(old / name for name, _ in said))
-    assert [digest(cli, old / name) for name, _ in said] == [value for _, value in said]
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_a_head_has_the_accuracy_that_its_version_said(old, cli, name):
-    expected = json.loads((old / "heads" / f"{name}.json").read_text())
-    found = told(cli, "evaluate", old / "heads" / f"{name}.h5", old / "test.h5", "--json")
-    assert [found[key] for key in ("top1", "n", "confusion")] == [
-        expected[key] for key in ("top1", "n", "confusion")
-    ]
-
-
-def test_old_sums_and_new_ones_are_the_same_and_add_up(old, cli, tmp_path):
-    told(cli, "local-stats", old / "train.h5", "--partition", old / "clients.h5", "--head",
-        old / "head0.h5", "-o", tmp_path / "new")  # fmt: skip
-    for one in sorted((old / "stats").iterdir()):
-        assert digest(cli, tmp_path / "new" / one.name) == digest(cli, one)
-    mixed = [old / "stats" / "client-0.h5", *(tmp_path / "new" / f"client-{i}.h5" for i in (1, 2))]
-    told(cli, "aggregate", *mixed, "-o", tmp_path / "total.h5")
-    assert digest(cli, tmp_path / "total.h5") == digest(cli, old / "total.h5")
-    told(cli, "aggregate", old / "total.h5", "--subtract", tmp_path / "new" / "client-2.h5", "-o",
-        tmp_path / "less.h5")  # fmt: skip
-    told(cli, "aggregate", *mixed[:2], "-o", tmp_path / "two.h5")
-    assert digest(cli, tmp_path / "less.h5") == digest(cli, tmp_path / "two.h5")
-    told(cli, "solve", old / "total.h5", "-o", tmp_path / "head.h5")
-    found = told(cli, "evaluate", tmp_path / "head.h5", old / "test.h5", "--json")
-    assert (
-        found["confusion"] == json.loads((old / "heads" / "linear.json").read_text())["confusion"]
-    )
-
-
-def gone_on(old, cli, folder, missing):
-    """The metrics of the old run, in a copy without the files whose names begin so."""
-    for path in (old / "run").iterdir():
+@pytest.mark.parametrize("missing", [("06-",), ("04-total-2", "04-total-3", "05-head-", "06-")])
+def test_a_run_of_the_first_version_is_gone_on_with(first, cli, tmp_path, missing):
+    expected = kept(first / "run" / "06-metrics.json")
+    for path in (first / "run").iterdir():
         if not path.name.startswith(missing):
             text = path.read_bytes()
             if path.name == "run.toml":
-                text = text.replace(b"/data/", f"{old}/".encode())
-            (folder / path.name).write_bytes(text)
-    told(cli, "run", folder / "run.toml", "-o", folder)
-    return json.loads((folder / "06-metrics.json").read_text())
-
-
-@pytest.mark.parametrize(
-    "missing",
-    ["nothing", "06-", ("05-head-3", "06-"), ("04-total-2", "04-total-3", "05-head-", "06-")],
-)
-def test_an_old_run_is_gone_on_with(old, cli, tmp_path, missing):
-    expected = json.loads((old / "run" / "06-metrics.json").read_text())
-    found = gone_on(old, cli, tmp_path, missing)
+                text = text.replace(b"/data/", f"{first}/".encode())
+            (tmp_path / path.name).write_bytes(text)
+    said(cli, "run", tmp_path / "run.toml", "-o", tmp_path)
+    found = kept(tmp_path / "06-metrics.json")
     assert (found["top1"], found["confusion"]) == (expected["top1"], expected["confusion"])
 
 
 # ---------------------------------------------------------------- what sessions left
 
 
-def test_an_old_total_with_noise_is_solved_with_a_ridge_that_is_given(cli, tmp_path):
-    noisy = GOLDEN / "noisy-shared.h5"
-    assert told(cli, "info", noisy, "--json")["context"]["noise"]["epsilon"] == 1
-    done = cli("solve", noisy, "-o", tmp_path / "head.h5")
+def test_what_sessions_left(cli, road, tmp_path):
+    """A total with noise needs a ridge that is given; what a member signed is not read."""
+    noisy, head = GOLDEN / "noisy-shared.h5", tmp_path / "head.h5"
+    assert afltool.info(noisy)["context"]["noise"]["epsilon"] == 1
+    done = cli("solve", noisy, "-o", head)
     assert done.exit_code == 2
     assert "noisy-shared.h5 is a sum with noise: give the ridge of its head" in done.stderr
-    assert not (tmp_path / "head.h5").exists()
-    told(cli, "solve", noisy, "--ridge", "1e6", "-o", tmp_path / "head.h5")
-    assert told(cli, "info", tmp_path / "head.h5", "--json")["report"]["ridge"] == 1e6
+    assert not head.exists()
+    said(cli, "solve", noisy, "--ridge", "1e6", "-o", head)
+    assert afltool.info(head)["report"]["ridge"] == 1e6
+    signed = forge(min(road.stats.iterdir()), tmp_path / "client.h5", {"seal": {"by": "north"}})
+    for words in (["info", signed], ["aggregate", signed, "-o", tmp_path / "x.h5"]):
+        done = cli(*words)
+        assert done.exit_code == 3
+        assert f"{signed} is signed: finish its session" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "aggregate", "solve"])
-def test_what_a_member_signed_in_a_session_is_not_read_without_it(cli, road, tmp_path, command):
-    path, one = tmp_path / "client.h5", next(iter(sorted(road.stats.iterdir())))
-    forge(one, path, {"seal": {"by": "north"}})
-    out = ["-o", tmp_path / "x.h5"] if command in ("aggregate", "solve") else []
-    done = cli(command, path, *out)
-    assert done.exit_code == 3
-    assert f"{path} is signed: finish its session" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        (command, option)
-        for command, options in {
-            "local-stats": "mask sign roster again dp-epsilon dp-delta clip passphrase-file",
-            "aggregate": "roster offers key reveal check passphrase-file",
-            "scale": "mask sign roster",
-            "evaluate": "mask sign roster dp-epsilon",
-        }.items()
-        for option in options.split()
-    ],
-)
-def test_options_of_protection_are_unknown(cli, road, tmp_path, command, option):
+def test_options_of_protection_are_unknown(cli, road, tmp_path):
     """One that is accepted and does nothing would leave what it promises to protect open."""
-    words = {
-        "local-stats": ["local-stats", road.train, "--head", "linear", "--client", "a"],
-        "aggregate": ["aggregate", road.stats],
-        "scale": ["scale", road.train],
-        "evaluate": ["evaluate", road.head, road.test, "--counts"],
-    }
-    done = cli(*words[command], f"--{option}", "1", "-o", tmp_path / "out")
-    assert done.exit_code == 2
-    said = RENAMED.get(f"--{option}", f"No such option: --{option}")
-    assert said in " ".join(done.stderr.split())
-    assert not (tmp_path / "out").exists()
+    local = ["local-stats", road.train, "--head", "linear", "--client", "a"]
+    for words, options in (
+        (local, "mask sign roster again dp-epsilon dp-delta clip passphrase-file"),
+        (["aggregate", road.stats], "roster offers key reveal check passphrase-file"),
+        (["scale", road.train], "mask sign roster"),
+        (["evaluate", road.head, road.test, "--counts"], "mask sign roster dp-epsilon"),
+    ):
+        for option in options.split():
+            done = cli(*words, f"--{option}", "1", "-o", tmp_path / "out")
+            assert done.exit_code == 2
+            told = RENAMED.get(f"--{option}", f"No such option: --{option}")
+            assert told in " ".join(done.stderr.split())
+            assert not (tmp_path / "out").exists()

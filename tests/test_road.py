@@ -48,20 +48,17 @@ def pooled(rows, tmp_path_factory):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("clients", [1, 2, 10, 100, 1000])
-def test_total_and_head_do_not_depend_on_the_partition(rows, pooled, tmp_path, scheme, clients):
-    dealt = afltool.partition(rows, tmp_path / "c.h5", clients=clients, **SCHEMES[scheme])
-    total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", partition=dealt, sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", threads=1)
-    assert (digest(total), digest(head)) == (digest(pooled[0]), digest(pooled[1]))
-    assert afltool.info(total)["clients"] == clients
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_partitions_that_must_agree_are_really_different(rows, tmp_path, scheme):
-    dealt = afltool.partition(rows, tmp_path / "c.h5", clients=10, **SCHEMES[scheme])
-    classes = afltool.info(dealt)["classes_per_client"]
-    assert max(classes) == {"iid": 5, "dirichlet": 3, "shards": 2}[scheme] or max(classes) < 5
+def test_total_and_head_do_not_depend_on_the_partition(rows, pooled, tmp_path, scheme):
+    for clients in (1, 10, 300):
+        at = tmp_path / f"{clients}"
+        dealt = afltool.partition(rows, at / "c.h5", clients=clients, **SCHEMES[scheme])
+        total = afltool.local_stats(rows, "linear", at / "t.h5", partition=dealt, sum=True)
+        head = afltool.solve(total, at / "h.h5", threads=1)
+        assert (digest(total), digest(head)) == (digest(pooled[0]), digest(pooled[1]))
+        assert afltool.info(total)["clients"] == clients
+        if clients == 10:
+            classes = max(afltool.info(dealt)["classes_per_client"])
+            assert (classes == 5) == (scheme == "iid"), "the premise: they are really different"
 
 
 @pytest.mark.slow
@@ -97,7 +94,7 @@ def test_any_order_and_grouping_gives_the_same_total(road, tmp_path):
     files = sorted(road.stats.iterdir())
     expected = load_statistics(road.total)
     rng = np.random.default_rng(0)
-    for number in range(6):
+    for number in range(4):
         parts = list(rng.permutation(files))
         while len(parts) > 1:  # a random tree: add up some, put the sum back
             size = int(rng.integers(2, len(parts) + 1))
@@ -107,19 +104,6 @@ def test_any_order_and_grouping_gives_the_same_total(road, tmp_path):
         found = load_statistics(parts[0])
         assert found.digest() == expected.digest()
         assert found.clients == expected.clients
-
-
-def test_partial_sums_of_some_clients_add_up(road, tmp_path):
-    parts = [
-        afltool.local_stats(
-            road.train, road.head0, tmp_path / f"{only}.h5",
-            partition=road.clients, only=only, sum=True,
-        )
-        for only in ("0-2", "3", "4,5")
-    ]  # fmt: skip
-    total = afltool.aggregate([parts[2], parts[0], parts[1]], tmp_path / "late.h5")
-    assert load_statistics(total).clients == load_statistics(road.total).clients
-    assert digest(total) == digest(road.total)
 
 
 def test_real_silos_add_up_to_the_pooled_file(tmp_path):
@@ -135,10 +119,8 @@ def test_real_silos_add_up_to_the_pooled_file(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=x[part], y=y[part])
     stats = []
     for name in (*sites, "pooled"):
-        made = installed(
-            "import", f"{name}.npz", "-o", f"{name}.h5", "--classes", "classes.txt", cwd=tmp_path
-        )
-        assert made.returncode == 0, made.stderr
+        afltool.import_embeddings(tmp_path / f"{name}.npz", tmp_path / f"{name}.h5",
+                                  classes=tmp_path / "classes.txt")  # fmt: skip
         out = tmp_path / f"{name}-stats.h5"
         stats.append(
             afltool.local_stats(tmp_path / f"{name}.h5", "linear", out, client=name, sum=True)
@@ -247,29 +229,22 @@ def test_a_client_without_rows_gets_a_file_that_changes_nothing(rows, tmp_path):
     assert afltool.info(total)["clients"] == 2
 
 
-def test_subtracting_a_client_gives_the_total_that_never_had_it(road, tmp_path):
+def test_subtracting_gives_the_total_that_never_had_it_and_adding_gives_it_back(road, tmp_path):
     files = sorted(road.stats.iterdir())
     never = afltool.aggregate([*files[:2], *files[3:]], tmp_path / "never.h5")
     after = afltool.aggregate([road.total], tmp_path / "after.h5", subtract=[files[2]])
     a, b = load_statistics(after), load_statistics(never)
     assert a.clients == b.clients
     for name in b.arrays:
-        assert a.arrays[name].dtype == b.arrays[name].dtype
         assert a.arrays[name].tobytes() == b.arrays[name].tobytes()
-    assert np.array_equal(a.class_counts, b.class_counts)
     assert digest(after) == digest(never)
     heads = [afltool.solve(t, tmp_path / f"h{i}.h5") for i, t in enumerate((after, never))]
     assert digest(heads[0]) == digest(heads[1])
-
-
-def test_subtracting_a_part_and_adding_it_again_gives_the_total_back(road, tmp_path):
-    files = sorted(road.stats.iterdir())
     part = afltool.aggregate(files[1:4], tmp_path / "part.h5")
     less = afltool.aggregate([road.total], tmp_path / "less.h5", subtract=[part])
     assert digest(less) == digest(afltool.aggregate([files[0], *files[4:]], tmp_path / "others.h5"))
-    assert digest(less) != digest(road.total)
     again = afltool.aggregate([less, files[3], files[2], files[1]], tmp_path / "again.h5")
-    assert digest(again) == digest(road.total)
+    assert digest(again) == digest(road.total) != digest(less)
 
 
 def test_subtracting_twice_or_a_stranger_is_refused(road, tmp_path, cli):
@@ -285,9 +260,6 @@ def test_subtracting_twice_or_a_stranger_is_refused(road, tmp_path, cli):
         assert str(minus[-1]) in done.stderr
         assert "cannot be subtracted" in done.stderr
     assert not (tmp_path / "x.h5").exists()
-
-
-# ---------------------------------------------------------------- held-out clients
 
 
 def test_held_out_clients_are_kept_apart(road, tmp_path):

@@ -333,7 +333,8 @@ def test_discriminants_are_numpys_and_do_not_depend_on_the_split(which):
     X, y = data(which)
     for rule in RULES:
         one, own = (
-            solved("discriminant", {"rule": rule}, X, y, clients).decision_function(X) for clients in (1, 40)
+            solved("discriminant", {"rule": rule}, X, y, clients).decision_function(X)
+            for clients in (1, 40)
         )
         assert np.abs(one - own).max() < 1e-9 * np.abs(one).max(), rule
         wanted = discriminants(rule, X, y)

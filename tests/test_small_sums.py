@@ -1,4 +1,4 @@
-"""The sums of every head beside NumPy's in float64, where each size is 0 to 3.
+"""The sums of every head beside NumPy's in float64, where each size is at most 3.
 
 A buffer that is used again must never be what was given away: of one class, or of one feature, a
 transpose is no copy, in either memory order.
@@ -6,7 +6,6 @@ transpose is no copy, in either memory order.
 
 from __future__ import annotations
 
-import csv
 import itertools
 from dataclasses import replace
 
@@ -23,10 +22,20 @@ from afltool.math.gram import FixedPoint, Products
 from afltool.values.statistics import Context
 
 BITS = 5
-SIZES = list(itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 2, 3)))  # d, C, n
+
+
+SIZES = list(itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 3)))  # d, C, n
+
+
 WAYS = [(1, 1), (1, 9), (2, 1), (2, 2), (3, 1), (3, 9)]  # threads, rows of a block
+
+
 RULES = ["nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda"]
+
+
 CODED = {"thresholds": "range:-2:2", "buckets": 4, "experts": 2}
+
+
 HEADS = [
     ("linear", {}),
     ("linear", {"intercept": True}),
@@ -143,6 +152,8 @@ def test_sums_of_small_sizes_are_numpys(name, options, kind):
         return
     ways = itertools.cycle(WAYS)
     for d, classes, n in SIZES:
+        if kind != "i2" and (d + classes + n) % 2 == (kind == "f4"):
+            continue  # each size with integers and with one kind of reals
         rng = np.random.default_rng([d, classes, n])
         whole, y = rng.integers(-60, 60, (n, d)).astype("i2"), rng.integers(0, classes, n)
         V = whole * 2.0**-BITS
@@ -189,28 +200,8 @@ def test_sums_that_were_given_away_stay_what_they_were(order, bits):
         assert np.array_equal(second[1], whole[:3].T @ Y[:3])
 
 
-@pytest.mark.parametrize("sizes", [(0, 2), (3, 0)])
-@pytest.mark.parametrize("name", ["linear", "discriminant", "safle", "softmax", "deepafl"])
-def test_a_head_needs_a_feature_and_a_class(name, sizes):
-    what = "features" if not sizes[0] else "classes"
-    with pytest.raises(InvalidDataError, match=f"a head needs {what}, at least one; found 0"):
-        make_head(name).bind(*sizes)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_scores_of_one_float32_feature_are_those_of_least_squares(cli, tmp_path, classes):
-    rng = np.random.default_rng(0)
-    y = np.arange(600) % classes
-    x = (rng.normal(size=(600, 1)) + 2 * y[:, None] + 1).astype(np.float32)
-    at = {name: str(tmp_path / name) for name in ("x.npz", "x.h5", "head0.h5", "sum.h5", "h.h5")}
-    np.savez(at["x.npz"], x=x, y=y)
-    cli("import", at["x.npz"], "--dtype", "float32", "-o", at["x.h5"])
-    cli("head", "linear", "--ridge", 0, "-o", at["head0.h5"])
-    sums = ("--client", "a", "--head", at["head0.h5"], "--sum", "-o", at["sum.h5"])
-    cli("local-stats", at["x.h5"], *sums)
-    cli("solve", at["sum.h5"], "-o", at["h.h5"])
-    cli("predict", at["h.h5"], at["x.h5"], "--scores", "-o", tmp_path / "p.csv")
-    X, Y = x.astype(float), np.eye(classes)[y]
-    with (tmp_path / "p.csv").open() as file:
-        found = [[float(r[f"score:{c}"]) for c in range(classes)] for r in csv.DictReader(file)]
-    assert np.allclose(found, X @ np.linalg.lstsq(X, Y)[0], rtol=0, atol=1e-12)
+def test_a_head_needs_a_feature_and_a_class():
+    for name in ("linear", "discriminant", "safle", "softmax", "deepafl"):
+        for sizes, what in (((0, 2), "features"), ((3, 0), "classes")):
+            with pytest.raises(InvalidDataError, match=f"needs {what}, at least one; found 0"):
+                make_head(name).bind(*sizes)

@@ -1,13 +1,19 @@
-"""Images in tar files and in parquet: the same rows as in folders, and what is wrong with them."""
+"""Images in tar files, in parquet and in tables: the same rows as in folders, with labels and
+without, and what is wrong with them."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import os
+import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers_images import write_imagefolder, write_tar
@@ -15,13 +21,23 @@ from PIL import Image
 from pyarrow import parquet
 
 import afltool
-from afltool.errors import CorruptFileError, InputError, InvalidDataError
+from afltool.errors import (
+    CorruptFileError,
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    UsageError,
+)
 from afltool.files.features import open_features
+from afltool.files.partitions import load_partition
+from afltool.files.tables import values_by_row
 from afltool.sources.images import open_dataset
 from afltool.sources.images.base import CorruptImageError
 from afltool.sources.images.pixels import decode
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
+
+
 CLASSES = ("circle", "line", "square")
 
 
@@ -142,44 +158,70 @@ def test_columns_of_parquet_have_other_names(images, tmp_path):
         open_dataset(f"parquet:{path}", "train", path_column="image", label_column="kind")
 
 
-def test_features_are_those_of_a_folder_whole_and_in_shards(images, tmp_path, cli):
-    def values(spec, name, **options):
-        path = afltool.extract(
+def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(images, tmp_path, cli):
+    def extracted(spec, name, **options):
+        return afltool.extract(
             backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL, **options
         )
-        with open_features(path) as found:
-            return found.stored(0, len(found)), found.labels.tolist(), found.row_ids.tolist()
 
-    expected, labels, _ = values(f"imagefolder:{images}", "folder.h5")
+    def values(path, labelled=True):
+        with open_features(path, labelled) as found:
+            return found.stored(0, len(found)), found.given_labels, found.row_ids.tolist()
+
+    folder = extracted(f"imagefolder:{images}", "folder.h5")
+    expected, labels, _ = values(folder)
     write_shards(tmp_path / "tar", listed(images))
     write_parquet(tmp_path / "parquet" / "all.parquet", listed(images))
     for kind, place in (("webdataset", "tar"), ("parquet", "parquet")):
-        found, theirs, ids = values(f"{kind}:{tmp_path / place}", f"{kind}.h5")
+        found, theirs, ids = values(extracted(f"{kind}:{tmp_path / place}", f"{kind}.h5"))
         assert np.array_equal(found, expected)
-        assert theirs == labels
-    values(f"webdataset:{tmp_path / 'tar'}", "0.h5", shard="0/2")
-    values(f"webdataset:{tmp_path / 'tar'}", "1.h5", shard="1/2")
-    done = cli("merge", tmp_path / "0.h5", tmp_path / "1.h5", "-o", tmp_path / "both.h5")
-    assert done.exit_code == 0, done.stderr
-    assert afltool.info(tmp_path / "both.h5")["rows"] == len(ids)
-    with open_features(tmp_path / "both.h5") as found:
-        assert np.array_equal(found.stored(0, len(found)), expected)
+        assert theirs.tolist() == labels.tolist()
+    tar, both = f"webdataset:{tmp_path / 'tar'}", tmp_path / "both.h5"
+    for unlabelled in (False, True):
+        parts = [extracted(tar, f"{i}.h5", shard=f"{i}/2", unlabelled=unlabelled, overwrite=True)
+                 for i in range(2)]  # fmt: skip
+        done = cli("merge", *parts, "-o", both, "--overwrite")
+        assert done.exit_code == 0, done.stderr
+        found, theirs, their_ids = values(both, labelled=not unlabelled)
+        assert np.array_equal(found, expected)
+        assert (theirs is None) == unlabelled
+        if unlabelled:
+            assert afltool.info(both)["classes"] == []
+    assert len(their_ids) == len(ids)
+    # The last one has no labels: what needs none takes it, and nothing else.
+    small = afltool.convert(both, tmp_path / "c.h5", fraction_bits=3)
+    assert cli("verify", small).exit_code == 0
+    assert values(small, labelled=False)[1] is None
+    assert cli("head", "safle", "--thresholds", both, "-o", tmp_path / "h0.h5").exit_code == 0
+    total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
+    out = tmp_path / "out.h5"
+    for line in (
+        ["partition", both, "--scheme", "iid", "--clients", 2, "-o", out],
+        ["local-stats", both, "--client", "a", "--head", "linear", "--sum", "-o", out],
+        ["evaluate", head, both],
+    ):
+        done = cli(*line)
+        assert done.exit_code == 2, line
+        assert "both.h5 has no labels (made with --unlabelled)" in done.stderr
+        assert not out.exists()
+    with pytest.raises(UsageError, match="--classes is not used with --unlabelled"):
+        afltool.extract(backbone="resnet18", data="digits", unlabelled=True, classes=("a", "b"))
 
 
 # ---------------------------------------------------------------- which files
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-@pytest.mark.parametrize("cut", [10, 40, -40])
-def test_16_bits_that_are_cut_off_are_refused(tmp_path, kind, cut):
+def test_16_bits_that_are_cut_off_are_refused():
     """Before the header ends, in the header, in the pixels."""
     grey = np.random.default_rng(0).integers(0, 2**16, (32, 32), dtype=np.uint16)
-    place = io.BytesIO()
-    Image.fromarray(grey).save(place, kind)
-    data = place.getvalue()
-    decode(data, "whole")
-    with pytest.raises(CorruptImageError, match="cannot use the image cut"):
-        decode(data[:cut], "cut")
+    for kind in ("PNG", "TIFF"):
+        place = io.BytesIO()
+        Image.fromarray(grey).save(place, kind)
+        decode(place.getvalue(), "whole")
+        for cut in (10, 40, -40):
+            with pytest.raises(CorruptImageError, match="cannot use the image cut"):
+                decode(place.getvalue()[:cut], "cut")
 
 
 def test_files_are_chosen_by_the_words_of_their_names(images, tmp_path):
@@ -211,31 +253,78 @@ def test_a_shard_that_is_not_there_is_named(images, tmp_path, cli):
     assert "000.tar" in done.stderr
 
 
+def test_folders_are_read_at_any_depth(tmp_path):
+    images = write_imagefolder(tmp_path / "a", per_class=3, splits=("train",))
+    deep = tmp_path / "b"
+    for i, path in enumerate(sorted(images.rglob("*.png"))):
+        to = deep.joinpath(*["x"] * (i % 3), f"{i}.png")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+    (deep / "notes.txt").write_text("no image")
+    found = open_dataset(f"imagefolder:{deep}", "train", unlabelled=True)
+    assert len(found) == 9
+    assert found.row_ids.tolist() == sorted(found.row_ids.tolist())
+    assert found.row_ids[0] == b"0.png"
+    assert found.labels is None
+    cut = open_dataset(f"imagefolder:{images}", "train", unlabelled=True)
+    assert cut.row_ids[0].startswith(b"train/")
+    with pytest.raises(InputError, match="test"):
+        open_dataset(f"imagefolder:{images}", "test", unlabelled=True)
+    spread = cut.limited(4)
+    assert [cut.row_ids.tolist().index(one) for one in spread.row_ids.tolist()] == [0, 2, 4, 6]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InvalidDataError, match=r"found no images.*\.jpg"):
+        open_dataset(f"imagefolder:{empty}", "train", unlabelled=True)
+
+
+def test_embeddings_without_labels_are_predicted_as_those_with_them(tmp_path, cli):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 5)).astype(np.float32), np.arange(40) % 3
+    np.savez(tmp_path / "with.npz", x=x, y=y)
+    np.save(tmp_path / "bare.npy", x)
+    whole = afltool.import_embeddings(tmp_path / "with.npz", tmp_path / "with.h5")
+    for name in ("bare.npy", "with.npz"):
+        out = tmp_path / f"{name}.h5"
+        done = cli("import", tmp_path / name, "--unlabelled", "-o", out)
+        assert done.exit_code == 0, done.stderr
+        with open_features(out, labelled=False) as bare, open_features(whole) as rows:
+            assert bare.given_labels is None
+            assert np.array_equal(bare.stored(0, 40), rows.stored(0, 40))
+            assert bare.row_ids.tolist() == rows.row_ids.tolist()
+            assert bare.header["space"] == rows.header["space"]
+    total = afltool.local_stats(whole, "linear", tmp_path / "t.h5", client="a", sum=True)
+    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
+    told = [cli("predict", head, tmp_path / name).stdout for name in ("with.h5", "bare.npy.h5")]
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) == 41
+    done = cli("import", tmp_path / "bare.npy", "-o", tmp_path / "x.h5")
+    assert "--unlabelled for rows to predict" in done.stderr
+    for more in (["--y", "y"], ["--labels", tmp_path / "y.npy"], ["--classes", tmp_path / "c"]):
+        done = cli("import", tmp_path / "bare.npy", "--unlabelled", "-o", tmp_path / "x.h5", *more)
+        assert done.exit_code == 2
+        assert f"{more[0]} is not used with --unlabelled" in done.stderr
+    assert not (tmp_path / "x.h5").exists()
+
+
 # ---------------------------------------------------------------- damage
 
 
-def damaged_tar(images, tmp_path, change):
+def test_a_damaged_tar_file_is_named(images, tmp_path):
     path = write_shards(tmp_path, listed(images)[:5]) / "train-000.tar"
-    path.write_bytes(change(path.read_bytes()))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda b: b[:3000], "unexpected end of data"),
-        (lambda b: b[:300], "truncated header"),
-        (lambda b: b"", "empty file"),
-        (lambda b: b"\x1f\x8b" + b[2:], "no uncompressed tar file"),
-        (lambda b: b.replace(b"./a.b/00002.png", b"\xff" * 15), "expected a header at byte"),
-        (lambda b: b"no tar file at all" * 100, "train-000.tar is damaged"),
-    ],
-)
-def test_a_damaged_tar_file_is_named(images, tmp_path, change, reason):
-    path = damaged_tar(images, tmp_path, change)
-    with pytest.raises(CorruptFileError, match=reason) as caught:
-        open_dataset(f"webdataset:{path}", "train")
-    assert str(path) in str(caught.value)
+    whole = path.read_bytes()
+    for content, reason in (
+        (whole[:3000], "unexpected end of data"),
+        (whole[:300], "truncated header"),
+        (b"", "empty file"),
+        (b"\x1f\x8b" + whole[2:], "no uncompressed tar file"),
+        (whole.replace(b"./a.b/00002.png", b"\xff" * 15), "expected a header at byte"),
+        (b"no tar file at all" * 100, "train-000.tar is damaged"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(CorruptFileError, match=reason) as caught:
+            open_dataset(f"webdataset:{path}", "train")
+        assert str(path) in str(caught.value)
 
 
 def test_a_damaged_image_in_a_tar_file_is_named_with_its_member(images, tmp_path):
@@ -253,41 +342,34 @@ def test_a_damaged_image_in_a_tar_file_is_named_with_its_member(images, tmp_path
     assert not isinstance(caught.value, CorruptImageError), "--skip-corrupt would lose it"
 
 
-@pytest.mark.parametrize(
-    ("members", "reason"),
-    [
-        ({"1.cls": b"0"}, r"1 samples are not whole: 1 \(no image\)"),
-        ({"c.v1.cls": b"1"}, r"1 samples are not whole: c\.v1 \(no image"),
-        ({"c.v1.png": b""}, r"1 samples are not whole: c\.v1 \(no label"),
-        ({"1.png": b"", "1.cls": b" \n"}, r"1 \(no label"),
-        ([("1.png", b""), ("1.cls", b"0"), ("1.cls", b"1")], r"sample 1 has two \.cls"),
-        ([("1.png", b""), ("1.png", b""), ("1.cls", b"1")], "sample 1 has two images"),
-        ({"1.png": b""}, r"1 \(no label in \.cls or \.json\)"),
-        ({"1.png": b"", "1.json": b'{"kind": 3}'}, "no label"),
-        ({"1.png": b"", "1.json": b'{"label": [3]}'}, r"label is \[3\], expected a number"),
-        ({"1.png": b"", "1.json": b'{"label": '}, r"1\.json of .*shard\.tar is not JSON"),
-        ({"1.png": b"", "1.cls": b"\xff"}, r"1\.cls of .*is not UTF-8"),
-        ({"1.png": b"", "1.cls": b"1" * 2_000_000}, "2,000,000 bytes"),
-        ({"1.png": b"", "1.jpg": b"", "1.cls": b"0"}, r"sample 1 has two images"),
-    ],
-)
-def test_odd_samples_are_named(images, tmp_path, members, reason):
+ODD = [
+    ({"1.cls": b"0"}, r"1 samples are not whole: 1 \(no image\)"),
+    ({"c.v1.cls": b"1"}, r"1 samples are not whole: c\.v1 \(no image"),
+    ({"c.v1.png": b""}, r"1 samples are not whole: c\.v1 \(no label"),
+    ({"1.png": b"", "1.cls": b" \n"}, r"1 \(no label"),
+    ({"1.png": b"", "1.json": b'{"kind": 3}'}, r"1 \(no label in \.cls or \.json\)|no label"),
+    ([("1.png", b""), ("1.cls", b"0"), ("1.cls", b"1")], r"sample 1 has two \.cls"),
+    ([("1.png", b""), ("1.png", b""), ("1.cls", b"1")], "sample 1 has two images"),
+    ({"1.png": b"", "1.jpg": b"", "1.cls": b"0"}, r"sample 1 has two images"),
+    ({"1.png": b"", "1.json": b'{"label": [3]}'}, r"label is \[3\], expected a number"),
+    ({"1.png": b"", "1.json": b'{"label": '}, r"1\.json of .*shard\.tar is not JSON"),
+    ({"1.png": b"", "1.cls": b"\xff"}, r"1\.cls of .*is not UTF-8"),
+    ({"1.png": b"", "1.cls": b"1" * 2_000_000}, "2,000,000 bytes"),
+]
+
+
+def test_odd_samples_are_named(images, tmp_path):
     data = listed(images)[0][0]
-    good = {
-        "a.png": data,
-        "a.cls": b"0",
-        "b.png": data,
-        "b.cls": b"1",
-        "readme": b"x",
-        "c.txt": b"x",
-    }
+    good = [("a.png", data), ("a.cls", b"0"), ("b.png", data), ("b.cls", b"1"), ("readme", b"x"),
+            ("c.txt", b"x")]  # fmt: skip
     path = write_tar(tmp_path / "shard.tar", good)
     assert len(open_dataset(f"webdataset:{path}", "train")) == 2
-    more = members if isinstance(members, list) else members.items()
-    write_tar(path, [*good.items(), *more])
-    with pytest.raises(InputError, match=reason) as caught:
-        open_dataset(f"webdataset:{path}", "train")
-    assert str(path) in str(caught.value)
+    for members, reason in ODD:
+        more = members if isinstance(members, list) else members.items()
+        write_tar(path, [*good, *more])
+        with pytest.raises(InputError, match=reason) as caught:
+            open_dataset(f"webdataset:{path}", "train")
+        assert str(path) in str(caught.value)
 
 
 def test_damaged_parquet_is_named_with_its_row(images, tmp_path):
@@ -338,3 +420,157 @@ def test_what_parquet_lacks_is_said(images, tmp_path):
     parquet.write_table(pa.table({"label": [1, 2]}), path)
     with pytest.raises(InvalidDataError, match="of images none"):
         open_dataset(f"parquet:{path}", "train")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def rows_of(folder):
+    """One row an image, in no order; the site is the image's number modulo 3."""
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*.png")]
+    random.Random(0).shuffle(files)
+    return [
+        {
+            "site": f"site-{int(name[-8:-4]) % 3}",
+            "path": name,
+            "label": name.split("/")[1],
+            "split": name.split("/")[0],
+        }
+        for name in files
+    ]
+
+
+def write(place, rows):
+    if place.suffix == ".parquet":
+        pd.DataFrame(rows).to_parquet(place)
+        return place
+    with place.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return place
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_imagefolder(tmp_path / "images", per_class=6)
+
+
+@pytest.mark.parametrize("name", ["images.csv", "images.parquet"])
+def test_a_table_gives_the_rows_of_the_folder_that_it_describes(folder, tmp_path, name):
+    table = write(folder / name, rows_of(folder))
+    for split in ("train", "test"):
+        ours = open_dataset(f"table:{table}", split)
+        theirs = open_dataset(f"imagefolder:{folder}", split)
+        assert ours.row_ids.tolist() == theirs.row_ids.tolist()
+        assert ours.labels.tolist() == theirs.labels.tolist()
+        assert ours.classes == theirs.classes == ("circle", "line", "square")
+        assert ours.describe(4) == theirs.describe(4)
+    turned = write(folder / f"turned-{name}", rows_of(folder)[::-1])
+    first = open_dataset(f"table:{table}", "train")
+    assert open_dataset(f"table:{turned}", "train").fingerprint == first.fingerprint
+    os.utime(folder / first.row_ids[0].decode(), (1, 1))
+    assert open_dataset(f"table:{table}", "train").fingerprint != first.fingerprint, "touched"
+    elsewhere = write(tmp_path / name, rows_of(folder))
+    assert open_dataset(f"table:{elsewhere}", "train", data_root=folder).load(0).size == (32, 32)
+    with pytest.raises(InputError, match=r"images\.\w+ names .*--data-root"):
+        open_dataset(f"table:{elsewhere}", "train")
+    bare = write(folder / f"bare-{name}", [{"path": one["path"]} for one in rows_of(folder)])
+    assert len(open_dataset(f"table:{bare}", "train", unlabelled=True)) == 36
+    with pytest.raises(InvalidDataError, match="no label"):
+        open_dataset(f"table:{bare}", "train")
+
+
+def test_whole_numbers_as_labels_count_as_numbers_and_splits_share_the_classes(folder):
+    rows = rows_of(folder)
+    for row in rows:
+        row["label"] = {"circle": 10, "line": 9, "square": 0}[row["label"]]
+    rows = [row for row in rows if not (row["split"] == "test" and row["label"] == 9)]
+    table = write(folder / "numbers.parquet", rows)
+    for split in ("train", "test"):
+        assert open_dataset(f"table:{table}", split).classes == ("0", "9", "10")
+    wanted = ("10", "0", "9")
+    assert open_dataset(f"table:{table}", "train", classes=wanted).classes == wanted
+
+
+def test_a_table_without_splits_is_for_training_only(folder):
+    rows = [{"path": row["path"], "label": row["label"]} for row in rows_of(folder)]
+    table = write(folder / "all.csv", rows)
+    assert len(open_dataset(f"table:{table}", "train")) == 36
+    with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):
+        open_dataset(f"table:{table}", "test")
+
+
+@pytest.mark.slow
+def test_the_clients_of_a_table_own_their_images(folder, tmp_path):
+    table = write(folder / "images.csv", rows_of(folder))
+    train = afltool.extract(
+        backbone="resnet18", data=f"table:{table}", split="train", out=tmp_path / "t.h5", **SMALL
+    )
+    dealt = afltool.partition(
+        train, tmp_path / "c.h5", scheme="by-attribute", table=table, column="site"
+    )
+    p = load_partition(dealt)
+    assert p.names == ("site-0", "site-1", "site-2")
+    owners = {row["path"]: row["site"] for row in rows_of(folder)}
+    assert [p.names[c] for c in p.client] == [owners[i.decode()] for i in p.row_ids]
+    pd.DataFrame(rows_of(folder)[:3]).to_csv(folder / "few.csv")
+    with pytest.raises(afltool.errors.MismatchError, match="missing: "):
+        afltool.partition(
+            train, tmp_path / "d.h5", scheme="by-attribute", table=folder / "few.csv", column="site"
+        )
+
+
+def changed(**cells):
+    return lambda rows: [{**rows[0], **cells}, *rows[1:]]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
+def test_row_ids_are_in_a_column_row_or_path(tmp_path, suffix):
+    """A table of images may have rows that nobody asks for; each that is stands once."""
+    ids, table = np.array([b"a/1.jpg", b"a/2.jpg", b"b/3.jpg"]), tmp_path / f"images{suffix}"
+
+    def put(rows):
+        table.write_text(json.dumps(rows)) if suffix == ".json" else write(table, rows)
+
+    rows = [{"path": f"{name}.jpg", "site": site, "n": "1"} for name, site in
+            (("b/3", "x"), ("a/2", "y"), ("a/1", "z"), ("c/9", "w"))]  # fmt: skip
+    put(rows)
+    assert values_by_row(table, "site", ids) == ["z", "y", "x"]
+    for wrong, error, said in (
+        (rows[1:], MismatchError, r"missing: 1, such as 'b/3\.jpg'"),
+        ([*rows, rows[0]], InvalidDataError, "more than once"),
+        ([{**rows[0], "site": ""}, *rows[1:]], InvalidDataError, r"row 'b/3\.jpg' has no 'site'"),
+        ([{"file": one["path"], "site": "x"} for one in rows], InvalidDataError, "rename the one"),
+    ):
+        put(wrong)
+        with pytest.raises(error, match=said):
+            values_by_row(table, "site", ids)
+
+
+USELESS = [
+    (lambda rows: [{"file": "a"}], "expected the columns path and label, found no path and no"),
+    (changed(path=""), r"row 1 below the header has no path"),
+    (changed(label=""), "row 1 below the header has no label"),
+    (changed(path="/data/a.png"), "1 paths are absolute"),
+    (lambda rows: [*rows, rows[0]], "1 paths are named more than once"),
+    (lambda rows: [*rows, {**rows[0], "path": f"./{rows[0]['path']}"}], "1 paths are named more"),
+    (lambda rows: [{**r, "split": "val"} for r in rows], r"no row has 'train'.*val \(36 rows"),
+    (lambda rows: [{**r, "label": "x"} for r in rows], "at least two classes"),
+]
+
+
+def test_tables_that_cannot_be_used_say_why(folder):
+    for change, message in USELESS:
+        table = write(folder / "odd.csv", change(rows_of(folder)))
+        with pytest.raises(InvalidDataError, match=message):
+            open_dataset(f"table:{table}", "train")
+    with pytest.raises(UsageError, match=r"a \.csv, \.parquet or \.json file"):
+        open_dataset("table:images.xlsx", "train")
+    with pytest.raises(InputError, match="there is no such file"):
+        open_dataset(f"table:{folder / 'none.csv'}", "train")
+    for name, data in (("a.csv", b"path,label\n\xff,a\n"), ("b.csv", b"path,label\na\n"),
+                       ("c.csv", b'path,label\n"a'), ("d.parquet", b"PAR1 not")):  # fmt: skip
+        (folder / name).write_bytes(data)
+        with pytest.raises(CorruptFileError, match=name):
+            open_dataset(f"table:{folder / name}", "train")

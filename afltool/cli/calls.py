@@ -110,7 +110,7 @@ def _field(facts: dict[str, Any], name: str, source: Path) -> Any:
 
 def verify(o: Verify) -> None:
     """Print of each file whether it is intact."""
-    from ..files.listing import expand
+    from ..files.hdf5 import expand
     from ..stages.inspect import check_all
 
     results = check_all(expand(o.files), o.keep_going, o.threads)
@@ -157,7 +157,7 @@ def _short(value: Any) -> str:
 
 def store(o: Store) -> None:
     """Print what is kept, the largest files first, and what was removed."""
-    from ..stages.store import store as stage
+    from ..stages.inspect import store as stage
     from ..values.text import byte_text
 
     found = stage(o)

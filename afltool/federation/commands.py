@@ -16,8 +16,7 @@ from typing import Any
 from ..cli._console import say_lines, tell
 from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import private_folder, write_bytes, write_once, write_text
-from ..files.counts import read_counts
-from ..files.figures_of_counts import evaluations
+from ..files.counts import evaluations, read_counts
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json

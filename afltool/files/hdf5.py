@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from math import prod
@@ -23,7 +23,7 @@ from ..errors import (
     OutputExistsError,
     UsageError,
 )
-from ..inputs import HDF5, is_hdf5, no_number, null, open_regular, parsed_json
+from ..inputs import HDF5, given_path, is_hdf5, open_regular, parsed_json
 from ..memory import check_backed
 from ..values.arrays import Array, canonical_json
 from . import hdf5, schema
@@ -153,8 +153,8 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
         raise damaged(path, "its header does not match its checksum")
     if (parts := data.count(b"[") + data.count(b"{")) > schema.HEADER_PARTS:
         raise damaged(path, f"its header has {parts} lists and objects")
-    constant = null if KINDS[str(text)].REPORTS else no_number
-    header = parsed_json(data, f"{path} is damaged: its header", constant=constant)
+    nan_is_null = KINDS[str(text)].REPORTS
+    header = parsed_json(data, f"{path} is damaged: its header", nan_is_null=nan_is_null)
     if "seal" in header:
         raise InputError(f"{path} is signed: finish its session with the afltool that began it")
     check(path, str(text), header)
@@ -233,3 +233,37 @@ def room(path: Path) -> int:
         rows = size > BLOCK and read_header(path)["kind"] == "features"
         return BLOCK if rows else size
     return 0
+
+
+# ---------------------------------------------------------------- files that a command line names
+
+
+def expand(paths: Sequence[str | Path]) -> list[Path]:
+    """Files from files, folders (their *.h5) and quoted globs.
+
+    Raises `InputError` when an unfinished file matches: without it a sum would lack a client.
+    """
+    return [file for item in paths for file in _matches(given_path(item))]
+
+
+def _matches(path: Path) -> list[Path]:
+    if path.is_dir():
+        folder, pattern = path, "*.h5"
+    elif not path.exists() and any(c in str(path) for c in "*?["):
+        folder, pattern = Path(path.anchor or "."), str(path.relative_to(path.anchor))
+    else:
+        return [path]
+    try:
+        whole, unfinished = (sorted(folder.glob(pattern + end)) for end in ("", schema.PARTIAL))
+    except ValueError as error:
+        raise UsageError(f"{folder / pattern} is not a pattern: {error}") from None
+    if unfinished:
+        raise InputError(
+            f"{len(unfinished)} files are unfinished, such as {unfinished[0]}: run the command "
+            "that was writing them again"
+        )
+    if not whole:
+        raise InputError(f"no file matches {folder / pattern}: check the path")
+    if path.is_dir():  # a folder in it is named by whoever reads it as a file
+        return whole
+    return [file for match in whole for file in _matches(match)]

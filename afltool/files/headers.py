@@ -156,14 +156,6 @@ class HeadHeader(Header, kw_only=True):
     report: Record
 
 
-class CheckpointHeader(Header, kw_only=True):
-    MEMBERS = (schema.ARRAYS,)
-    READ_BY = ("checkpoints", "load_checkpoint")
-    REPORTS = True
-
-    rounds: list[Record]
-
-
 class Slice(Struct):
     name: str
     node: str
@@ -195,7 +187,6 @@ KINDS: dict[str, type[Header]] = {
     "partition": PartitionHeader,
     "statistics": StatisticsHeader,
     "head": HeadHeader,
-    "checkpoint": CheckpointHeader,
     "backbone": BackboneHeader,
 }
 

@@ -16,7 +16,7 @@ from ..heads.base import LAST, Classifier, Head, Source, Stored
 from ..heads.options import HeadOptions
 from ..options.base import flag
 from ..progress import log
-from ..values.arrays import Array, Once, canonical_json, freeze
+from ..values.arrays import Array, canonical_json, freeze
 from ..values.names import Phase
 from ..values.statistics import Context
 from ..values.text import difference
@@ -202,16 +202,11 @@ def check_bound(
 
 def check_numbers(path: Path, name: str, array: Array) -> None:
     """Refuse an array of a head that is not of finite numbers."""
-    if not _finite(array):
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
         wrong = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else array.size
         raise damaged(
             path, f"the array {name!r} of its head has {wrong} entries that are NaN or infinite"
         )
-
-
-@Once
-def _finite(array: Array) -> bool:
-    return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
 
 
 def rows_of(path: Path) -> Context:

@@ -39,16 +39,6 @@ CLIENT = "client"
 CLASS_COUNTS = "class_counts"
 GRAPH, PROBE = "graph", "probe"  # of a frozen backbone: ONNX, and features of known pictures
 
-# Where the header of a file, or the JSON of an evaluation, has the digests of what it was made of.
-EVALUATION = "evaluation"
-ROWS = "rows_digest"  # of rows and labels alone
-_OF_CLIENTS = {"features": "clients.sources", "partition": "clients.partitions"}
-MADE_OF = {
-    "partition": {"features": ROWS},
-    "statistics": {**_OF_CLIENTS, "head": "context.head.digest"},
-    "head": {"total": "recipe.inputs.total"},
-    EVALUATION: {"head": "head.digest", "features": "features.digest"},
-}
 PARTIAL = ".partial"
 SUMMARY = "summary.json"  # of a run and of a baseline: options, figures, digests, seconds, bytes
 FINAL_HEAD = "head-final.h5"  # of a run: a second name of the head after the last round

@@ -74,7 +74,7 @@ class RoundedFormat(NumberFormat):
 class Convert(Threads, RoundedFormat, Output):
     """Write a feature file in another number format; fewer bits make smaller statistics."""
 
-    STAGE: ClassVar = "stages.convert:convert"
+    STAGE: ClassVar = "stages.rows:convert"
     features: Annotated[File, Reads("features")] = Field(description="a feature file")
     out: Annotated[File, Writes("features")] = Field(description="feature file")
 
@@ -86,7 +86,7 @@ class Split(Output):
     Only row ids, labels and groups are used, so files of other backbones are cut alike.
     """
 
-    STAGE: ClassVar = "stages.split:split"
+    STAGE: ClassVar = "stages.rows:split"
     features: Annotated[File, Reads("features")] = Field(description="a feature file NAME.h5")
     _out = "folder for the results (default: that of the file)"
     out: FileOut = Field(default=None, description=_out)
@@ -100,7 +100,7 @@ class Split(Output):
 class Merge(Output):
     """Put the shards of one extraction together; the file equals one made without shards."""
 
-    STAGE: ClassVar = "stages.merge:merge"
+    STAGE: ClassVar = "stages.rows:merge"
     shards: Annotated[Files, Reads("features")] = Field(description="files, folders, globs, or -")
     out: Annotated[File, Writes("features")] = Field(description="feature file")
 
@@ -203,7 +203,7 @@ class SeenOptions(WeightsOptions):
 class Backbone(SeenOptions, Output):
     """Write a frozen network as one file, which extract and predict run without PyTorch."""
 
-    STAGE: ClassVar = "stages.backbone:backbone"
+    STAGE: ClassVar = "stages.extract:backbone"
     name: str = Field(description="resnet18, timm:NAME or another backbone, as extract has it")
     out: Annotated[File, Writes("backbone")] = Field(description="a file NAME.afl")
     _licence = "licence of the weights, as it stands in the file (default: not told)"
@@ -332,7 +332,7 @@ class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
     and import --scale takes it.
     """
 
-    STAGE: ClassVar = "stages.scale:scale"
+    STAGE: ClassVar = "stages.imports:scale"
     REFUSES: ClassVar = frozenset({"min_rows"})
 
     rows: Annotated[File, Reads()] = Field(description="a feature file, or what import takes")

@@ -51,7 +51,7 @@ class Diff(Printed):
 class Store(Printed):
     """List what is kept: features, imported tables, frozen networks; --prune removes old files."""
 
-    STAGE: ClassVar = "stages.store:store"
+    STAGE: ClassVar = "stages.inspect:store"
     PRINTS: ClassVar = "cli.calls:store"
     _folder = "a store (default: $AFLTOOL_STORE, else an ./afl-store that is there, else the cache)"
     folder: Path | None = Field(default=None, description=_folder)

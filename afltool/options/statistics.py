@@ -143,7 +143,7 @@ class Solve(SolveOptions, Output):
 class NewHead(SpaceOptions, Output):
     """Write a head file: a head and its options, on which a federation agrees first."""
 
-    STAGE: ClassVar = "stages.head:head"
+    STAGE: ClassVar = "stages.solve:head"
     name: str = Field(description="name of the head")
     out: Annotated[File, Writes("head")] = Field(description="head file")
     head_options: Annotated[dict[str, Any], Flat("cli.flat:of_named")] = Field(

@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ..errors import MismatchError, UsageError
-from ..files.counts import read_counts
+from ..files.counts import evaluations, read_counts
 from ..files.evaluations import figure_label, figure_text
 from ..files.features import open_features
-from ..files.figures_of_counts import evaluations
 from ..files.heads import check_fits, load_solved_head
 from ..heads.scoring import score
 from ..math.metrics.figures import SAMPLES, mcnemar, paired_bootstrap

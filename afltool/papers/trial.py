@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files.counts import Counts, read_counts
+from ..files.counts import Counts, evaluations, read_counts
 from ..files.evaluations import figure_label, figure_text
-from ..files.figures_of_counts import evaluations
 from ..files.hdf5 import read_header
 from ..show.classes import plot_confusion
 from ..show.curves import plot_reliability

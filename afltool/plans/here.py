@@ -18,7 +18,7 @@ from ..files.atomic import write_text
 from ..files.hdf5 import read_header
 from ..files.heads import HeadFile, load_head
 from ..files.outputs import make_folder
-from ..files.schema import EVALUATION, MADE_OF, versions
+from ..files.schema import versions
 from ..files.tables import write_confusion, write_json, write_records
 from ..math.metrics.counting import TOPS
 from ..options.base import flag
@@ -178,7 +178,7 @@ class _Run:
         files = step.files()
         with self.files.reading():
             metrics = evaluated(step, self.files)
-        own = {role: {**metrics[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
+        own = {role: {**metrics[role], "path": str(files[role])} for role in ("head", "features")}
         self.metrics = {**metrics, **own}
         place = self.folder / RunFolder.METRICS
         how = "made again" if place.exists() else MISSING

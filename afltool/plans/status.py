@@ -1,7 +1,7 @@
 """What a run's folder holds: each file done, missing, unfinished, damaged or stale, and why.
 
-Only headers are read (`verify` reads every byte). A file is stale when it was made of other inputs
-than those that lie beside it now, by their digests, or comes after one that is.
+Every step is asked which recipes its files have now, as `run` asks it, and `files.recipes.state`
+compares headers (`verify` reads every byte). What comes after a file that is not done is stale.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ..errors import AflError
-from ..files.features import open_features
 from ..files.hdf5 import read_header
 from ..files.outputs import partial_path
-from ..files.schema import EVALUATION, MADE_OF, ROWS
+from ..files.recipes import Recipe, Target, state
 from ..inputs import read_json
-from ..stages.stage import STATISTICS as SUMS
-from ..stages.stage import Input
+from ..memory import Room
+from ..progress import quiet
+from ..stages.runner import Files
+from .checks import serves
 from .config import RunConfig
 from .layout import RunFolder
-from .plan import Step, first_steps, last_steps, round_steps
+from .plan import LINK, Step, first_steps, last_steps, round_steps
 from .summary import last_round
+
+KEPT_BYTES = 1 << 28  # of heads and partitions that several steps are asked about
 
 
 @dataclass(frozen=True)
@@ -36,119 +39,116 @@ class Part:
 
 
 class Parts:
-    """The files of a run in order; each is compared with those that it should be made of."""
+    """The files of a run in order."""
 
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
         self.folder, self.config = folder, config
-        self.headers: dict[Path, Mapping[str, Any]] = {}
-        self.states: dict[Path, str] = {}
-        self.removed: Path | None = None  # a head of which only the summary says what it was
+        self.files = Files(Room(KEPT_BYTES))
+        self.headers: dict[Path, Mapping[str, Any]] = {}  # of files that are done
 
     def all(self) -> Iterator[Part]:
         config, folder = self.config, self.folder
         head = config.first_head or folder.first_head
-        rows = {"features": folder.features("train")}  # of a given partition, too
         for step in first_steps(config, folder):
-            yield from self.of(step, rows)
+            yield from self.of(step)
         held = bool(self.headers.get(folder.clients, {}).get("held_out"))
         last = last_round(folder, head)
         if last is not None:
             yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")
         for number in count(last or 1):
-            self.removed = head if number == last else None
-            made_of: dict[str, Input] = {}
             for step in round_steps(config, folder, number, head, held):
-                made_of |= step.files()
                 if step.out != folder.stats(number):  # whose files the total has
-                    yield from self.of(step, made_of)
+                    yield from self.of(step, number == last)
             head = folder.head(number)
             if self.headers.get(head, {}).get("phase") is None:
                 break
         for step in last_steps(config, folder, [head]):
             yield from self.of(step)
 
-    def of(self, step: Step, made_of: Mapping[str, Input] | None = None) -> Iterator[Part]:
-        """The files of a step; ``made_of``: what its round was made of until then."""
+    def of(self, step: Step, without_head: bool = False) -> Iterator[Part]:
+        """The files of a step; ``without_head``: the one that it was made of is removed."""
+        inputs = () if step.stage.name == LINK else _paths(step)
+        waits = None if without_head else next(filter(self.waits_for, inputs), None)
+        recipes: Mapping[Path, Recipe] | str = {}
+        if waits is None and not without_head:
+            recipes = self.recipes(step)
         for path in step.results():
             look = self.metrics if path == self.folder / RunFolder.METRICS else self.look
-            state = look(path, step.stage.writes, made_of or step.files())
-            self.states[path] = state.state
-            yield state
+            yield look(path, step, waits, recipes)
+
+    def waits_for(self, path: Path) -> bool:
+        """Whether a file of the folder is not done."""
+        return path not in self.headers and path.suffix == ".h5"
+
+    def recipes(self, step: Step) -> Mapping[Path, Recipe] | str:
+        """The recipes of the files of a step by their paths; or why it cannot be carried out.
+
+        Given and stored features have none that this folder tells.
+        """
+        if step.stage.name == LINK or step.stage.stored or not step.stage.writes:
+            return {}
+        if step.out == self.folder.first_head and _served(self.config, step.out):
+            return {}  # what was gathered for it is
+        try:
+            with quiet(), self.files.reading() as files:
+                job = step.stage.function.job(step.call(), files)
+        except AflError as error:
+            return str(error)
+        return {target.path: target.recipe for target in job.targets}
 
     def name(self, path: Path) -> str:
         """A file as people see it: by its name in the folder, or where it is."""
         return path.name if path.parent == self.folder.root else str(path)
 
-    def look(self, path: Path, kind: str, made_of: Mapping[str, Input]) -> Part:
+    def look(
+        self, path: Path, step: Step, waits: Path | None, recipes: Mapping[Path, Recipe] | str
+    ) -> Part:
         name = self.name(path)
         if not path.exists():
             begun = partial_path(path)
             why = f"{begun.name} is not finished" if begun.exists() else ""
             return Part(name, "unfinished" if why else "missing", why)
         try:
-            header = self.headers[path] = read_header(path, kind)
+            header = read_header(path, step.stage.writes)
         except AflError as error:
             return Part(name, "damaged", str(error))
-        for role, place in MADE_OF.get(kind, {}).items():
-            other = made_of.get(role)
-            if not isinstance(other, Path) or other == self.removed:
-                continue
-            if self.states.get(other) != "done":
-                return Part(name, "stale", f"{self.name(other)}, which it was made of, is not done")
-            of_rows = place == ROWS
-            wanted = self.rows() if of_rows else self.headers[other]["digest"]
-            if _digest(header, place) not in (None, wanted):
-                what = "rows" if of_rows else role
-                return Part(name, "stale", f"made of other {what} than {self.name(other)}")
-        if kind == SUMS and (lacking := self.lacking(path)):
-            return Part(name, "stale", f"clients of the partition that are not in it: {lacking}")
+        if waits is not None:
+            return Part(name, "stale", f"{self.name(waits)}, which it was made of, is not done")
+        if isinstance(recipes, str):
+            return Part(name, "stale", recipes)
+        if path in recipes and (found := state(Target(path, recipes[path]))).word != "done":
+            return Part(name, found.word, found.reason)
+        self.headers[path] = header
         return Part(name, "done", header["digest"])
 
-    def rows(self) -> str | None:
-        """Which rows the training features are."""
-        try:
-            with open_features(self.folder.features("train")) as features:
-                return features.rows_digest()
-        except AflError:
-            return None
-
-    def lacking(self, path: Path) -> int:
-        """Clients of the partition that a sum should have and has not."""
-        if self.config.local_stats.participation < 1:
-            return 0
-        clients = self.headers[self.folder.clients]
-        wants_held = path.name.startswith(RunFolder.HELD_OUT.partition("{")[0])
-        held = set(clients["held_out"])
-        wanted = {one for i, one in enumerate(clients["names"]) if (i in held) == wants_held}
-        return len(wanted - set(self.headers[path]["clients"]["names"]))
-
-    def metrics(self, path: Path, _: str, made_of: Mapping[str, Input]) -> Part:
+    def metrics(self, path: Path, step: Step, waits: Path | None, _: object) -> Part:
+        """The metrics, which have no recipe: by the digests of the head and of the features."""
         if not path.exists():
             return Part(path.name, "missing")
+        of = {role: one for role, one in step.files().items() if role in ("head", "features")}
         try:
             values = read_json(path, "the metrics")
-            measured = [_digest(values, place) for place in MADE_OF[EVALUATION].values()]
+            measured = {role: values[role]["digest"] for role in of}
             share = float(values["top1"])
         except (AflError, ValueError, KeyError, TypeError, AttributeError):
             return Part(path.name, "damaged", "it is not what evaluate writes")
-        head, test = others = [cast(Path, made_of[role]) for role in MADE_OF[EVALUATION]]
-        if any(self.states[one] != "done" for one in others):
-            return Part(path.name, "stale", f"{head.name} or {test.name} is not done")
-        if [self.headers[one]["digest"] for one in others] != measured:
-            what = f"of another head than {head.name}, or other test features"
-            return Part(path.name, "stale", what)
+        if waits is not None:
+            why = f"{self.name(waits)}, which it was made of, is not done"
+            return Part(path.name, "stale", why)
+        for role, one in of.items():
+            if isinstance(one, Path) and self.headers[one]["digest"] != measured[role]:
+                return Part(path.name, "stale", f"of another file than {self.name(one)}")
         return Part(path.name, "done", f"top-1 {share:.2%}")
 
 
-def _digest(part: Any, place: str) -> Any:
-    """What a header or JSON has in a place; None where the last name of it is unknown.
+def _served(config: RunConfig, head: Path | None) -> bool:
+    try:
+        return head is not None and head.exists() and serves(config, head)
+    except AflError:
+        return False
 
-    Of a list of digests the one that there should be; several are a text that equals no digest.
-    """
-    *names, last = place.split(".")
-    for name in names:
-        part = part[name]
-    value = part.get(last)
-    if isinstance(value, list):
-        return ", ".join(one if isinstance(one, str) else one[0] for one in value) or None
-    return value
+
+def _paths(step: Step) -> Iterator[Path]:
+    """Its inputs that are files."""
+    for one in step.files().values():
+        yield from (p for p in (one if isinstance(one, tuple) else (one,)) if isinstance(p, Path))

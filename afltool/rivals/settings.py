@@ -102,5 +102,5 @@ class BaselineFolder:
     HEAD = "head.h5"
     HELD_OUT_HEAD = "head-held-out.h5"
     ROUNDS = "rounds.csv"
-    CHECKPOINT = "checkpoint.h5"
+    CHECKPOINT = "checkpoint.npz"
     WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS, CHECKPOINT)

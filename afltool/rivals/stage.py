@@ -4,7 +4,7 @@ head.h5            after the last round
 head-held-out.h5   of the round that the held-out clients like best, where there are some
 rounds.csv         what each round took and brought
 summary.json       the three accuracies, settings, bytes and processor seconds
-checkpoint.h5      while it runs: what the same command goes on from
+checkpoint.npz     while it runs: what the same command goes on from
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ import numpy as np
 
 from .. import cores, memory, progress
 from ..errors import OutputExistsError, UsageError
-from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
 from ..files.hdf5 import recipe
 from ..files.heads import save_head
 from ..files.outputs import check_own, refuse_inside
 from ..files.partitions import partition_of
-from ..files.recipes import Target, is_done
+from ..files.recipes import Target, change, is_done
+from ..files.row_cache import read_arrays, write_arrays
 from ..files.schema import versions
 from ..files.tables import write_json, write_records
 from ..heads import make_head
 from ..heads.base import Head
+from ..inputs import parsed_json
 from ..math.gram import rows_as
 from ..options.common import files_of
 from ..plans.summary import tell_done
@@ -38,7 +39,6 @@ from ..plugins import need_torch
 from ..progress import event, log
 from ..values.arrays import canonical_json
 from ..values.statistics import Context
-from ..values.text import difference
 from . import METHODS, make_settings
 from .clients import Clients, dealt
 from .network import DenseLayers
@@ -131,7 +131,8 @@ class _Job:
             while run.round < total:
                 if progress.stop_requested() or time.monotonic() - kept > CHECKPOINT_SECONDS:
                     arrays = {name: a.numpy() for name, a in run.state.memory.items()}
-                    save_checkpoint(self.checkpoint, arrays, run.state.rounds, self.recipe)
+                    what = {"recipe": self.recipe, "rounds": run.state.rounds}
+                    write_arrays(self.checkpoint, canonical_json(what), arrays)
                     kept = time.monotonic()
                 progress.stop_point()
                 run.advance()
@@ -182,14 +183,14 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
     """What an interrupted run of the same command left."""
     import torch
 
-    header, arrays = load_checkpoint(place)
-    now = json.loads(canonical_json(made_by))
-    if where := difference(dict(header["recipe"]), now, "in the file", "now"):
+    text, arrays = read_arrays(place)
+    what = parsed_json(text, place)
+    if where := change(what["recipe"], json.loads(canonical_json(made_by))):
         raise OutputExistsError(
             f"{place} is of another run that was interrupted: {where}; choose another -o, or use "
             "--overwrite"
         )
-    return State({k: torch.from_numpy(a) for k, a in arrays.items()}, header["rounds"])
+    return State({k: torch.from_numpy(a) for k, a in arrays.items()}, what["rounds"])
 
 
 def head_of(network: DenseLayers, theta: Any) -> Head:

@@ -135,6 +135,5 @@ _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
     "partition": _partition,
     "statistics": _statistics,
     "head": _head,
-    "checkpoint": lambda facts: {"rounds": f"{facts['rounds_done']:,} are done"},
     "backbone": _backbone,
 }

@@ -13,8 +13,7 @@ from typing import Any
 from .. import cores, progress
 from ..errors import InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import fingerprint, read_header, recipe, room
-from ..files.listing import expand
+from ..files.hdf5 import expand, fingerprint, read_header, recipe, room
 from ..files.recipes import Recipe, Target
 from ..files.statistics import clients_of, load_statistics, write_statistics
 from ..options.statistics import Aggregate

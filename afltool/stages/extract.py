@@ -1,4 +1,7 @@
-"""Stage `extract`: images → frozen backbone → a feature file, resumable, cached in a store."""
+"""Stages `extract`: images → a feature file, resumable, in a store; `backbone`: one frozen file.
+
+The file of a backbone runs without PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import progress
-from ..errors import InvalidDataError
+from ..errors import InvalidDataError, UsageError
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.hdf5 import strict
 from ..files.recipes import Recipe
 from ..files.schema import made_with, provenance
-from ..options.features import Extract
+from ..options.common import FROZEN
+from ..options.features import Backbone, Extract
 from ..progress import log
+from ..sources.backbones.families import preprocessing_for
+from ..sources.backbones.models import weights_identity
 from ..sources.extraction.engines import load_network, say_if_first
+from ..sources.extraction.frozen import freeze, recipe_of
 from ..sources.extraction.network import Batch, Network
 from ..sources.extraction.request import Asked, in_store
 from ..sources.extraction.space import space_of
@@ -31,6 +38,7 @@ from .runner import Files, Job, StageFunction
 
 if TYPE_CHECKING:
     from ..values.arrays import U8
+
 
 COMMIT_SECONDS = 5.0
 
@@ -177,3 +185,29 @@ def at_chunks(batch: Batch, rows: np.ndarray, done: int) -> Iterator[tuple[Batch
         yield batch.part(cut, len(batch.indices)), rows[room:]
     else:
         yield batch, rows
+
+
+@StageFunction
+def backbone(o: Backbone, files: Files) -> Job:
+    """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their licence.
+
+    A federation hands this file out: whoever gives it to `extract` or `predict` as ``backbone``
+    makes features of the same space as with the name, in ONNX Runtime or OpenVINO. The graph takes
+    squares of uint8 (n, 3, s, s). The file also has PyTorch's features of four known pictures,
+    which every engine has to make before it is used.
+
+    Raises `EngineError`: the network cannot be a graph.
+    """
+    name, out = o.name, o.out
+    if out.suffix != FROZEN:
+        raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
+    way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
+    made_by = recipe_of(name, o, weights_identity(name, o.weights, o.seed), way)
+    made_by["options"] |= {"licence": o.licence} if o.licence else {}
+
+    def write() -> None:
+        frozen = freeze(name, o, way, made_by, o.licence or "not told")
+        frozen.save(out)
+        log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
+
+    return Job.of_rows(out, made_by, write)

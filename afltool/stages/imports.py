@@ -1,8 +1,12 @@
-"""Stage `import`: embeddings of another program → a feature file; `embeddings` has the formats."""
+"""Stages `import`: embeddings → a feature file; and `scale`: sums of which scaling is made before.
+
+`sources.embeddings` has the formats. `solve` makes the scaling of the total of all sites' sums, as
+it makes a head; `import --scale` takes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,20 +14,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, MismatchError, UsageError
+from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.hdf5 import recipe
 from ..files.heads import load_solved_head
+from ..files.outputs import make_folder
 from ..files.rows import Parts, RowStream, rounded
 from ..files.schema import provenance
+from ..files.statistics import write_statistics
 from ..files.tables import check_labels
-from ..heads.scaling import ScalingHead
-from ..options.features import Import
+from ..heads.base import Block, binding, statistics_of
+from ..heads.scaling import ScalingHead, ScalingOptions
+from ..math.rounding import Rounding
+from ..options.features import Import, Scale
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
 from ..values.arrays import F64, file_sha256
-from ..values.names import check_text, composed, places_of_numbers
+from ..values.names import check_name, check_text, composed, file_of_name, places_of_numbers
+from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS, difference
-from .runner import Files, Job, StageFunction
+from .runner import Files, Job, StageFunction, Write
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -227,3 +236,50 @@ def _texts(path: Path, values: NDArray[Any], what: str) -> list[str]:
         return [v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist()]
     except UnicodeDecodeError as error:
         raise InvalidDataError(f"{path}: {what} are not UTF-8: {error}") from None
+
+
+ROWS = ("rows",)  # labels are not looked at: all rows are of one class
+
+
+@StageFunction
+def scale(o: Scale, files: Files) -> Job:
+    """Write the sums of one site's features into the folder ``out``; gives the file.
+
+    ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
+    rows, keys = o.rows, Keys(o.x, o.y, o.row_ids)
+    x = open_embeddings(rows, keys)
+    check_rows(rows, x)
+    if len(x) < o.min_rows:
+        raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
+    name = rows.stem if o.client is None else o.client
+    check_name(name)
+    source, space = file_sha256(rows), space_of(x, o.backbone)
+    chosen = ScalingOptions(unit_bits=o.unit_bits)
+    options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
+    options |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
+    made_by = recipe("scale", options, {"features": source, "space": space})
+    head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
+    found, columns = Rounding(space["dim"]), space.get(COLUMNS)
+
+    def blocks() -> Iterator[Block]:
+        """The rows; what is lost is measured where they are summed as multiples of 2^-unit_bits."""
+        for block in x.blocks():
+            wide = np.asarray(block, dtype=np.float64)
+            known = np.where(np.isfinite(wide), wide, 0.0)  # the others are missing, or refused
+            found.add(known, np.rint(known * 2.0**o.unit_bits) * 2.0**-o.unit_bits)
+            yield wide, np.zeros(len(block), dtype=np.int64)
+
+    def compute() -> Write:
+        client = {ClientId(name): Client(len(x), source=source)}
+        with naming(rows, columns=columns):
+            context = Context(space, ROWS, binding(head))
+            sums, _ = statistics_of(head, blocks(), client, context)
+        if found.lost.any():
+            raise InvalidDataError(
+                f"{rows}: units of 2^-{o.unit_bits} make {int(found.lost.sum())} features constant "
+                f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
+            )
+        make_folder(o.out)
+        return partial(write_statistics, s=sums)
+
+    return Job.one(o.out / file_of_name(name), made_by, compute)

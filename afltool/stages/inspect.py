@@ -1,7 +1,8 @@
-"""`info`, `diff` and `verify`: what is in files, in what two differ, whether they are intact."""
+"""`info`, `diff`, `verify` and `store`: what is in files and in the store, intact or not."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -19,10 +20,13 @@ from ..files.arrays import (
 )
 from ..files.differences import differences
 from ..files.hdf5 import Header, read_header, reading, room, verify
+from ..files.outputs import writer_errors
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
-from ..options.look import Diff
+from ..options.common import FROZEN
+from ..options.features import default_store
+from ..options.look import Diff, Store
 from ..partitions import mean_total_variation
 from ..values.arrays import Digest, array_kind
 from ..values.names import COUNTS, Phase
@@ -147,8 +151,7 @@ def _statistics(path: Path, header: Header) -> Facts:
         options = make_options(context.head["name"], context.head["options"])
         facts |= options.figures(context.head["phase"], lambda: load_statistics(path).arrays)
     if header["phase"] == COUNTS and facts["rows"] > 0:
-        from ..files.counts import read_counts
-        from ..files.figures_of_counts import evaluations
+        from ..files.counts import evaluations, read_counts
 
         facts["evaluations"] = evaluations(read_counts(path))
     return facts
@@ -169,10 +172,6 @@ def _head(path: Path, header: Header) -> Facts:
     return {**{key: header[key] for key in keys}, "arrays": _arrays(path, "head")}
 
 
-def _checkpoint(path: Path, header: Header) -> Facts:
-    return {"rounds_done": len(header["rounds"]), "arrays": _arrays(path, "checkpoint")}
-
-
 def _backbone(path: Path, header: Header) -> Facts:
     return {"backbone": header["backbone"]}
 
@@ -182,6 +181,37 @@ _BY_KIND = {
     "partition": _partition,
     "statistics": _statistics,
     "head": _head,
-    "checkpoint": _checkpoint,
     "backbone": _backbone,
 }
+
+
+KEPT = (".h5", FROZEN, ".partial")  # how the names of files in a store end
+DAY = 86_400
+
+
+def store(o: Store) -> dict[str, Any]:
+    """What lies in the store, and how large it is; with ``prune`` what was removed of it.
+
+    ``files``: path below the folder, bytes, and days since it was read or written. A run that
+    linked features keeps them, whatever is removed here.
+    """
+    folder = default_store() if o.folder is None else o.folder
+    if o.folder is not None and not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: check the path")
+    every = sorted(p for p in folder.rglob("*") if p.suffix in KEPT and p.is_file())
+    found = [_entry(folder, path) for path in every]
+    old = [one for one in found if o.prune is not None and one["days"] >= o.prune]
+    for one in old:
+        with writer_errors(folder / one["path"]):
+            (folder / one["path"]).unlink(missing_ok=True)
+    left = [one for one in found if one not in old]
+    size = sum(one["bytes"] for one in left)
+    return {"folder": str(folder), "bytes": size, "files": left, "removed": old}
+
+
+def _entry(folder: Path, path: Path) -> dict[str, Any]:
+    """A file; a file system may not note when it was read."""
+    status = path.stat()
+    last = max(status.st_atime, status.st_mtime)
+    days = round((time.time() - last) / DAY, 2)
+    return {"path": str(path.relative_to(folder)), "bytes": status.st_size, "days": days}

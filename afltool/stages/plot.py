@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..files.counts import holds_counts, read_counts
+from ..files.counts import evaluations, holds_counts, read_counts
 from ..files.evaluations import (
     Bins,
     Confusion,
@@ -20,7 +20,6 @@ from ..files.evaluations import (
     check_evaluation,
     read_evaluation,
 )
-from ..files.figures_of_counts import evaluations
 from ..files.heads import load_head
 from ..files.partitions import load_partition
 from ..files.recipes import FOR_PEOPLE

@@ -1,27 +1,54 @@
-"""Stage `solve`: a total → the head one phase further."""
+"""Stages `head`, what a federation agrees on, and `solve`: a total → the head one phase further."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import recipe
-from ..files.heads import HeadFile, check_bound, tell_idle, write_head
+from ..files.heads import HeadFile, check_bound, new_head, rows_of, tell_idle, write_head
 from ..files.recipes import Recipe
 from ..files.statistics import described
-from ..heads import HEADS, make_head
+from ..heads import HEADS, make_head, refuse_shared_with
 from ..heads.base import Head, binding, marks
 from ..heads.checks import check_total, chosen_by, with_options
-from ..options.statistics import Solve
+from ..options.statistics import NewHead, Solve
 from ..progress import log
 from ..values.arrays import Digest
-from ..values.statistics import Statistics, same_source, sources_of
+from ..values.statistics import Context, Statistics, same_source, sources_of
 from ..values.text import difference
 from .runner import Files, Job, StageFunction, Write
+
+
+@StageFunction
+def head(o: NewHead, files: Files) -> Job:
+    """Write a head before its first phase: its name, options and what files they name hold.
+
+    ``space``: a feature file; the head is bound to its space and classes, so that features of
+    another one are refused before anything is computed from them.
+    """
+    refuse_shared_with(o.name, o.head_options, o)
+    opening = partial(files.features, labelled=False)
+    new, thresholds = new_head(o.name, o.head_options, opening)
+    bound = None if thresholds is None else Context(thresholds)
+    inputs: dict[str, Any] = dict(HEADS.version(o.name))
+    if o.space is not None:
+        rows = rows_of(o.space)
+        where = f"in {o.space}"
+        if wrong := thresholds and difference(thresholds, rows.space, "in that file", where):
+            raise MismatchError(
+                f"--space {o.space} has other features than the file that the head's options "
+                f"name: space.{wrong}"
+            )
+        bound, inputs["bound"] = rows, rows.as_dict()
+    made_by = recipe("head", {"name": o.name, **new.options.as_dict()}, inputs)
+    return Job.one(o.out, made_by, lambda: partial(write_head, head=new, context=bound))
+
 
 FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 

@@ -4,12 +4,10 @@ generator, and tries that often (or as often as there are places for it)."""
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import struct
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -40,18 +38,6 @@ def bit_flips(bench: Bench, files: Files, tries: int, draw: Random, work: Path) 
         bit = draw.randrange(8 * len(data))
         data[bit // 8] ^= 1 << bit % 8
         _read(bench, files, name, _copy(work, files[name], data), f"bit {bit}", work)
-
-
-def bit_flips_command(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """One bit of the whole file turned, read by the installed command in a process of its own."""
-    names = [name for name in sorted(files) if not name.startswith("input")]
-    for name in draw.choices(names, k=tries):
-        data = bytearray(files[name].read_bytes())
-        bit = draw.randrange(8 * len(data))
-        data[bit // 8] ^= 1 << bit % 8
-        path = _copy(work, files[name], data)
-        args, result = _use(files, name, path, work / "out.h5")
-        bench.command(f"{name}, bit {bit}", args, result, _expected(files, name))
 
 
 def zero_tails(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
@@ -90,21 +76,6 @@ def swapped_rounds(bench: Bench, files: Files, tries: int, draw: Random, work: P
         code = bench.inside(f"{total} with {head}", args)
         if code == 0 and own.get(total) != head:
             bench.failures.append(f"{total} was solved with {head}")
-
-
-def claims(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """A dataset that claims 10^12 rows, read by a process that may have 1 GB more than it has."""
-    from damage import datasets, forge
-
-    for name in [n for n in files if not n.startswith("input")]:
-        for dataset in [d for d in datasets(files[name]) if d != "header"][:tries]:
-            with h5py.File(files[name]) as file:
-                shape, kind = file[dataset].shape, file[dataset].dtype.str
-            huge = ((10**12, *shape[1:]), kind)
-            path = forge(files[name], work / "huge.h5", **{dataset.replace("/", "__"): huge})
-            with _limited():
-                content(files[name])  # the premise: what is there can be read within the limit
-                bench.attempt(f"{name}/{dataset}", lambda path=path: content(path), says="claims")
 
 
 def symlink_loops(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
@@ -193,19 +164,6 @@ def _copy(work: Path, like: Path, data: bytes | bytearray) -> Path:
     path = work / f"damaged{like.suffix}"
     path.write_bytes(data)
     return path
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    """A gigabyte of address space and no more."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + 2**30
-    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _sample(items: list[Any], most: int, draw: Random) -> list[Any]:

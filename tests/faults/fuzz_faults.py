@@ -1,4 +1,4 @@
-"""Property-based fuzzing (hypothesis) of what people and other programs write: headers, TOML,
+"""Fuzzing (hypothesis) of what people and other programs write: headers, TOML,
 tables, embeddings. Whatever it says, it is read or refused with a message."""
 
 from __future__ import annotations

@@ -125,7 +125,8 @@ def test_a_server_of_something_else_is_one_line(kind, said):
     assert done.returncode == 3, done.stderr
     *waiting, error = done.stderr.splitlines()
     assert waiting in ([], [f"session: waiting for {url} to answer"]), done.stderr
-    assert error.startswith("error: ") and url in error
+    assert error.startswith("error: ")
+    assert url in error
 
 
 @slow

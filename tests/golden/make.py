@@ -4,7 +4,7 @@
 
 CHECKOUT is the version's own tree. Each command runs in an empty folder on relative paths; the
 archive keeps the commands (`commands.json`), what `info` says of each file (`info.json`) and what
-`evaluate` says of each solved head (`evaluated.json`); tests/test_golden.py reads it.
+`evaluate` says of each solved head (`evaluated.json`); tests/test_old_files.py reads it.
 """
 
 from __future__ import annotations
