@@ -30,7 +30,7 @@ test: $(VENV)/.dev
 # One after the other within a file; the files that take longest begin, so that none ends alone. Each file is named, since
 # pytest takes those of a folder by their names, also where one of them is named before the folder.
 LONGEST := $(patsubst %,tests/%.py,test_kill test_slurm_real test_flower faults/test_campaign \
-	test_engines test_plugins test_portable test_tracking test_export_onnx test_tutorials test_examples test_study_processes \
+	test_engines test_plugins test_tracking test_export_onnx test_tutorials test_examples test_study_processes \
 	test_cores test_backbones)
 SLOW := $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell find tests -name "test_*.py")))
 

@@ -7,8 +7,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from afltool.papers.description import find, shipped_names
 from afltool.papers.options import FIGURES
 from afltool.papers.published import options_in, papers, published
@@ -30,17 +28,6 @@ CONTENTS = {
     "safle": ["table 1", "table 2", "table 3", *(f"figure {n}" for n in range(1, 7)), "lemma 1",
               "theorem 1"],
 }  # fmt: skip
-#: Figures of sentences of the papers, which stand in what a claim says or in its published figures.
-SENTENCES = {
-    "afl": "73.50 64.07, 56.62 32.99, 57.55 36.12, 57.72 57.89, 150 200 236.61 30,000 50,000, "
-    "58.56 49.62, 12.04 16.36, 35.87 19.31",
-    "afl-v1": "12,000 20,000 50 100, 53.86 53.65",
-    "deepafl": "2.1, 5.68 8.42, 9 31.38 9.95, 10.41 25.97 18.65 32.8, 1.5, 50.2, 99.7 99.6, 70.1, "
-    "3.64 9.25 1.90 3.43 8.68 22.2 2.70 5.87, 0.05, 5 2, 5.06 2.73, 156.21 1.56 33,000, 0.7, "
-    "65.14 64.81 61.54 61.36, 60.91, 0.5 1.1 2, 10 2.5 91.74 90, 23.6 8.39 91.74 50.05",
-    "safle": "90.73 4.3 70.61 64.58, 41, 70 146 60 170, 95.31 93.18 77.83 76.63, "
-    "69.47 67.82 66.53 62.94 69.8 68.5 68.9 63.3 63.6 61.9 59.6 53.9",
-}
 NUMBER = re.compile(r"(?<![\w.^⁻-])\d[\d,.]*\d|(?<![\w.^⁻-])\d")
 
 
@@ -52,17 +39,13 @@ def test_the_page_is_up_to_date():
     assert PAGE.read_text("utf-8") == page(TOLD), "python docs/make_claims.py makes it"
 
 
-@pytest.mark.parametrize("paper", CONTENTS)
-def test_every_table_figure_and_theorem_has_a_claim(paper):
-    assert not set(CONTENTS[paper]) - places(paper)
-
-
-def test_every_published_table_and_every_shipped_study_has_a_claim():
+def test_every_table_figure_theorem_and_shipped_study_has_a_claim():
+    lost = {paper: set(of) - places(paper) for paper, of in CONTENTS.items()}
+    assert not any(lost.values()), lost
     for name in papers():
         paper, _, table = name.rpartition("-")
         assert f"table {table}" in places(paper), name
-    named = {by for one in CLAIMS for by in one["by"]}
-    assert not set(shipped_names()) - named
+    assert not set(shipped_names()) - {by for one in CLAIMS for by in one["by"]}
     assert {one["paper"] for one in CLAIMS} == set(PAPERS)
     assert {one["verdict"] for one in CLAIMS} == set(VERDICTS)
 
@@ -77,21 +60,13 @@ def test_what_checks_a_claim_exists():
             assert by in known or (ROOT / by).is_file(), by
 
 
-def told():
-    for one in CLAIMS:
-        yield one["ours"], one.get("from", [])
-    for one in TOLD["deviation"]:
-        yield one["changes"], one.get("from", [])
-
-
 def test_our_figures_stand_in_the_files_that_are_named():
     """A figure with a point is a measured one; it stands in a named file as it is written."""
-    missing = []
-    for text, files in told():
-        there = {n for file in files for n in NUMBER.findall((ROOT / file).read_text("utf-8"))}
-        figures = {n for n in NUMBER.findall(text) if "." in n}
-        missing += [(n, text) for n in sorted(figures - there)]
-    assert not missing
+    told = [(one["ours"], one) for one in CLAIMS]
+    for text, one in told + [(one["changes"], one) for one in TOLD["deviation"]]:
+        files = [(ROOT / file).read_text("utf-8") for file in one.get("from", [])]
+        there = {n for file in files for n in NUMBER.findall(file)}
+        assert not {n for n in NUMBER.findall(text) if "." in n} - there, text
 
 
 def test_published_figures_are_the_papers():
@@ -108,16 +83,6 @@ def test_published_figures_are_the_papers():
             found = {n for n in NUMBER.findall(plain) if re.fullmatch(r"\d+\.\d\d", n)}
             wrong += [(n, one["says"]) for n in sorted(found - of[one["paper"]])]
     assert not wrong
-
-
-@pytest.mark.parametrize("paper", SENTENCES)
-def test_every_sentence_with_numbers_has_a_claim(paper):
-    """All figures of a sentence stand in one claim."""
-    told = [set(NUMBER.findall(f"{one['says']} {one.get('published', '')}"))
-            for one in CLAIMS if one["paper"] == paper]  # fmt: skip
-    lacking = [one for one in SENTENCES[paper].split(", ")
-               if not any(set(one.split()) <= figures for figures in told)]  # fmt: skip
-    assert not lacking
 
 
 def test_the_two_versions_of_afl_differ_in_fourteen_cells():
@@ -139,13 +104,10 @@ def settings(name, *of):
     return {tuple(cell.setting.get(one) for one in of) for cell in find(name).cells}
 
 
-@pytest.mark.parametrize("number", [*range(9, 24), 30])
-def test_tables_9_to_23_and_30_have_the_ridges_of_their_printed_figures(number):
-    deep = settings(f"deepafl-table{number}", "head", "ridge", "block_ridge")
-    assert deep - {("linear", 0, None)} == {("deepafl", 1, 0.1)}
-
-
 def test_studies_have_what_their_tables_have():
+    for number in (*range(9, 24), 30):  # the ridges of their printed figures
+        deep = settings(f"deepafl-table{number}", "head", "ridge", "block_ridge")
+        assert deep - {("linear", 0, None)} == {("deepafl", 1, 0.1)}, number
     table_30 = settings("deepafl-table30", "label", "layers", "from_phi0")
     assert ("DeepAFL, modified (89)", 30, True) in table_30
     assert settings("deepafl-table8", "width") == {(2**n,) for n in range(7, 14)}

@@ -12,45 +12,33 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers_images import write_imagefolder
-from PIL import Image
 
-from afltool import head, info, local_stats, partition, solve
+from afltool import info, local_stats
 
-ROOT = Path(__file__).parents[1]
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(*command, **environment):
-    done = subprocess.run(
-        [str(c) for c in command],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
+    first, *rest = command
+    words = [sys.executable] * str(first).endswith(".py") + [EXAMPLES / first, *rest]
+    env = {**os.environ, **environment}
+    done = subprocess.run([str(one) for one in words], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_from_python(tmp_path):
-    out = run(sys.executable, ROOT / "examples" / "from_python.py", tmp_path / "out")
-    accuracy = float(out.split()[1].rstrip("%"))
-    assert accuracy > 90
+    assert float(run("from_python.py", tmp_path / "out").split()[1].rstrip("%")) > 90
 
 
 @pytest.mark.slow
 def test_cifar100_as_shell_commands(tmp_path):
     images = write_imagefolder(tmp_path / "images", tuple(f"c{n:02}" for n in range(20)))
-    run(
-        ROOT / "examples" / "cifar100.sh",
-        tmp_path / "run",
-        DATA=f"imagefolder:{images}",
-        CLIENTS="20",
-        EXTRACT="--weights random --image-size 32",
-        SOLVE="--ridge 1",
-    )
+    few = {"DATA": f"imagefolder:{images}", "CLIENTS": "20", "SOLVE": "--ridge 1"}
+    run("cifar100.sh", tmp_path / "run", EXTRACT="--weights random --image-size 32", **few)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["n"] == 80
-    assert len(metrics["per_class"]) == 20
-    assert len(list((tmp_path / "run" / "stats").glob("*.h5"))) == 20
+    assert len(metrics["per_class"]) == len(list((tmp_path / "run" / "stats").glob("*.h5"))) == 20
     assert metrics["top1"] > 0.15, "chance is 0.05, and the pictures differ by class"
 
 
@@ -58,13 +46,12 @@ def test_cifar100_as_shell_commands(tmp_path):
 def test_a_pipeline_as_a_makefile(road, tmp_path):
     """Made in parallel, nothing is left to do afterwards, and a lost part alone is made again."""
     at = tmp_path / "made"
-    make = ["make", "-f", ROOT / "examples" / "pipeline.mk", "-j", "2", f"RUN={at}"]
+    make = ["/usr/bin/make", "-f", EXAMPLES / "pipeline.mk", "-j", "2", f"RUN={at}"]
     make += [f"TRAIN={road.train}", f"TEST={road.test}", "CLIENTS=6", "PARTS=2"]
     run(*make)
     assert json.loads((at / "metrics.json").read_text())["n"] == 200
-    flat = local_stats(
-        road.train, "linear", tmp_path / "flat.h5", partition=at / "clients.h5", sum=True
-    )
+    how = {"partition": at / "clients.h5", "sum": True}
+    flat = local_stats(road.train, "linear", tmp_path / "flat.h5", **how)
     assert info(at / "total.h5")["digest"] == info(flat)["digest"]
     assert "Nothing to be done" in run(*make)
     (at / "parts" / "1.h5").unlink()
@@ -74,16 +61,11 @@ def test_a_pipeline_as_a_makefile(road, tmp_path):
 
 def test_the_dummy_experiment_shows_what_the_paper_shows():
     out = run(
-        sys.executable,
-        ROOT / "examples" / "dummy_experiment.py",
-        *["--runs", "1", "--rows", "1200", "--features", "64", "--clients", "2", "10", "40"],
-        COLUMNS="200",
-    )
-    rows = {
-        line.split("│")[1].strip(): line.split("│")[2:-1]
-        for line in out.splitlines()
-        if "│" in line
-    }
+        "dummy_experiment.py", "--runs", 1, "--rows", 1200, "--features", 64,
+        "--clients", 2, 10, 40, COLUMNS="200",
+    )  # fmt: skip
+    cells = [line.split("│") for line in out.splitlines() if "│" in line]
+    rows = {one[1].strip(): one[2:-1] for one in cells}
     with_ri = [float(v) for v in rows["printed law with RI, γ = 1"]]
     without = [float(v) for v in rows["printed law without RI"]]
     summed = [float(v) for v in rows["sum and one solve"]]
@@ -92,87 +74,10 @@ def test_the_dummy_experiment_shows_what_the_paper_shows():
     assert without[0] < 1e-8 < 1e-3 < without[2]
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_sweep_of_the_digits_and_its_table(tmp_path):
-    command = (sys.executable, ROOT / "examples" / "sweep.py", tmp_path, "--seeds", "2")
-    first = run(*command, "--clients", "20", "--only", "AFL")
-    assert "choose ['first', 9, 'linear'" in first
-    whole = run(*command, "--clients", "20")
-    assert "choose ['first', 9, 'linear'" not in whole, "it is kept"
-    rows = pd.read_csv(tmp_path / "sweep.csv")
-    assert rows["top1"].min() > 0.85
-    assert rows.groupby(["head", "bits"]).size().eq(2).all()
-    nine, three = (rows[(rows["head"] == "AFL") & (rows.bits == b)] for b in (9, 3))
-    assert three.megabytes.iloc[0] < nine.megabytes.iloc[0]
-    # What held-out clients chose is what solve chooses from the same files.
-    clients = partition(
-        tmp_path / "train.h5", tmp_path / "clients.h5", scheme="dirichlet", alpha=0.1, clients=20,
-        seed=1, held_out=0.1,
-    )  # fmt: skip
-    agreed = head("linear", tmp_path / "head0.h5", head_options={"intercept": True})
-    held = tmp_path / "held.h5"
-    total = local_stats(
-        tmp_path / "train.h5", agreed, tmp_path / "kept.h5", partition=clients, sum=True,
-        held_out=held,
-    )  # fmt: skip
-    done = solve(total, tmp_path / "head.h5", validate=held, head_options={"ridge": "auto"})
-    chosen = json.loads(nine[nine.seed == 1].options.item())["ridge"]
-    assert info(done)["report"]["ridge"] == chosen
-    table = run(*command, "--clients", "20", "--table", "--only", "softmax")
-    assert "| pixels | first | 64 | softmax | 9 | 4 |" in table
+def test_the_attack_on_a_small_client_finds_its_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from attack_small_client import main, rows_of
 
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_frontier_of_the_digits_and_that_it_goes_on(tmp_path):
-    """Chosen by held-out clients, kept in a cache, drawn; softmax left to its own tests."""
-    command = (sys.executable, ROOT / "examples" / "frontier.py", tmp_path, "--seeds", "2")
-    small = ("--budgets", "0.06", "0.2", "--clients", "20")
-    first = run(*command, *small, "--only", "linear")
-    assert "choose ['linear'" in first
-    whole = run(*command, *small)
-    assert "choose ['linear'" not in whole
-    table = pd.read_csv(tmp_path / "frontier.csv")
-    families = {"AFL", "random features", "DeepAFL", "SAFLe", "SAFLe hybrid", "softmax"}
-    assert set(table.family) == families
-    assert table.top1.min() > 0.7
-    assert (table.standard_error[table["head"] == "safle"] >= 0).all()
-    deep = table[table.family == "DeepAFL"].sort_values("layers")
-    assert deep.rounds.tolist() == [1, 3, 5, 7]
-    assert deep.megabytes.is_monotonic_increasing
-    best = pd.read_csv(tmp_path / "best.csv")
-    assert (best.megabytes <= best.budget).all()
-    for (family, budget), one in best.groupby(["family", "budget"]):
-        fits = table[(table.family == family) & (table.megabytes <= budget)]
-        assert one.held_out_error.item() == fits.held_out_error.min()
-    assert (tmp_path / "frontier.png").stat().st_size > 10_000
-    both = run(*command, *small, "--only", '"linear"', "--fraction-bits", "9", "3")
-    assert both.count("choose [") == 1, "9 are the files' own and were done"
-    nine, three = pd.read_csv(tmp_path / "frontier.csv").to_dict("records")
-    assert (nine["fraction_bits"], three["fraction_bits"]) == (9, 3)
-    assert three["megabytes"] < nine["megabytes"]
-    next((tmp_path / "cache").glob("weigh-*.json")).unlink()
-    left = run(*command, *small, "--cached")
-    assert "weigh [" not in left
-    assert len(pd.read_csv(tmp_path / "frontier.csv")) < len(table)
-
-
-@pytest.mark.slow
-def test_text_by_embeddings_made_elsewhere(tmp_path):
-    pytest.importorskip("sklearn")
-    out = run(sys.executable, ROOT / "examples" / "text.py", tmp_path / "text")
-    top1, largest = (float(part.split("%")[0].split()[-1]) for part in out.split("top-1")[1].split(
-        "always the largest:"))  # fmt: skip
-    assert top1 > 70 > 30 > largest
-
-
-def test_the_attack_on_a_small_client_finds_its_rows(tmp_path, capsys):
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        from attack_small_client import main, rows_of
-    finally:
-        sys.path.pop(0)
     assert main(tmp_path, rows=12) == 12
     assert "12 of 12 rows found" in capsys.readouterr().out
     rng = np.random.default_rng(0)
@@ -183,67 +88,101 @@ def test_the_attack_on_a_small_client_finds_its_rows(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_text_by_embeddings_made_elsewhere(tmp_path):
+    said = run("text.py", tmp_path / "text").split("top-1")[1].split("always the largest:")
+    top1, largest = (float(part.split("%")[0].split()[-1]) for part in said)
+    assert top1 > 70 > 30 > largest
+
+
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
-    """In a process of its own: a kernel leaves sockets to the garbage collector."""
-    program = (
-        "import sys, nbformat\n"
-        "from nbclient import NotebookClient\n"
-        "book = nbformat.read(sys.argv[1], 4)\n"
-        "nbformat.validate(book)\n"
-        "NotebookClient(book, timeout=120, kernel_name='python3',\n"
-        "               resources={'metadata': {'path': sys.argv[2]}}).execute()\n"
-        "for cell in book.cells:\n"
-        "    for output in cell.get('outputs', []): print(output.text, end='')\n"
+    cells = json.loads((EXAMPLES / "estimator.ipynb").read_text())["cells"]
+    code = "\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
-    told = run(sys.executable, "-c", program, ROOT / "examples" / "estimator.ipynb", tmp_path)
-    accuracy = {
-        line.split()[0]: float(line.rsplit(" ", 1)[1].rstrip("%"))
-        for line in told.splitlines()
-        if line.endswith("%")
-    }
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.endswith("%")]
+    accuracy = {words[0]: float(words[-1].rstrip("%")) for words in lines}
     assert min(accuracy[head] for head in ("linear", "random-features", "discriminant")) > 90
     assert max(accuracy[site] for site in ("north", "south", "west")) < 50
-    assert "top-1 9" in told
 
 
-def test_the_notebook_holds_no_outputs():
-    """Figures would be of some machine, and of some day."""
-    cells = json.loads((ROOT / "examples" / "estimator.ipynb").read_text())["cells"]
-    assert not any(cell.get("outputs") for cell in cells)
-    assert sum(cell["cell_type"] == "code" for cell in cells) >= 5
+# ------------------------------------------------------------ of the results' pages
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_table_of_rivals_is_made_in_pieces_and_gone_on_with(road, tmp_path):
+    few = ["--rounds", 3, "--lr-rounds", 1, "--seeds", 2, "--clients", 10]
+    files = (out := tmp_path / "out", road.train, road.test, *few)
+    run("rivals.py", *files, "--only", "AFL")
+    printed = run("rivals.py", *files, "--only", "FedAvg")
+    cells = pd.read_csv(out / "rivals.csv")
+    assert list(cells.method) == ["AFL"] * 2 + ["FedAvg"] * 4
+    assert list(cells.rate[2:]) == ["papers'"] * 2 + ["chosen"] * 2
+    assert cells.lr[2] == 0.05
+    assert cells.lr[4] == cells.lr[5], "chosen once, with seed 0"
+    assert (cells["last"] > 0.4).all()
+    assert run("rivals.py", *files, "--table").splitlines()[-4:] == printed.splitlines()[-4:]
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_sweep_of_the_digits_and_its_table(tmp_path):
+    few = (tmp_path, "--seeds", 2, "--clients", 20)
+    run("sweep.py", *few, "--only", "AFL")
+    assert "choose ['first', 9, 'linear'" not in run("sweep.py", *few), "it is kept"
+    rows = pd.read_csv(tmp_path / "sweep.csv")
+    assert rows["top1"].min() > 0.85
+    assert rows.groupby(["head", "bits"]).size().eq(2).all()
+    nine, three = (rows[(rows["head"] == "AFL") & (rows.bits == b)] for b in (9, 3))
+    assert three.megabytes.iloc[0] < nine.megabytes.iloc[0]
+    table = run("sweep.py", *few, "--table", "--only", "softmax")
+    assert "| pixels | first | 64 | softmax | 9 | 4 |" in table
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_frontier_of_the_digits_and_that_it_goes_on(tmp_path):
+    """Chosen by held-out clients, kept in a cache, drawn."""
+    few = (tmp_path, "--seeds", 2, "--budgets", 0.06, 0.2, "--clients", 20)
+    run("frontier.py", *few, "--only", "linear")
+    assert "choose ['linear'" not in run("frontier.py", *few)
+    table, best = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("frontier", "best"))
+    assert {"AFL", "DeepAFL", "SAFLe", "softmax"} < set(table.family)
+    assert table.top1.min() > 0.7
+    deep = table[table.family == "DeepAFL"].sort_values("layers")
+    assert deep.rounds.tolist() == [1, 3, 5, 7]
+    assert deep.megabytes.is_monotonic_increasing
+    assert (best.megabytes <= best.budget).all()
+    for (family, budget), one in best.groupby(["family", "budget"]):
+        fits = table[(table.family == family) & (table.megabytes <= budget)]
+        assert one.held_out_error.item() == fits.held_out_error.min()
+    assert (tmp_path / "frontier.png").stat().st_size > 10_000
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_features_of_training_mode_on_a_few_images(tmp_path):
-    draw = np.random.default_rng(0)
     for split, many in {"train": 12, "test": 3}.items():
-        for name in ("cat", "dog"):
-            (tmp_path / split / name).mkdir(parents=True)
-            for i in range(many):
-                pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
-                Image.fromarray(pixels).save(tmp_path / split / name / f"{i}.png")
-    few = ["--clients", 2, "--rounds", 2, "--image-size", 64]
-    script = ROOT / "examples" / "training_mode.py"
-    command = [sys.executable, script, tmp_path, "-o", tmp_path / "out", *few, "--drop-last"]
-    printed = run(*command, "--partitions", "iid", "dirichlet-pfl 0.01")
+        write_imagefolder(tmp_path / split, ("cat", "dog"), per_class=many, splits=("",))
+    few = ["--clients", 2, "--rounds", 2, "--image-size", 64, "--drop-last"]
+    some = ["--partitions", "iid", "dirichlet-pfl 0.01"]
+    printed = run("training_mode.py", tmp_path, "-o", tmp_path / "out", *few, *some)
     assert "largest difference of features 0.0" in printed
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     kinds = {"pretrained", "even", "own"}
     assert {name.split("test ")[1] for name in found if name.startswith("AFL, training")} == kinds
     assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
-    made = {name for name in found if name.startswith("FedAvg, ordinary")}
-    ends = {name.removeprefix("FedAvg, ordinary features, ") for name in made}
-    assert ends == {f"{p}, drop-last, 2 rounds" for p in ("iid", "dirichlet-pfl 0.01")}
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_the_order_of_bytes_on_few_rows(tmp_path):
     """Bytes of a rival are its float32 weights; AFL sends its triangle and class sums once."""
-    few = ("--dimensions", "64", "--classes", "4", "40", "--rows", "800", "--clients", "4")
-    script = ROOT / "examples" / "where_bytes_turn.py"
-    run(sys.executable, script, tmp_path, *few, "--rounds", "3")
+    few = ("--dimensions", 64, "--classes", 4, 40, "--rows", 800, "--clients", 4)
+    run("where_bytes_turn.py", tmp_path, *few, "--rounds", 3)
     table = pd.read_csv(tmp_path / "bytes.csv").set_index(["classes", "method"])
     assert len(table) == 2 * 7
     for classes in (4, 40):
@@ -253,5 +192,3 @@ def test_the_order_of_bytes_on_few_rows(tmp_path):
         assert rounds == 3 or rival.top1 >= head.top1
         assert (head["rounds"], head.received) == ("1", 64 * classes * 8)
         assert 64 * 65 / 2 + 64 * classes < head.sent < 8 * (64 * 65 / 2 + 64 * classes) + 20_000
-    assert (tmp_path / "bytes.md").read_text().count("\n") == 2 + len(table)
-    assert (tmp_path / "bytes.png").stat().st_size > 10_000
