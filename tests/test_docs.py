@@ -37,6 +37,7 @@ def module_of(name):
 def test_a_generated_page_is_what_the_program_says(name):
     page = module_of(f"make_{name}").page()
     assert page == (DOCS / f"{name}.md").read_text(), f"run python docs/make_{name}.py"
+    assert "` |  |" not in page, "an option without a help text"
 
 
 def test_readme_and_recipes_name_only_commands_and_options_that_exist():
