@@ -25,7 +25,7 @@ study: $(VENV)/.demo
 	$(BIN)/afltool report study-output/study -o study-output/report.html --overwrite
 
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile  # one thread a worker: two pools on two cores thrash
 
 # One after the other within a file; the files that take longest begin, so that none ends alone. Each file is named, since
 # pytest takes those of a folder by their names, also where one of them is named before the folder.
