@@ -101,7 +101,7 @@ def everything(at):
     for package, (section, *names) in {
         "toy-heads": ("A plug-in", "nearest_mean", "trimmed_mean"),
         "toy-scheme": ("A scheme", "toy_blocks"),
-        "toy-command": ("A command", "toy_rows", "toy_bytes", "toy_parts"),
+        "toy-command": ("A command", "toy_rows"),
         "toy-pixels": ("A data set", "toy_pixels"),
         "toy-data": (OTHERS, "toy_data"),
     }.items():
@@ -110,8 +110,8 @@ def everything(at):
             c for one in (whole if package == "toy-heads" else [section]) for c in examples(one)
         ]
         site.add(package, dict(zip(names, codes, strict=False)), points(section))
-    taken = "from toy_parts import commands as own\ndef commands(): return dict.fromkeys(\n    "
-    taken += "('solve', 'plot', 'plot confusion'), own()['plot dots'])"
+    taken = "from toy_rows import commands as own\ndef commands(): return dict.fromkeys(\n    "
+    taken += "('solve', 'plot', 'plot confusion', 'plot rows'), own()['count-rows'])"
     return site.add("greedy", {"greedy": taken}, [("afltool.commands", "greedy = greedy")])
 
 
@@ -119,7 +119,6 @@ def everything(at):
 def used(road, tmp_path_factory):
     """What commands do that all of the page is installed for: results by a name."""
     at = tmp_path_factory.mktemp("plugins")
-    (at / "three").write_text("abc")
     (at / "toy.txt").write_text("all is done")
     made = {"x": np.random.default_rng(0).normal(size=(6, 3)).tolist(), "y": [0, 1, 0, 1, 0, 1]}
     (at / "x.json").write_text(json.dumps(made))
@@ -156,11 +155,9 @@ def used(road, tmp_path_factory):
         "no blocks": [*blocks, "-o", at / "no.h5"],
         "no alpha": [*blocks, "--clients", 3, "--alpha", 1, "-o", at / "no.h5"],
         "import": ["import", at / "x.json", "-o", at / "x.h5"],
-        "bytes -h": ["toy-bytes", "-h"],
-        "bytes": ["toy-bytes", at / "three"],
         "status": ["status", at],
         "status --json": ["status", at, "--json"],
-        "dots": ["plot", "dots", 3],
+        "plot rows": ["plot", "rows", road.train, "-o", at / "plot.json"],
         **{name: name.split() for name in ("toy-bites", "solve -h", "plot confusion", "plot -h")},
         "count -h": ["count-rows", "-h"],
         "count": [*count, "-o", at / "rows.json"],
@@ -228,16 +225,12 @@ def test_schemes_embeddings_commands_and_answers_of_plug_ins(used, road):
     assert "does not take --alpha" in done["no alpha"].err
     found = afltool.info(at / "x.h5")
     assert (found["rows"], len(found["classes"])) == (6, 2)
-    assert re.search("^  toy-bytes +Print how many bytes a file has[.]$", done["help"].out, re.M)
-    assert done["bytes -h"].out.startswith("Usage: afltool toy-bytes")
-    assert [done[name].out for name in ("bytes", "status", "dots")] == [
-        "3\n",
-        "all is done\n",
-        "...\n",
-    ]
+    assert re.search("^  count-rows +count the rows of each class$", done["help"].out, re.M)
+    assert done["status"].out == "all is done\n"
+    assert done["plot rows"].out == f"{at / 'plot.json'}\n"
     assert json.loads(done["status --json"].out) == {"toy": "all is done"}
     assert "No such command 'toy-bites'" in done["toy-bites"].err
-    assert "dots" in done["plot -h"].out
+    assert "  rows " in done["plot -h"].out
     assert "total" in done["solve -h"].out.lower()
     assert "Missing argument" in done["plot confusion"].err
     y = np.load(road.embeddings)["y"]
