@@ -255,12 +255,12 @@ run --train-features {road.train} --test-features {road.test} --clients 3 --sche
 split {road.train} --least 400 -o S
 info R/02-clients.h5 --field rows
 evaluate {road.head} {road.test} --metrics error
-extract --data dots --backbone timm:test_resnet --weights random --image-size 8 -o dots.h5
+extract --data dots --backbone timm:test_resnet --weights random --image-size 8 --engine torch -o dots.h5
 info {road.head} --all"""
     shell = "\n".join(f"afltool {line}" for line in lines.replace("\n    ", " ").split("\n")[1:])
     script = f"afltool() {{ '{sys.executable}' -m afltool \"$@\" || echo $?; }}\n{shell}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     said = " ".join((done.stdout + done.stderr).split())
-    assert done.stdout.splitlines()[:3] == ["R", "2", "600"], done.stderr
+    assert done.stdout.splitlines()[:3] == ["R", "3", "600"], done.stderr
     for text in ("choose another --test", "│ error", "dots.h5", "chosen"):
         assert text in said, text

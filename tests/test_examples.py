@@ -108,87 +108,35 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     assert max(accuracy[site] for site in ("north", "south", "west")) < 50
 
 
-# ------------------------------------------------------------ of the results' pages
+#: Scripts of the results' pages, small, in two pieces where they go on with what is kept; their
+#: table, and a column with the least that it may have.
+OF_RESULTS = {
+    "rivals.py OUT {train} {test} --rounds 3 --lr-rounds 1 --seeds 2 --clients 10": (
+        "--only AFL", "rivals.csv", "last", 0.4),
+    "sweep.py OUT --seeds 2 --clients 20": ("--only AFL", "sweep.csv", "top1", 0.85),
+    "frontier.py OUT --seeds 2 --budgets 0.06 0.2 --clients 20": (
+        "--only linear", "frontier.csv", "top1", 0.7),
+    "where_bytes_turn.py OUT --dimensions 64 --classes 4 40 --rows 800 --clients 4 --rounds 3": (
+        "", "bytes.csv", "sent", 64 * 65 / 2),
+    "training_mode.py {images} -o OUT --clients 2 --rounds 2 --image-size 64 --partitions iid": (
+        "", "results.json", "AFL, training", 0),
+}  # fmt: skip
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_the_table_of_rivals_is_made_in_pieces_and_gone_on_with(road, tmp_path):
-    few = ["--rounds", 3, "--lr-rounds", 1, "--seeds", 2, "--clients", 10]
-    files = (out := tmp_path / "out", road.train, road.test, *few)
-    run("rivals.py", *files, "--only", "AFL")
-    printed = run("rivals.py", *files, "--only", "FedAvg")
-    cells = pd.read_csv(out / "rivals.csv")
-    assert list(cells.method) == ["AFL"] * 2 + ["FedAvg"] * 4
-    assert list(cells.rate[2:]) == ["papers'"] * 2 + ["chosen"] * 2
-    assert cells.lr[2] == 0.05
-    assert cells.lr[4] == cells.lr[5], "chosen once, with seed 0"
-    assert (cells["last"] > 0.4).all()
-    assert run("rivals.py", *files, "--table").splitlines()[-4:] == printed.splitlines()[-4:]
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_sweep_of_the_digits_and_its_table(tmp_path):
-    few = (tmp_path, "--seeds", 2, "--clients", 20)
-    run("sweep.py", *few, "--only", "AFL")
-    assert "choose ['first', 9, 'linear'" not in run("sweep.py", *few), "it is kept"
-    rows = pd.read_csv(tmp_path / "sweep.csv")
-    assert rows["top1"].min() > 0.85
-    assert rows.groupby(["head", "bits"]).size().eq(2).all()
-    nine, three = (rows[(rows["head"] == "AFL") & (rows.bits == b)] for b in (9, 3))
-    assert three.megabytes.iloc[0] < nine.megabytes.iloc[0]
-    table = run("sweep.py", *few, "--table", "--only", "softmax")
-    assert "| pixels | first | 64 | softmax | 9 | 4 |" in table
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_frontier_of_the_digits_and_that_it_goes_on(tmp_path):
-    """Chosen by held-out clients, kept in a cache, drawn."""
-    few = (tmp_path, "--seeds", 2, "--budgets", 0.06, 0.2, "--clients", 20)
-    run("frontier.py", *few, "--only", "linear")
-    assert "choose ['linear'" not in run("frontier.py", *few)
-    table, best = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("frontier", "best"))
-    assert {"AFL", "DeepAFL", "SAFLe", "softmax"} < set(table.family)
-    assert table.top1.min() > 0.7
-    deep = table[table.family == "DeepAFL"].sort_values("layers")
-    assert deep.rounds.tolist() == [1, 3, 5, 7]
-    assert deep.megabytes.is_monotonic_increasing
-    assert (best.megabytes <= best.budget).all()
-    for (family, budget), one in best.groupby(["family", "budget"]):
-        fits = table[(table.family == family) & (table.megabytes <= budget)]
-        assert one.held_out_error.item() == fits.held_out_error.min()
-    assert (tmp_path / "frontier.png").stat().st_size > 10_000
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_features_of_training_mode_on_a_few_images(tmp_path):
-    for split, many in {"train": 12, "test": 3}.items():
-        write_imagefolder(tmp_path / split, ("cat", "dog"), per_class=many, splits=("",))
-    few = ["--clients", 2, "--rounds", 2, "--image-size", 64, "--drop-last"]
-    some = ["--partitions", "iid", "dirichlet-pfl 0.01"]
-    printed = run("training_mode.py", tmp_path, "-o", tmp_path / "out", *few, *some)
-    assert "largest difference of features 0.0" in printed
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    kinds = {"pretrained", "even", "own"}
-    assert {name.split("test ")[1] for name in found if name.startswith("AFL, training")} == kinds
-    assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_order_of_bytes_on_few_rows(tmp_path):
-    """Bytes of a rival are its float32 weights; AFL sends its triangle and class sums once."""
-    few = ("--dimensions", 64, "--classes", 4, 40, "--rows", 800, "--clients", 4)
-    run("where_bytes_turn.py", tmp_path, *few, "--rounds", 3)
-    table = pd.read_csv(tmp_path / "bytes.csv").set_index(["classes", "method"])
-    assert len(table) == 2 * 7
-    for classes in (4, 40):
-        rival, head = table.loc[classes, "FedAvg"], table.loc[classes, "AFL"]
-        rounds = int(rival["rounds"].split()[-1])
-        assert rival.sent == rival.received == rounds * 65 * classes * 4
-        assert rounds == 3 or rival.top1 >= head.top1
-        assert (head["rounds"], head.received) == ("1", 64 * classes * 8)
-        assert 64 * 65 / 2 + 64 * classes < head.sent < 8 * (64 * 65 / 2 + 64 * classes) + 20_000
+@pytest.mark.parametrize("line", OF_RESULTS)
+def test_the_scripts_of_the_results_make_their_tables(line, road, tmp_path):
+    only, table, column, least = OF_RESULTS[line]
+    out, images = tmp_path / "out", write_imagefolder(tmp_path / "images", per_class=6)
+    words = [word.format(**vars(road), images=images) for word in line.split()]
+    words = [out if word == "OUT" else word for word in words]
+    first = (out / table).stat().st_size if only and run(*words, *only.split()) else 0
+    run(*words)
+    assert (out / table).stat().st_size > first
+    if table.endswith(".json"):
+        found = json.loads((out / table).read_text())
+        assert sum(name.startswith(column) for name in found) == 3
+        assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
+    else:
+        assert (pd.read_csv(out / table)[column] >= least).all()

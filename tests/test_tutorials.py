@@ -33,7 +33,8 @@ def test_every_block_is_of_a_kind_that_is_run():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster", "consortium", "patients", "researcher"])
+@pytest.mark.parametrize("name", ["cluster", "patients", "researcher", pytest.param(
+    "consortium", marks=pytest.mark.nightly)])  # fmt: skip
 def test_a_tutorial_can_be_followed(name, tmp_path):
     """Every percentage of a page is what its commands print; the cluster is a real Slurm."""
     page, kinds, cluster, env = PAGES[name], ("sh", "full"), None, {}

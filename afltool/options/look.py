@@ -96,6 +96,7 @@ class SizeOptions(Options):
 
 
 AS_NEEDED = SizeOptions()
+Evaluation = Annotated[File, Reads()]
 FIGURES = "what evaluate wrote with -o (JSON, with the --metrics), or a total of counts"
 Drawn = Annotated[File, Writes("picture")]
 OUT = "a .png, .svg or .pdf file"
@@ -110,13 +111,11 @@ class PartitionPicture(SizeOptions, Output):
     out: Drawn = Field(description=OUT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluationPicture(SizeOptions, Output):
-    """A picture of an evaluation, which may be a total of counts of several heads."""
+    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
 
-    file: Annotated[File, Reads()] = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-    number: int = Field(default=0, ge=0, kw_only=True, description="of counts: which head, from 0")
+    number: int = Field(default=0, ge=0, description="of counts: which head, from 0")
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,8 @@ class ConfusionPicture(EvaluationPicture):
     """Draw the confusion matrix of an evaluation."""
 
     STAGE: ClassVar = "stages.plot:confusion_picture"
+    file: Evaluation = Field(description=FIGURES)
+    out: Drawn = Field(description=OUT)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ class ReliabilityPicture(EvaluationPicture):
     """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
 
     STAGE: ClassVar = "stages.plot:reliability_picture"
+    file: Evaluation = Field(description=FIGURES)
+    out: Drawn = Field(description=OUT)
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,8 @@ class RocPicture(EvaluationPicture):
     """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
 
     STAGE: ClassVar = "stages.plot:roc_picture"
+    file: Evaluation = Field(description=FIGURES)
+    out: Drawn = Field(description=OUT)
     _positive = "class whose curve is drawn; may be repeated (default: evaluate's, else every one)"
     positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
 
