@@ -255,7 +255,8 @@ run --train-features {road.train} --test-features {road.test} --clients 3 --sche
 split {road.train} --least 400 -o S
 info R/02-clients.h5 --field rows
 evaluate {road.head} {road.test} --metrics error
-extract --data dots --backbone timm:test_resnet --weights random --image-size 8 --engine torch -o dots.h5
+extract --data dots --backbone timm:test_resnet --weights random --image-size 8
+    --engine torch -o dots.h5
 info {road.head} --all"""
     shell = "\n".join(f"afltool {line}" for line in lines.replace("\n    ", " ").split("\n")[1:])
     script = f"afltool() {{ '{sys.executable}' -m afltool \"$@\" || echo $?; }}\n{shell}"
