@@ -118,19 +118,14 @@ def added(word: str = "") -> dict[str, Command]:
     """
     found: dict[str, Command] = {}
     for name in sorted(doors(COMMANDS), key=lambda name: name != word):
-        found = {**_of_part(name, behind(COMMANDS, name)), **found}
+        with left_out(name):
+            theirs = dict(getattr(behind(COMMANDS, name), "commands", dict)())
+            if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
+                raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
+            found = {**theirs, **found}
         if word in found:
             break
     return found
-
-
-def _of_part(name: str, part: Any) -> dict[str, Command]:
-    with left_out(name):
-        found = dict(getattr(part, "commands", dict)())
-        if strange := [key for key, one in found.items() if not isinstance(one, Command)]:
-            raise TypeError(f"{strange[0]!r} of commands() is no Command of afltool.cli.commands")
-        return found
-    return {}
 
 
 class Group(typer.core.TyperGroup):
