@@ -70,7 +70,8 @@ from afltool.plans.config import read_config
     ("partition no.h5 --alpha nan", "--alpha is"), ("partition no.h5 --clients x", "--clients"),
     ("partition no.h5 --seed=", "--seed"), ("run --data digits --backbone x --participation 2",
      "--participation is above 0, at most 1; found 2.0"),
-    ("head deepafl --layers -1", "--layers is at least 0; found -1"), ("study --jobs 0", "--jobs is"),
+    ("head deepafl --layers -1", "--layers is at least 0; found -1"),
+    ("study --jobs 0", "--jobs is"),
     ("slurm --data digits --backbone x --cpus 0", "--cpus is 1 to 1000000; found 0"),
     ("baseline fedavg no.h5 --partition p --test t --lr 0", "--lr is above 0; found 0.0"),
 ])  # fmt: skip
