@@ -206,10 +206,11 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     pixels = np.arange(640, dtype=np.uint8).reshape(10, 8, 8)
     return array_dataset(request, ["a", "b"], pixels, np.arange(10) % 2, "dots")
 """
-#: Rows of "What to change for …": the files of each with a line before and after; "": a new file.
+#: Rows of "What to change for …": the files of each with a line before
+#: and after; "": a new file, which may be an example of docs/extending.md.
 CHANGES = {
     "head": {
-        "heads/nearest_mean.py": ("", ""),
+        "heads/nearest_mean.py": ("", "A head"),
         "options/common.py": ("OWN_HEADS = {", 'OWN_HEADS = {"nearest-mean": ".nearest_mean",'),
     },
     "option of a stage": {
@@ -228,8 +229,13 @@ CHANGES = {
         "sources/images/dots.py": ("", DOTS),
         "options/datasets.py": ("_OWN = (", '_OWN = (\n    DatasetName("dots", ".dots"),'),
     },
-    "column of a table of rounds": {"show/tables.py": (
-        '    "ridge": ("ridge"', '    "ridge_by": ("chosen", str),\n    "ridge": ("ridge"')},
+    "baseline": {
+        "rivals/trimmed_mean.py": ("", "A baseline"),
+        "rivals/__init__.py": (
+            '{\n        "fedavg"',
+            '{\n        "trimmed-mean": ".trimmed_mean:TrimmedMean",\n        "fedavg"',
+        ),
+    },
 }  # fmt: skip
 
 
@@ -237,7 +243,7 @@ CHANGES = {
 def test_six_usual_changes_touch_the_files_that_the_page_names(road, tmp_path):
     """Each is made in a copy of the package, whose commands then have it."""
     page = (ROOT.parent / "docs" / "architecture.md").read_text()
-    example = (ROOT.parent / "docs" / "extending.md").read_text().partition("\n## A head\n")[2]
+    examples = (ROOT.parent / "docs" / "extending.md").read_text()
     copy = shutil.copytree(ROOT, tmp_path / "afltool")
     for what, files in CHANGES.items():
         [named] = re.findall(rf"^\| {what} \|(.*)", page, re.M)
@@ -247,7 +253,8 @@ def test_six_usual_changes_touch_the_files_that_the_page_names(road, tmp_path):
             if before:
                 assert path.read_text().count(before) == 1, name
                 code = path.read_text().replace(before, after)
-            elif not after:
+            elif after in ("A head", "A baseline"):
+                example = examples.partition(f"\n## {after}\n")[2]
                 code = re.search(r"```python\n(.*?)```", example, re.S)[1]
             path.write_text(code)
     lines = f"""
@@ -258,11 +265,11 @@ info R/02-clients.h5 --field rows
 evaluate {road.head} {road.test} --metrics error
 extract --data dots --backbone timm:test_resnet --weights random --image-size 8
     --engine torch -o dots.h5
-info {road.head} --all"""
+baseline trimmed-mean --help-all"""
     shell = "\n".join(f"afltool {line}" for line in lines.replace("\n    ", " ").split("\n")[1:])
     script = f"afltool() {{ '{sys.executable}' -m afltool \"$@\" || echo $?; }}\n{shell}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     said = " ".join((done.stdout + done.stderr).split())
     assert done.stdout.splitlines()[:3] == ["R", "3", "600"], done.stderr
-    for text in ("choose another --test", "│ error", "dots.h5", "chosen"):
+    for text in ("choose another --test", "│ error", "dots.h5", "--trim <float>"):
         assert text in said, text
