@@ -111,8 +111,8 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
 #: Scripts of the results' pages, small, in two pieces where they go on with what is kept; their
 #: table, and a column with the least that it may have.
 OF_RESULTS = {
-    "rivals.py OUT {train} {test} --rounds 3 --lr-rounds 1 --seeds 2 --clients 10": (
-        "--only AFL", "rivals.csv", "last", 0.4),
+    "rivals.py OUT {train} {test} --rounds 3 --lr-rounds 1 --seeds 2 --clients 10 --only FedAvg": (
+        "", "rivals.csv", "last", 0.4),
     "sweep.py OUT --seeds 2 --clients 20": ("--only AFL", "sweep.csv", "top1", 0.85),
     "frontier.py OUT --seeds 2 --budgets 0.06 0.2 --clients 20": (
         "--only linear", "frontier.csv", "top1", 0.7),
