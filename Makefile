@@ -25,12 +25,12 @@ study: $(VENV)/.demo
 	$(BIN)/afltool report study-output/study -o study-output/report.html --overwrite
 
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile  # one thread a worker: two pools on two cores thrash
 
 # One after the other within a file; the files that take longest begin, so that none ends alone. Each file is named, since
 # pytest takes those of a folder by their names, also where one of them is named before the folder.
 LONGEST := $(patsubst %,tests/%.py,test_kill test_slurm_real test_flower faults/test_campaign \
-	test_engines test_plugins test_portable test_tracking test_export test_tutorials test_examples test_study_processes \
+	test_engines test_plugins test_tracking test_export test_tutorials test_examples test_study_processes \
 	test_cores test_backbones)
 SLOW := $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell find tests -name "test_*.py")))
 

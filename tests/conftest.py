@@ -135,6 +135,21 @@ def road(tmp_path_factory) -> Road:
     return Road(at, embedded, train, test, clients, head0, stats, total, head)
 
 
+@pytest.fixture(scope="session")
+def done_run(road, tmp_path_factory):
+    """``done_run(head="safle")``: the finished run of the road's rows, made once for such options.
+
+    A test that changes it changes a copy.
+    """
+
+    @cache
+    def run_of(**options: Any) -> Path:
+        given = {"train_features": road.train, "test_features": road.test, "clients": 3, **options}
+        return afltool.run(afltool.RunConfig(**given), tmp_path_factory.mktemp("run") / "RUN")
+
+    return run_of
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_store(tmp_path_factory):
     """Graphs of networks are made once; nothing is written where the tests are started."""

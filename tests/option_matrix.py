@@ -16,7 +16,7 @@ from typing import Any
 from conftest import command_of
 
 import afltool
-from afltool.cli.app import app
+from afltool.cli.app import OWN, app
 
 #: How the work is done: no file depends on it.
 EXECUTION_ONLY = {
@@ -74,6 +74,13 @@ def of_heads() -> dict[str, dict[str, Any]]:
     return {
         name: {k: p for k, p in options("head", name).items() if k != "space"} for name in heads
     }
+
+
+def run_options(name: str, *words: str) -> dict[str, Any]:
+    """The options of a run that a command line gives, of the command `run` or `slurm`."""
+    typed = OWN[name].build(name, words).make_context(name, [*words, "-o", "R"]).params
+    taken = {k.partition("__")[2]: v for k, v in typed.items() if k.startswith("options__")}
+    return {k: v for k, v in taken.items() if v not in (None, [], ())}
 
 
 def values(name: str, parameter: Any, files: Path) -> list[str]:

@@ -63,21 +63,13 @@ def test_what_checks_a_claim_exists():
             assert by in known or (ROOT / by).is_file(), by
 
 
-def told():
-    for one in CLAIMS:
-        yield one["ours"], one.get("from", [])
-    for one in TOLD["deviation"]:
-        yield one["changes"], one.get("from", [])
-
-
 def test_our_figures_stand_in_the_files_that_are_named():
     """A figure with a point is a measured one; it stands in a named file as it is written."""
-    missing = []
-    for text, files in told():
-        there = {n for file in files for n in NUMBER.findall((ROOT / file).read_text("utf-8"))}
-        figures = {n for n in NUMBER.findall(text) if "." in n}
-        missing += [(n, text) for n in sorted(figures - there)]
-    assert not missing
+    told = [(one["ours"], one) for one in CLAIMS]
+    for text, one in told + [(one["changes"], one) for one in TOLD["deviation"]]:
+        files = [(ROOT / file).read_text("utf-8") for file in one.get("from", [])]
+        there = {n for file in files for n in NUMBER.findall(file)}
+        assert not {n for n in NUMBER.findall(text) if "." in n} - there, text
 
 
 def test_published_figures_are_the_papers():
@@ -150,13 +142,10 @@ def settings(name, *of):
     return {tuple(cell.setting.get(one) for one in of) for cell in find(name).cells}
 
 
-def test_tables_9_to_23_and_30_have_the_ridges_of_their_printed_figures():
-    for number in (*range(9, 24), 30):
+def test_studies_have_what_their_tables_have():
+    for number in (*range(9, 24), 30):  # the ridges of their printed figures
         deep = settings(f"deepafl-table{number}", "head", "ridge", "block_ridge")
         assert deep - {("linear", 0, None)} == {("deepafl", 1, 0.1)}, number
-
-
-def test_studies_have_what_their_tables_have():
     table_30 = settings("deepafl-table30", "label", "layers", "from_phi0")
     assert ("DeepAFL, modified (89)", 30, True) in table_30
     assert settings("deepafl-table8", "width") == {(2**n,) for n in range(7, 14)}

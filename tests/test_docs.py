@@ -1,10 +1,14 @@
-"""The documentation says what the program does."""
+"""The documentation says what the program does, and its site is whole."""
 
 from __future__ import annotations
 
+import html
 import importlib.util
+import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,19 +18,95 @@ import msgspec
 import pytest
 from conftest import command_of
 
+import afltool
+
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+CONFIG = DOCS / "site" / "mkdocs.yml"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def reference(script="make_commands.py"):
-    spec = importlib.util.spec_from_file_location("make", ROOT / "docs" / script)
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_command_reference_is_what_the_commands_say():
-    page = reference().page()
-    assert page == (ROOT / "docs" / "commands.md").read_text(), "run python docs/make_commands.py"
+@pytest.mark.parametrize("name", ["commands", "api"])
+def test_a_generated_page_is_what_the_program_says(name):
+    page = module_of(f"make_{name}").page()
+    assert page == (DOCS / f"{name}.md").read_text(), f"run python docs/make_{name}.py"
+    assert "` |  |" not in page, "an option without a help text"
+
+
+def test_readme_and_recipes_name_only_commands_and_options_that_exist():
+    text = "\n".join(path.read_text() for path in (ROOT / "README.md", DOCS / "recipes.md"))
+    page = (DOCS / "commands.md").read_text()
+    known = set(re.findall(r"--[a-z][a-z-]*", page)) | {"--json", "--quiet", "--version"}
+    assert set(re.findall(r"--[a-z][a-z-]*", text)) <= known
+    named = set(re.findall(r"`?afltool ([a-z][a-z-]+)", text)) - {"over"}
+    assert named <= set(re.findall(r"^## afltool ([a-z-]+)", page, re.M))
+    assert {"extract", "local-stats", "solve"} <= named
+
+
+def test_the_commands_of_the_results_can_be_given():
+    from afltool.cli.app import app
+    from afltool.papers.description import shipped_names
+
+    text = (DOCS / "results" / "README.md").read_text().replace("\\\n", " ")
+    lines = re.findall(r"^(study|afltool) (.*)$", text, re.M)
+    assert len(lines) > 10
+    for start, rest in lines:
+        words = shlex.split(rest, comments=True)
+        if start == "study":  # SET STUDY FOLDER OPTIONS, as the function of the page takes them
+            folder, name, at, *options = words
+            assert name in shipped_names() or (DOCS / "results" / name).exists()
+            words = ["study", name, *options, "-o", f"{folder}/{at}"]
+        command = command_of(app)
+        while hasattr(command, "resolve_command"):
+            _, command, words = command.resolve_command(command.make_context("x", [*words]), words)
+        command.make_context("given", words)
+
+
+def test_the_format_has_every_member_and_every_field_of_headers():
+    from afltool.files import schema
+    from afltool.files.headers import KINDS, Header
+
+    text = (DOCS / "format.md").read_text()
+    named = {schema.FORMAT, schema.FORMAT_VERSION, schema.HEADER_SHA256, schema.COMPLETE, *KINDS}
+    for of in (Header, *KINDS.values()):
+        named |= {field.name for field in msgspec.structs.fields(of)}
+    assert not [name for name in named if f"`{name}`" not in text and f" {name} " not in text]
+    members = {f"/{name}" for of in KINDS.values() for name in (*of.MEMBERS, schema.HEADER)}
+    assert not [name for name in members if name not in text]
+
+
+def test_names_of_files_registries_and_pages_lead_somewhere():
+    folders = [ROOT / name for name in ("benchmarks", "examples")]
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(at / "README.md" for at in folders)]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
+    guides = (DOCS / "extending.md").read_text() + (DOCS / "architecture.md").read_text()
+    for path in re.findall(r"`(afltool/[\w/.]*)`", guides):
+        assert (ROOT / path).exists() or "NAME" in path, path
+    for name, path in re.findall(r"`([A-Z_]+)` (?:in|of) `(afltool/[\w/]+\.py)`", guides):
+        assert re.search(rf"^{name}\b", (ROOT / path).read_text(), re.M), (name, path)
+    for at, files in zip(folders, ("bench_*.py", "*.*"), strict=True):
+        table = re.findall(r"^\| `(\S+)` \|", (at / "README.md").read_text(), re.M)
+        assert table == sorted(path.name for path in at.glob(files) if path.suffix != ".md")
+
+
+def test_the_version_is_in_one_place():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "afltool.__version__"
+    citation, changes = (ROOT / n for n in ("CITATION.cff", "CHANGELOG.md"))
+    (date,) = re.findall(r"^date-released: (\d{4}-\d\d-\d\d)$", citation.read_text(), re.M)
+    assert f"\nversion: {afltool.__version__}\n" in citation.read_text()
+    newest = re.findall(r"^## (\d.*)$", changes.read_text(), re.M)[0]
+    assert newest == f"{afltool.__version__} ({date})"
 
 
 @pytest.mark.slow
@@ -54,169 +134,77 @@ def test_a_type_checker_knows_every_keyword(tmp_path):
         [sys.executable, "-m", "mypy", tmp_path / "calls.py"],  # strict, and the cache of make lint
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    lines = [line.split(":")[1] for line in found.stdout.splitlines() if ": error:" in line]
+    lines = {line.split(":")[1] for line in found.stdout.splitlines() if ": error:" in line}
     first = 4 + len(good)
-    expected = [str(first + i) for i in range(len(wrong))]
-    assert sorted({*lines}, key=int) == expected, found.stdout + found.stderr
+    assert lines == {str(first + i) for i in range(len(wrong))}, found.stdout + found.stderr
 
 
-def test_every_option_has_a_help_text():
-    from afltool.cli.app import app
-
-    for name, command in reference().commands(command_of(app), "afltool"):
-        assert command.help, name
-        for parameter in command.params:
-            assert getattr(parameter, "help", ""), f"{name} {parameter.name}"
+# ------------------------------------------------------------ the site
 
 
-def test_readme_and_recipes_name_only_commands_and_options_that_exist():
-    text = "\n".join((ROOT / name).read_text() for name in ("README.md", "docs/recipes.md"))
-    page = reference().page()
-    known = set(re.findall(r"--[a-z][a-z-]*", page)) | {"--json", "--quiet", "--version"}
-    assert set(re.findall(r"--[a-z][a-z-]*", text)) <= known
-    commands = set(re.findall(r"^## afltool ([a-z-]+)", page, re.M))
-    named = set(re.findall(r"`?afltool ([a-z][a-z-]+)", text)) - {"over"}
-    assert named <= commands
-    assert {"extract", "partition", "local-stats", "aggregate", "solve", "evaluate"} <= named
+def test_every_page_is_in_the_menu_once_or_behind_a_link_and_the_menu_can_be_read():
+    """Results, measurements and decisions are behind one link each, outside of the words."""
+    menu = CONFIG.read_text().split("\nnav:\n")[1].split("\ntheme:")[0]
+    read, behind = menu.split("  - Results:")
+    folders = re.findall(r"(\w+)/README\.md", behind)
+    links = [
+        f"{folder}/{name}"
+        for folder in folders
+        for name in set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / folder / "README.md").read_text()))
+    ]
+    root = {"changelog.md", "contributing.md", "security.md"}  # site/pages.py takes them
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | root
+    assert sorted(re.findall(r"[\w/-]+\.md", menu) + links) == sorted(there)
+    pages = [DOCS / name for name in re.findall(r"[\w/-]+\.md", read) if name not in root]
+    assert sum(len(page.read_text().split()) for page in pages) <= 45_000
+    assert len((ROOT / "README.md").read_text().split()) <= 770  # of which 700 are words
 
 
-def test_the_commands_of_the_results_can_be_given():
-    from afltool.cli.app import app
-    from afltool.papers.description import find, read, shipped_names
-
-    results = ROOT / "docs" / "results"
-    text = (results / "README.md").read_text().replace("\\\n", " ")
-    lines = re.findall(r"^(study|afltool) (.*)$", text, re.M)
-    assert len(lines) > 10
-    for start, rest in lines:
-        words = shlex.split(rest, comments=True)
-        if start == "study":  # SET STUDY FOLDER OPTIONS, as the function of the page takes them
-            folder, name, at, *options = words
-            if name.endswith(".toml"):
-                like = tomllib.loads((results / name).read_text())["study"]["like"]
-                assert read(results / name).count() >= find(like).count() - 18  # codes of one digit
-            else:
-                assert name in shipped_names()
-            words = ["study", name, *options, "-o", f"{folder}/{at}"]
-        command = command_of(app)
-        while hasattr(command, "resolve_command"):
-            context = command.make_context("given", [*words])
-            _, command, words = command.resolve_command(context, words)
-        command.make_context("given", words)
-
-
-def test_every_format_name_is_documented():
-    from afltool.files import schema
-    from afltool.files.headers import KINDS
-
-    text = (ROOT / "docs" / "format.md").read_text()
-    for name in (schema.FORMAT, schema.FORMAT_VERSION, schema.HEADER_SHA256, schema.COMPLETE):
-        assert f"`{name}`" in text
-    for kind in KINDS:
-        assert f"`{kind}`" in text
-
-
-def test_the_changelog_has_an_unreleased_part():
-    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
-
-
-def test_the_trees_of_the_format_are_those_that_readers_check():
-    """Every member and every header field of every kind is drawn, with its mark."""
-    from afltool.files import schema
-    from afltool.files.headers import KINDS, Header
-
-    text = (ROOT / "docs" / "format.md").read_text()
-    block = text.split("○ optional", 1)[1].split("```")[1]
-    drawn = {}
-    for left in (slice(0, 30), slice(30, None)):
-        kind = ""
-        for line in (one[left].rstrip() for one in block.splitlines()):
-            if line and line[0].isalpha():
-                kind = line
-                drawn[kind] = set()
-            for mark, name in re.findall(r"[├└]── ([●○]) (\S+)", line):
-                if name.startswith("/") or not line.startswith(("│       ", "    ")):
-                    drawn[kind].add((name, mark))
-    optional = (schema.SPARSE, schema.EFFECTIVE_LABELS)
-    common = {field.name for field in msgspec.structs.fields(Header)}
-    sometimes = {("head", "arrays"), ("features", "labels")}
-    for kind in KINDS:
-        fields = {
-            (field.name, "●" if field.required else "○")
-            for field in msgspec.structs.fields(KINDS[kind])
-            if field.name not in common
-        }
-        members = {
-            (f"/{name}", "○" if name in optional or (kind, name) in sometimes else "●")
-            for name in (*KINDS[kind].MEMBERS, schema.HEADER)
-        }
-        assert drawn[kind] - {("NAME", "●"), ("NAME", "○")} == fields | members, kind
-    assert {(name, "●") for name in common} <= drawn["every kind"]
-
-
-# Words of the field in help texts; each is explained. A plain word of English needs no entry.
-TERMS = re.findall(r"\S+", """
-    accuracy activation alpha backbone batch bootstrap cache checksum class client code confidence
-    confusion cross-correlation digest distillation epoch feature fisher fold gamma gram group head
-    label layer mask member node noise participation partition penultimate phase pooling
-    preprocessing preset projection random rank recipe residual ridge round scheme seed sensitivity
-    shard site softmax space specificity split stage statistics store target temperature thresholds
-    top-1 total view
-""")  # fmt: skip
-
-
-def glossary():
-    text = (ROOT / "docs" / "glossary.md").read_text()
-    return {
-        word.strip().lower()
-        for words in re.findall(r"^\| \*\*(.+?)\*\*", text, re.M)
-        for word in re.split(r"[,() ]+", words)
-    }
-
-
-def test_the_glossary_explains_the_words_that_the_help_uses():
-    page, known = reference().page().lower(), glossary()
-    used = [term for term in TERMS if re.search(rf"\b{term}s?\b", page)]
-    assert len(used) > 45, "the premise: the help uses these words"
-    assert not {term for term in used if term not in known}
-    for word in ("ridge", "γ", "λ", "α", "gcv"):
-        assert word in known
-
-
-def test_every_registry_that_the_docs_name_is_there():
-    from importlib import import_module
-
-    text = (ROOT / "docs" / "extending.md").read_text()
-    found = re.findall(r"`([A-Z]+)` in `afltool/([a-z_/]+?)(?:/__init__)?\.py`", text)
-    assert len(found) >= 4
-    for name, path in found:
-        assert hasattr(import_module("afltool." + path.replace("/", ".")), name), (name, path)
-
-
-def test_the_map_of_the_package_names_modules_that_exist():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    named = re.findall(r"`(afltool/[\w/.]*)`", text)
-    assert len(named) > 30
-    assert not [path for path in named if not (ROOT / path).exists()]
-    packages = {
-        path.name for path in (ROOT / "afltool").iterdir() if (path / "__init__.py").exists()
-    }
-    assert not {name for name in packages if f"`{name}`" not in text}
-
-
-@pytest.mark.parametrize(("folder", "files"), [("benchmarks", "bench_*.py"), ("examples", "*.*")])
-def test_each_benchmark_and_example_is_in_its_table(folder, files):
-    table = (ROOT / folder / "README.md").read_text()
-    named = re.findall(r"^\| `(\S+)` \|", table, re.M)
-    assert named == sorted(
-        path.name for path in (ROOT / folder).glob(files) if path.suffix != ".md"
+@pytest.mark.slow
+def test_the_first_block_does_what_it_says(tmp_path):
+    """Of the README and the site; its first line, which installs, is what `make dist` follows."""
+    block, same = (
+        re.search(r"^```sh\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)[1]
+        for page in ("README.md", "docs/index.md")
     )
+    assert block == same
+    install, *lines = block.splitlines()
+    assert install == "pip install ./packaging/light"
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=tmp_path, check=True)
+    runs = [tmp_path / name for name in ("run-10", "run-100")]
+    few, many = (json.loads((run / "summary.json").read_text()) for run in runs)
+    assert few["top1"] == many["top1"] > 0.9
+    assert few["total_digest"] == many["total_digest"]
 
 
-def test_links_between_pages_lead_somewhere():
-    folders = [ROOT / name for name in ("benchmarks", "examples")]
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    pages += [folder / "README.md" for folder in folders]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page}: {target}"
+@pytest.mark.slow
+def test_the_site_is_whole_and_searched_from_a_file(tmp_path):
+    """Built as `make site` does, where warnings are errors; nothing is fetched from elsewhere."""
+    site, env = tmp_path / "site", {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", CONFIG, "-d", site]
+    subprocess.run(build, check=True, env=env)
+    loads = r'<(?:script|img|link|iframe)\b[^>]*?(?:src|href)="((?:https?:)?//.*?)"'
+    assert not [page for page in site.rglob("*.html") if re.search(loads, page.read_text())]
+    page = (site / "api.html").read_text()
+    solve = page.split('id="afltool.solve"')[1].split('id="afltool.evaluate"')[0]
+    text = html.unescape(re.sub(r"<.*?>", "", solve))
+    for said in ("validate: Path | None = None", "head_options: dict", "Solve the head"):
+        assert said in text
+    if CHROMIUM is None:
+        return
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND",
+             f"--user-data-dir={tmp_path / 'chromium'}", "--virtual-time-budget=20000"]  # fmt: skip
+    address = (site / "index.html").as_uri() + "?q=a+member+leaves"
+    shown = subprocess.run([CHROMIUM, *quiet, "--dump-dom", address], capture_output=True,
+                           text=True, timeout=120, check=True).stdout  # fmt: skip
+    found = re.findall(r'href="([^"]*)" class="md-search-result__link"', shown)
+    assert any("privacy" in one for one in found), found
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_pictures_of_the_gallery_are_drawn_by_its_commands(tmp_path):
+    drawn = {path.name for path in module_of("make_gallery").draw(tmp_path)}
+    assert drawn == {path.name for path in (DOCS / "gallery").iterdir()}

@@ -1,19 +1,24 @@
-"""Without PyTorch: all that needs no network, and what to install for the rest."""
+"""Without PyTorch, or without what Linux has: all that needs it not, and what to install."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import tomllib
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hidden import without
-from scipy import special
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import afltool
+from afltool import machine
 from afltool.heads.projections import activate, table
+from afltool.values.names import file_of_name, file_stem
 
 ROOT = Path(__file__).parents[1]
 TORCH = ["torch", "torchvision"]
@@ -33,35 +38,41 @@ np.savez("made.npz", **made)
 """
 
 
-@pytest.fixture(scope="module")
-def light(tmp_path_factory):
-    """What activations are without PyTorch."""
-    folder = tmp_path_factory.mktemp("light")
-    _, done = without(TORCH, prepare=ACTIVATED, folder=folder)
-    assert done.returncode == 0, done.stderr
-    return np.load(folder / "made.npz")
+def test_without_pytorch_activations_have_the_same_bits_and_the_rest_says_what_to_install(
+    road, tmp_path
+):
+    from scipy import special
 
-
-@pytest.mark.parametrize("name", LIBRARY)
-@pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_activations_have_the_same_bits_without_pytorch_and_are_close(light, name, kind):
-    x = np.r_[-30:30:60001j, -1e-6:1e-6:1001j].astype(kind)
-    ours = activate(name, x.copy().reshape(1, -1))[0]
-    assert np.array_equal(light[name + kind][0], ours)
-    assert ours.dtype == kind
-    exact = x.astype("f8")
-    share = {"gelu": exact * special.ndtr(exact), "sigmoid": special.expit(exact)}[name]
-    assert (np.abs(ours - share) <= 2 * np.finfo(kind).eps * np.maximum(1, np.abs(exact))).all()
-
-
-@pytest.mark.parametrize("name", LIBRARY)
-def test_activations_of_integers_have_the_same_bits(light, name):
-    for bits in range(1, 15, 4):
-        assert np.array_equal(light[f"{name}{bits}"], table(name, bits))
+    lines = [
+        ["extract", "--backbone", "resnet18", "--list-nodes"],
+        ["export", road.head, "-o", tmp_path / "head.pt2"],
+        ["export", road.head, "-o", tmp_path / "head.onnx"],
+        ["baseline", "fedavg", road.train, "--test", road.test, "-o", tmp_path / "out",
+         "--partition", "p.h5"],
+    ]  # fmt: skip
+    codes, done = without(TORCH, *lines, prepare=ACTIVATED, folder=tmp_path)
+    assert codes == [2] * 4, done.stderr
+    told = done.stderr.splitlines()
+    assert sum("PyTorch" in line and "pip install afltool" in line for line in told) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["made.npz"]
+    light = np.load(tmp_path / "made.npz")
+    x = np.r_[-30:30:60001j, -1e-6:1e-6:1001j]
+    for name in LIBRARY:
+        for kind in ("float32", "float64"):
+            at = x.astype(kind)
+            ours = activate(name, at.copy().reshape(1, -1))[0]
+            assert np.array_equal(light[name + kind][0], ours)
+            exact = at.astype("f8")
+            share = {"gelu": exact * special.ndtr(exact), "sigmoid": special.expit(exact)}[name]
+            error = 2 * np.finfo(kind).eps * np.maximum(1, np.abs(exact))
+            assert (np.abs(ours - share) <= error).all()
+        for bits in range(1, 15, 4):
+            assert np.array_equal(light[f"{name}{bits}"], table(name, bits))
 
 
 HEADS = {
     "deepafl": {"compute": "fixed", "layers": 2, "width": 16},
+    "deepafl-real": {"head": "deepafl", "layers": 2, "width": 16},
     "random-features": {"compute": "fixed", "width": 16, "activation": "gelu"},
     "safle": {"experts": 4},
     "softmax": {},
@@ -70,37 +81,16 @@ HEADS = {
 
 
 @pytest.mark.slow
-def test_heads_have_the_same_bits_without_pytorch(road, tmp_path):
-    given = {"train_features": road.train, "test_features": road.test, "clients": 3}
-    every = {head: {**given, "head": head, **more} for head, more in HEADS.items()}
-    every["deepafl-real"] = {**given, "head": "deepafl", "layers": 2, "width": 16}
-    lines = [["run", *words(o), "-o", tmp_path / f"light-{k}"] for k, o in every.items()]
-    codes, done = without(TORCH, *lines)
-    assert codes == [0] * len(every), done.stderr
-    for name, options in every.items():
-        folders = (
-            afltool.run(afltool.RunConfig(**options), tmp_path / name),
-            tmp_path / f"light-{name}",
-        )
-        ours, theirs = (json.loads((f / "summary.json").read_text()) for f in folders)
-        assert ours["top1"] == theirs["top1"]
-        assert ours["digests"] == theirs["digests"], name
-
-
-def words(options):
-    return [x for name, value in options.items() for x in ("--" + name.replace("_", "-"), value)]
-
-
-@pytest.mark.slow
-def test_everything_else_of_the_table_in_the_docs_runs(road, tmp_path):
-    """Convert, split, predict of features, study, table, report and plot."""
-    at = tmp_path
-    study = at / "s.toml"
-    study.write_text(
+def test_runs_have_the_same_bits_without_pytorch_and_the_rest_of_the_table_works(road, tmp_path):
+    """Convert, split, predict of features, study, table, report and plot: docs/install.md."""
+    at, given = tmp_path, {"train_features": road.train, "test_features": road.test, "clients": 3}
+    every = {name: {**given, "head": name, **more} for name, more in HEADS.items()}
+    (study := at / "s.toml").write_text(
         f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
         'seed = [0, 1]\nhead = ["linear", "discriminant"]\n'
     )
-    lines = [
+    lines = [["run", *words(o), "-o", at / f"light-{k}"] for k, o in every.items()]
+    lines += [
         ["convert", road.train, "--fraction-bits", 3, "-o", at / "small.h5"],
         ["split", road.train, "--test", 0.2, "-o", at / "parts"],
         ["predict", road.head, road.test, "-o", at / "p.csv"],
@@ -113,36 +103,25 @@ def test_everything_else_of_the_table_in_the_docs_runs(road, tmp_path):
     assert codes == [0] * len(lines), done.stderr
     assert {"p.csv", "S.html", "S.png"} <= {path.name for path in at.iterdir()}
     assert "discriminant" in done.stdout
+    for name, options in every.items():
+        full = afltool.run(afltool.RunConfig(**options), at / name)
+        folders = (full, at / f"light-{name}")
+        ours, theirs = (json.loads((f / "summary.json").read_text()) for f in folders)
+        assert ours["top1"] == theirs["top1"]
+        assert ours["digests"] == theirs["digests"], name
 
 
-def test_what_needs_pytorch_says_what_to_install(road, tmp_path):
-    out = tmp_path / "out"
-    lines = [
-        ["extract", "--backbone", "resnet18", "--list-nodes"],
-        ["export", road.head, "-o", tmp_path / "head.pt2"],
-        ["export", road.head, "-o", tmp_path / "head.onnx"],
-        ["baseline", "fedavg", road.train, "--test", road.test, "-o", out, "--partition", "p.h5"],
-    ]
-    codes, done = without(TORCH, *lines)
-    assert codes == [2] * 4, done.stderr
-    assert "Traceback" not in done.stderr
-    told = done.stderr.splitlines()
-    assert sum("PyTorch" in line and "pip install afltool" in line for line in told) == 4
-    assert not out.exists()
-
-
-def builder():
-    spec = importlib.util.spec_from_file_location(
-        "build", ROOT / "packaging" / "light" / "build.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def words(options):
+    return [x for name, value in options.items() for x in ("--" + name.replace("_", "-"), value)]
 
 
 def test_the_light_build_is_this_source_without_pytorch():
+    place = ROOT / "packaging" / "light" / "build.py"
+    spec = importlib.util.spec_from_file_location("build", place)
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
     full = (ROOT / "pyproject.toml").read_text()
-    before, after = tomllib.loads(full), tomllib.loads(builder().light(full))
+    before, after = tomllib.loads(full), tomllib.loads(builder.light(full))
     assert after["project"]["name"] == "afltool-light"
     left = {*before["project"]["dependencies"]} - {*after["project"]["dependencies"]}
     assert {one.split(">")[0] for one in left} == {*TORCH}
@@ -150,3 +129,40 @@ def test_the_light_build_is_this_source_without_pytorch():
     for part in ("scripts", "entry-points"):
         assert after["project"][part] == before["project"][part]
     assert after["tool"]["setuptools"] == before["tool"]["setuptools"]
+
+
+# ------------------------------------------------------------ other systems
+
+
+def test_locks_and_cores_are_those_of_the_libraries(tmp_path):
+    """So that a process without fcntl and one with it see each other's locks."""
+    from filelock import lock_descriptor
+
+    first, second = (os.open(tmp_path / "mark", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    machine.lock(first)
+    assert not lock_descriptor(second, blocking=False)
+    with pytest.raises(BlockingIOError):
+        machine.lock(second)
+    os.close(first)
+    machine.lock(second)
+    os.close(second)
+    assert machine.cores() == len(psutil.Process().cpu_affinity())
+
+
+def test_bf16_is_missed_only_where_the_system_says_what_there_is(tmp_path):
+    tried = {"flags\t: fpu avx512_bf16\n": False, "flags\t: fpu avx2\n": True, "cpu: 0\n": False}
+    for told, lacks in ({"Features\t: bf16\n": False, "Features\t: fp\n": True} | tried).items():
+        (tmp_path / "cpuinfo").write_text(told)
+        assert machine.lacks_bf16(tmp_path / "cpuinfo") is lacks
+    assert machine.lacks_bf16(tmp_path / "none") is False
+
+
+@settings(max_examples=40)
+@given(st.text(min_size=1).filter(lambda name: name.isprintable()))
+def test_names_of_files_are_legal_everywhere(name):
+    for file in (f"{file_stem(name)}.key", file_of_name(name)):
+        assert not set(file) & set('<>:"/\\|?*')
+        assert file.isascii()
+        assert file.isprintable()
+        assert file[-1] not in ". "
+        assert len(file) < 220

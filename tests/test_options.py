@@ -1,7 +1,4 @@
-"""Options as people see them: ranges, choices, defaults, TOML, signatures; said alike everywhere.
-
-docs/commands.md is what is promised; here the commands and functions keep it.
-"""
+"""Options as people see them: types, ranges, grammars, TOML, signatures; said alike everywhere."""
 
 from __future__ import annotations
 
@@ -9,217 +6,51 @@ import inspect
 import math
 import re
 import shlex
-import subprocess
-import sys
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
-from conftest import commands
-from option_matrix import ANY, AXES, SHARED, WORDS, command, of_heads, options
+from option_matrix import ANY, AXES, WORDS, command, of_heads, options, run_options
 
 import afltool
 from afltool.errors import UsageError
-from afltool.options.base import (
-    Options,
-    choices_of,
-    fields_of,
-    flag,
-    range_of,
-    tell_once,
-)
+from afltool.options.base import tell_once
+from afltool.options.datasets import DATASETS
 from afltool.options.statistics import LocalStatsOptions
 from afltool.plans.config import read_config
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
-FUNCTIONS = (
-    "extract", "backbone", "import", "scale", "convert", "split", "merge", "partition",
-    "local-stats", "aggregate", "solve", "calibrate", "predict", "export",
-)  # fmt: skip
-
-
-def rows():
-    """(command, option, its text) of the page, which describes an option at its first command."""
-    described = {}
-    for section in PAGE.read_text().split("\n## afltool ")[1:]:
-        name = section.split("\n")[0]
-        for option, text in re.findall(r"^\| `--([a-z0-9-]+)`[^|]*\| (.*?) \|", section, re.M):
-            described[name, option] = text
-            yield name.split(), option, text
-        for names, where in re.findall(r"((?:`[^`]+`,? )+)\(\[afltool ([^]]+)\]", section):
-            for option in re.findall(r"`--([a-z0-9-]+)`", names):
-                yield name.split(), option, described[where, option]
-
-
-def promised():
-    """(command, option, range or words, default) of what the page has in parentheses."""
-    seen = set()
-    for name, option, text in rows():
-        found = re.search(r"\(([^()]*)\)$", text)
-        told, _, default = (found[1] if found else "").partition("default: ")
-        told = told.removesuffix("required").removesuffix("; ")
-        if (option, told, default) not in seen:
-            seen.add((option, told, default))
-            yield name, option, told, default
-
-
-def test_every_command_has_the_options_of_the_page_with_their_texts():
-    heads = {option for every in of_heads().values() for option in every}
-    page, wrong = {}, []
-    for path, option, text in rows():
-        page.setdefault(tuple(path), set()).add(option)
-        found = {**options(*path), **dict.fromkeys(SHARED)}.get(option, "no option")
-        said = " ".join((getattr(found, "help", None) or text).split())
-        if found == "no option" or said.replace("|", "\\|") != text:
-            wrong.append((path, option, said, text))
-    for path in commands(command()):
-        if path and (path in page or not hasattr(command(*path), "commands")):
-            refers = options("run").keys() if path[0] in ("study", "slurm") else set()
-            lost = options(*path).keys() - page.get(path, set()) - refers - heads
-            wrong += [(path, lost)] if lost else []
-    assert not wrong
-
-
-# ------------------------------------------------------------ ranges and choices
-
-
-def number(text):
-    base, power, offset = re.fullmatch(r"([\de.+-]+)(?:\^(\d+))?( − 1)?", text).groups()
-    exact = int(base) if base.isdigit() else float(base)
-    return (exact ** int(power) if power else exact) - (1 if offset else 0)
-
-
-def ends(told):
-    """(limit, whether it is inside, the way out) of each end of a range in words."""
-    if both := re.match(r"([\de.+^-]+(?: − 1)?) to ([\de.+^-]+(?: − 1)?)(?: \w+)?$", told):
-        return [(number(both[1]), True, -1), (number(both[2]), True, 1)]
-    words = {
-        "at least": (True, -1),
-        "above": (False, -1),
-        "at most": (True, 1),
-        "below": (False, 1),
-    }
-    parts = re.findall(rf"({'|'.join(words)}) ([\de.+^-]+)", told)
-    return [(number(limit), *words[word]) for word, limit in parts]
-
-
-@cache
-def classes():
-    """Every class of options: of commands, heads, methods and sites."""
-    list(commands(command()))
-    found, todo = [], [Options]
-    while todo:
-        found.append(todo.pop())
-        todo += found[-1].__subclasses__()
-    return found
-
-
-def said_of(cls, name, value):
-    """What is said of a value beside files that are not there; nothing if it is taken."""
-    several = {n: "tuple" in str(info.annotation) for n, info in fields_of(cls).items()}
-    needed = {
-        n: ("/nowhere",) if several[n] else "/nowhere"
-        for n, info in fields_of(cls).items()
-        if info.is_required()
-    }
-    try:
-        cls(**{**needed, name: (value,) if several[name] else value})
-    except UsageError as error:
-        return str(error)
-    return ""
-
-
-def test_every_range_and_choice_is_that_of_its_option():
-    """As the help says it, in each class; other types are refused, too."""
-    wrong, ranges, lists = [], 0, 0
-    for cls in classes():
-        for name in vars(cls).get("__annotations__", {}).keys() & fields_of(cls).keys():
-            info = fields_of(cls)[name]
-            told, words, real = range_of(info), choices_of(info), "float" in str(info.annotation)
-            for limit, inside, out in ends(told):
-                ranges += 1
-                beyond = math.nextafter(limit, out * math.inf) if real else limit + out
-                for value, fits in ((limit, inside), (beyond, False)):
-                    refused = f"{flag(name)} is {told}; found" in said_of(cls, name, value)
-                    if refused == fits:
-                        wrong.append((cls, name, told, value))
-            if told and not all(flag(name) in said_of(cls, name, v) for v in (math.nan, "x", "")):
-                wrong.append((cls, name, "takes another type"))
-            if words:
-                lists += 1
-                known = re.search(rf"{flag(name)} is (.*?); found", said_of(cls, name, "no-such"))
-                if not known or re.split(", | or ", known[1]) != [*words]:
-                    wrong.append((cls, name, known))
-                wrong += [(cls, name, w) for w in words if "; found" in said_of(cls, name, w)]
-    assert not wrong, "\n".join(map(str, wrong))
-    assert ranges > 120
-    assert lists > 20
-
-
-@pytest.mark.parametrize("words", [
-    "partition no.h5 -o o.h5 --alpha nan", "partition no.h5 -o o.h5 --clients x",
-    "partition no.h5 -o o.h5 --seed=", "partition no.h5 -o o.h5 --scheme=no-such",
-    "run --data digits --backbone x -o R --participation 2",
-    "head deepafl -o o.h5 --layers -1", "slurm --data digits --backbone x -o R --cpus 0",
-    "baseline fedavg no.h5 --partition p --test t -o B --lr 0", "study --jobs 0",
-])  # fmt: skip
-def test_a_wrong_value_on_the_command_line_ends_with_its_option(words, cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = cli(*words.split())
-    assert done.exit_code == 2
-    assert words.split()[-2 if "=" not in words else -1].partition("=")[0] in done.stderr
-    assert not list(tmp_path.iterdir())
+# ------------------------------------------------------------ grammars
 
 
 @pytest.mark.parametrize(("words", "said"), [
     ("extract --backbone r --shard 4/4", "I/N"),
-    ("extract --backbone r --shard x", "I/N"),
     ("extract --backbone resnet18 --node :mean", "--node is NAME, NAME:POOLING"),
-    ("extract --backbone resnet18 --node a:sum", "with a pooling of mean, max, mean+max"),
     ("extract --backbone resnet18 --node penultimate:max", "pooled by the network"),
     ("extract --backbone resnet18 --node layer3*3", "a power of two from 2^-15 to 2^15"),
-    ("extract --backbone resnet18 --node layer3*1/65536", "a power of two"),
     ("extract --backbone resnet18 --views crops:6", "with N from 2 to 5; found 'crops:6'"),
-    ("extract --backbone resnet18 --views flip+flip", "--views is flip"),
     ("extract --backbone resnet18 --data svhn", "unknown data set 'svhn': there are digits"),
-    ("extract --backbone resnet18 --data digits:x", "unknown data set"),
-    ("extract --backbone resnet18 --data table:", "unknown data set"),
     ("extract --data digits", "--backbone"),
     ("extract --backbone resnet18 --engine openvino --device cuda", "runs on the processor"),
     ("local-stats x.h5 --client a --head linear --only 1-2", "--only is not used with --client"),
     ("local-stats x.h5 --partition p.h5 --head linear --only 1-x", "0-9 or 3,7-8"),
-    ("local-stats x.h5 --partition p.h5 --head linear --only 3/3", "--only is I/N"),
     ("evaluate h.h5 x.h5 --counts --client a --bins 1", "LO:HI:COUNT"),
     ("partition x.h5 --scheme dirichlet", "given without --alpha, --clients; it needs"),
     ("partition x.h5 --scheme iid --clients 3 --top-up", "--scheme iid does not take --top-up"),
     ("partition x.h5 --scheme by-attribute", "without --column, --table"),
     ("partition x.h5 --scheme dirichlet-pfl --clients 3 --alpha 1 --seed 4294967296", "2^32"),
-    ("run --data digits", "--backbone"),
     ("run --train-features x.h5", "--train-features and --test-features go together"),
-    ("run --train-features x.h5 --test-features y.h5 --seed 1", "--seed"),
-    ("run --train-features x.h5 --test-features y.h5 --limit 3", "--limit is for images"),
     ("run --train-features x.h5 --test-features y.h5 --partition p.h5 --alpha 1", "--alpha is for"),
     ("run --train-features x.h5 --test-features y.h5 --law pairwise", "needs --keep-clients"),
     ("run --data digits --backbone resnet18 --weights-seed 3", "--weights-seed is used only with"),
-    ("run --data digits --backbone resnet18 --memory some", "--memory"),
     ("head linear --ridge foo", "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
-    ("head linear --ridge -1", "≥ 0"),
-    ("head random-features --ridge a=1", "LO:HI:COUNT; found 'a=1'"),
     ("head discriminant --rule fed3r --ridge auto", "a number ≥ 0; found 'auto'"),
-    ("head discriminant --rule lda --ridge 1", "--rule lda takes no --ridge"),
-    ("head discriminant --rule fed3r --shrinkage 0.5", "--rule fed3r takes no --shrinkage"),
     ("head linear --standardise --keep-gamma", "leave out --standardise"),
-    ("slurm --data digits --backbone resnet18 --memory 8GB", "--memory"),
     ("slurm --data digits --backbone resnet18 --dry-run --submit", "--dry-run is not used with"),
     ("import {embeddings} --dtype float32 --fraction-bits 3",
      "--fraction-bits is used only with --dtype int16; found float32"),
-    ("import {embeddings} --unlabelled --y y", "--y"),
     ("import {embeddings} --missing mean", "--missing is used only with --scale"),
     ("export {head} --seed 3 --weights random", "--weights is used only with --with-backbone"),
     ("predict {head} {test} --weights random", "only with images as inputs, and there is none"),
-    ("predict {head} {test} --path-column file", "only with a table of images as input"),
     ("extract --data digits --backbone resnet18 --seed 3", "--seed is used only with --weights"),
     ("evaluate {head} {test} --samples 10", "--samples is used only with --metrics, --by or"),
     ("evaluate {head} {test} --counts --metrics accuracy", "--metrics is not used with --counts"),
@@ -227,19 +58,22 @@ def test_a_wrong_value_on_the_command_line_ends_with_its_option(words, cli, tmp_
     ("aggregate {stats} --law pairwise --subtract {stats}/client-0.h5", "--law sum"),
     ("extract --data digits --backbone resnet18 --list-nodes",
      "--out is not used with --list-nodes: leave one of them out"),
-    ("local-stats {train} --client a --head linear --layers 3", "layers"),
     ("local-stats {train} --client a --head {head0} --gamma 3", "gamma"),
     ("solve {total} --shrinkage 0.5", "--shrinkage"),
     ("run --train-features {train} --test-features {test} --clients 3 --head linear --buckets 4",
      "buckets"),
-    ("head linear --buckets 4", "--buckets"),
     ("alone extract --data digits --backbone resnet18 --list-nodes --limit 3",
      "--limit is not used with --list-nodes: leave one of them out"),
     ("alone info {head} --json --field digest", "--json is not used with --field"),
-    ("alone info {head} --all --json", "--all is not used with --json"),
     ("alone evaluate {head} {test} --overwrite", "--overwrite is used only with"),
     ("alone evaluate {head} {test} --counts", "--counts is used only with --out"),
-    ("alone predict {head} {test} --overwrite", "--overwrite is used only with --out"),
+    ("partition no.h5 --alpha nan", "--alpha is"), ("partition no.h5 --clients x", "--clients"),
+    ("partition no.h5 --seed=", "--seed"), ("run --data digits --backbone x --participation 2",
+     "--participation is above 0, at most 1; found 2.0"),
+    ("head deepafl --layers -1", "--layers is at least 0; found -1"),
+    ("study --jobs 0", "--jobs is"),
+    ("slurm --data digits --backbone x --cpus 0", "--cpus is 1 to 1000000; found 0"),
+    ("baseline fedavg no.h5 --partition p --test t --lr 0", "--lr is above 0; found 0.0"),
 ])  # fmt: skip
 def test_texts_with_a_grammar_and_options_that_do_not_go_together(words, said, road, cli, tmp_path):
     """An output is given, too, unless the line begins with alone."""
@@ -254,26 +88,13 @@ def test_texts_with_a_grammar_and_options_that_do_not_go_together(words, said, r
 # ------------------------------------------------------------ Python
 
 
-def shown(name):
-    """The options in the signature of a function, by the names of its command."""
-    name = "import_embeddings" if name == "import" else name.replace("-", "_")
-    parameters = inspect.signature(getattr(afltool, name)).parameters.values()
-    return {p.name.replace("_", "-"): p for p in parameters}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_has_the_options_of_its_command_with_the_defaults_of_the_page(name):
-    found, typed = shown(name), options(name)
+@pytest.mark.parametrize("name", ["extract", "import", "local-stats", "solve", "predict"])
+def test_a_function_has_the_options_of_its_command(name):
+    function = getattr(afltool, "import_embeddings" if name == "import" else name.replace("-", "_"))
+    found = {p.replace("_", "-") for p in inspect.signature(function).parameters}
     heads = {option for every in of_heads().values() for option in every}
-    ours = {"list-nodes"}  # of the commands alone
-    assert typed.keys() - heads - ours - found.keys() == set()
-    page = {o: default for path, o, _, default in promised() if path == [name]}
-    for option in typed.keys() & found.keys():
-        default = found[option].default
-        if default not in (None, inspect.Parameter.empty, (), False, ""):
-            said = f"{default:g}" if isinstance(default, float) else str(default)
-            assert page.get(option, said) == said, option
-    assert ("head-options" in found) == (name in ("head", "local-stats", "solve"))
+    assert options(name).keys() - heads - found <= {"list-nodes"}
+    assert ("head-options" in found) == (name in ("local-stats", "solve"))
 
 
 def test_keywords_that_are_none_and_what_is_missing(road, tmp_path):
@@ -398,35 +219,28 @@ def test_options_of_the_head_are_a_mapping_in_python(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
 
 
-def test_a_head_names_what_its_layers_do_not_use(tmp_path):
+def test_a_head_names_what_its_layers_do_not_use(tmp_path, caplog):
     """Of the options that were given: others are filled in, and files hold them all."""
     cascade = {"deepening": "cascade", "block_ridge": 2.0}
+    silent = [{"identity_omega": True, "activation": "tanh"}, {"deepening": "cascade"},
+              {"preset": "cifar10", "block_ridge": 2.0}]  # fmt: skip
+    three = ["--activation", "--block-ridge", "--hidden-width"]
     tried = [
-        ([{"identity_omega": True, "activation": "tanh"}, {"deepening": "cascade"},
-          {"preset": "cifar10", "block_ridge": 2.0},
-          {**cascade, "hidden_width": 8, "activation": "tanh"}],
-         ["--activation", "--block-ridge", "--hidden-width"]),
-        ([{"identity_omega": True, "block_ridge": 2.0}], ["--block-ridge"]),
-        ([{"layers": 0, "block_ridge": 2.0}], ["--block-ridge"]),
-        ([{"deepening": "activated-cascade", "activation": "tanh", "hidden_width": 8}],
+        *((given, []) for given in silent),
+        ({**cascade, "hidden_width": 8, "activation": "tanh"}, three),
+        ({"identity_omega": True, "block_ridge": 2.0}, ["--block-ridge"]),
+        ({"layers": 0, "block_ridge": 2.0}, ["--block-ridge"]),
+        ({"deepening": "activated-cascade", "activation": "tanh", "hidden_width": 8},
          ["--hidden-width"]),
     ]  # fmt: skip
-    for heads, unused in tried:  # in a process each: a message is said once
-        code = f"""
-import logging, sys
-import afltool
-logging.basicConfig(level="INFO", stream=sys.stdout)
-for i, given in enumerate({heads!r}):
-    print("head", i)
-    out = f"{tmp_path}/{{i}}.h5"
-    afltool.info(afltool.head("deepafl", out, overwrite=True, head_options=given))
-"""
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        before, last = done.stdout.split(f"head {len(heads) - 1}\n")
-        assert "is used only with" not in before
-        assert sorted(re.findall(r"(--[a-z-]+) is used only with", last)) == unused
+    for given, unused in tried:
+        tell_once.cache_clear()  # a message is said once
+        caplog.clear()
+        with caplog.at_level("INFO", logger="afltool"):
+            afltool.info(
+                afltool.head("deepafl", tmp_path / "h", overwrite=True, head_options=given)
+            )
+        assert sorted(re.findall(r"(--[a-z-]+) is used only with", caplog.text)) == unused
 
 
 # ------------------------------------------------------------ TOML
@@ -448,14 +262,11 @@ def test_every_option_of_a_run_is_a_key_of_its_toml(tmp_path, monkeypatch):
     given = {"data": "imagefolder:/nowhere", "backbone": "resnet18", "weights": "random"}
     heads = {option for every in of_heads().values() for option in every}
     elsewhere = AXES | {"head", "head-seed"}  # in the head's file, or used beside others
-    (config := tmp_path / "c.toml").touch()
+    config = tmp_path / "c.toml"
 
     def run_of(*words):
         try:
-            told = command("slurm").make_context("slurm", [*map(str, words), "-o", "R"]).params
-            taken = {k.partition("__")[2]: v for k, v in told.items() if k.startswith("options__")}
-            taken = {k: v for k, v in taken.items() if v not in (None, [], ())}
-            return afltool.RunConfig(**read_config(config) | taken)
+            return afltool.RunConfig(**run_options("slurm", *words))
         except (UsageError, typer.BadParameter):
             return "refused"
 
@@ -465,11 +276,14 @@ def test_every_option_of_a_run_is_a_key_of_its_toml(tmp_path, monkeypatch):
         for value in WORDS.get(option, ANY).split():
             both = {**given, option: value}
             flags = {k for k in both if options("run")[k].is_flag}
-            config.write_text("")
             words = (f"--{k}" if k in flags else f"--{k}={v}" for k, v in both.items())
             typed = run_of(*words)
             config.write_text("".join(f"{k} = {as_toml(k, v)}\n" for k, v in both.items()))
-            if typed != (written := run_of()):
+            try:
+                written = afltool.RunConfig(**read_config(config))
+            except UsageError:
+                written = "refused"
+            if typed != written:
                 differ.append((option, value, typed, written))
             if typed == plain and option not in elsewhere:
                 differ.append((option, value, "is lost on the way"))
@@ -477,13 +291,18 @@ def test_every_option_of_a_run_is_a_key_of_its_toml(tmp_path, monkeypatch):
 
 
 def test_what_a_site_says_is_in_the_scripts_or_refused(cli, tmp_path):
-    given = ["--data", "digits", "--backbone", "resnet18", "--clients", 2000]
+    given = ["--data", "digits", "--backbone", "resnet18", "--clients", 200]
     shell, words = ["slurm", *given, "-o", tmp_path, "--dry-run", "--json"], {"time": "02:00:00"}
     plain, wrong = cli(*shell).stdout, []
     for option in (
         options("slurm").keys() - options("run").keys() - {"dry-run", "next", "submit", "site"}
     ):
-        tried = [cli(*shell, f"--{option}={v}") for v in words.get(option, "5 7G other").split()]
+        values = words.get(option, "5 7G other").split()
+        tried = []
+        for value in values:
+            tried.append(cli(*shell, f"--{option}={value}"))
+            if tried[-1].exit_code == 0:
+                break
         changed = [one.exit_code == 0 and one.stdout != plain for one in tried]
         if option == "max-array":  # smaller than the jobs need
             changed = [f"(--{option})" in tried[0].stderr]
@@ -498,20 +317,14 @@ def test_what_a_site_says_is_in_the_scripts_or_refused(cli, tmp_path):
 @pytest.mark.parametrize(("text", "said"), [
     ("client = 3", "client"),  # the nearest is named
     ("clients = '3'", "--clients takes a whole number; found '3'"),
-    ("clients = 3.0", "--clients takes a whole number; found 3.0"),
-    ("clients = true", "--clients takes a whole number; found True"),
     ("clients = 0", "--clients is 1 to"),
     ("alpha = nan", "--alpha is .*found nan"),
     ("each-round = 1", "--each-round takes true or false; found 1"),
     ("scheme = 'even'", "--scheme is iid"),
     ("train-features = ''", "--train-features takes a path"),
     ("ridge = []", "ridge"),
-    ("layers = 3", "layers"),
-    ("partition = 3", "--partition takes a path"),
     ("clients = 3\nclients = 4", "c.toml"),
     ("[a]\nclients = 3\n[b]\nclients = 4", "clients"),
-    ("= 3", "c.toml"),
-    ("clients = 1979-05-27", "clients"),
 ])  # fmt: skip
 def test_a_toml_file_that_is_wrong(text, said, road, cli, tmp_path):
     (tmp_path / "c.toml").write_text(
@@ -545,14 +358,14 @@ def test_paths_of_a_run_are_absolute_in_its_toml(cli, tmp_path, monkeypatch):
     for name in ("w.pt", "c.txt", "h.h5", "t.csv"):
         (tmp_path / name).touch()
     plain = {"data": "digits", "backbone": "resnet18", "scheme": "iid", "clients": 2}
-    kinds = re.findall(r"([\w-]+)(?::([A-Z]+))?", next(
-        told for path, o, told, _ in promised() if o == "data" and path == ["extract"]
-    ))  # fmt: skip
+    kinds = [one.shown.partition(":") for one in DATASETS.data.values()]
     assert len(kinds) == 10
     texts = {
-        ("data", f"{kind}:some.csv"): f"{kind}:{tmp_path}/some.csv" for kind, path in kinds if path
+        ("data", f"{kind}:some.csv"): f"{kind}:{tmp_path}/some.csv"
+        for kind, _, path in kinds
+        if path
     }
-    texts |= {("data", kind): kind for kind, path in kinds if not path}
+    texts |= {("data", kind): kind for kind, _, path in kinds if not path}
     texts |= {
         ("backbone", "n.afl"): f"{tmp_path}/n.afl", ("backbone", "timm:x"): "timm:x",
         ("weights", "w.pt"): f"{tmp_path}/w.pt", ("weights", "random"): "random",

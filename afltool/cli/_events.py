@@ -7,12 +7,12 @@ file.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 
 from .. import __version__, progress
@@ -37,22 +37,19 @@ def writing(place: Path, command: str) -> Iterator[None]:
         OutputExistsError: it is there and holds no events.
     """
     begun, warnings = time.monotonic(), _Warnings(logging.WARNING)
-    descriptor = None if place == STDERR else _opened(place)
-    progress.log.addHandler(warnings)
-    try:
-        with progress.listening(partial(_write, place, descriptor)):
-            progress.event("begin", schema=SCHEMA, command=command, version=__version__)
-            try:
-                yield
-            finally:
-                error, seconds = sys.exc_info()[1], round(time.monotonic() - begun, 3)
-                code = 0 if error is None else getattr(error, "exit_code", 1)
-                with suppress(InputError):  # a full disk has stopped the work already
-                    progress.event("end", exit_code=code, seconds=seconds)
-    finally:
-        progress.log.removeHandler(warnings)
-        if descriptor is not None:
-            os.close(descriptor)
+    with ExitStack() as stack:
+        file = None if place == STDERR else stack.enter_context(_opened(place))
+        progress.log.addHandler(warnings)
+        stack.callback(progress.log.removeHandler, warnings)
+        stack.enter_context(progress.listening(partial(_write, place, file)))
+        progress.event("begin", schema=SCHEMA, command=command, version=__version__)
+        try:
+            yield
+        finally:
+            error, seconds = sys.exc_info()[1], round(time.monotonic() - begun, 3)
+            code = 0 if error is None else getattr(error, "exit_code", 1)
+            with suppress(InputError):  # a full disk has stopped the work already
+                progress.event("end", exit_code=code, seconds=seconds)
 
 
 class _Warnings(logging.Handler):
@@ -62,26 +59,27 @@ class _Warnings(logging.Handler):
         progress.event(record.levelname.lower(), text=record.getMessage())
 
 
-def _write(place: Path, descriptor: int | None, one: progress.Event) -> None:
+def _write(place: Path, file: RawIOBase | None, one: progress.Event) -> None:
     """Write an event, with the digest in its file, where that has one."""
     if one.get("kind") in KINDS:
         with suppress(AflError, OSError):
             one = {**one, "digest": read_header(one["path"], one["kind"])["digest"]}
     text = json_text(one, default=str)
-    if descriptor is None:
+    if file is None:
         tell(text)
         return
     with writer_errors(place):
-        os.write(descriptor, f"{text}\n".encode())
+        file.write(f"{text}\n".encode())
 
 
-def _opened(place: Path) -> int:
-    """The descriptor of a file that is empty, new, or holds events, to append to it."""
+def _opened(place: Path) -> RawIOBase:
+    """A file that is empty, new, or holds events, to append to it."""
     check_output(place)
     make_folder(place.parent)
     with writer_errors(place):
-        descriptor = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    if os.read(descriptor, len(START)) in (b"", START):
-        return descriptor
-    os.close(descriptor)
+        file = place.open("a+b", buffering=0)
+        file.seek(0)
+        if file.read(len(START)) in (b"", START):
+            return file
+        file.close()
     raise OutputExistsError(f"{place} exists and holds no events: choose another --events")

@@ -1,7 +1,7 @@
 """The command `afltool`: its global options, and its commands, each made when it is asked for.
 
-Other parts and packages add commands by entry points of the group `afltool.commands`: a Typer app
-or a `cli.commands.Command`, with the name of the entry point, or a module with any of these::
+Other parts and packages add commands by entry points of the group `afltool.commands`, each a module
+with any of these::
 
     commands()            `cli.commands.Command` by name; 'plot study' is one of a group
     status_of(folder)     for `status`: what it says as JSON, and a function that prints it
@@ -15,26 +15,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
-from typer.main import get_command_from_info, get_group_from_info
-from typer.models import TyperInfo
 
 from .. import __version__
 from ..plugins import COMMANDS, behind, doors, left_out
 from ..values.text import shown
 from . import _console
 from ._console import say
-from .commands import Command
+from .commands import Command, resolve
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
-PLAIN: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": None}
 HELP = {"help_option_names": ["-h", "--help"]}
-OTHERS = "Plug-ins"
 PANELS = ("Start here", "Stages", "Studies", "Federation", "Files")  # of the help, in order
 #: The commands of the main part by panel: name, what it does, the class of its options.
 _TABLE: dict[str, list[tuple[str, str, str]]] = {
@@ -72,7 +68,7 @@ _TABLE: dict[str, list[tuple[str, str, str]]] = {
     ],
 }
 OWN = {
-    name: Command(about, panel, of, make="" if of else f"cli.flat:{name}_group")
+    name: Command(about, panel, of, inside="" if of else f"cli.flat:{name}_commands")
     for panel, rows in _TABLE.items()
     for name, about, of in rows
 }
@@ -122,31 +118,14 @@ def added(word: str = "") -> dict[str, Command]:
     """
     found: dict[str, Command] = {}
     for name in sorted(doors(COMMANDS), key=lambda name: name != word):
-        found = {**_of_part(name, behind(COMMANDS, name)), **found}
+        with left_out(name):
+            theirs = dict(getattr(behind(COMMANDS, name), "commands", dict)())
+            if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
+                raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
+            found = {**theirs, **found}
         if word in found:
             break
     return found
-
-
-def _of_part(name: str, part: Any) -> dict[str, Command]:
-    with left_out(name):
-        if isinstance(part, typer.Typer):
-            about = of_app(name, part).get_short_help_str(limit=100)
-            return {name: Command(about, OTHERS, make=partial(of_app, name, part))}
-        if isinstance(part, Command):
-            return {name: part}
-        found = dict(getattr(part, "commands", dict)())
-        if strange := [key for key, one in found.items() if not isinstance(one, Command)]:
-            raise TypeError(f"{strange[0]!r} of commands() is no Command of afltool.cli.commands")
-        return found
-    return {}
-
-
-def of_app(name: str, app: typer.Typer, _: Sequence[str] = ()) -> Any:
-    """The group, or the one command, of a Typer app."""
-    if app.registered_groups or len(app.registered_commands) != 1:
-        return get_group_from_info(TyperInfo(app, name=name), suggest_commands=True, **PLAIN)
-    return get_command_from_info(app.registered_commands[0], **PLAIN)
 
 
 class Group(typer.core.TyperGroup):
@@ -160,7 +139,7 @@ class Group(typer.core.TyperGroup):
     @property  # type: ignore[override]  # an attribute of Typer's
     def commands(self) -> dict[str, Any]:
         """Every command by name, built."""
-        return {name: one.build(name, []) for name, one in self.known("").items()}
+        return {name: built(one, name, []) for name, one in self.known("").items()}
 
     @commands.setter
     def commands(self, known: Any) -> None:
@@ -180,7 +159,7 @@ class Group(typer.core.TyperGroup):
     def get_command(self, ctx: Any, name: str) -> Any:
         words = [] if ctx is None else ctx.meta.get("words", [])
         found = self.known(name).get(name)
-        return None if found is None else found.build(name, words)
+        return None if found is None else built(found, name, words)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Names with a line each, by panels; none is built for it."""
@@ -192,11 +171,14 @@ class Group(typer.core.TyperGroup):
                     formatter.write_dl(rows)
 
 
-def group(name: str, about: str, known: Callable[[str], Mapping[str, Command]]) -> Group:
-    """A command with commands of its own."""
+def built(command: Command, name: str, words: Sequence[str]) -> Any:
+    """Typer's command, or its group of commands; ``words`` are those behind its name."""
+    if not command.inside:
+        return command.build(name, words)
     how: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
+    about = f"{command.about[:1].upper()}{command.about[1:]}."
     made = Group(name=name, help=about, context_settings=HELP, **how)
-    made.known = known
+    made.known = resolve(command.inside)
     return made
 
 

@@ -63,7 +63,8 @@ class Command:
             an object and prints. Otherwise ``stage``, or its `Options.STAGE`, takes it, and what
             that returns, a path or several, is shown. The function of a `Flat` field gets (words,
             names that are taken, ``given``) and gives `Parameter`s.
-        make: instead of these, what makes Typer's command of the words behind its name.
+        inside: instead of these, for a group: its commands by name, of the word behind its own; of
+            a word that is none of them, or empty, all.
         says: its help, if that is not the text of the class.
         given: fields that its name decides.
     """
@@ -72,20 +73,18 @@ class Command:
     panel: str
     options: str | type[Any] = ""
     stage: Call | None = None
-    make: str | Call = ""
+    inside: str | Call = ""
     says: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, name: str, words: Sequence[str]) -> Any:
         """Typer's command; ``words`` behind its name say which head's options it takes."""
-        if self.make:
-            return _of(self.make)(words)
-        cls = _of(self.options)
+        cls = resolve(self.options)
         every = parameters(cls, skip=self.given)
         taken = {p.name for p in every}
         for within, info in fields_of(cls).items():
             if (flat := said_of(info, base.Flat)) is not None:
-                found = _of(flat.of)(words, taken, self.given)
+                found = resolve(flat.of)(words, taken, self.given)
                 taken |= {p.name for p in found}
                 every += [replace(p, name=f"{within}{WITHIN}{p.name}") for p in found]
         call, says = self._call(cls, every), self.says or cls.__doc__
@@ -98,11 +97,11 @@ class Command:
             refuse_files(one for files in named for one in files)
             o = cls(**self.given, **_nested(found))
             if cls.PRINTS:
-                _of(cls.PRINTS)(o)
+                resolve(cls.PRINTS)(o)
                 return
-            made = (self.stage or _of(cls.STAGE))(o)
+            made = (self.stage or resolve(cls.STAGE))(o)
             if cls.TELLS:
-                _of(cls.TELLS)(made)
+                resolve(cls.TELLS)(made)
             show(made)
 
         return call
@@ -113,7 +112,8 @@ def first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
 
 
-def _of(what: Any) -> Any:
+def resolve(what: Any) -> Any:
+    """What a text MODULE:NAME stands for, below `afltool`."""
     return located(f"...{what}", __name__) if isinstance(what, str) else what
 
 

@@ -14,7 +14,7 @@ from ..heads import HEADS, OPTIONS, options_class
 from ..options import look
 from ..options.base import fields_of, flag
 from ..options.statistics import NewHead
-from .app import Group, added, group
+from .app import added
 from .commands import Command, Parameter, first_line, parameters
 
 #: Pictures: the class of their options.
@@ -32,32 +32,23 @@ Taken = Collection[str]
 Given = Mapping[str, Any]
 
 
-def head_group(_: Words) -> Group:
-    """The command `head`, with one for each head."""
-
-    def heads(word: str) -> dict[str, Command]:
-        says = {n: options_class(n).__doc__ for n in ([word] if word in OPTIONS else OPTIONS)}
-        return {
-            name: Command(first_line(text), "Heads", NewHead, says=text or "", given={"name": name})
-            for name, text in says.items()
-        }
-
-    return group("head", NewHead.__doc__ or "", heads)
+def head_commands(word: str) -> dict[str, Command]:
+    """Those of `head`, one for each head."""
+    says = {n: options_class(n).__doc__ or "" for n in ([word] if word in OPTIONS else OPTIONS)}
+    return {
+        name: Command(first_line(text), "Heads", NewHead, says=text, given={"name": name})
+        for name, text in says.items()
+    }
 
 
-def plot_group(_: Words) -> Group:
-    """The command `plot`, with one for each picture."""
-
-    def pictures(word: str) -> dict[str, Command]:
-        every = {
-            name: Command(first_line(cls.__doc__), "Pictures", cls)
-            for name, cls in PICTURES.items()
-        }
-        if word not in every:
-            every |= {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
-        return every
-
-    return group("plot", "Draw pictures: one of a file, or of several side by side.", pictures)
+def plot_commands(word: str) -> dict[str, Command]:
+    """Those of `plot`, one for each picture."""
+    every = {
+        name: Command(first_line(cls.__doc__), "Pictures", cls) for name, cls in PICTURES.items()
+    }
+    if word not in every:
+        every |= {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
+    return every
 
 
 def of_named(_: Words, taken: Taken, given: Given) -> list[Parameter]:

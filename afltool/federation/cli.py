@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ..cli.app import group
 from ..cli.commands import Command, first_line, show
 from ..errors import UsageError
 from ..options.base import Holds, Options, Writes
@@ -189,15 +188,14 @@ FUNCTIONS = {"NewKeys": "new_keys", "NewSession": "create"}  # others are called
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
     return {
-        name: Command(about, "Federation", make=partial(_group, name))
+        name: Command(about, "Federation", inside=partial(_verbs, name))
         for name, (about, _) in GROUPS.items()
     }
 
 
-def _group(name: str, _: Any) -> Any:
-    about, verbs = GROUPS[name]
-    known = {k: Command(first_line(cls.__doc__), "Commands", cls) for k, cls in verbs.items()}
-    return group(name, f"{about.capitalize()}.", lambda _: known)
+def _verbs(name: str, _: str) -> dict[str, Command]:
+    verbs = GROUPS[name][1].items()
+    return {verb: Command(first_line(cls.__doc__), "Commands", cls) for verb, cls in verbs}
 
 
 def carry_out(o: Options) -> None:

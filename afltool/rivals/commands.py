@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from ..cli.app import Group, group
 from ..cli.commands import (
     Command,
     Parameter,
@@ -36,11 +35,7 @@ class Train(Baseline, Tracked, Printed):
 
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
-    return {"baseline": Command("train a baseline by gradients", "Studies", make=_group)}
-
-
-def _group(_: Sequence[str]) -> Group:
-    return group("baseline", Baseline.__doc__ or "", _methods)
+    return {"baseline": Command("train a baseline by gradients", "Studies", inside=_methods)}
 
 
 def _methods(word: str) -> dict[str, Command]:

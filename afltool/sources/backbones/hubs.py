@@ -212,7 +212,7 @@ class HuggingFaceSource(FromHub):
         from transformers.utils import cached_file
 
         with self.fetching("the description of its images"):
-            own = json.loads(Path(cached_file(self.place, "preprocessor_config.json")).read_text())
+            own = json.loads(Path(cached_file(self.place, "preprocessor_config.json")).read_bytes())
             size, cut = own["size"], own.get("crop_size") if own.get("do_center_crop") else None
             squares = [one if isinstance(one, dict) else {"height": one} for one in (size, cut)]
             sides: list[Any] = [one.get("shortest_edge") or one["height"] for one in squares]
