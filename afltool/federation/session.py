@@ -85,6 +85,7 @@ class Replica(ABC):
         self.private = {"key": self.me.agreeing}  # what opens the kinds that are for one reader
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
         self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()
+        self._totals = dict[int, Statistics]()  # like both of these, of one round alone
 
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
@@ -287,8 +288,14 @@ class Replica(ABC):
 
     def counts(self, number: int) -> I64 | None:
         """Class counts of all sites, where a round is of rows that were counted before."""
-        return None if self.layout(number).first else self.total(1).class_counts
+        return None if self.layout(number).first else self.first_counts
 
+    @cached_property
+    def first_counts(self) -> I64:
+        """Class counts of round 1, which bound what is summed later."""
+        return self.total(1).class_counts
+
+    @cached_property
     def scale(self) -> Scaling | None:
         """By which rows are scaled, once round 1 is over."""
         task = self.task(1)
@@ -309,22 +316,28 @@ class Replica(ABC):
 
     def total(self, number: int) -> Statistics:
         """The sum of a round, from what its members have sent."""
-        path = self.folder / f"total-{number}.h5"
-        if not path.exists():
-            inside = self.closed(number)
-            x = self.unmasked(number) if self.agreed.masked else self.added(number)
-            try:
-                made = self.layout(number).statistics(x, inside, self.counts(number))
-            except AflError as error:
-                lied = f"; masks hide which of {', '.join(inside)} has sent something else"
-                text = f"the sum of round {number} makes no sense: {error}"
-                raise MismatchError(text + lied * self.agreed.masked) from None
-            if noise := self.noise(number):
-                made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
-            save_statistics(path, made, self.recipe_of(number))
-            for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
-                delete(old)  # everybody has that total, or has left
-        return load_statistics(path)
+        if number not in self._totals:
+            path = self.folder / f"total-{number}.h5"
+            if not path.exists():
+                save_statistics(path, self.opened(number), self.recipe_of(number))
+                for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
+                    delete(old)  # everybody has that total, or has left
+            self._totals = {number: load_statistics(path)}
+        return self._totals[number]
+
+    def opened(self, number: int) -> Statistics:
+        """`total`, where it is not known yet; refused where no rows can have it."""
+        inside = self.closed(number)
+        x = self.unmasked(number) if self.agreed.masked else self.added(number)
+        try:
+            made = self.layout(number).statistics(x, inside, self.counts(number))
+        except AflError as error:
+            lied = f"; masks hide which of {', '.join(inside)} has sent something else"
+            text = f"the sum of round {number} makes no sense: {error}"
+            raise MismatchError(text + lied * self.agreed.masked) from None
+        if noise := self.noise(number):
+            made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
+        return made
 
     def added(self, number: int) -> Words:
         """The sum of what members have sent."""
@@ -424,7 +437,7 @@ class Member(Replica):
     def check_rows(self, number: int) -> None:
         """Refuse what this site must not sum, before anything of it leaves."""
         layout, inside = self.layout(number), self.closed(number - 1)
-        if number > 1 and (scale := self.scale()):
+        if number > 1 and (scale := self.scale):
             self.rows.check_scale(self.agreed, scale)
         if not layout.first:
             return
@@ -470,7 +483,7 @@ class Member(Replica):
             blocks: Iterable[Block] = self.rows.train()
             if not isinstance(task, Scaling):
                 radius, test = noise.radius if noise else None, not task.of_sums
-                blocks = self.rows.blocks(self.agreed, test, self.scale(), radius)
+                blocks = self.rows.blocks(self.agreed, test, self.scale, radius)
             self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
         return self._gathered[number]
 
@@ -479,7 +492,7 @@ class Member(Replica):
         layout, noise = self.layout(number), self.noise(number)
         sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
-            check_point(sums, self.total(1).rows, len(self.agreed.classes))
+            check_point(sums, int(self.first_counts.sum()), len(self.agreed.classes))
         layout.check_rows(sums.class_counts, 1)
         x = layout.joined(sums)
         if noise:

@@ -70,6 +70,7 @@ def main(at):
                     lambda: dav.write("001-sums-north", b"x" * 99)):  # fmt: skip
             kind, said = outcome(act)
             premise(kind == "stops", f"{code}: such a place is away: {said}")
+            seen += [said] * ("secret" in said)  # the login
     urls = at / "trial.urls"
     urls.write_text(f'{{"index": "{internal}/index.json", "send": "{internal}/", "fields": {{}}}}')
     urls.chmod(0o600)
