@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-FAST = {"dp_tail", "small_order"}
+FAST = {"dp_tail", "equivocation", "small_order", "spoiled_place"}
 SCRIPTS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("base", "test_attacks"))
 PROCESSES = get_context("forkserver")  # which imports the package once
 

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from afltool.federation import compute
 from afltool.federation import keys as keys_
 from afltool.federation import place as place_
 from afltool.federation.agreement import Agreement, usual_threshold
-from afltool.federation.keys import Box, name_of
+from afltool.federation.keys import name_of
 from afltool.federation.ledger import Ledger
 from afltool.federation.rows import SiteRows
 from afltool.federation.session import Member, Server
@@ -36,13 +37,12 @@ HEADS = {
     "discriminant": ("discriminant", {"shrinkage": 0.1}),
 }
 NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
-KEYS = {}  # made once: names and keys are the same in all federations
 
 
+@cache
 def key_of(name: str) -> keys_.Keys:
-    if name not in KEYS:
-        KEYS[name] = keys_.Keys.of(name, Ed25519PrivateKey.generate())
-    return KEYS[name]
+    """Names and keys are the same in all federations."""
+    return keys_.Keys.of(name, Ed25519PrivateKey.generate())
 
 
 class Near(place_.Place):
@@ -149,9 +149,8 @@ class Federation:
         found = {self.solved(n).digest() for n in ("server", *(names or self.names))}
         return found == {self.pooled(*(of or names)).digest()}
 
-    def changed(self, root, names=None, at_once=False, **terms):
-        """A session of these sites, or all, under other terms, with ledgers as they are now, or
-        ``at_once``: with the same ones."""
+    def changed(self, root, names=None, **terms):
+        """A session of these sites, or all, under other terms, with ledgers as they are now."""
         other = object.__new__(Federation)
         vars(other).update(vars(self), rows=dict(self.rows))
         if names is not None:
@@ -161,10 +160,7 @@ class Federation:
         other.names = [p.name for p in other.agreed.members]
         other.root, other.place = root, Near(str(root / "place"))
         root.mkdir(parents=True)
-        if at_once:
-            (root / "ledgers").symlink_to(self.root / "ledgers")
-        elif (self.root / "ledgers").exists():
-            shutil.copytree(self.root / "ledgers", root / "ledgers", symlinks=True)
+        shutil.copytree(self.root / "ledgers", root / "ledgers", symlinks=True)
         other.begin()
         return other
 
@@ -178,13 +174,6 @@ class Federation:
         data = (box or self.party(name).box).seal(kind, number, payload, to)
         self.at(kind, number, name).write_bytes(data)
         return data
-
-    def put_body(self, kind, number, name, body):
-        """A signed message with any body."""
-        box = Box(self.agreed.digest, self.keys[name])
-        header = box._header(kind, number, name, hashlib.sha256(body).hexdigest())
-        data = header + b"\n" + box.me.signing.sign(keys_.DOMAIN + header) + body
-        self.at(kind, number, name).write_bytes(data)
 
     def sent(self, pattern):
         return sorted(p.name for p in (self.root / "place").glob(pattern))

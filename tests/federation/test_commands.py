@@ -194,16 +194,6 @@ def test_what_is_agreed_is_shown_before_it_is_approved(cli, apart):
     assert sorted(newcomers(done.stdout)) == new_here
 
 
-def test_what_the_server_reads_needs_a_yes(cli, tmp_path, features):
-    apart = Apart(cli, tmp_path, features, new=("--protection", "signed", "--max-rows", 99))
-    cli(*apart.serve("--once"))
-    refused(cli(*apart.join("north")), "--allow signed", codes=(2,))
-    more = cli(*apart.join("north", "--allow", "signed", "--once", "--by", "a.csv:unit"))
-    refused(more, "agreed: none", codes=(2,))
-    assert apart.sent_by("north") == []
-    assert cli(*apart.join("north", "--allow", "signed", "--once")).exit_code == 0
-
-
 # ---------------------------------------------------------------- bad input: named, nothing sent
 
 

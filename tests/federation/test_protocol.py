@@ -3,7 +3,6 @@ a server that tells members different things opens no sum of few, nor does the t
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from itertools import combinations
@@ -15,7 +14,7 @@ from parties import Federation, played
 
 from afltool.errors import AflError, IncompleteError, MismatchError
 from afltool.federation import commands, masking, session
-from afltool.federation.keys import Box, canonical, cipher_between, name_of
+from afltool.federation.keys import Box, cipher_between
 
 slow = pytest.mark.slow
 #: Each head, each protection, and each number of sites; what carries them is in test_commands.
@@ -113,87 +112,6 @@ def test_an_end_that_was_interrupted_goes_on(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------- one close a round
-
-
-class Liar:
-    """A server that closes rounds 0 and 1 with other members for each of the honest ones."""
-
-    def __init__(self, f, colluders=()):
-        self.f, self.colluders = f, colluders
-        f.turn("server", *f.names)
-        self.of = {0: {n: f.server.take("hello", 0, n).digest for n in f.names}, 1: {}}
-
-    def close(self, number, names, before):
-        members = {n: self.of[number][n] for n in names}
-        said = canonical({"before": before, "members": members})
-        return hashlib.sha256(self.f.put("close", number, "server", said)).hexdigest()
-
-    def first(self, name, names):
-        """Round 0, for one member; returns the digest of its close."""
-        digest = self.close(0, names, "")
-        self.f.turn(name)
-        self.of[1][name] = self.f.server.take("sums", 1, name).digest
-        return digest
-
-    def second(self, name, names, before):
-        """Round 1: who colludes says that it has seen the same, to each."""
-        seen = bytes.fromhex(self.close(1, names, before))
-        for other in self.colluders:
-            self.f.put("seen", 1, other, seen)
-        self.f.turn(name)
-        for other in self.colluders:
-            self.f.at("seen", 1, other).unlink()
-            (self.f.root / name / "taken" / name_of("seen", 1, other)).unlink(missing_ok=True)
-
-
-def but(out, members, also=()):
-    """Each of these members is told that the others of ``out`` dropped out."""
-    return {w: [*(v for v in out if v != w), *also] for w in members}
-
-
-# n, t, targets, whose s shall be opened, who colludes, and who is told that whom dropped out
-POINTS = [
-    (5, 3, [0], [1, 2], [], but([1, 2], [1, 2, 3, 4])),
-    (7, 4, [0, 1], [2, 3, 4], [], but([2, 3, 4], range(2, 7))),
-    (7, 5, [0], [1, 2], [5, 6], but([1, 2], [1, 2, 3, 4])),
-    (12, 9, [0], [1, 2, 3, 4], [8, 9, 10, 11],
-     {**but([1, 2, 3, 4], [1, 2, 3, 4]), 5: [1, 2, 3], 6: [2, 3, 4], 7: [3, 4, 1]}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("n", "t", "targets", "q", "colluders", "told"), POINTS)
-def test_no_shares_before_t_have_seen(tmp_path, n, t, targets, q, colluders, told):
-    f = Federation(tmp_path, n=n, threshold=t)
-    liar = Liar(f, [f.names[k] for k in colluders])
-    views, closes = {}, {}
-    for k, name in enumerate(f.names):
-        inside = [*targets[:1], *q, *colluders] if k in targets else range(n)
-        views[name] = sorted({*(f.names[i] for i in inside), name})
-        closes[name] = liar.first(name, views[name])
-    salts = {name: f.sites[name].salt(1) for name in f.names}
-    for a, b in combinations(f.names, 2):  # masks cancel between those alone who were told the same
-        assert (salts[a] == salts[b]) == (closes[a] == closes[b])
-    for k, name in enumerate(f.names):
-        if k not in colluders:
-            inside = [v for v in views[name] if f.names.index(v) not in told.get(k, [])]
-            liar.second(name, inside, closes[name])
-    assert not f.sent("001-shares*")
-    assert "to have seen who is in round 1" in f.sites[f.names[0]].turn()
-    assert "to have seen" in f.new_site(f.names[0]).turn()  # also after a start of its process
-
-
-def test_two_sums_of_a_round(tmp_path):
-    """n = 7, t = 4: two members are told of each other's absence; one sum at most is opened."""
-    f = Federation(tmp_path, n=7, threshold=4)
-    liar = Liar(f)
-    closes = {name: liar.first(name, f.names) for name in f.names}
-    for _ in range(3):
-        for k, name in enumerate(f.names):
-            inside = [n for n in f.names if n != f.names[6 if k < 4 else 0]]
-            if name in inside:
-                liar.second(name, inside, closes[name])
-    answered = [name.removeprefix("001-shares-") for name in f.sent("001-shares*")]
-    assert len({canonical(f.sites[n].closed(1)) for n in answered}) <= 1
 
 
 def test_a_liar_in_seen_stops_nobody(tmp_path):

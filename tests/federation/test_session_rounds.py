@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from parties import BITS, Federation, played
 
 from afltool.errors import AflError, IncompleteError, InvalidDataError, MismatchError
 from afltool.federation import compute
-from afltool.federation.rows import Scaling
 from afltool.files.counts import read_counts
 from afltool.math.gram import FixedPoint
 from afltool.math.ridge import gram_matrix
@@ -91,20 +89,6 @@ def test_raw_features_beyond_the_agreed_range_are_refused_and_nothing_is_sent(tm
         with pytest.raises(InvalidDataError, match=f"row 5, feature 2 is {value:.6g}"):
             f.turn(name)
     assert not f.sent("001-sums*")
-
-
-def test_scale_is_exact():
-    rng = np.random.default_rng(0)
-    x = np.round(rng.normal(size=(500, 3)) * 2.0**21) / 2.0**21 + [0.0, 900.0, -1000.0]
-    head = Scaling.within(10).bind(3, 1)
-    s, _ = head.gather([(x[:200], np.zeros(200, int)), (x[200:], np.zeros(300, int))])
-    found = head.absorb(s)[0].arrays()
-    for j, column in enumerate([[Fraction(float(v)) for v in column] for column in x.T]):
-        mean = sum(column) / 500
-        assert found["centre"][j] == float(mean)
-        assert found["spread"][j] == float(sum((v - mean) ** 2 for v in column) / 500) ** 0.5
-    with pytest.raises(InvalidDataError, match="cannot be the statistics"):
-        head.absorb(replace(s, arrays={**s.arrays, "squares": s.arrays["squares"] * 0}))
 
 
 # ---------------------------------------------------------------- evaluation
@@ -259,17 +243,15 @@ def test_unlike_blas(tmp_path, power, intercept):
         assert not compute.is_same(name, W, wrong, head, s)
 
 
-@pytest.mark.parametrize("options", [{"ridge": 1.0}, {"ridge": 1e-3}, {"min_norm": True}])
-def test_a_feature_that_no_row_has_gets_no_weight_of_the_server(tmp_path, options):
-    rng = np.random.default_rng(0)
-    X = rng.integers(-900, 900, (90, 6)).astype(np.int16)
-    X[:, 2] = 0
-    rows = {f"site-{k:02d}": (X[k::3], rng.integers(0, 3, 30)) for k in range(3)}
-    f = Federation(tmp_path, ("linear", options), rows=rows)
+def test_a_feature_that_no_row_has_gets_no_weight_of_the_server(tmp_path):
+    """By minimum norm; with a ridge it is null_space in tests/attacks."""
+    f = Federation(tmp_path, ("linear", {"min_norm": True}))
+    for X, _ in f.rows.values():
+        X[:, 2] = 0
     s = f.gathered()
     ((name, W),) = f.first.absorb(s)[0].arrays().items()
     moved = W.copy()
-    moved[2] += 10 * np.abs(W).max() if "min_norm" in options else 1e-3
+    moved[2] += 10 * np.abs(W).max()
     assert compute.is_same(name, W, W * (1 + 2**-50), f.first, s)
     assert not compute.is_same(name, W, moved, f.first, s)
     W[0, 0], large = 1e12, W.copy()  # one large number moves no other
@@ -278,19 +260,26 @@ def test_a_feature_that_no_row_has_gets_no_weight_of_the_server(tmp_path, option
     assert not compute.is_same(name, W, large, f.first, s)
 
 
-def test_the_bits_of_the_servers_machine_are_taken(tmp_path):
+@pytest.mark.parametrize(("by", "taken"), [(2.0**-50, True), (1e-3, False)])
+def test_a_server_cannot_choose_a_head(tmp_path, by, taken):
+    """The last bits of its machine are taken, and no other point, which could read one row."""
     f = Federation(tmp_path, ("softmax", {"rounds": 1}))
     real = f.server.keep_head
 
-    def other_machine(number, head):
+    def other(number, head):
         if number > 1:
             known = f.server.head(number - 1).arrays()
-            arrays = {k: a * (1 + 2**-50) if a.dtype.kind == "f" and a is not known.get(k) else a
+            arrays = {k: a * (1 + by) if a.dtype.kind == "f" and a is not known.get(k) else a
                       for k, a in head.arrays().items()}  # fmt: skip
             head = head.restore(head.phase(), arrays)
         real(number, head)
 
-    f.server.keep_head = other_machine
+    f.server.keep_head = other
+    if not taken:
+        with pytest.raises(MismatchError, match="not the solution of the sums"):
+            f.run()
+        assert not f.sent("002-sums*")
+        return
     assert f.over()
     assert len({f.solved(n).digest() for n in ("server", *f.names)}) == 1
     assert not f.is_pooled()
