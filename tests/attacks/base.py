@@ -319,7 +319,7 @@ class Trial:
     def opened(self, name, kind, number, sender):
         """What a message says to ``name``, who has K."""
         data = self.path(kind, number, sender).read_bytes()
-        return self.box(name).open(kind, number, self.agreed.people[sender], data).payload
+        return self.box(name).open(kind, number, self.agreed.people[sender], data)
 
 
 class Search:

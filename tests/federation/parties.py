@@ -175,6 +175,11 @@ class Federation:
         self.at(kind, number, name).write_bytes(data)
         return data
 
+    def counted(self, kind, number, name):
+        """The digest of a message that the server takes."""
+        assert self.server.take(kind, number, name)
+        return self.server.digest_of(kind, number, name)
+
     def sent(self, pattern):
         return sorted(p.name for p in (self.root / "place").glob(pattern))
 

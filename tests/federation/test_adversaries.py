@@ -181,7 +181,7 @@ def test_a_total_of_a_signed_session_holds_the_sums_of_the_site(tmp_path):
 def test_close_garbage(tmp_path):
     f, _, _ = four(tmp_path)
     f.turn("server", *f.names)
-    all_of = {n: f.server.take("hello", 0, n).digest for n in f.names}
+    all_of = {n: f.counted("hello", 0, n) for n in f.names}
     members = ["all", {}, [], {"server": "ab" * 32}, {**all_of, EVE: ""}, {n: [] for n in all_of},
                {**all_of, "eve": "ab" * 32}, {n: all_of[n] for n in f.names[:2]}]  # fmt: skip
     said = [{"before": "", "members": one} for one in members] + [{}, {"members": all_of}]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import fill, installed
-from place_servers import PLACES, addressed, answering, configured, needed, s3, sftp, webdav
+from place_servers import PLACES, addressed, answering, configured, needed, s3, sftp
 
 from afltool.errors import AflError, UnreachableError, UsageError
 from afltool.federation import place as module
@@ -19,10 +19,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-KINDS = ["folder", "memory", *(pytest.param(k, marks=slow) for k in ("sftp", "s3", "webdav"))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["folder", "memory"])  # others: in test_commands, by processes
 def test_a_file_is_whole_or_not_there(tmp_path, kind):
     with PLACES[kind](tmp_path) as (url, env), configured(env):
         one, other = Place(url), Place(url)
@@ -126,15 +125,6 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_one(tmp_path):
 @slow
 def test_a_place_that_was_away_is_reached_again(tmp_path):
     """The connection is made anew."""
-    with webdav(tmp_path) as (_, env), configured(env):
-        place = Place("webdav://trial")
-        place.write("a", b"1")
-        (tmp_path / "dav" / "trial").rename(tmp_path / "dav" / "moved")
-        assert place.read("a", 1) is None
-        (tmp_path / "dav" / "moved").rename(tmp_path / "dav" / "trial")
-        assert place.read("a", 1) == b"1"
-    with pytest.raises(UnreachableError), configured(env):
-        place.read("a", 1)
     with sftp(tmp_path) as (url, env), configured(env):
         place = Place(url)
         place.write("a", b"1")
