@@ -37,7 +37,7 @@ SLOW := $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell find tests -name "test
 test-slow: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'slow and not nightly' -n 5 --dist loadfile --no-loadscope-reorder --durations=25 $(SLOW)
 
-# What takes minutes, before a release: every head over Flower, 50 faults of Slurm, a million images, the pictures of the pages.
+# What takes minutes, before a release: a session over Flower, 50 faults of Slurm, a million images, the pictures of the pages.
 test-nightly: $(VENV)/.dev flower
 	OMP_NUM_THREADS=1 AFLTOOL_SLURM_FAULTS=50 \
 		$(BIN)/pytest -q -m "nightly or slow" -n 2 --dist loadfile --durations=25 $(shell grep -lr "mark.nightly" tests) tests/test_slurm_real.py

@@ -297,7 +297,7 @@ def finish(party: Replica) -> Path:
     if (folder / SUMMARY).exists():
         return folder / SOLVED
     made_by, context = party.recipe_of(number - 1), Context(dict(agreed.space), agreed.classes)
-    if scale := party.scale():  # its file is for `afltool import --scale`
+    if scale := party.scale:  # its file is for `afltool import --scale`
         raw = {**context.space, "dtype": "float32", "fraction_bits": None}
         save_head(folder / SCALING, scale, made_by, replace(context, space=raw))
         context = replace(context, space={**context.space, "scaling": scale.digest()})

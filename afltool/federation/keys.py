@@ -184,14 +184,6 @@ def name_of(kind: str, number: int, sender: str) -> str:
     return f"{number:03d}-{kind}-{sender}"
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """A message whose signature was checked; ``digest`` is of the whole file."""
-
-    digest: str
-    payload: bytes
-
-
 @dataclass
 class Box:
     """Seals what ``me`` says in a session, and opens what others say; ``group`` is their key."""
@@ -213,7 +205,7 @@ class Box:
 
     def open(
         self, kind: str, number: int, sender: Party, data: bytes, mine: Private | None = None
-    ) -> Envelope:
+    ) -> bytes:
         """The payload; `CorruptFileError` of all that is not this message and whole. ``mine``: the
         key of its only reader."""
         if not self.is_of(kind, number, sender, data):
@@ -222,10 +214,9 @@ class Box:
         own, body = (body[:32], body[32:]) if mine else (b"", body)
         try:
             cipher = self._cipher((kind, number, sender.name), mine, own, own)
-            payload = cipher.decrypt(body[:12], body[12:], None)
+            return cipher.decrypt(body[:12], body[12:], None)
         except (InvalidTag, ValueError, AflError):
             raise CorruptFileError("it is encrypted with another key") from None
-        return Envelope(sha256(data).hexdigest(), payload)
 
     def _cipher(self, about: Any, mine: Private | None, theirs: bytes, once: bytes) -> AESGCM:
         about = self.session, *about

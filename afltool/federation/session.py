@@ -42,7 +42,7 @@ from ..values.statistics import Context, Statistics
 from . import compute, masking
 from .agreement import LARGEST, Agreement, Digest
 from .compute import Layout, check_point, first_head, solved
-from .keys import OVERHEAD, Box, Envelope, Keys, canonical, name_of
+from .keys import OVERHEAD, Box, Keys, canonical, name_of
 from .ledger import Hashes, Ledger
 from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size
 from .noise import Noise
@@ -85,6 +85,7 @@ class Replica(ABC):
         self.private = {"key": self.me.agreeing}  # what opens the kinds that are for one reader
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
         self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()
+        self._totals = dict[int, Statistics]()  # like both of these, of one round alone
 
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
@@ -129,7 +130,11 @@ class Replica(ABC):
                 )
             write_once(path, data)
         self.send(path)
-        return sha256(path.read_bytes()).hexdigest()
+        return self.digest_of(kind, number, self.me.name)
+
+    def digest_of(self, kind: str, number: int, sender: str) -> str:
+        """Of a whole message that was sent, or taken."""
+        return sha256(self.path_of(kind, number, sender).read_bytes()).hexdigest()
 
     def send(self, path: Path) -> None:
         """Put a message into the place, unless it is there."""
@@ -146,7 +151,7 @@ class Replica(ABC):
             if int(path.name.partition("-")[0]) >= least:
                 self.send(path)
 
-    def take(self, kind: str, number: int, sender: str, digest: str = "") -> Envelope | None:
+    def take(self, kind: str, number: int, sender: str, digest: str = "") -> bytes | None:
         """A message of somebody if it has come and is whole, kept; what is not counts as not there.
 
         ``digest``: which one counts; else the first one.
@@ -157,12 +162,12 @@ class Replica(ABC):
         if data is None:
             return None
         try:
-            found = self.box.open(kind, number, person, data, self.private.get(kind))
-            if kind not in MOST and len(found.payload) != size:
+            payload = self.box.open(kind, number, person, data, self.private.get(kind))
+            if kind not in MOST and len(payload) != size:
                 raise CorruptFileError("another length")
-            if digest not in ("", found.digest):
+            if digest not in ("", sha256(data).hexdigest()):
                 raise CorruptFileError("not the one that the server has counted")
-            self.check_payload(kind, number, sender, found.payload)
+            self.check_payload(kind, number, sender, payload)
         except AflError as error:
             self.say(f"the {kind} of {sender!r} in round {number} counts as not there: {error}")
             if data and not kept:  # so that whoever has the right one sends it again
@@ -171,13 +176,18 @@ class Replica(ABC):
             return None
         if not kept:
             write_once(path, data)
-        return found
+        return payload
 
-    def need(self, kind: str, number: int, sender: str, digest: str = "") -> Envelope:
+    def need(self, kind: str, number: int, sender: str, digest: str = "") -> bytes:
         """`take`, of what nothing goes on without."""
-        if found := self.take(kind, number, sender, digest):
-            return found
-        raise Waiting(f"the {kind} of {sender} in round {number}")
+        if (payload := self.take(kind, number, sender, digest)) is None:
+            raise Waiting(f"the {kind} of {sender} in round {number}")
+        return payload
+
+    def has(self, kind: str, number: int, sender: str) -> bool:
+        """Whether a message was taken, or can be now."""
+        kept = self.path_of(kind, number, sender).exists()
+        return kept or self.take(kind, number, sender) is not None
 
     def payload_size(self, kind: str, number: int) -> int:
         """Bytes of a payload, which its reader knows beforehand; of some kinds the most."""
@@ -206,7 +216,7 @@ class Replica(ABC):
             return dict.fromkeys(self.agreed.places, "")
         if number not in self._closes:
             before, server = self.closed(number - 1), self.agreed.server.name
-            payload = self.need("close", number, server).payload
+            payload = self.need("close", number, server)
             try:
                 close = decode(payload, type=Close)
                 names, good = close.members, payload == canonical(to_builtins(close))
@@ -229,7 +239,8 @@ class Replica(ABC):
         return self._closes[number]
 
     def close_digest(self, number: int) -> str:
-        return "" if number < 0 else self.need("close", number, self.agreed.server.name).digest
+        self.closed(number)  # has taken it
+        return "" if number < 0 else self.digest_of("close", number, self.agreed.server.name)
 
     def forget(self, why: str = "") -> None:
         """Delete the secrets of all rounds; ``why`` the session has ended for this party."""
@@ -287,8 +298,14 @@ class Replica(ABC):
 
     def counts(self, number: int) -> I64 | None:
         """Class counts of all sites, where a round is of rows that were counted before."""
-        return None if self.layout(number).first else self.total(1).class_counts
+        return None if self.layout(number).first else self.first_counts
 
+    @cached_property
+    def first_counts(self) -> I64:
+        """Class counts of round 1, which bound what is summed later."""
+        return self.total(1).class_counts
+
+    @cached_property
     def scale(self) -> Scaling | None:
         """By which rows are scaled, once round 1 is over."""
         task = self.task(1)
@@ -309,41 +326,47 @@ class Replica(ABC):
 
     def total(self, number: int) -> Statistics:
         """The sum of a round, from what its members have sent."""
-        path = self.folder / f"total-{number}.h5"
-        if not path.exists():
-            inside = self.closed(number)
-            x = self.unmasked(number) if self.agreed.masked else self.added(number)
-            try:
-                made = self.layout(number).statistics(x, inside, self.counts(number))
-            except AflError as error:
-                lied = f"; masks hide which of {', '.join(inside)} has sent something else"
-                text = f"the sum of round {number} makes no sense: {error}"
-                raise MismatchError(text + lied * self.agreed.masked) from None
-            if noise := self.noise(number):
-                made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
-            save_statistics(path, made, self.recipe_of(number))
-            for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
-                delete(old)  # everybody has that total, or has left
-        return load_statistics(path)
+        if number not in self._totals:
+            path = self.folder / f"total-{number}.h5"
+            if not path.exists():
+                save_statistics(path, self.opened(number), self.recipe_of(number))
+                for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
+                    delete(old)  # everybody has that total, or has left
+            self._totals = {number: load_statistics(path)}
+        return self._totals[number]
+
+    def opened(self, number: int) -> Statistics:
+        """`total`, where it is not known yet; refused where no rows can have it."""
+        inside = self.closed(number)
+        x = self.unmasked(number) if self.agreed.masked else self.added(number)
+        try:
+            made = self.layout(number).statistics(x, inside, self.counts(number))
+        except AflError as error:
+            lied = f"; masks hide which of {', '.join(inside)} has sent something else"
+            text = f"the sum of round {number} makes no sense: {error}"
+            raise MismatchError(text + lied * self.agreed.masked) from None
+        if noise := self.noise(number):
+            made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
+        return made
 
     def added(self, number: int) -> Words:
         """The sum of what members have sent."""
         total = np.zeros(n := self.layout(number).size, np.uint64)
         for name, digest in self.closed(number).items():
-            total += np.frombuffer(self.need("sums", number, name, digest).payload, "<u8", n)
+            total += np.frombuffer(self.need("sums", number, name, digest), "<u8", n)
         return total
 
     def offers(self, number: int) -> dict[str, Offer]:
         """The offers of all in a round, from what they have sent in the round before."""
         before, kind = number - 1, "sums" if number > 1 else "hello"
         found = {n: self.need(kind, before, n, d) for n, d in self.closed(before).items()}
-        return {n: Offer.of(self.agreed, number, n, one.payload) for n, one in found.items()}
+        return {n: Offer.of(self.agreed, number, n, payload) for n, payload in found.items()}
 
     def unmasked(self, number: int) -> Words:
         """The sum without masks, from any t right answers; who has lied is named."""
         offers, inside, found = self.offers(number), self.closed(number), dict[str, bytes]()
         taken = {name: self.take("shares", number, name) for name in inside}
-        answers = {name: one.payload for name, one in taken.items() if one}
+        answers = {name: payload for name, payload in taken.items() if payload is not None}
         late = [name for name in inside if name not in answers]
         for i, (giver, offer) in enumerate(offers.items()):
             kind = OWN if giver in inside else PAIRS
@@ -373,14 +396,14 @@ class Replica(ABC):
         mine, server = self.result(number), self.agreed.server.name
         self.post("done", number, lambda: mine)
         found = {one: self.take("done", number, one) for one in {*self.closed(number - 1), server}}
-        wrong = sorted(name for name, one in found.items() if one and one.payload != mine)
+        wrong = sorted(name for name, payload in found.items() if payload not in (None, mine))
         if server in wrong:
             raise MismatchError(f"{server!r}, the server, has signed another end of the session")
         if wrong:
             self.say(f"{', '.join(wrong)} signed another end of the session")
-        if late := sorted(name for name in awaited if not found[name]):
+        if late := sorted(name for name in awaited if found[name] is None):
             raise Waiting(f"{', '.join(late)} to sign the end")
-        signed = sorted(name for name, one in found.items() if one and name not in wrong)
+        signed = sorted(name for name, payload in found.items() if payload == mine)
         write_once(self.folder / FINISHED, canonical(signed))
 
 
@@ -396,7 +419,7 @@ class Member(Replica):
         found = self.take("key", self.agreed.places[self.me.name], server)
         if found is None:
             raise Waiting(f"{server}, the server, to begin")
-        self.box.group, self.server_key = found.payload[:32], found.payload[32:]
+        self.box.group, self.server_key = found[:32], found[32:]
         self.post("hello", 0, lambda: sha256(self.box.group).digest() + self.draw(1))
         number = self.known()
         while self.closed(number - 1) and self.task(number) is not None:
@@ -424,7 +447,7 @@ class Member(Replica):
     def check_rows(self, number: int) -> None:
         """Refuse what this site must not sum, before anything of it leaves."""
         layout, inside = self.layout(number), self.closed(number - 1)
-        if number > 1 and (scale := self.scale()):
+        if number > 1 and (scale := self.scale):
             self.rows.check_scale(self.agreed, scale)
         if not layout.first:
             return
@@ -470,7 +493,7 @@ class Member(Replica):
             blocks: Iterable[Block] = self.rows.train()
             if not isinstance(task, Scaling):
                 radius, test = noise.radius if noise else None, not task.of_sums
-                blocks = self.rows.blocks(self.agreed, test, self.scale(), radius)
+                blocks = self.rows.blocks(self.agreed, test, self.scale, radius)
             self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
         return self._gathered[number]
 
@@ -479,7 +502,7 @@ class Member(Replica):
         layout, noise = self.layout(number), self.noise(number)
         sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
-            check_point(sums, self.total(1).rows, len(self.agreed.classes))
+            check_point(sums, int(self.first_counts.sum()), len(self.agreed.classes))
         layout.check_rows(sums.class_counts, 1)
         x = layout.joined(sums)
         if noise:
@@ -500,9 +523,9 @@ class Member(Replica):
             return  # of all members nobody is missing, and no s_u is opened
         seen = bytes.fromhex(self.close_digest(number))
         self.post("seen", number, lambda: seen)
-        found = {n: one.payload for n in inside if (one := self.take("seen", number, n))}
+        found = {name: self.take("seen", number, name) for name in inside}
         same = [name for name, payload in found.items() if payload == seen]
-        if others := sorted(found.keys() - {*same}):
+        if others := sorted(n for n, payload in found.items() if payload not in (None, seen)):
             self.say(f"{', '.join(others)} or the server lie about who is in round {number}")
         if len(same) < self.agreed.threshold:
             late = [name for name in inside if name not in same]
@@ -517,7 +540,7 @@ class Member(Replica):
     def added(self, number: int) -> Words:
         if self.agreed.masked:
             return super().added(number)
-        x = np.frombuffer(self.need("total", number, self.agreed.server.name).payload, "<u8")
+        x = np.frombuffer(self.need("total", number, self.agreed.server.name), "<u8")
         layout, own, counts = self.layout(number), self.gathered(number), self.counts(number)
         others = [name for name in self.closed(number) if name != self.me.name]
         try:  # without this site's sums it has to be a sum that rows of the others have
@@ -538,7 +561,7 @@ class Member(Replica):
         after = self._solved[number]
         if self.solves(number):
             found = self.need("head", number + 1, self.agreed.server.name)
-            after = compute.adopted(self.head(number), after, total, found.payload)
+            after = compute.adopted(self.head(number), after, total, found)
         self.keep_head(number + 1, after)
 
 
@@ -596,13 +619,12 @@ class Server(Replica):
         """Who is in a round: all who were in the one before, after the deadline those who came."""
         if not self.path_of("close", number, self.me.name).exists():
             before, kind = self.closed(number - 1), "sums" if number else "hello"
-            paths = {name: self.path_of(kind, number, name) for name in before}
-            came = [n for n, path in paths.items() if path.exists() or self.take(kind, number, n)]
-            late = [name for name in before if name not in came]
+            late = [name for name in before if not self.has(kind, number, name)]
+            came = [name for name in before if name not in late]
             enough = len(came) >= self.agreed.threshold or self.overlaps(number)
             if late and not (self.is_over() and enough):
                 raise Waiting(f"the {kind} of {', '.join(late)} in round {number}")
-            digests = {name: sha256(paths[name].read_bytes()).hexdigest() for name in came}
+            digests = {name: self.digest_of(kind, number, name) for name in came}
             said = {"before": self.close_digest(number - 1), "members": digests}
             self.post("close", number, lambda: canonical(said))
         self.closed(number)  # raises where the session has ended

@@ -22,11 +22,14 @@ import time
 import traceback
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1] / "federation"))
 
 import numpy as np
+from parties import Near
 
 import afltool
 from afltool.cli import main as _commands  # noqa: F401  (the heads are registered)
@@ -40,8 +43,10 @@ from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
 from afltool.federation.session import Member, Server, Waiting
 from afltool.files.features import open_features
+from afltool.math.softmax import BITS as LOSS_BITS
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
+hashlib.scrypt = cache(hashlib.scrypt)  # the code of a session, which each of its parties asks for
 AFL = (sys.executable, "-m", "afltool")
 SITES = ("north", "south", "west")
 FOUR = ("east", *SITES)
@@ -225,7 +230,7 @@ class Trial:
     @property
     def server(self):
         if "office" not in self.parties:
-            self.parties["office"] = Server(Place(str(self.place)), self.office, self.agreed,
+            self.parties["office"] = Server(Near(str(self.place)), self.office, self.agreed,
                                             self.me("office"))  # fmt: skip
         return self.parties["office"]
 
@@ -240,9 +245,10 @@ class Trial:
                 made = commands.member(
                     Join(str(self.place), key=self.keys / name, data=table, **given)
                 )
+                made.place = Near(made.place.url)
             else:
                 rows = rows or SiteRows.of_files(self.agreed, self.rows[name])
-                made = kind(Place(str(self.place)), self.site(name), self.agreed, self.me(name),
+                made = kind(Near(str(self.place)), self.site(name), self.agreed, self.me(name),
                             rows, Ledger(self.state(name) / "ledger"))  # fmt: skip
             self.parties[name] = made
         return self.parties[name]
@@ -313,7 +319,73 @@ class Trial:
     def opened(self, name, kind, number, sender):
         """What a message says to ``name``, who has K."""
         data = self.path(kind, number, sender).read_bytes()
-        return self.box(name).open(kind, number, self.agreed.people[sender], data).payload
+        return self.box(name).open(kind, number, self.agreed.people[sender], data)
+
+
+class Search:
+    """Thresholds of one feature, each the next point of a softmax head that an attacker chooses,
+    and the sums of the rows above each; parts of one row are that row."""
+
+    FEATURE = 3
+
+    def __init__(self):
+        self.dead, self.trying, self.above, self.next, self.missed = set(), None, {}, None, 0
+
+    def begin(self, gram, cross, n):
+        """From the sums of the first round: all n rows, Σx, and mean and spread of the feature."""
+        self.cross, every = cross.astype(np.int64), cross.sum(1)
+        self.one = int(every[-1]) // n  # the constant feature, in its units
+        self.above[-np.inf] = every
+        mean = every[self.FEATURE] / n
+        self.next = self.half(mean + 2.2 * np.sqrt(gram[self.FEATURE, self.FEATURE] / n - mean**2))
+
+    @staticmethod
+    def half(value):
+        """Between two steps of a feature, so that no row is at the threshold."""
+        return float(np.floor(value)) + 0.5
+
+    def learn(self, gradient, threshold):
+        """The sum over the rows above the threshold, from the gradient there."""
+        found = gradient[:, 0].astype(object) + self.cross[:, 0].astype(object) * 2**LOSS_BITS
+        if any(int(v) % 2**LOSS_BITS for v in found):  # a row is so near that it is between 0 and 1
+            self.missed += 1
+            self.dead.add(self.trying)
+        else:
+            self.above[threshold] = np.array([int(v) // 2**LOSS_BITS for v in found])
+        self.choose()
+
+    def parts(self):
+        """Intervals of the feature: from, to, number of rows, their sum."""
+        at = sorted(self.above)
+        for low, high in zip(at, [*at[1:], np.inf], strict=True):
+            inside = self.above[low] - self.above.get(high, 0 * self.above[low])
+            yield low, high, round(inside[-1] / self.one), inside
+
+    def choose(self):
+        """Cut a part of the tail at its mean, so that both halves have rows; or take more rows."""
+        tail = [p for p in self.parts() if p[0] > -np.inf and p[2] > 1]
+        for low, high, n, total in sorted(tail, key=lambda p: p[0], reverse=True):
+            cut, self.trying = self.half(total[self.FEATURE] / n), (low, high, n)
+            if self.trying not in self.dead and low < cut < high:
+                self.next = cut
+                return
+        body = next(p for p in self.parts() if p[0] == -np.inf)
+        first = min((t for t in self.above if t > -np.inf), default=self.next)
+        mean = body[3][self.FEATURE] / max(body[2], 1)
+        self.trying = None
+        self.next = self.half(first - (0.12 + 0.02 * self.missed) * (first - mean))
+
+    def rows(self):
+        """All features of each row that is known."""
+        return {tuple(int(v) for v in p[3][:-1]) for p in self.parts() if p[2] == 1}
+
+
+def patients(n=569):
+    """Rows of skewed measurements, as those of tumors are."""
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 2, n)
+    x = np.exp(0.5 * rng.normal(size=(n, 8)) + 0.4 * y[:, None])
+    return (x - x.mean(0)) / x.std(0), y
 
 
 def outcome(turn):
@@ -335,9 +407,9 @@ def triangle(packed):
 
 
 __all__ = [
-    "FOUR", "MB", "SITES", "AflError", "Agreement", "Box", "Leave", "Ledger", "Member", "Path", "Place",
-    "Server", "SiteRows", "Trial", "afl", "afltool", "canonical", "clusters", "commands",
+    "FOUR", "LOSS_BITS", "MB", "SITES", "AflError", "Agreement", "Box", "Leave", "Ledger", "Member", "Path", "Place",
+    "Search", "Server", "SiteRows", "Trial", "afl", "afltool", "canonical", "clusters", "commands",
     "compute", "crashed", "features", "hashlib", "heard", "json", "keys", "name_of", "np", "of_sites",
-    "os", "outcome", "premise", "replace", "run", "shutil", "stored", "subprocess", "sys", "time",
+    "os", "outcome", "patients", "premise", "replace", "run", "shutil", "stored", "subprocess", "sys", "time",
     "triangle",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ import struct
 from itertools import count
 
 from base import SITES, Trial, afl, canonical, crashed, np, of_sites, outcome, premise, run, shutil
+from msgspec import msgpack
 
 NUMBER = count()
 
@@ -81,7 +82,8 @@ def main(at):
     trial = state(at, rows, "masked", 0)
     for name in SITES:
         trial.join(name)
-    good = {x: trial.server.take("hello", 0, x).digest for x in SITES}
+    server = trial.server
+    good = {x: server.take("hello", 0, x) and server.digest_of("hello", 0, x) for x in SITES}
     long = {f"m{i}": "0" * 64 for i in range(10)}
     for name, payload in {
         "close is empty": b"", "close is a list": b"[]", "close is a number": b"7",
@@ -116,17 +118,21 @@ def main(at):
         for name in SITES:
             trial.join(name)
     head = trial.server.head(1)
-    weights = trial.agreed.space["dim"] * len(trial.agreed.classes)
-    for name, payload in {
-        "head is empty": b"", "head of no arrays": b"[]\n", "head of unknown arrays": b'["x"]\n' + bytes(8),
-        "names are numbers": b"[7]\n", "names are null": b"null\n", "names are lists": b"[[]]\n",
-        "names nested deeply": b"[" * 200 + b"]" * 200 + b"\n", "a number": b"7\n",
-        "weights short": b'["weights"]\n' + bytes(8), "weights twice": b'["weights","weights"]\n' + bytes(16 * weights),
-        "weights NaN": b'["weights"]\n' + struct.pack("<d", float("nan")) * weights,
-        "weights inf": b'["weights"]\n' + struct.pack("<d", float("inf")) * weights,
-        "weights zero": b'["weights"]\n' + bytes(8 * weights), "no line": b"x" * 64,
-    }.items():  # fmt: skip
-        tried(trial, name, lambda p=payload: trial.post("office", "head", 2, p))
+    size = 8 * trial.agreed.space["dim"] * len(trial.agreed.classes)
+    arrays = {
+        "of no arrays": {}, "of a list": [bytes(size)], "of unknown arrays": {"x": bytes(8)},
+        "weights are a number": {"weights": 7}, "weights empty": {"weights": b""},
+        "weights short": {"weights": bytes(8)}, "no name": {1: bytes(size)},
+        "weights zero": {"weights": bytes(size)}, "weights NaN": {"weights": b"\xff" * size},
+        "weights inf": {"weights": struct.pack("<d", float("inf")) * (size // 8)},
+    }  # fmt: skip
+    heads = {what: msgpack.encode(one) for what, one in arrays.items()}
+    heads |= {
+        "empty": b"", "of no type": b"\xc1", "a number": b"\x07", "nested deeply": b"\x91" * 300,
+        "and more": heads["weights zero"] + b"\x80", "JSON": b'["weights"]\n' + bytes(size),
+    }  # fmt: skip
+    for name, payload in heads.items():
+        tried(trial, f"head {name}", lambda p=payload: trial.post("office", "head", 2, p))
     premise(head.phase() is not None, "north has the first head")
     premise(trial.play(), "with the honest messages the session ends")
     if crashes:

@@ -37,12 +37,12 @@ def main(at):
             if kind == "stops":
                 ends[name] = said
     west = trial.member("west")
-    print({name: said[:200] for name, said in ends.items()}, "scale:", west.scale().spread[0])
+    print({name: said[:200] for name, said in ends.items()}, "scale:", west.scale.spread[0])
     if not (trial.site("west") / "total-2.h5").exists():
         sent = sorted(p.name for p in trial.place.glob("002-sums-*"))
         premise("north" in ends and "002-sums-north" not in sent, f"north has refused: {sent}")
         return False, "a scale that rounds a site's rows away is refused, and none of them leaves"
-    total, own, scale = west.total(2).arrays, west.gathered(2).arrays, west.scale()
+    total, own, scale = west.total(2).arrays, west.gathered(2).arrays, west.scale
     line = triangle(total["gram"] - own["gram"])[0]
     truth = np.rint((np.float32(data["north"][0][0]) - scale.centre) / scale.spread * 2**BITS)
     print("read:", line, (total["cross"] - own["cross"])[0], "the patient:", truth)

@@ -14,6 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from base import Path, Place, Trial, afl, of_sites, os, outcome, premise, run
 
+FOUND = (
+    '<d:multistatus xmlns:d="DAV:"><d:response><d:href>{path}</d:href><d:propstat><d:prop>'
+    "<d:getcontentlength>2</d:getcontentlength><d:resourcetype/></d:prop>"
+    "<d:status>HTTP/1.1 200 OK</d:status></d:propstat></d:response></d:multistatus>"
+)
+
 
 def server(answer):
     class Handler(BaseHTTPRequestHandler):
@@ -32,6 +38,7 @@ def server(answer):
 
 def main(at):
     import webdav4  # noqa: F401  (without it nothing would be asked)
+    from fsspec.config import conf, set_conf_env
 
     seen, asked = [], []
 
@@ -47,12 +54,17 @@ def main(at):
     def outside(request):
         asked.append(request.command)
         request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        if looks and request.command == "PROPFIND":
+            request.send_response(207)
+            request.end_headers()
+            request.wfile.write(FOUND.format(path=request.path).encode())
+            return
         request.send_response(code)
         request.send_header("Location", f"{internal}/latest/meta-data/secret")
         request.send_header("Content-Length", "0")
         request.end_headers()
 
-    code = 302
+    code, looks = 302, False
     _, place = server(outside)
     rows = of_sites(at / "rows")
     trial = Trial(at, rows)
@@ -64,12 +76,24 @@ def main(at):
     print("join of a WebDAV place ended with", done.returncode, ":", done.said.strip()[-160:])
     premise(asked, f"the place was asked: {asked}")
     os.environ["FSSPEC_WEBDAV_BASE_URL"] = login
+    set_conf_env(conf)
     dav = Place("webdav://trial")
     for code in (301, 302, 303, 307, 308):
         for act in (lambda: dav.read("session.json", 9), lambda: dav.size("session.json"),
                     lambda: dav.write("001-sums-north", b"x" * 99)):  # fmt: skip
+            before = len(asked)
             kind, said = outcome(act)
+            premise(asked[before:], f"{code}: the place was asked: {said}")
             premise(kind == "stops", f"{code}: such a place is away: {said}")
+            seen += [said] * ("secret" in said)  # the login
+    looks = True  # a library may follow in a read what it does not in a look
+    for code in (301, 302, 303, 307, 308):
+        before = len(asked)
+        kind, said = outcome(lambda: dav.read("session.json", 9))
+        print(f"{code}: read alone leads there: {kind}: {said}"[:160])
+        premise("GET" in asked[before:], f"it was read: {asked[before:]}")
+        premise(kind == "stops" or seen, f"{code}: such a file is away: {said}")
+        seen += [said] * ("secret" in str(said))
     urls = at / "trial.urls"
     urls.write_text(f'{{"index": "{internal}/index.json", "send": "{internal}/", "fields": {{}}}}')
     urls.chmod(0o600)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import afltool
 
 NAMES = ("north", "south", "west")
 CLASSES = ("a", "b", "c")
 DEEPAFL = {"layers": 5, "width": 16, "compute": "fixed"}
-HEADS = {"linear": {}, "deepafl": DEEPAFL, "softmax": {"rounds": 20}}
 
 
-@pytest.fixture(autouse=True)
-def cheap_codes(monkeypatch, request):
-    """128 MiB for each code would be most of the time; slow tests have other processes."""
-    if not request.node.get_closest_marker("slow"):
-        real, cheap = hashlib.scrypt, {"n": 2, "r": 1, "p": 1}
-        monkeypatch.setattr(hashlib, "scrypt", lambda d, **how: real(d, **{**how, **cheap}))
-
-
-def rows(folder: Path, seed: int = 0, n: int = 40, **how):
+def rows(folder: Path, seed: int = 0, n: int = 40):
     """Tables and feature files of three sites, and of all their rows."""
     rng, tables = np.random.default_rng(seed), {}
     for k, name in enumerate(NAMES):
@@ -37,8 +26,7 @@ def rows(folder: Path, seed: int = 0, n: int = 40, **how):
     folder.mkdir(parents=True, exist_ok=True)
     for name, (x, y) in tables.items():
         np.savez(folder / f"{name}.npz", x=x, y=y)
-        given = {"fraction_bits": 10, **how}
-        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5", **given)
+        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5", fraction_bits=10)
     return {name: folder / f"{name}.h5" for name in tables}
 
 
@@ -48,29 +36,28 @@ class Apart:
     def __init__(self, cli, at: Path, features, url: str = "", head: str = "linear", options=None,
                  test=None, new=("--max-rows", 1000)) -> None:  # fmt: skip
         self.cli, self.at, self.features, self.test = cli, at, features, test
-        self.url, keys = url or str(at / "place"), at / "keys"
-        assert cli("keys", "new", *NAMES, "server", "-o", keys).exit_code == 0
+        self.url, self.keys = url or str(at / "place"), at / "keys"
+        assert cli("keys", "new", *NAMES, "server", "-o", self.keys).exit_code == 0
         self.first = afltool.head(head, at / "head0.h5", head_options=options or {})
         given = ("--evaluate", *new) if test else new
-        made = cli("session", "new", "--members", keys, "--server", keys / "server.pub",
-                   "--data", features["north"], "--head", self.first, "-o", at / "server",
-                   *given)  # fmt: skip
+        made = cli(*self.new("--head", self.first, "-o", at / "server", *given))
         assert made.exit_code == 0, made.stderr
         self.said = made.stdout
         self.code = re.search(r"code  ([0-9a-f ]+)\n", made.stdout)[1]
 
+    def new(self, *more):
+        words = ("--members", self.keys, "--server", self.keys / "server.pub")
+        return ("session", "new", *words, "--data", self.features["north"], *more)
+
     def serve(self, *more):
-        key = self.at / "keys/server"
-        return ("session", "serve", self.url, "--key", key, "-o", self.at / "server", *more)
+        out = self.at / "server"
+        return ("session", "serve", self.url, "--key", self.keys / "server", "-o", out, *more)
 
     def join(self, name: str, *more, data=None, approve=True):
-        code = (
-            ("--approve", self.code)
-            if approve and not (self.at / name / "head-1.h5").exists()
-            else ()
-        )
+        begun = (self.at / name / "head-1.h5").exists()
+        code = ("--approve", self.code) if approve and not begun else ()
         test = ("--test", self.test[name]) if self.test else ()
-        return ("session", "join", self.url, "--key", self.at / "keys" / name, "--data",
+        return ("session", "join", self.url, "--key", self.keys / name, "--data",
                 data or self.features[name], "-o", self.at / name, *test, *code, *more)  # fmt: skip
 
     def play(self, names=NAMES, most: int = 120):

@@ -6,19 +6,20 @@ import hashlib
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from afltool.cli import main  # noqa: F401  (the heads are registered)
+from afltool.errors import UnreachableError
 from afltool.federation import compute
 from afltool.federation import keys as keys_
+from afltool.federation import place as place_
 from afltool.federation.agreement import Agreement, usual_threshold
-from afltool.federation.compute import described
-from afltool.federation.keys import Box, name_of
+from afltool.federation.keys import name_of
 from afltool.federation.ledger import Ledger
-from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
 from afltool.federation.session import Member, Server
 from afltool.heads import make_head
@@ -30,51 +31,54 @@ SPACE = imported_space("made-up", DIM, "int16", BITS)
 HEADS = {
     "linear": ("linear", {"gamma": 1.0}),
     "random-features": ("random-features", {"width": 12, "compute": "fixed"}),
-    "softmax": ("softmax", {"rounds": 3}),
-    "deepafl": ("deepafl", {"layers": 2, "width": 8, "compute": "fixed"}),
+    "softmax": ("softmax", {"rounds": 2}),
+    "deepafl": ("deepafl", {"layers": 1, "width": 8, "compute": "fixed"}),
     "safle": ("safle", {"buckets": 2, "ridge": 1.0}),
     "discriminant": ("discriminant", {"shrinkage": 0.1}),
 }
 NOISE = {"epsilon": 1.0, "delta": 1e-5, "clip": 4.0, "colluding": 0}
-KEYS = {}  # made once: names and keys are the same in all federations
 
 
+@cache
 def key_of(name: str) -> keys_.Keys:
-    if name not in KEYS:
-        KEYS[name] = keys_.Keys.of(name, Ed25519PrivateKey.generate())
-    return KEYS[name]
+    """Names and keys are the same in all federations."""
+    return keys_.Keys.of(name, Ed25519PrivateKey.generate())
 
 
-def rows_of_arrays(X, y, *test) -> SiteRows:
-    """Rows in memory, then those of the test and their labels, if there are any."""
-    return SiteRows(lambda: [(X, y)], lambda: [test] if test else ())
+class Near(place_.Place):
+    """A folder that never keeps anybody waiting, so no call of it needs a thread."""
+
+    def _reach(self, size, work):
+        self._fs = self._fs or place_._opened(self._url, self.url)
+        try:
+            return work(*self._fs)
+        except OSError as error:
+            raise UnreachableError(f"{self.url} cannot be reached: {error}") from None
 
 
 class Federation:
     """n sites, a server and a place in a folder; site i has 30 + i rows."""
 
-    def __init__(self, root: Path, head="linear", n=4, threshold=None, rows=None, tests=None,
-                 **terms) -> None:  # fmt: skip
-        self.root, self.place = root, Place(str(root / "place"))
+    def __init__(self, root: Path, head="linear", n=3, threshold=None, rows=None, tests=None,
+                 place=Near, **terms) -> None:  # fmt: skip
+        self.root, self.place = root, place(str(root / "place"))
         name, options = HEADS[head] if isinstance(head, str) else head
         self.names = [f"site-{i:02d}" for i in range(n)]
         self.keys = {one: key_of(one) for one in (*self.names, "server")}
-        self.rows = rows or self.made_rows()
-        self.tests = tests or {}
-        space = terms.pop("space", {**SPACE, "dim": next(iter(self.rows.values()))[0].shape[1]})
-        classes = terms.pop("classes", CLASSES)
-        self.first = make_head(name, options).bind(space["dim"], len(classes))
+        self.rows, self.tests = rows or self.made_rows(), tests or {}
+        dim, classes = self.rows["site-00"][0].shape[1], terms.pop("classes", CLASSES)
+        self.first = make_head(name, options).bind(dim, len(classes))
         limits = {} if terms.get("noise") else {"max_rows": 64}
         self.agreed = Agreement(**{
             "members": tuple(sorted(self.keys[k].party for k in self.names)),
-            "server": self.keys["server"].party, "head": described(self.first), "space": space,
-            "classes": classes, "threshold": usual_threshold(n) if threshold is None else threshold,
-            "max_rows": 0, **limits, **terms})  # fmt: skip
+            "server": self.keys["server"].party, "head": compute.described(self.first),
+            "space": {**SPACE, "dim": dim}, "classes": classes, "max_rows": 0,
+            "threshold": threshold or usual_threshold(n), **limits, **terms})  # fmt: skip
         self.begin()
 
     def begin(self) -> None:
         """All parties anew, as after a start of their processes."""
-        self.server = self.new_server()
+        self.server = Server(self.place, self.root / "server", self.agreed, self.keys["server"])
         self.sites = {one: self.new_site(one) for one in self.names}
 
     def made_rows(self):
@@ -85,15 +89,11 @@ class Federation:
             rows[one] = X.astype(np.int16), y.astype(np.int64)
         return rows
 
-    def new_server(self, **other) -> Server:
-        return Server(self.place, other.get("folder", self.root / "server"), self.agreed,
-                      self.keys["server"])  # fmt: skip
-
-    def new_site(self, name: str, kind=Member, folder=None, place=None, again=False) -> Member:
-        rows = rows_of_arrays(*self.rows[name], *self.tests.get(name, ()))
-        ledger = Ledger(self.root / "ledgers" / name, again)
-        return kind(place or self.place, folder or self.root / name, self.agreed, self.keys[name],
-                    rows, ledger)  # fmt: skip
+    def new_site(self, name: str, kind=Member, folder=None, again=False) -> Member:
+        train, test = self.rows[name], self.tests.get(name)
+        rows = SiteRows(lambda: [train], lambda: [test] if test else ())
+        return kind(self.place, folder or self.root / name, self.agreed, self.keys[name],
+                    rows, Ledger(self.root / "ledgers" / name, again))  # fmt: skip
 
     def party(self, name):
         return self.server if name == "server" else self.sites[name]
@@ -106,26 +106,27 @@ class Federation:
         self.turn("server", *self.names, "server")
         return self
 
+    def until(self, number):
+        """Turns of all until the server is in this round."""
+        while self.server.turn() and self.server.known() < number:
+            self.turn(*self.names)
+        return self
+
     def over(self, *names, late=None):
         """Whether all of these have come to the end; after ``late`` seconds without the others."""
         self.server.deadline = late
         return set(self.run(*names).values()) == {""}
 
-    def run(self, *names, turns=200):
+    def run(self, *names):
         """Turns of these until nobody has anything to do; returns what each waits for."""
-        names, before = names or ("server", *self.names), None
-        for _ in range(turns):
-            waits = self.turn(*names)
-            if waits == before:
-                break
-            before = waits
+        names, before, waits = names or ("server", *self.names), None, {}
+        while waits != before:
+            before, waits = waits, self.turn(*names)
         return waits
 
-    def pooled_rows(self, *names):
-        return tuple(np.concatenate([self.rows[n][k] for n in names or self.names]) for k in (0, 1))
-
     def gathered(self, *names, head=None):
-        X, y = self.pooled_rows(*names)
+        """The statistics of all rows of these sites, or all, for a head."""
+        X, y = (np.concatenate([self.rows[n][k] for n in names or self.names]) for k in (0, 1))
         return compute.statistics_of(self.agreed, head or self.first, [(FixedPoint(X, BITS), y)])
 
     def numbers(self, *names):
@@ -143,30 +144,23 @@ class Federation:
         one = self.party(name)
         return one.head(one.known())
 
-    def digests(self, *names):
-        return {self.solved(n).digest() for n in names or ("server", *self.names)}
+    def is_pooled(self, *names, of=()):
+        """Whether the server and these sites, or all, have the head of ``of``'s rows, or theirs."""
+        found = {self.solved(n).digest() for n in ("server", *(names or self.names))}
+        return found == {self.pooled(*(of or names)).digest()}
 
-    def is_pooled(self, *names):
-        """Whether the server and these sites, or all, have the head of their rows in one place."""
-        return self.digests("server", *(names or self.names)) == {self.pooled(*names).digest()}
-
-    def changed(self, root, names=None, at_once=False, **terms):
-        """A session of these sites, or all, under other terms, with ledgers as they are now, or
-        ``at_once``: with the same ones."""
+    def changed(self, root, names=None, **terms):
+        """A session of these sites, or all, under other terms, with ledgers as they are now."""
         other = object.__new__(Federation)
         vars(other).update(vars(self), rows=dict(self.rows))
         if names is not None:
             terms |= {"members": tuple(self.keys[n].party for n in names), "threshold": len(names)}
-        other.agreed = replace(
-            self.agreed, nonce=hashlib.md5(str(root).encode()).hexdigest(), **terms
-        )
+        nonce = hashlib.md5(str(root).encode()).hexdigest()
+        other.agreed = replace(self.agreed, nonce=nonce, **terms)
         other.names = [p.name for p in other.agreed.members]
-        other.root, other.place = root, Place(str(root / "place"))
+        other.root, other.place = root, Near(str(root / "place"))
         root.mkdir(parents=True)
-        if at_once:
-            (root / "ledgers").symlink_to(self.root / "ledgers")
-        elif (self.root / "ledgers").exists():
-            shutil.copytree(self.root / "ledgers", root / "ledgers", symlinks=True)
+        shutil.copytree(self.root / "ledgers", root / "ledgers", symlinks=True)
         other.begin()
         return other
 
@@ -181,12 +175,10 @@ class Federation:
         self.at(kind, number, name).write_bytes(data)
         return data
 
-    def put_body(self, kind, number, name, body):
-        """A signed message with any body."""
-        box = Box(self.agreed.digest, self.keys[name])
-        header = box._header(kind, number, name, hashlib.sha256(body).hexdigest())
-        data = header + b"\n" + box.me.signing.sign(keys_.DOMAIN + header) + body
-        self.at(kind, number, name).write_bytes(data)
+    def counted(self, kind, number, name):
+        """The digest of a message that the server takes."""
+        assert self.server.take(kind, number, name)
+        return self.server.digest_of(kind, number, name)
 
     def sent(self, pattern):
         return sorted(p.name for p in (self.root / "place").glob(pattern))

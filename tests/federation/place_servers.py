@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -79,16 +79,13 @@ def sftp(folder: Path):
 def s3(folder: Path):
     """A server of the S3 protocol: moto's, with one bucket."""
     needed("s3fs", "moto")
-    port, given = free_port(), {"KEY": "a", "SECRET": "b"}
-    env = {"FSSPEC_S3_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-           **{f"FSSPEC_S3_{k}": v for k, v in given.items()}}  # fmt: skip
+    url, env = addressed("s3", port := free_port())
     with running(sys.executable, "-m", "moto.server", "-p", str(port), port=port):
         import s3fs
 
-        s3fs.S3FileSystem(key="a", secret="b", endpoint_url=env["FSSPEC_S3_ENDPOINT_URL"]).mkdir(
-            "hospitals"
-        )
-        yield "s3://hospitals/trial", env
+        server = env["FSSPEC_S3_ENDPOINT_URL"]
+        s3fs.S3FileSystem(key="a", secret="b", endpoint_url=server).mkdir("hospitals")
+        yield url, env
 
 
 @contextmanager
@@ -139,47 +136,24 @@ def configured(env: dict[str, str]):
 
 
 @contextmanager
-def silent():
-    """The port of a server that takes connections and answers nothing."""
-    server, held, over = socket.create_server(("127.0.0.1", 0)), [], threading.Event()
+def answering(said: bytes | None):
+    """The port of a server that says this, whatever it is asked, and hangs up; None: nothing."""
+    over = threading.Event()
 
-    def accept() -> None:
-        while not over.is_set():
-            held.append(server.accept())
-
-    threading.Thread(target=accept, daemon=True).start()
-    yield server.getsockname()[1]
-    over.set()
-    with socket.create_connection(server.getsockname()):
-        pass  # the last one that it takes
-    for connection, _ in held:
-        connection.close()
-    server.close()
-
-
-@contextmanager
-def answering(answer, always: bytes | None = None):
-    """The port of an HTTP server that does ``answer(handler)``, and the paths that were asked.
-
-    ``always``: it sends these bytes at once, whatever is asked, and hangs up."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
+    class Handler(socketserver.StreamRequestHandler):
         def handle(self):
-            if always is None:
-                return super().handle()
-            return self.wfile.write(always)
+            return over.wait() if said is None else self.wfile.write(said)
 
-        def __getattr__(self, name):
-            if not name.startswith("do_"):
-                raise AttributeError(name)
-            asked.append(f"{name[3:]} {self.path}")
-            return lambda: answer(self)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1], asked
+        yield server.server_address[1]
+        over.set()
         server.shutdown()
+
+
+def addressed(kind: str, port: int) -> tuple[str, dict[str, str]]:
+    """A place of this kind behind a port, and the variables that lead to it."""
+    host = f"http://127.0.0.1:{port}"
+    url = f"sftp://127.0.0.1:{port}/trial" if kind == "sftp" else f"{kind}://hospitals/trial"
+    env = {"ENDPOINT_URL": host, "KEY": "a", "SECRET": "b"}
+    return url, {"FSSPEC_WEBDAV_BASE_URL": host, **{f"FSSPEC_S3_{k}": v for k, v in env.items()}}
