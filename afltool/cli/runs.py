@@ -41,7 +41,7 @@ class Run(Configured, Output, Tracked):
     """Carry out every stage on this machine; keep finished and valid files."""
 
     PRINTS: ClassVar = "cli.runs:run"
-    COMMON: ClassVar = frozenset(FEW | {"ridge", "overwrite"})
+    COMMON: ClassVar = frozenset(FEW | {"ridge", "y"})
 
     out: Annotated[Path, Writes()] = Field(kw_only=True, description="run folder")
     _step = "only make this file, such as 04-total, of what is there"

@@ -28,9 +28,7 @@ from .runner import Files, Job, StageFunction
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
 #: Options that the recipe has as what follows from them.
-RESOLVED = (
-    "x", "y", "row_ids", "backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled"
-)  # fmt: skip
+RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled")
 
 
 @StageFunction
@@ -47,7 +45,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
     predict a feature may vary by less than a head sees.
     """
     path = o.embeddings
-    x = open_embeddings(path, Keys(o.x, o.y, o.row_ids, o.features, o.categories))
+    x = open_embeddings(path, Keys.of(o))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)

@@ -33,8 +33,8 @@ def scale(o: Scale, files: Files) -> Job:
     """Write the sums of one site's features into the folder ``out``; gives the file.
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
-    rows, keys = o.rows, Keys(o.x, o.y, o.row_ids)
-    x = open_embeddings(rows, keys)
+    rows = o.rows
+    x = open_embeddings(rows, Keys.of(o))
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
@@ -43,7 +43,7 @@ def scale(o: Scale, files: Files) -> Job:
     source, space = file_sha256(rows), space_of(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits)
     options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
-    options |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
+    options |= o.stored("backbone", "client", "unit_bits")
     made_by = recipe("scale", options, {"features": source, "space": space})
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
     found, columns = Rounding(space["dim"]), space.get(COLUMNS)
