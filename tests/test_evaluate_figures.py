@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import scipy.special
+from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import balanced_accuracy_score, f1_score, log_loss, recall_score, roc_auc_score
 
@@ -183,9 +184,18 @@ def calibration_error(y, P):
     return np.average(np.abs(share - confidence), weights=filled[filled > 0])
 
 
-def test_todays_keys_stay_without_more_figures(road):
+def test_todays_keys_stay_without_more_figures(road, cli):
+    """Each class has Wilson's interval of its recall, in the table, too."""
     plain = afltool.evaluate(road.head, road.test)
-    assert set(plain) == {"top1", "n", "per_class", "confusion", "head", "features"}
+    keys = {"top1", "n", "per_class", "per_class_intervals", "confusion", "head", "features"}
+    assert set(plain) == keys
+    shown = cli("evaluate", road.head, road.test).stdout
+    for k, (low, high) in enumerate(plain["per_class_intervals"].values()):
+        of = binomtest(plain["confusion"][k][k], sum(plain["confusion"][k])).proportion_ci(
+            method="wilson"
+        )
+        assert (low, high) == pytest.approx((of.low, of.high), abs=1e-12)
+        assert f"{100 * of.low:.1f}–{100 * of.high:.1f}" in shown
     more = afltool.evaluate(road.head, road.test, metrics="f1", samples=10)
     assert {k: more[k] for k in plain} == plain
 
@@ -196,6 +206,7 @@ def test_sites_add_up_and_groups_widen_the_interval(road, sites, cli):
         "--json",
     )  # fmt: skip
     found = json.loads(done.stdout)
+    assert "per_class_intervals" not in found, "rows of a patient are not independent"
     assert set(found["by"]) == {"site 0", "site 1", "site 2"}
     assert sum(one["n"] for one in found["by"].values()) == found["n"]
     pooled = sum(one["n"] * one["accuracy"] for one in found["by"].values()) / found["n"]

@@ -37,8 +37,16 @@ def _features(facts: Facts) -> dict[str, str]:
         "rows": f"{facts['rows']:,} of {facts['dim']:,} features",
         "classes": _names(facts["classes"]),
         **({"data": made_of} if made_of else {}),
+        **({"left out": _skipped(facts)} if source.get("skipped") else {}),
         **_space(facts["space"]),
     }
+
+
+def _skipped(facts: Facts) -> str:
+    """How many images could not be read, the first of them, and where all are listed."""
+    first, n = facts["source"]["skipped"][0], len(facts["source"]["skipped"])
+    field = "afltool info FILE --field source.skipped lists them"
+    return f"{n:,} images that cannot be read, such as {first['row']}; {field}"
 
 
 def _partition(facts: Facts) -> dict[str, str]:
