@@ -160,7 +160,7 @@ def _pyarrow(doing: str) -> Any:
     return pyarrow
 
 
-def arrow_texts(table: Path, name: str, column: Any) -> Column:
+def arrow_texts(table: str | Path, name: str, column: Any) -> Column:
     """The cells of a pyarrow column as texts, as `read_columns` has them."""
     import pyarrow
 
