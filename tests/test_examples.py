@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -182,35 +183,33 @@ def test_the_attack_on_a_small_client_finds_its_rows(tmp_path, capsys):
     assert {(*row, c) for row, c in zip(found.tolist(), labels.tolist(), strict=True)} == wanted
 
 
+CELLS = """
+import json, sys
+inside = {"__name__": "__main__"}
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), "cell", "exec"), inside)
+"""
+
+
 @pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom(tmp_path):
-    """In a process of its own: a kernel leaves sockets to the garbage collector."""
-    program = (
-        "import sys, nbformat\n"
-        "from nbclient import NotebookClient\n"
-        "book = nbformat.read(sys.argv[1], 4)\n"
-        "nbformat.validate(book)\n"
-        "NotebookClient(book, timeout=120, kernel_name='python3',\n"
-        "               resources={'metadata': {'path': sys.argv[2]}}).execute()\n"
-        "for cell in book.cells:\n"
-        "    for output in cell.get('outputs', []): print(output.text, end='')\n"
-    )
-    told = run(sys.executable, "-c", program, ROOT / "examples" / "estimator.ipynb", tmp_path)
-    accuracy = {
-        line.split()[0]: float(line.rsplit(" ", 1)[1].rstrip("%"))
-        for line in told.splitlines()
-        if line.endswith("%")
-    }
-    assert min(accuracy[head] for head in ("linear", "random-features", "discriminant")) > 90
-    assert max(accuracy[site] for site in ("north", "south", "west")) < 50
-    assert "top-1 9" in told
-
-
-def test_the_notebook_holds_no_outputs():
-    """Figures would be of some machine, and of some day."""
-    cells = json.loads((ROOT / "examples" / "estimator.ipynb").read_text())["cells"]
-    assert not any(cell.get("outputs") for cell in cells)
-    assert sum(cell["cell_type"] == "code" for cell in cells) >= 5
+@pytest.mark.parametrize("book", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_notebook_prints_what_it_holds(book, tmp_path):
+    """Its cells in order; accuracies within a point, since libraries differ in the last bits."""
+    outputs = [
+        one for cell in json.loads(book.read_text())["cells"] for one in cell.get("outputs", ())
+    ]
+    held = "".join("".join(one.get("text", ())) for one in outputs if one.get("name") == "stdout")
+    done = subprocess.run(
+        [sys.executable, "-c", CELLS, book], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "MPLBACKEND": "agg"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    share, (ours, theirs) = r"\d+\.\d%", (done.stdout, held)
+    assert re.sub(share, "%", ours) == re.sub(share, "%", theirs)
+    for one, other in zip(re.findall(share, ours), re.findall(share, theirs), strict=True):
+        assert abs(float(one[:-1]) - float(other[:-1])) < 1
+    assert outputs
 
 
 @pytest.mark.nightly

@@ -548,10 +548,11 @@ def test_paths_of_a_run_are_absolute_in_its_toml(cli, tmp_path, monkeypatch):
     kinds = re.findall(r"([\w-]+)(?::([A-Z]+))?", next(
         told for path, o, told, _ in promised() if o == "data" and path == ["extract"]
     ))  # fmt: skip
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     texts = {
-        ("data", f"{kind}:some.csv"): f"{kind}:{tmp_path}/some.csv" for kind, path in kinds if path
+        ("data", f"{kind}:./s.csv"): f"{kind}:{tmp_path}/s.csv" for kind, path in kinds if path
     }
+    texts["data", "hf:user/name:config"] = "hf:user/name:config"  # of the Hub
     texts |= {("data", kind): kind for kind, path in kinds if not path}
     texts |= {
         ("backbone", "n.afl"): f"{tmp_path}/n.afl", ("backbone", "timm:x"): "timm:x",

@@ -18,7 +18,6 @@ from pyarrow import parquet
 import afltool
 from afltool.errors import CorruptFileError, InputError, InvalidDataError
 from afltool.files.features import open_features
-from afltool.options.common import BEHIND_COLON
 from afltool.sources.images import open_dataset
 from afltool.sources.images.base import CorruptImageError
 from afltool.sources.images.pixels import decode
@@ -155,8 +154,6 @@ def test_rows_of_hugging_face_are_those_of_a_folder(images, tmp_path, kind, cli,
             open_dataset("hf:./one", "test")
         with pytest.raises(InvalidDataError, match="expected a column kind and one of images"):
             open_dataset(spec, "train", label_column="kind")
-        assert BEHIND_COLON.absolute(spec) == f"hf:{tmp_path}/saved"
-        assert BEHIND_COLON.absolute("hf:user/name") == "hf:user/name"
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for absent in ("hf:./nothing", "hf:nobody/nothing"):
         done = cli("extract", *given, "--data", absent, "-o", "n.h5")
