@@ -200,6 +200,13 @@ def test_todays_keys_stay_without_more_figures(road, cli):
     assert {k: more[k] for k in plain} == plain
 
 
+def test_no_figure_is_cut_on_a_narrow_terminal(road, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = cli("evaluate", road.head, road.test).stdout
+    found = afltool.evaluate(road.head, road.test)["per_class"]
+    assert all(f"{share:.2%}" in shown for share in found.values())
+
+
 def test_sites_add_up_and_groups_widen_the_interval(road, sites, cli):
     done = cli(
         "evaluate", road.head, road.test, "--by", f"{sites}:site", "--group", f"{sites}:patient",

@@ -18,6 +18,7 @@ from afltool.exporting import onnx_files, pictures, trial
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.math.gram import real
+from afltool.plugins import install
 
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5
 
@@ -210,7 +211,7 @@ def test_a_missing_package_is_named_before_any_work(road, tmp_path, cli, monkeyp
     monkeypatch.setitem(sys.modules, package, None)
     done = cli("export", tmp_path / "none.h5", "-o", tmp_path / "m.onnx")
     assert done.exit_code == USAGE
-    assert f"needs {package}: pip install 'afltool[export]'" in done.stderr
+    assert f"needs {package}: {install('export')}" in done.stderr
 
 
 def test_a_model_too_large_for_one_message_is_refused_as_onnx():

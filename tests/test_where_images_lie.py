@@ -154,7 +154,7 @@ def test_rows_of_hugging_face_are_those_of_a_folder(images, tmp_path, kind, cli,
             open_dataset("hf:./one", "test")
         with pytest.raises(InvalidDataError, match="expected a column kind and one of images"):
             open_dataset(spec, "train", label_column="kind")
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setitem(vars(datasets.config), "HF_HUB_OFFLINE", True)
     for absent in ("hf:./nothing", "hf:nobody/nothing"):
         done = cli("extract", *given, "--data", absent, "-o", "n.h5")
         assert (done.exit_code, absent in done.stderr) == (3, True), done.stderr

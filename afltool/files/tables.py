@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..inputs import keys_once, open_regular
 from ..math.metrics.counting import CELLS
+from ..plugins import install
 from ..progress import log
 from ..values.names import ROW_IDS, composed
 from ..values.text import json_text, shown
@@ -156,7 +157,7 @@ def _pyarrow(doing: str) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise UsageError(f"{doing} parquet needs pyarrow: pip install 'afltool[import]'") from error
+        raise UsageError(f"{doing} parquet needs pyarrow: {install('import')}") from error
     return pyarrow
 
 

@@ -66,7 +66,7 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     console = on_stdout()
     top5 = f"top-5 {metrics['top5']:.2%}   " if "top5" in metrics else ""
     console.print(f"top-1 [bold]{metrics['top1']:.2%}[/bold]   {top5}rows {metrics['n']}")
-    console.print(_classes(metrics))
+    print_whole(console, _classes(metrics))
     figures = metrics.get("metrics", {})
     if figures:
         ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]

@@ -45,7 +45,7 @@ def json_text(value: Any, **style: Any) -> str:
 
 
 def comma_list(values: Iterable[str]) -> str:
-    """Texts as a line of CSV, which `parse_comma_list` reads.
+    """Texts as a line of CSV.
 
     >>> comma_list(["a", "b, c"])
     'a,"b, c"'
@@ -53,15 +53,6 @@ def comma_list(values: Iterable[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(values)
     return line.getvalue()
-
-
-def parse_comma_list(text: str) -> list[str]:
-    """The texts of a line of CSV.
-
-    >>> parse_comma_list('a,"b, c"')
-    ['a', 'b, c']
-    """
-    return next(csv.reader([text]))
 
 
 def toml_line(name: str, value: Any) -> str:

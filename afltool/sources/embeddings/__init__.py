@@ -33,7 +33,8 @@ SHOWN = 40  # of the columns that are left out
 MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
 
 #: What features are called in archives, and the labels beside them.
-USUAL = {"x": "y", "X": "y", "data": "target", "features": "labels"}
+USUAL = {"x": "y", "X": "y", "data": "target", "features": "labels", "embeddings": "labels"}
+LABELS = ("y", "labels", "label", "target")  # where that name is not there
 TABLES = (".parquet", ".feather", ".csv", ".tsv")
 
 
@@ -90,7 +91,7 @@ class Keys:
         ``read`` gives labels and row ids by name. ``labels``: their usual names, by default the one
         that goes with the name of the ``features``; ``why`` others are none.
         """
-        labels = labels or [USUAL.get(features[0], "y") if self.x is None else "y"]
+        labels = labels or [USUAL.get(features[0], "y"), *LABELS]
         y = self.y or next((o for o in labels if o in names), None)
         if self.row_ids is not None and self.row_ids not in names:
             raise self.lacking(path, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +14,11 @@ import numpy as np
 
 from ... import memory
 from ...errors import InvalidDataError, UsageError, naming
+from ...plugins import install
 from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS, ordered_columns
-from ...values.text import IS, comma_list, parse_comma_list
+from ...values.text import IS, comma_list
 from . import (
     MOST_FEATURES,
     SHOWN,
@@ -46,7 +48,7 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     try:
         import pyarrow
     except ImportError as error:
-        raise UsageError(f"{path} needs pyarrow: pip install 'afltool[import]'") from error
+        raise UsageError(f"{path} needs pyarrow: {install('import')}") from error
     schema = _schema(path)
     with naming(path):
         ordered_columns(schema.names)  # no two are alike
@@ -197,7 +199,7 @@ def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Arr
     if name not in schema.names:
         raise Keys(row_ids=name).lacking(path, schema.names)
     texts = _column(path, schema, name).astype(str)
-    values = parse_comma_list(listed) if listed else sorted({*texts.tolist()})
+    values = next(csv.reader([listed])) if listed else sorted({*texts.tolist()})
     if not listed:
         log.info(f"{path}: --categories {quote(f'{name}={comma_list(values)}')}, for every site")
     strange = np.flatnonzero(~np.isin(texts, values))

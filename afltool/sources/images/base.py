@@ -233,12 +233,13 @@ def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -
     Raises `InvalidDataError`: a row without label, or with another number.
     """
     known = {str(i): name for i, name in enumerate(names)}
-    labels = [known.get(cell or "") if known else cell for cell in cells]
-    if None in labels:
-        i = labels.index(None)
-        wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
-        raise InvalidDataError(f"{where}: row {i} has the label {cells[i]}, expected {wanted}")
-    return [label for label in labels if label is not None]
+    labels = []
+    for i, cell in enumerate(cells):
+        if (name := known.get(cell or "") if known else cell) is None:
+            wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
+            raise InvalidDataError(f"{where}: row {i} has the label {cell}, expected {wanted}")
+        labels.append(name)
+    return labels
 
 
 def file_states(paths: Iterable[Path]) -> list[str]:

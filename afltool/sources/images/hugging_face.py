@@ -10,9 +10,9 @@ import numpy as np
 from ...errors import InputError, InvalidDataError, UsageError
 from ...files.tables import arrow_texts
 from ...options.common import BEHIND_COLON
+from ...plugins import install
 from .base import (
     SPLITS,
-    CorruptImageError,
     DatasetRequest,
     ImageDataset,
     Pictures,
@@ -39,8 +39,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     try:
         import datasets
     except ImportError as error:
-        text = f"{request.spec} needs datasets: pip install 'afltool[hf-data]'"
-        raise UsageError(text) from error
+        raise UsageError(f"{request.spec} needs datasets: {install('hf-data')}") from error
     every, split, label = _splits(request), request.split, request.label_column
     if split not in every:
         raise InvalidDataError(
@@ -57,10 +56,10 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
 
     def load(i: int) -> Any:
         cell = pixels[i][column] or {}
-        content, path = cell.get("bytes"), cell.get("path")
-        if content is None and not (path and Path(path).is_file()):
-            raise CorruptImageError(describe(i), f"it has no bytes, and no file ({path})")
-        return decode(Path(path).read_bytes() if content is None else content, describe(i))
+        content, path = cell.get("bytes"), Path(cell.get("path") or "")
+        if content is None and path.is_file():  # of a folder of images in the cache
+            content = path.read_bytes()
+        return decode(content or b"", describe(i))
 
     def labels_of(part: str) -> list[str]:
         table = every[part].with_format("arrow").select_columns([label])[:]
