@@ -212,6 +212,7 @@ def test_a_wrong_value_on_the_command_line_ends_with_its_option(words, cli, tmp_
     ("head discriminant --rule fed3r --shrinkage 0.5", "--rule fed3r takes no --shrinkage"),
     ("head linear --standardise --keep-gamma", "leave out --standardise"),
     ("slurm --data digits --backbone resnet18 --memory 8GB", "--memory"),
+    ("slurm --data digits --backbone resnet18 --partition gpu", "cluster is --partition-name"),
     ("slurm --data digits --backbone resnet18 --dry-run --submit", "--dry-run is not used with"),
     ("import {embeddings} --dtype float32 --fraction-bits 3",
      "--fraction-bits is used only with --dtype int16; found float32"),
