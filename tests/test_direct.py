@@ -255,6 +255,8 @@ def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):
         afltool.evaluate(head, "test.csv", y="diagnosis", categories=("sex", "ward"))["top1"]
         == right
     )
+    rows[:TEST].query("ward == 'B'").to_csv("b.csv", index=False)  # the head knows the other ward
+    assert afltool.evaluate(head, "b.csv", y="diagnosis", categories=("sex,ward",))["n"] < TEST
     said = cli("predict", head, "new.csv", "--row-ids", "case").stdout
     assert said.splitlines()[1].split(",")[0] in set(rows["case"])
     for command, code, text in (
