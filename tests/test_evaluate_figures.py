@@ -201,7 +201,7 @@ def test_todays_keys_stay_without_more_figures(road, cli):
 
 
 def test_no_figure_is_cut_on_a_narrow_terminal(road, cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("COLUMNS", "12")
     shown = cli("evaluate", road.head, road.test).stdout
     found = afltool.evaluate(road.head, road.test)["per_class"]
     assert all(f"{share:.2%}" in shown for share in found.values())
