@@ -25,6 +25,7 @@ from .math.metrics.figures import decided
 from .math.rounding import Rounding
 from .options.base import fields_of
 from .options.features import NumberFormat
+from .plugins import install
 from .sources.embeddings import imported_space
 from .values.names import ordered_columns
 from .values.parsed import parse_bins, usual_bins
@@ -37,9 +38,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
-    raise UsageError(
-        "AnalyticClassifier needs scikit-learn: pip install 'afltool[sklearn]'"
-    ) from None
+    raise UsageError(f"AnalyticClassifier needs scikit-learn: {install('sklearn')}") from None
 
 BLOCK = 4096  # rows at a time
 

@@ -128,7 +128,21 @@ def located(text: str, package: str | None = None) -> Any:
 
 
 TORCH = ("torch", "torchvision")  # what the light build leaves out
-FULL = "pip uninstall afltool-light, then pip install afltool"
+FULL = "pip uninstall afltool-light, then pip install afltool (in a checkout: pip install .)"
+
+
+def install(extra: str) -> str:
+    """The line that installs an extra: of the build that is here, from where it was installed."""
+    import json
+    from importlib.metadata import distributions
+    from shlex import quote
+    from urllib.parse import unquote, urlsplit
+
+    here = [one for name in ("afltool-light", "afltool") for one in distributions(name=name)]
+    text = here[0].read_text("direct_url.json") if here else None
+    url = urlsplit(json.loads(text or "{}").get("url", ""))
+    source = unquote(url.path) if url.scheme == "file" else here[0].name if here else "afltool"
+    return f"pip install {quote(f'{source}[{extra}]')}"
 
 
 def need_torch(what: str) -> None:

@@ -164,7 +164,7 @@ def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
     rows = pd.read_csv(patients / "train.csv").assign(sex=["f", "m"] * ((N - TEST) // 2))
     rows.insert(0, "patient_id", [f"p{i}" for i in range(len(rows))])
     rows.to_csv(patients / "train.csv", index=False)
-    words = ["--y", "diagnosis", "--dtype", "float32", "--features", "age"]
+    words = ["--y", "diagnosis", "--dtype", "float32", "--feature-columns", "age"]
     words += ["--categories", "sex=m,f"]
     done = cli("import", patients / "train.csv", *words, "-o", patients / "c.h5")
     assert done.exit_code == 0, done.stderr
@@ -179,14 +179,76 @@ def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
     head = afltool.solve(total, patients / "h.h5")
     found = afltool.evaluate(head, patients / "train.csv", y="diagnosis")
     assert found["top1"] == afltool.evaluate(head, patients / "c.h5")["top1"]
-    for more, said in (
-        (["--categories", "sex=m"], "row 0 has 'f' in sex"),
-        (["--categories", "six=m"], "train.csv has the arrays"),
-        (["--features", "diagnosis"], "--features diagnosis is text"),
+    pd.DataFrame({"vector": [[0.5]] * 2, "sex": ["f", "m"], "y": [0, 1]}).to_parquet(
+        lists := patients / "lists.parquet"
+    )
+    np.savez(patients / "a.npz", x=np.eye(2), y=[0, 1])
+    table = [patients / "train.csv", "--y", "diagnosis"]
+    for more, code, said in (
+        ([*table, "--categories", "sex=m"], 3, "row 0 has 'f' in sex"),
+        ([*table, "--categories", "six=m"], 3, "train.csv has the arrays"),
+        ([*table, "--feature-columns", "diagnosis"], 3, "--feature-columns diagnosis is text"),
+        ([*table, "--features", "age"], 2, "renamed: --feature-columns"),
+        ([*table, "--x", "age", "--categories", "sex"], 2, "--x is not used with --categories"),
+        ([lists, "--categories", "sex"], 2, "vector has lists"),
+        ([patients / "a.npz", "--categories", "sex"], 2, "has no columns with names"),
     ):
-        bad = cli("import", patients / "train.csv", "--y", "diagnosis", *more, "-o", "x.h5")
-        assert bad.exit_code == 3, bad.stderr
+        bad = cli("import", *more, "-o", "x.h5")
+        assert bad.exit_code == code, bad.stderr
         assert said in bad.stderr
+
+
+def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):
+    """Sex, wards with a comma in a name, yes and no: the same features and sums by every road."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AFLTOOL_STORE", "store")
+    rng = np.random.default_rng(1)
+    sex, ward = rng.choice(["f", "m"], N), rng.choice(["A, east", "B"], N)
+    ill = np.where((sex == "f") ^ (rng.random(N) < 0.1), "ill", "healthy")
+    named = {"case": [f"c{i}" for i in range(N)], "age": rng.normal(size=N), "sex": sex}
+    rows = pd.DataFrame({**named, "ward": ward, "note": "seen", "diagnosis": ill})
+    rows[TEST:].to_csv("train.csv", index=False)
+    rows[:TEST].to_csv("test.csv", index=False)
+    rows[:TEST].query("ward == 'B'").drop(columns="diagnosis").to_csv("new.csv", index=False)
+    words = ["--y", "diagnosis", "--row-ids", "case"]
+    plain = cli("import", "train.csv", *words, "-o", "plain.h5")
+    assert "1 features; left out: sex (text), ward (text), note (text)" in plain.stderr
+    assert "--categories sex,ward,note makes features of 0 and 1" in plain.stderr
+    words += ["--categories", "sex,ward"]
+    done = cli("import", "train.csv", *words, "-o", "train.h5")
+    assert "--categories 'ward=\"A, east\",B'" in done.stderr
+    with afltool.open_features("train.h5") as made:
+        frame = made.to_frame()
+    assert list(frame["ward = A, east"]) == list((ward[TEST:] == "A, east").astype(float))
+    total = afltool.info(afltool.local_stats("train.h5", "linear", "t", client="a"))["digest"]
+    local = ["--client", "a", "--head", "linear", "--sum", "-o", "s.h5"]
+    assert cli("local-stats", "train.csv", *words, *local).exit_code == 0
+    assert afltool.info("s.h5")["digest"] == total
+    given = ["--train-features", "train.csv", "--test-features", "test.csv", *words, "--clients", 2]
+    assert cli("run", *given, "--ridge", 1, "-o", "run").exit_code == 0
+    assert afltool.info("run/01-features-train.h5")["digest"] == afltool.info("train.h5")["digest"]
+    assert cli("slurm", *given, "-o", "jobs", "--dry-run").exit_code == 0
+    head, right = "run/head-final.h5", json.loads(Path("run/06-metrics.json").read_text())["top1"]
+    assert right > 0.8
+    assert (
+        afltool.evaluate(head, "test.csv", y="diagnosis", categories=("sex", "ward"))["top1"]
+        == right
+    )
+    rows[:TEST].query("ward == 'B'").to_csv("b.csv", index=False)  # the head knows the other ward
+    assert afltool.evaluate(head, "b.csv", y="diagnosis", categories=("sex,ward",))["n"] < TEST
+    said = cli("predict", head, "new.csv", "--row-ids", "case").stdout
+    assert said.splitlines()[1].split(",")[0] in set(rows["case"])
+    for command, code, text in (
+        (["evaluate", head, "test.csv", *words[:2], "--categories", "ward"], 4, "'sex = f'"),
+        (["predict", head, "run/01-features-test.h5", "--categories", "sex"], 2, "used only with"),
+        (["run", "--data", "digits", "--backbone", "resnet18", "--categories", "sex", "-o", "r"], 2,
+         "--categories is for tables"),
+        (["import", "test.csv", *words[:2], "--feature-columns", "sex", "--categories", "sex",
+          "-o", "only.h5"], 0, "2 features"),
+    ):  # fmt: skip
+        found = cli(*command)
+        assert found.exit_code == code, found.stderr
+        assert text in found.stderr
 
 
 def test_columns_of_lists_and_words_that_people_try(tmp_path, cli):

@@ -18,6 +18,7 @@ import afltool
 from afltool.errors import CorruptFileError, EngineError, UsageError
 from afltool.files.backbones import load_frozen, save_frozen
 from afltool.machine import lacks_bf16
+from afltool.plugins import install
 from afltool.sources.backbones.families import FAMILIES, Source
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction.engines import is_installed
@@ -288,8 +289,8 @@ def test_what_an_engine_cannot_do_is_refused(images, tmp_path, options, message)
 @pytest.mark.parametrize(
     ("package", "said"),
     [
-        ("onnxruntime", "onnxruntime is not installed: pip install 'afltool[fast]'"),
-        ("onnxscript", "a graph is made with onnxscript: pip install 'afltool[fast]'"),
+        ("onnxruntime", f"onnxruntime is not installed: {install('fast')}"),
+        ("onnxscript", f"a graph is made with onnxscript: {install('fast')}"),
     ],
 )
 def test_what_is_not_installed_is_named_with_its_extra_and_auto_takes_pytorch(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.special
+from scipy.stats import binomtest
 from sklearn.metrics import recall_score, roc_auc_score
 
 import afltool
@@ -73,7 +74,7 @@ def test_figures_are_those_of_the_rows_with_the_curves_that_pictures_need(road, 
     assert found["roc"]["0"]["true_positive"][-1] == 1
     assert sum(found["reliability"]["weight"]) == len(y)
     plain = afltool.evaluate(softmax, road.test)
-    assert set(plain) == {"top1", "n", "per_class", "confusion", "head", "features"}
+    assert set(plain) == {"top1", "n", "per_class", "per_class_intervals", "confusion", "head", "features"}
     assert {k: found[k] for k in plain} == plain
 
 
@@ -128,9 +129,22 @@ def test_a_figure_of_one_class_of_many_needs_its_name(road, cli):
     assert found["metrics"]["sensitivity"]["value"] == pytest.approx(found["per_class"]["2"])
 
 
+def test_each_class_has_wilsons_interval(road, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "12")  # and no figure is cut
+    plain = afltool.evaluate(road.head, road.test)
+    shown = cli("evaluate", road.head, road.test).stdout
+    for k, (low, high) in enumerate(plain["per_class_intervals"].values()):
+        of = binomtest(plain["confusion"][k][k], sum(plain["confusion"][k]))
+        wilson = of.proportion_ci(method="wilson")
+        assert (low, high) == pytest.approx((wilson.low, wilson.high), abs=1e-12)
+        assert f"{100 * low:.1f}–{100 * high:.1f}" in shown
+    assert all(f"{share:.2%}" in shown for share in plain["per_class"].values())
+
+
 def test_sites_add_up_and_groups_widen_the_interval(road, sites, cli):
     words = ["evaluate", road.head, road.test, "--by", f"{sites}:site"]
     found = json.loads(cli(*words, "--group", f"{sites}:patient", "--json").stdout)
+    assert "per_class_intervals" not in found, "rows of a patient are not independent"
     assert set(found["by"]) == {"site 0", "site 1", "site 2"}
     assert sum(one["n"] for one in found["by"].values()) == found["n"]
     pooled = sum(one["n"] * one["accuracy"] for one in found["by"].values()) / found["n"]

@@ -28,6 +28,7 @@ from afltool.heads.graphs import GRAPHS, Classifier, activated, arithmetic, grap
 from afltool.heads.options import ACTIVATIONS, RULES
 from afltool.heads.projections import activate
 from afltool.math.gram import FixedPoint, encode
+from afltool.plugins import install
 from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.images import open_dataset
 
@@ -174,7 +175,7 @@ def test_what_cannot_be_exported_is_refused(road, tmp_path, cli, monkeypatch):
             patch.setitem(sys.modules, package, None)
             done = cli("export", tmp_path / "none.h5", "-o", tmp_path / "m.onnx")
         assert done.exit_code == USAGE
-        assert f"needs {package}: pip install 'afltool[export]'" in done.stderr
+        assert f"needs {package}: {install('export')}" in done.stderr
     assert list(tmp_path.iterdir()) == []
     module = SimpleNamespace(state_dict=lambda: {"W": SimpleNamespace(nbytes=2**31)})
     with pytest.raises(UsageError, match=r"2.1 GB of numbers.*export it as \.pt2"):

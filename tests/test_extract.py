@@ -179,7 +179,7 @@ def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(
     assert not out.with_name(out.name + ".partial").exists()
 
 
-def test_a_corrupt_image_is_named_or_left_out_and_counted(tmp_path):
+def test_a_corrupt_image_is_named_or_left_out_and_counted(tmp_path, cli):
     images = write_imagefolder(tmp_path / "images", per_class=6, splits=("train",))
     whole = extract(images, tmp_path / "whole.h5")
     ids = ids_of(whole)
@@ -193,6 +193,9 @@ def test_a_corrupt_image_is_named_or_left_out_and_counted(tmp_path):
     assert np.abs(values(kept).astype(int) - np.delete(values(whole), lost, 0)).max() <= 1
     skipped = afltool.info(kept)["source"]["skipped"]
     assert [s["row"] for s in skipped] == ["train/line/0002.png"]
+    said = cli("info", tmp_path / "b.h5").stdout
+    assert "1 images that cannot be read, such as train/line/0002.png" in said
+    assert json.loads(cli("info", tmp_path / "b.h5", "--field", "source.skipped").stdout) == skipped
 
 
 def test_rows_that_are_done_serve_with_skip_corrupt_and_without(tmp_path, watched):

@@ -74,6 +74,7 @@ WRITERS = {
     "a.feather": lambda p, x, y: frame_of(x, y).to_feather(p),
     "a.csv": lambda p, x, y: frame_of(x, y).to_csv(p, index=False),
     "a.tsv": lambda p, x, y: frame_of(x, y).to_csv(p, index=False, sep="\t"),
+    "clip.npz": lambda p, x, y: np.savez(p, embeddings=x, label=y),
     "scikit-learn.npz": lambda p, x, y: np.savez(p, data=x, target=y, x_ray=y),
     "capital.npz": lambda p, x, y: np.savez(p, X=x, y=y),
     "words.safetensors": lambda p, x, y: save_file({"features": x, "labels": y}, p),

@@ -226,7 +226,9 @@ def test_a_network_without_stages_says_so():
         stage_nodes(TorchvisionSource("squeezenet1_1"), nn.Flatten(), 32)
 
 
-def test_the_list_of_nodes_has_names_widths_and_places(cli):
+def test_the_list_of_nodes_has_names_widths_and_places(cli, monkeypatch):
+    """No name is shortened, however narrow the terminal is."""
+    monkeypatch.setenv("COLUMNS", "30")
     command = ("extract", "--backbone", "narrow", "--image-size", "64", "--list-nodes")
     rows = {row["name"]: row for row in json.loads(cli(*command, "--json").stdout)}
     assert (rows["layer3"]["width"], rows["layer3"]["output"]) == (32, "32 × 4 × 4")
@@ -237,7 +239,8 @@ def test_the_list_of_nodes_has_names_widths_and_places(cli):
     assert "fc" not in rows
     shown = cli(*command).stdout.splitlines()
     assert len(shown) == len(rows) + 1
-    assert shown[-1].split()[0] == "penultimate"
+    assert [line.split()[0] for line in shown[1:]] == [*rows]
+    assert "32 × 4 × 4" in shown[1 + [*rows].index("layer3")]
 
 
 # --- what belongs together ------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from afltool.plans.config import read_config
     ("head linear --ridge foo", "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
     ("head discriminant --rule fed3r --ridge auto", "a number ≥ 0; found 'auto'"),
     ("head linear --standardise --keep-gamma", "leave out --standardise"),
+    ("slurm --data digits --backbone resnet18 --partition gpu", "cluster is --partition-name"),
     ("slurm --data digits --backbone resnet18 --dry-run --submit", "--dry-run is not used with"),
     ("import {embeddings} --dtype float32 --fraction-bits 3",
      "--fraction-bits is used only with --dtype int16; found float32"),
@@ -359,13 +360,12 @@ def test_paths_of_a_run_are_absolute_in_its_toml(cli, tmp_path, monkeypatch):
         (tmp_path / name).touch()
     plain = {"data": "digits", "backbone": "resnet18", "scheme": "iid", "clients": 2}
     kinds = [one.shown.partition(":") for one in DATASETS.data.values()]
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     texts = {
-        ("data", f"{kind}:some.csv"): f"{kind}:{tmp_path}/some.csv"
-        for kind, _, path in kinds
-        if path
+        ("data", f"{kind}:./s.csv"): f"{kind}:{tmp_path}/s.csv" for kind, _, path in kinds if path
     }
     texts |= {("data", kind): kind for kind, _, path in kinds if not path}
+    texts["data", "hf:user/name:config"] = "hf:user/name:config"  # of the Hub
     texts |= {
         ("backbone", "n.afl"): f"{tmp_path}/n.afl", ("backbone", "timm:x"): "timm:x",
         ("weights", "w.pt"): f"{tmp_path}/w.pt", ("weights", "random"): "random",

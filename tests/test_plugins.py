@@ -21,6 +21,7 @@ from conftest import COMMAND
 import afltool
 from afltool import testing
 from afltool.options.partition import SCHEMES
+from afltool.plugins import install
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -46,6 +47,19 @@ for check, *given in json.load(sys.stdin):
         found.append(str(error))
 json.dump(found, sys.stdout)
 """
+
+
+def test_what_is_missing_is_said_with_the_line_that_installs_it(tmp_path, monkeypatch):
+    """Of the build that is here, from the folder that it came from, or by its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    made = tmp_path / "afltool_light-1.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: afltool-light\nVersion: 1\n")
+    url = {"url": (tmp_path / "my source").as_uri(), "dir_info": {}}
+    (made / "direct_url.json").write_text(json.dumps(url))
+    assert install("plot") == f"pip install '{tmp_path}/my source[plot]'"
+    (made / "direct_url.json").unlink()
+    assert install("plot") == "pip install 'afltool-light[plot]'"
 
 
 def examples(section, kind="python"):

@@ -11,6 +11,7 @@ import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,40 @@ def test_rows_of_parquet_are_those_of_a_folder(images, tmp_path, names):
     assert train.describe(11) == f"4 of {last}"
     bare = open_dataset(f"parquet:{last}", "train", unlabelled=True)
     assert np.array_equal(np.asarray(bare.load(4)), np.asarray(train.load(11)))
+
+
+@pytest.mark.parametrize("kind", ["saved", "named"])
+def test_rows_of_hugging_face_are_those_of_a_folder(images, tmp_path, kind, cli, monkeypatch):
+    """A folder that was saved, and what the library reads by name: here without the Hub."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    parts = {"train": listed(images), "test": listed(images, "test")}
+    files = {k: str(write_parquet(Path(f"named/{k}-0.parquet"), v)) for k, v in parts.items()}
+    how = {"data_root": tmp_path / "cache"}
+    if kind == "saved":
+        read = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "c"))
+        read.save_to_disk("saved")
+    spec = {"saved": "hf:./saved", "named": "hf:named"}[kind]
+    for split in parts:
+        ours = open_dataset(spec, split, **how)
+        same(ours, open_dataset(f"imagefolder:{images}", split))
+        assert ours.row_ids[1] == f"{split}/{1:0{len(str(len(ours)))}d}".encode()
+    bare = open_dataset(spec, "test", unlabelled=True, **how)
+    assert (bare.labels, bare.classes) == (None, ())
+    assert bare.fingerprint != open_dataset(spec, "train", unlabelled=True, **how).fingerprint
+    given = ["--backbone", "resnet18", "--weights", "random", "--image-size", "32"]
+    done = cli("extract", *given, "--data", spec, "--data-root", "cache", "-o", "t.h5")
+    assert done.exit_code == 0, done.stderr
+    if kind == "saved":
+        read["train"].save_to_disk("one")
+        with pytest.raises(InvalidDataError, match="expected the split test, found train"):
+            open_dataset("hf:./one", "test")
+        with pytest.raises(InvalidDataError, match="expected a column kind and one of images"):
+            open_dataset(spec, "train", label_column="kind")
+    monkeypatch.setitem(vars(datasets.config), "HF_HUB_OFFLINE", True)
+    for absent in ("hf:./nothing", "hf:nobody/nothing"):
+        done = cli("extract", *given, "--data", absent, "-o", "n.h5")
+        assert (done.exit_code, absent in done.stderr) == (3, True), done.stderr
 
 
 def test_columns_of_parquet_have_other_names(images, tmp_path):

@@ -88,6 +88,7 @@ RENAMED: dict[str, str] = {
     **dict.fromkeys(("scale --from", "scale --method", "scale --bins"), _SCALED),
     **dict.fromkeys(("--lr-rounds", "--stack"), _RATES),
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
+    "import --features": "renamed: --feature-columns",
     "evaluate --train": "gone: call evaluate for each file; run has --train-accuracy",
     "evaluate --earlier": "gone: call evaluate for each head; run evaluates each round itself",
     "evaluate --beside": "gone: call evaluate --counts for each head",

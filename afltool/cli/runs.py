@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from ..errors import UsageError
 from ..options.base import Flat, Options, Reads, Writes
 from ..options.common import Output, Printed, Tracked
 from ._console import print_json, say, say_lines, tell
@@ -41,7 +42,7 @@ class Run(Configured, Output, Tracked):
     """Carry out every stage on this machine; keep finished and valid files."""
 
     PRINTS: ClassVar = "cli.runs:run"
-    COMMON: ClassVar = frozenset(FEW | {"ridge", "overwrite"})
+    COMMON: ClassVar = frozenset(FEW | {"ridge", "y"})
 
     out: Annotated[Path, Writes()] = Field(kw_only=True, description="run folder")
     _step = "only make this file, such as 04-total, of what is there"
@@ -112,6 +113,14 @@ class Slurm(Configured, JobsHow):
     options: Annotated[dict[str, Any], Flat("cli.flat:of_jobs")] = Field(
         default_factory=dict, kw_only=True
     )
+
+    def check(self) -> None:
+        super().check()
+        if (file := self.options.get("partition")) and not Path(file).exists():
+            raise UsageError(
+                f"--partition is a file with clients, and there is none at {file}; the partition "
+                "of the cluster is --partition-name"
+            )
 
 
 def slurm(o: Slurm) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..plugins import Registry
+from ..plugins import Registry, install
 
 #: The end of a file's name, the module that packs it, and the packages of the extra that it needs.
 FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
@@ -36,5 +36,5 @@ def format_of(path: Path) -> Any:
     module, packages = FORMATS[path.suffix.lower()]
     for package in packages:
         if find_spec(package) is None:
-            raise UsageError(f"this file needs {package}: pip install 'afltool[export]'")
+            raise UsageError(f"this file needs {package}: {install('export')}")
     return import_module(module, __name__)

@@ -13,10 +13,9 @@ from ..cli.commands import Command, first_line, show
 from ..errors import UsageError
 from ..options.base import Holds, Options, Writes
 from ..options.common import Output
-from ..plugins import located
+from ..plugins import install, located
 
 EXTRA = ("cryptography", "nacl", "bcrypt", "fsspec")
-INSTALL = "pip install 'afltool[session]'"
 Out = Annotated[Path, Writes()]
 
 
@@ -206,6 +205,6 @@ def carry_out(o: Options) -> None:
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
-        raise UsageError(f"{error.name} is missing: {INSTALL}") from None
+        raise UsageError(f"{error.name} is missing: {install('session')}") from None
     if made is not None:
         show(made)

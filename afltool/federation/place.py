@@ -19,6 +19,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from ..errors import UnreachableError, UsageError
+from ..plugins import install
 from ..progress import log
 
 RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhere objects are whole
@@ -144,7 +145,7 @@ def _opened(url: str, shown: str) -> tuple[Any, str]:
     try:
         fs, root = url_to_fs(url, skip_instance_cache=True, **options)
     except ImportError as error:
-        raise UsageError(f"{shown}: {error}. Install it: pip install 'afltool[session]'") from None
+        raise UsageError(f"{shown}: {error}. Install it: {install('session')}") from None
     except (TypeError, ValueError) as error:
         unset = "base_url" in str(error)
         why = str(error) if shown == url else ""  # it may have a part of a password

@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..inputs import keys_once, open_regular
 from ..math.metrics.counting import CELLS
+from ..plugins import install
 from ..progress import log
 from ..values.names import ROW_IDS, composed
 from ..values.text import json_text, shown
@@ -156,11 +157,11 @@ def _pyarrow(doing: str) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise UsageError(f"{doing} parquet needs pyarrow: pip install 'afltool[import]'") from error
+        raise UsageError(f"{doing} parquet needs pyarrow: {install('import')}") from error
     return pyarrow
 
 
-def arrow_texts(table: Path, name: str, column: Any) -> Column:
+def arrow_texts(table: str | Path, name: str, column: Any) -> Column:
     """The cells of a pyarrow column as texts, as `read_columns` has them."""
     import pyarrow
 

@@ -28,7 +28,8 @@ OWN_HEADS = {
 }
 FROZEN = ".afl"  # how the name of a frozen backbone ends
 FROZEN_FILE = Holds(f"(.+[{FROZEN[0]}]{FROZEN[1:]})")  # beside names of backbones
-BEHIND_COLON = Holds("[^:]*:(.*)")  # KIND:PATH, as ``--data`` has it
+#: KIND:PATH, as ``--data`` has it; a NAME of the Hub, hf:NAME, is none.
+BEHIND_COLON = Holds("(?!hf:[^./])[^:]*:(.*)")
 Column = Annotated[str | None, Holds("(.*):[^:]*")]  # TABLE:COLUMN
 
 

@@ -19,7 +19,8 @@ class DatasetName:
     Attributes:
         name: the word before the colon, if there is one.
         module: where `open_rows` is; one that begins with a dot is of `afltool.sources.images`.
-        takes: what stands behind the colon: PATH, FILE or PATTERN; it is absolute in run.toml.
+        takes: what stands behind the colon: PATH, FILE or PATTERN, which is absolute in run.toml,
+            or NAME.
         columns: ``path`` and ``label``, if ``--path-column`` and ``--label-column`` are for it.
     """
 
@@ -47,6 +48,7 @@ _OWN = (
     DatasetName("webdataset", ".webdataset", "PATTERN", ("label",)),
     DatasetName("parquet", ".parquet_images", "PATTERN", _BOTH),
     DatasetName("dicom", ".folders", "PATH"),
+    DatasetName("hf", ".hugging_face", "NAME", _BOTH),
 )
 #: Another package names a `DatasetName` whose module is its own.
 DATASETS: Registry[DatasetName] = Registry(

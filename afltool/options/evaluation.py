@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..values.parsed import parse_bins
 from .base import LINES, File, FileIn, FileOut, Files, Reads, Writes, fields_of, grammar
 from .common import SEED, STDOUT, Column, Output, Printed, Threads
-from .features import NamedRows, NetworkOptions, WeightsOptions
+from .features import ColumnOptions, NamedRows, NetworkOptions, WeightsOptions
 from .statistics import LocalStatsOptions
 
 Calibration = Literal["platt", "temperature", "isotonic"]
@@ -79,15 +79,16 @@ class Calibrate(Output):
 
 
 @dataclass(frozen=True)
-class Predict(Threads, NetworkOptions, Output):
+class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     """Predict the classes of rows: of a feature file, of images, or of tables of images."""
 
     PRINTS: ClassVar = "cli.calls:predict"
     STAGE: ClassVar = "stages.predict:predict"
     EXECUTION_ONLY: ClassVar = frozenset({"on_error"})
-    #: What is used with images alone, and with tables of them.
+    #: What is used with images alone, with tables of them, and with tables of features.
     OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone", "on_error"})
     OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
+    OF_FEATURES: ClassVar = frozenset(fields_of(ColumnOptions))
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
     _inputs = "a feature file, images, folders, tables of features or images, or - for stdin"

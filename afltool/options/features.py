@@ -15,7 +15,6 @@ from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
 from .base import (
-    Absent,
     File,
     FileIn,
     FileOut,
@@ -106,29 +105,48 @@ class Merge(Output):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedRows(Options):
-    """What labels and row ids are called in embeddings that another program made."""
+class ColumnOptions(Options):
+    """What is read of embeddings or a table that another program made.
 
-    y: str | None = Field(default=None, description="array or column of labels (default: y, label)")
+    A file's recipe has it as the names of the features in their space.
+    """
+
+    SELECTS: ClassVar = frozenset({"x", "row_ids", "feature_columns", "categories"})
+
+    x: str | None = Field(default=None, description="array or column of features (default: x)")
     _row_ids = f"array or column of row ids (default: {', '.join(ROW_IDS)}, else row/N)"
     row_ids: str | None = Field(default=None, description=_row_ids)
+    _features = "COLUMN,COLUMN of a table that are features (default: those of numbers)"
+    feature_columns: tuple[str, ...] = Field(default=(), description=_features)
+    _categories = "COLUMN,COLUMN of texts, or COLUMN=VALUE,VALUE: a feature of 0 and 1 a value"
+    categories: tuple[str, ...] = Field(default=(), description=_categories)
+
+    def check(self) -> None:
+        super().check()
+        for name in ("feature_columns", "categories"):
+            self.excludes("x", name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedRows(ColumnOptions):
+    """What is read of embeddings or a table with labels."""
+
+    SELECTS: ClassVar = frozenset({"y"})
+
+    y: str | None = Field(default=None, description="array or column of labels (default: y, label)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(NamedRows, NumberFormat):
-    """How a table or an archive is read where a feature file is expected; `import` has more.
+    """How a table or an archive is read where a feature file is expected; `import` has more."""
 
-    A file's recipe has them as the digest, the space and the classes of the rows.
-    """
-
-    SELECTS: ClassVar = frozenset({"y", "row_ids", "dtype", "fraction_bits"})
+    SELECTS: ClassVar = frozenset({"dtype", "fraction_bits"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingsOptions(NamedRows):
     """What embeddings that another program made are called, and who made them."""
 
-    x: str | None = Field(default=None, description="array or column of features (default: x)")
     backbone: str = Field(default="import", description="what made them; only equal ones add up")
 
 
@@ -141,6 +159,10 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     """
 
     STAGE: ClassVar = "stages.imports:import_embeddings"
+    COMMON: ClassVar = frozenset(
+        {"out", "y", "row_ids", "feature_columns", "categories", "classes", "labels"}
+        | {"unlabelled", "dtype", "fraction_bits"}
+    )
 
     _embeddings = "a table, .npz or .safetensors with x and y, or .npy with --labels"
     embeddings: Annotated[File, Reads()] = Field(description=_embeddings)
@@ -153,10 +175,6 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     _missing = "for missing values (NaN): the mean of all sites; indicator: and a column of 0 and 1"
     missing: Literal["refuse", "mean", "indicator"] = Field(default="refuse", description=_missing)
     unlabelled: bool = Field(default=False, description="leave labels out, for predict")
-    _features = "column of a table that is a feature; may be repeated (default: those of numbers)"
-    features: Annotated[tuple[str, ...], Absent(())] = Field(default=(), description=_features)
-    _categories = "COLUMN=VALUE,VALUE of a table: a feature of 0 and 1 for each; may be repeated"
-    categories: Annotated[tuple[str, ...], Absent(())] = Field(default=(), description=_categories)
 
     def check(self) -> None:
         super().check()

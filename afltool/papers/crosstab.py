@@ -31,7 +31,7 @@ ENTRY += ["lacking"]
 _MIDDLE: dict[str, Callable[[Any], float]] = {"median": median, "max": max}
 
 
-@dataclass
+@dataclass(repr=False)
 class Crosstab:
     """Rows × columns of entries, and notes below.
 
@@ -94,6 +94,12 @@ class Crosstab:
     def __str__(self) -> str:
         """The table in Markdown, with its notes."""
         return as_markdown(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        html: str = self.texts.droplevel(0).rename_axis(columns=self.corner).to_html()
+        return html
 
     def grid(self) -> list[list[str]]:
         """The texts of a table, names of columns first."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AflError, InputError, UsageError
+from ..plugins import install
 from ..progress import Event, listening, log, stop_requested
 from .layout import RunFolder
 
@@ -41,9 +42,7 @@ def tracked(where: str) -> Iterator[None]:
     try:
         import mlflow
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--track needs mlflow-skinny ({error}): pip install 'afltool[track]'"
-        ) from None
+        raise UsageError(f"--track needs mlflow-skinny ({error}): {install('track')}") from None
     store = re.sub(r"//[^/@]*@", "//", uri)  # without a password
     try:
         if uri.startswith(SQLITE):  # MLflow would try for minutes what is no database

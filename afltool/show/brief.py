@@ -12,6 +12,7 @@ from .terminal import on_stdout, print_words
 
 Facts = Mapping[str, Any]
 FEW = 8  # names that are listed
+_LEFT_OUT = "{:,} images that cannot be read, such as {}; --field source.skipped lists them"
 
 
 def print_brief(facts: dict[str, Any]) -> None:
@@ -32,11 +33,13 @@ def print_brief(facts: dict[str, Any]) -> None:
 def _features(facts: Facts) -> dict[str, str]:
     source = facts["source"]
     split = source.get("split_from", source).get("part", source.get("split"))
+    skipped = source.get("skipped")
     made_of = ", ".join(str(part) for part in (source.get("data"), split) if part)
     return {
         "rows": f"{facts['rows']:,} of {facts['dim']:,} features",
         "classes": _names(facts["classes"]),
         **({"data": made_of} if made_of else {}),
+        **({"left out": _LEFT_OUT.format(len(skipped), skipped[0]["row"])} if skipped else {}),
         **_space(facts["space"]),
     }
 

@@ -20,6 +20,7 @@ from ..errors import UsageError
 from ..files.atomic import write_bytes
 from ..files.outputs import check_output
 from ..options.look import SizeOptions
+from ..plugins import install
 from ..values.text import shown
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def figure(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
-            "pictures need matplotlib, which is not installed: pip install 'afltool[plot]'"
+            f"pictures need matplotlib, which is not installed: {install('plot')}"
         ) from error
     # A user's own matplotlibrc would make other pictures of equal figures.
     with style.context(["default", _RULES]), warnings.catch_warnings():

@@ -66,7 +66,7 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     console = on_stdout()
     top5 = f"top-5 {metrics['top5']:.2%}   " if "top5" in metrics else ""
     console.print(f"top-1 [bold]{metrics['top1']:.2%}[/bold]   {top5}rows {metrics['n']}")
-    console.print(_classes(metrics))
+    print_whole(console, _classes(metrics))
     figures = metrics.get("metrics", {})
     if figures:
         ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
@@ -99,19 +99,21 @@ def print_metrics(metrics: dict[str, Any]) -> None:
 
 
 def _classes(metrics: dict[str, Any]) -> Table:
-    shares = list(metrics["per_class"].items())
+    shares, ends = list(metrics["per_class"].items()), metrics.get("per_class_intervals", {})
     few = len(shares) <= 12
     rows = [
         (
             f"{i} {name}" if str(i) != name else name,
             _figure(share, "{:.2%}"),
+            *([_interval(*ends[name])] if ends else ()),
             *(metrics["confusion"][i] if few else ()),
         )
         for i, (name, share) in enumerate(shares[:MOST_CLASSES])
     ]
     left = f"{MOST_CLASSES} of {len(shares)} classes; --json has them all"
     title = "true class (row) predicted as (column)" if few else None
-    headings = ["class", "accuracy", *map(str, range(len(shares) if few else 0))]
+    headings = ["class", "accuracy", *["95 %"] * bool(ends)]
+    headings += map(str, range(len(shares) if few else 0))
     return _table(title, headings, rows, left if len(shares) > MOST_CLASSES else None)
 
 
@@ -140,6 +142,10 @@ def _table(
     for row in rows:
         add_row(table, *row)
     return table
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{100 * low:.1f}–{100 * high:.1f}"
 
 
 def _figure(value: float | None, form: str = "{:.4f}") -> str:
@@ -240,11 +246,11 @@ def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
     """One line a place of `--node`, in the order in which they run; `stages` takes the marked."""
     table = Table(box=None, pad_edge=False)
     for name in ("node", "layer", "width", "output", "place", "in stages"):
-        table.add_column(name, justify="right" if name == "width" else "left", no_wrap=True)
+        table.add_column(name, justify="right" if name == "width" else "left")
     for row in rows:
         taken = "–" if row["stages"] is None else f"as {row['stages']}"
         add_row(table, row["name"], row["layer"], row["width"], row["output"], row["place"], taken)
-    on_stdout().print(table, soft_wrap=True)
+    print_whole(on_stdout(), table)
 
 
 def _megabytes(value: float) -> str:

@@ -11,12 +11,12 @@ from ..errors import UsageError
 from ..files.hdf5 import read_header
 from ..options.base import flag
 from ..options.evaluation import Counts, Evaluate
-from ..options.features import Import, NamedRows, default_store
+from ..options.features import ColumnOptions, Import, NamedRows, default_store
 from ..options.statistics import LocalStats
 from ..progress import log
-from ..sources.embeddings import READERS
+from ..sources.embeddings import READERS, names_apart
 from ..values.arrays import Digest, file_sha256
-from ..values.text import COLUMNS, IS
+from ..values.text import COLUMNS, IS, comma_list
 
 OURS = ".h5"
 RowsT = TypeVar("RowsT", Evaluate, Counts, LocalStats)
@@ -28,7 +28,7 @@ def is_foreign(path: Path) -> bool:
 
 
 def feature_file(
-    path: Path, o: NamedRows, like: Mapping[str, Any] | None = None, unlabelled: bool = False
+    path: Path, o: ColumnOptions, like: Mapping[str, Any] | None = None, unlabelled: bool = False
 ) -> Path:
     """The feature file of ``path``: itself, or what `import` makes of an archive or a table.
 
@@ -91,7 +91,12 @@ def _options(
     if space["fraction_bits"] is not None and "dtype" not in given:
         known["fraction_bits"] = space["fraction_bits"]
     labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
-    return {**known, **labels, **_columns(space.get(COLUMNS) or ()), **given}
+    theirs = _columns(space.get(COLUMNS) or ())
+    if "categories" in given:  # without a list of values they have the one that is agreed on
+        agreed = {one.partition("=")[0]: one for one in theirs.get("categories", ())}
+        names = names_apart(given["categories"], agreed)
+        given = {**given, "categories": tuple(agreed.get(name, name) for name in names)}
+    return {**known, **labels, **theirs, **given}
 
 
 def _columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -102,5 +107,5 @@ def _columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if between:
             coded.setdefault(column, []).append(value)
     plain = tuple(name for name in names if IS not in name)
-    categories = tuple(f"{column}={','.join(values)}" for column, values in coded.items())
-    return {k: v for k, v in {"features": plain, "categories": categories}.items() if v}
+    categories = tuple(f"{column}={comma_list(values)}" for column, values in coded.items())
+    return {k: v for k, v in {"feature_columns": plain, "categories": categories}.items() if v}

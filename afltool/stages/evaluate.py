@@ -30,7 +30,8 @@ WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that 
 def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
-    ``top5`` is left out where there are five classes or fewer. From 1,000 classes on ``confusion``
+    ``top5`` is left out where there are five classes or fewer. ``per_class_intervals`` are Wilson's
+    95 % intervals, without ``group``. From 1,000 classes on ``confusion``
     has the cells that are not 0: numbers of the ``true`` and ``predicted`` class, and ``rows``.
     ``each_round`` adds ``rounds``: those of the head's report, with the accuracies after each round
     that this file holds. The head need not be solved then: its best weights so far are evaluated.
@@ -161,6 +162,8 @@ def _report(o: Evaluate, file: HeadFile, rows: Features, scores: Scores) -> dict
     *_, last = counted
     report = {
         **counted[last].as_dict(rows.classes),
+        # The rows of a group are not independent: its intervals would be too narrow.
+        **({} if o.group else {"per_class_intervals": counted[last].intervals(rows.classes)}),
         "confusion": confusion_entry(rows.labels, scores.predicted, len(rows.classes)),
         "head": {"path": str(o.head), "digest": file.header["digest"], "name": file.head.name},
         "features": {"path": str(rows.path), "digest": rows.header["digest"]},

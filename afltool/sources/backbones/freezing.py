@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import EngineError
+from ...plugins import install
 from ...values.arrays import F32, U8
 from .models import Backbone
 from .preprocessing import Preprocessing
@@ -65,7 +66,7 @@ def frozen_graph(backbone: Backbone, preprocessing: Preprocessing) -> tuple[U8, 
     """
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
-            raise EngineError(f"a graph is made with {package}: pip install 'afltool[fast]'")
+            raise EngineError(f"a graph is made with {package}: {install('fast')}")
     import torch
 
     from .graph import Features

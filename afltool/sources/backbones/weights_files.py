@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ...plugins import install
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -60,7 +61,7 @@ def _read(path: Path) -> Any:
         try:
             from safetensors.torch import load_file
         except ImportError as error:
-            raise UsageError(f"{path} needs safetensors: pip install 'afltool[import]'.") from error
+            raise UsageError(f"{path} needs safetensors: {install('import')}.") from error
         return load_file(path)
     import torch
 

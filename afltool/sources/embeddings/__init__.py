@@ -7,10 +7,11 @@ arrays are read with pickling switched off. A format is one module and one line 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
@@ -18,12 +19,12 @@ import numpy as np
 
 from ... import inputs
 from ...errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError, naming
-from ...options.features import EmbeddingsOptions
+from ...options.features import ColumnOptions, EmbeddingsOptions
 from ...plugins import Registry, located
 from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS, ordered_columns
-from ...values.text import COLUMNS
+from ...values.text import COLUMNS, comma_list
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
@@ -32,7 +33,8 @@ SHOWN = 40  # of the columns that are left out
 MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
 
 #: What features are called in archives, and the labels beside them.
-USUAL = {"x": "y", "X": "y", "data": "target", "features": "labels"}
+USUAL = {"x": "y", "X": "y", "data": "target", "features": "labels", "embeddings": "labels"}
+LABELS = ("y", "labels", "label", "target")  # where that name is not there
 TABLES = (".parquet", ".feather", ".csv", ".tsv")
 
 
@@ -42,7 +44,7 @@ class Keys:
 
     Those are the pairs of `USUAL` (in tables x, y or label), and `ROW_IDS`; labels and ids may then
     be absent. ``take``: columns of a table that are features; ``categories``: COLUMN=VALUE,VALUE of
-    columns that become a feature of 0 and 1 for each value.
+    columns that become a feature of 0 and 1 for each value. Both may be lists with commas.
     """
 
     x: str | None = None
@@ -50,6 +52,11 @@ class Keys:
     row_ids: str | None = None
     take: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, o: ColumnOptions) -> Keys:
+        """What the options of a command say."""
+        return cls(o.x, getattr(o, "y", None), o.row_ids, o.feature_columns, o.categories)
 
     def features(self, path: Path, names: Sequence[str]) -> str:
         """The name of the features among the ``names`` in a file.
@@ -84,7 +91,7 @@ class Keys:
         ``read`` gives labels and row ids by name. ``labels``: their usual names, by default the one
         that goes with the name of the ``features``; ``why`` others are none.
         """
-        labels = labels or [USUAL.get(features[0], "y") if self.x is None else "y"]
+        labels = labels or [USUAL.get(features[0], "y"), *LABELS]
         y = self.y or next((o for o in labels if o in names), None)
         if self.row_ids is not None and self.row_ids not in names:
             raise self.lacking(path, names)
@@ -93,6 +100,12 @@ class Keys:
         found, row_ids = (None if one is None else read(one) for one in (y, ids))
         left = {one: why.get(one, "") for one in names if one not in {y, ids, *features}}
         return {"labels": found, "row_ids": row_ids, "ids_of": ids, "left": left}
+
+
+def names_apart(texts: Sequence[str], names: Collection[str]) -> list[str]:
+    """Names of columns that were listed with commas; what names a column itself stays whole."""
+    each = ([one] if "=" in one or one in names else one.split(",") for one in texts)
+    return [name for several in each for name in several]
 
 
 @dataclass(frozen=True)
@@ -223,6 +236,10 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
             f"{path}: embeddings come as .npz or .safetensors (with x and y), as .npy with "
             f"--labels, as a table ({' '.join(TABLES)}), or as a feature file .h5"
         )
+    if path.suffix not in TABLES and (keys.take or keys.categories):
+        raise UsageError(
+            f"{path} has no columns with names: leave --feature-columns and --categories out"
+        )
     reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
         embeddings = reader(path, keys)
@@ -231,7 +248,10 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
         more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
         out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
         ids = embeddings.ids_of or "row/N"
-        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}")
+        texts = [name for name, why in embeddings.left.items() if why in ("text", "bool")]
+        fix = quote(comma_list(texts[:SHOWN]))
+        more = f"; --categories {fix} makes features of 0 and 1" if texts and not keys.take else ""
+        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}{more}")
     columns = embeddings.columns
     if columns is not None:
         with naming(path):

@@ -15,6 +15,7 @@ from ... import inputs, memory
 from ...errors import InvalidDataError, UsageError
 from ...files.features import open_features
 from ...math.gram import real
+from ...plugins import install
 from ...values.arrays import Array
 from ...values.names import WHOLE
 from . import Embeddings, Keys, check_label_bytes, readable, slices
@@ -59,7 +60,7 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
     try:
         from safetensors import safe_open
     except ImportError as error:
-        raise UsageError(f"{path} needs safetensors: pip install 'afltool[import]'") from error
+        raise UsageError(f"{path} needs safetensors: {install('import')}") from error
     with safe_open(path, framework="numpy") as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         sizes = {name: 8 * prod(part.get_shape()) for name, part in parts.items()}

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from ... import memory
 from ...errors import InvalidDataError, UsageError, naming
+from ...plugins import install
 from ...progress import log
 from ...values.arrays import Array
 from ...values.names import ROW_IDS, ordered_columns
-from ...values.text import IS
-from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, rows_of_block
+from ...values.text import IS, comma_list
+from . import (
+    MOST_FEATURES,
+    SHOWN,
+    Embeddings,
+    Keys,
+    check_label_bytes,
+    names_apart,
+    rows_of_block,
+)
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
@@ -37,15 +48,20 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     try:
         import pyarrow
     except ImportError as error:
-        raise UsageError(f"{path} needs pyarrow: pip install 'afltool[import]'") from error
+        raise UsageError(f"{path} needs pyarrow: {install('import')}") from error
     schema = _schema(path)
     with naming(path):
         ordered_columns(schema.names)  # no two are alike
     why = _no_features(schema)
-    coded = dict(_one_hot(path, schema, one) for one in keys.categories)
+    coded = dict(_one_hot(path, schema, one) for one in names_apart(keys.categories, schema.names))
     columns = _feature_columns(path, schema, keys, why, coded)
     keys = _with_ids(path, schema, keys, why)
-    has_lists = bool(schema.field(columns[0]).type.num_fields)
+    has_lists = bool(columns and schema.field(columns[0]).type.num_fields)
+    if has_lists and coded:
+        raise UsageError(
+            f"{path}: --categories goes with a column for each feature, and {columns[0]} has lists "
+            "of them: leave it out, or name columns of numbers by --feature-columns"
+        )
     table = _read(path, schema, columns, reals=True)
     found = keys.columns(
         path, schema.names, lambda name: _column(path, schema, name), _LABELS, columns, why
@@ -53,7 +69,8 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
     of_values = {name: one for each in coded.values() for name, one in each.items()}
     ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
-    width = (_matrix(path, table.slice(0, 1)).shape[1] if len(table) else 0) + ones.shape[1]
+    numbers = _matrix(path, table.slice(0, 1)).shape[1] if len(table) and columns else 0
+    width = numbers + ones.shape[1]
     whole = [c for c in columns if pyarrow.types.is_integer(schema.field(c).type)]
     first = table.slice(0, FIRST)
     if alike := [c for c in whole if len(first[c].unique()) == len(first) > 1]:
@@ -64,8 +81,8 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
 
     def blocks() -> Iterator[Array]:
         for start in range(0, len(table), step := rows_of_block(8 * width)):
-            numbers = _matrix(path, table.slice(start, step), width - ones.shape[1])
-            yield np.column_stack([numbers, ones[start : start + step]])
+            parts = [_matrix(path, table.slice(start, step), numbers)] if columns else []
+            yield np.column_stack([*parts, ones[start : start + step]])
 
     named = None if has_lists else [*columns, *of_values]
     return Embeddings((len(table), width), np.dtype("f8"), blocks, **found, columns=named)
@@ -182,9 +199,9 @@ def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Arr
     if name not in schema.names:
         raise Keys(row_ids=name).lacking(path, schema.names)
     texts = _column(path, schema, name).astype(str)
-    values = listed.split(",") if listed else sorted({*texts.tolist()})
+    values = next(csv.reader([listed])) if listed else sorted({*texts.tolist()})
     if not listed:
-        log.info(f"{path}: --categories {name}={','.join(values)}, for every site")
+        log.info(f"{path}: --categories {quote(f'{name}={comma_list(values)}')}, for every site")
     strange = np.flatnonzero(~np.isin(texts, values))
     if len(strange):
         raise InvalidDataError(
@@ -199,27 +216,27 @@ def _feature_columns(
 ) -> list[str]:
     if not {keys.x, keys.y} - {None} <= {*schema.names}:
         raise keys.lacking(path, schema.names)
-    lists = [n for n in _LISTS if n in schema.names and schema.field(n).type.num_fields]
-    x = keys.x or next(iter(lists), "x")
-    if x in schema.names and schema.field(x).type.num_fields:
-        return [x]
     if keys.take:
-        taken = [n for one in keys.take for n in ([one] if one in schema.names else one.split(","))]
+        taken = [name for name in names_apart(keys.take, schema.names) if name not in coded]
         for name in taken:
             kind = why.get(name, "") if name in schema.names else "not a column"
             if kind and kind != ID:
                 raise InvalidDataError(
-                    f"{path}: --features {name} is {kind}; expected columns of numbers; texts and "
-                    "yes or no go by --categories"
+                    f"{path}: --feature-columns {name} is {kind}; expected columns of numbers; "
+                    "texts and yes or no go by --categories"
                 )
         return taken
+    lists = [n for n in _LISTS if n in schema.names and schema.field(n).type.num_fields]
+    x = keys.x or next(iter(lists), "x")
+    if x in schema.names and schema.field(x).type.num_fields:
+        return [x]
     if keys.x is not None:
         raise InvalidDataError(
             f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
         )
     others = {*why, *_LABELS, *ROW_IDS, *coded, keys.y, keys.row_ids}
     numbers = [name for name in schema.names if name not in others]
-    if not numbers:
+    if not numbers and not coded:
         raise InvalidDataError(
             f"{path} has the columns {', '.join(schema.names)}; expected a column x of lists, or "
             f"columns of numbers, and {' or '.join(_LABELS)}, and optionally {' or '.join(ROW_IDS)}"

@@ -20,6 +20,7 @@ import numpy as np
 from ... import cores
 from ...errors import EngineError, UsageError
 from ...options.features import AUTO, TORCH, ExtractOptions
+from ...plugins import install
 from ...progress import log
 from ...values.arrays import F32, U8
 from ..backbones.freezing import FEATURES, PIXELS
@@ -98,7 +99,7 @@ def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
     """
     cls = ENGINES[name]
     if not is_installed(name):
-        raise EngineError(f"{name} is not installed: pip install 'afltool[{cls.extra}]'")
+        raise EngineError(f"{name} is not installed: {install(cls.extra)}")
     if precision not in cls.precisions:
         raise EngineError(f"{name} computes in {' or '.join(cls.precisions)}, not in {precision}")
     what, way = f"{name} {metadata.version(name)}", frozen.preprocessing

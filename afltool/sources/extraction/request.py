@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ...errors import InputError
 from ...files.hdf5 import recipe, strict
-from ...options.common import frozen_in
+from ...options.common import BEHIND_COLON, frozen_in
 from ...options.datasets import DATASETS, named
 from ...options.features import ExtractOptions, store_folder
 from ...options.grammars import STAGES
@@ -100,7 +100,7 @@ class Asked:
         o, (kind, path) = self.given, named(self.given.data)
         if kind.takes == "PATTERN":
             matching(path)
-        elif path and not Path(path).exists():
+        elif (path := BEHIND_COLON.path(o.data)) and not Path(path).exists():
             raise InputError(f"{o.data}: there is nothing at {path}; check the path")
         side = self.side()
         if self.frozen is None:

@@ -202,6 +202,45 @@ def class_names(
     return sorted(every, key=lambda label: label.encode("utf-8", "surrogatepass"))
 
 
+def image_column(
+    request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
+) -> str:
+    """The column of the images: the only one of ``images``, or that of --path-column.
+
+    Raises `InvalidDataError`: not one, or no column of labels.
+    """
+    chosen = request.path_column
+    wanted = [*images] if chosen == "path" and "path" not in images else [chosen]
+    labelled = request.unlabelled or request.label_column in columns
+    if len(wanted) != 1 or wanted[0] not in images or not labelled:
+        raise InvalidDataError(
+            f"{where}: expected a column {request.label_column} and one of images, or those of "
+            f"--label-column and --path-column; found the columns {shorten(columns)}, of "
+            f"images {shorten(images) or 'none'}"
+        )
+    return wanted[0]
+
+
+def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:
+    """The class of each row: its cell, or where there are ``names``, the one at that place.
+
+    Raises `InvalidDataError`: a row without label, or with another number.
+    """
+    known = {str(i): name for i, name in enumerate(names)}
+    labels = []
+    for i, cell in enumerate(cells):
+        if (name := known.get(cell or "") if known else cell) is None:
+            wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
+            raise InvalidDataError(f"{where}: row {i} has the label {cell}, expected {wanted}")
+        labels.append(name)
+    return labels
+
+
+def file_states(paths: Iterable[Path]) -> list[str]:
+    """Name, size and time of files, which stand for what is in them."""
+    return [f"{p.name}\0{p.stat().st_size}\0{p.stat().st_mtime_ns}" for p in paths]
+
+
 def array_dataset(
     request: DatasetRequest,
     classes: Sequence[str],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError
+from ...plugins import install
 from ...values.arrays import U8
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
         import pydicom
         from pydicom.pixels.decoders.base import get_decoder
     except ImportError as error:
-        raise UsageError("DICOM images need pydicom: pip install 'afltool[dicom]'") from error
+        raise UsageError(f"DICOM images need pydicom: {install('dicom')}") from error
     from PIL import Image
 
     if _DEFLATED in data[:2048]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import UsageError
+from ...plugins import install
 from .base import DatasetRequest, ImageDataset, array_dataset, digest, rank_within_class
 
 
@@ -13,7 +14,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise UsageError("digits needs scikit-learn: pip install 'afltool[demo]'.") from error
+        raise UsageError(f"digits needs scikit-learn: {install('sklearn')}.") from error
     bunch = load_digits()
     labels = np.asarray(bunch.target, dtype=np.int64)
     rows = np.flatnonzero((rank_within_class(labels) % 5 == 4) == (request.split == "test"))

@@ -22,6 +22,7 @@ from .base import (
     ImageDataset,
     Pictures,
     digest,
+    file_states,
     make_dataset,
     shorten,
 )
@@ -114,8 +115,7 @@ def from_files(
         except OSError as error:
             raise InputError(f"cannot read {describe(i)}: {error.strerror or error}.") from error
 
-    states = [f"{p.name}\0{p.stat().st_size}\0{p.stat().st_mtime_ns}" for p in files]
-    source = digest(*states, request.path_column, request.label_column)
+    source = digest(*file_states(files), request.path_column, request.label_column)
     labels, elsewhere = None if request.unlabelled else [row[3] for row in rows], set[str]()
     if labels is not None and not (request.classes or classes):
         with suppress(InvalidDataError, KeyError):  # where the other split has no labels

@@ -12,7 +12,7 @@ from ... import memory
 from ...errors import CorruptFileError, InvalidDataError
 from ...files.tables import arrow_texts, opened_parquet
 from ...inputs import parsed_json
-from .base import DatasetRequest, ImageDataset, shorten
+from .base import DatasetRequest, ImageDataset, image_column, label_names
 from .packed import Row, from_files, packed_files
 
 
@@ -61,36 +61,22 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
             found[one.name] = f"{one.name}.bytes"
         elif str(one.type) in ("binary", "large_binary"):
             found[one.name] = one.name
-    chosen = request.path_column
-    wanted = [*found] if chosen == "path" and "path" not in found else [chosen]
-    labelled = request.unlabelled or request.label_column in schema.names
-    if len(wanted) != 1 or wanted[0] not in found or not labelled:
-        raise InvalidDataError(
-            f"{path}: expected a column {request.label_column} and one of images, or those of "
-            f"--label-column and --path-column; found the columns {shorten(schema.names)}, of "
-            f"images {shorten([*found]) or 'none'}"
-        )
+    column = image_column(request, str(path), schema.names, [*found])
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     names = parsed_json(text, f"the schema of {path}", "JSON")
     for key in ("info", "features", request.label_column, "names"):
         names = names.get(key) if isinstance(names, dict) else None
-    return found[wanted[0]], tuple(map(str, names)) if isinstance(names, list) else ()
+    return found[column], tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
-    label, cells = request.label_column, None
+    label = request.label_column
     with opened_parquet(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         most = max((one.total_byte_size for one in groups), default=0)
         memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
-        if not request.unlabelled:
-            cells = arrow_texts(path, label, file.read([label])[label])
+        cells = None if request.unlabelled else arrow_texts(path, label, file.read([label])[label])
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
-    known = {str(i): name for i, name in enumerate(names)}
-    for i, place in enumerate(places):
-        cell = cells[i] if cells else ""
-        name = known.get(cell or "") if known and cells else cell
-        if name is None:
-            wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
-            raise InvalidDataError(f"{path}: row {i} has the label {cell}, expected {wanted}")
+    labels = [""] * len(places) if cells is None else label_names(str(path), cells, names)
+    for i, (name, place) in enumerate(zip(labels, places, strict=True)):
         yield f"{i:0{len(str(len(places)))}d}", name, *place
