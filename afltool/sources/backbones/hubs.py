@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, InvalidDataError, UsageError
 from ...inputs import downloading
+from ...plugins import install
 from ...values.arrays import Digest, file_sha256
 from .families import Source
 from .preprocessing import Preprocessing
@@ -42,7 +43,7 @@ class FromHub(Source):
 
     def __init__(self, name: str) -> None:
         if importlib.util.find_spec(self.module) is None:
-            raise UsageError(f"{name} needs {self.package}: pip install 'afltool[{self.extra}]'.")
+            raise UsageError(f"{name} needs {self.package}: {install(self.extra)}.")
         self.name, self.place = name, name.partition(":")[2]
 
     @property
