@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import *
     from .estimator import AnalyticClassifier as AnalyticClassifier
-    from .papers.api import *
-    from .rivals.api import *
+    from .lab.baselines.api import *
+    from .lab.studies.api import *
 
 __version__ = "0.3.0"
 
@@ -38,8 +38,8 @@ __all__ = [
 #: Where names are that are not in `api`; it knows neither studies nor baselines.
 _ELSEWHERE = {
     "AnalyticClassifier": "estimator",
-    "baseline": "rivals.api",
-    **dict.fromkeys(("report", "study", "table"), "papers.api"),
+    "baseline": "lab.baselines.api",
+    **dict.fromkeys(("report", "study", "table"), "lab.studies.api"),
 }
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from .options import evaluation, features, look, statistics
 from .options import partition as partitions
 from .options.base import signature_of
-from .plans.config import RunConfig as RunConfig
+from .runs.config import RunConfig as RunConfig
 
 if TYPE_CHECKING:
     from .estimator import AnalyticClassifier as AnalyticClassifier
@@ -74,7 +74,7 @@ rounds_picture = stage_function(look.RoundsPicture, Path)
 
 def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
     """Carry out every stage of a run in the folder ``out``; what is done and valid is kept."""
-    from .plans.here import run as stage
+    from .runs.local import run as stage
 
     return stage(config, Path(out), overwrite=overwrite)
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
 from .files.arrays import damage_as_error
 from .files.hdf5 import recipe
@@ -26,9 +27,8 @@ from .math.rounding import Rounding
 from .options.base import fields_of
 from .options.features import NumberFormat
 from .plugins import install
-from .sources.embeddings import imported_space
 from .values.names import ordered_columns
-from .values.parsed import parse_bins, usual_bins
+from .values.ridge_spec import parse_bins, usual_bins
 from .values.statistics import Context, Statistics
 from .values.text import COLUMNS
 

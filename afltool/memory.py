@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from . import machine
+from . import system
 from .errors import CorruptFileError, NumericalError, UsageError
-from .values.parsed import Written
+from .values.ridge_spec import Written
 
 if TYPE_CHECKING:  # help needs memory, and no NumPy
     from .values.arrays import Array
@@ -63,8 +63,8 @@ def available() -> int:
 
     What is only cached in a group can be freed.
     """
-    free = [machine.free_memory()]
-    for folder in machine.control_groups():
+    free = [system.free_memory()]
+    for folder in system.control_groups():
         with suppress(OSError, ValueError):  # the limit may be max
             left = int((folder / "memory.max").read_text())
             left -= int((folder / "memory.current").read_text())

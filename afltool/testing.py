@@ -35,10 +35,10 @@ from .math.gram import FixedPoint
 from .options.base import fields_of
 from .options.datasets import DATASETS
 from .options.partition import SCHEMES, PartitionOptions
-from .partitions.dealing import assign
-from .plans.config import FIELDS
+from .partitions.assignment import assign
 from .plugins import FAILS, Registry, doors
 from .progress import log, quiet
+from .runs.config import FIELDS
 from .values.statistics import Statistics
 
 ROWS, DIM, CLASSES, BITS = 90, 6, 3, 10
@@ -158,7 +158,7 @@ def check_scheme(name: str, **options: Any) -> None:
 @_check
 def check_dataset(spec: str, split: str = "train") -> None:
     """A data set, as ``--data`` names it: RGB images, ids of their own, a fixed fingerprint."""
-    from .sources.images import open_dataset
+    from .datasets import open_dataset
 
     _loaded(DATASETS, spec.partition(":")[0])
     rows, again = (open_dataset(spec, split) for _ in range(2))
@@ -170,8 +170,8 @@ def check_dataset(spec: str, split: str = "train") -> None:
 @_check
 def check_baseline(name: str, **settings: Any) -> None:
     """A method of `baseline`, in two rounds: its head does not depend on the number of threads."""
-    from .rivals import METHODS, method_class
-    from .rivals.api import baseline
+    from .lab.baselines import METHODS, method_class
+    from .lab.baselines.api import baseline
 
     _loaded(METHODS, name)
     _hold(method_class(name).name == name, "its name in files is that of the plug-in")

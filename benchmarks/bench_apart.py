@@ -29,7 +29,7 @@ import numpy as np
 from measure import machine
 
 import afltool
-from afltool import cores
+from afltool import parallel
 from afltool.files.features import open_features
 from afltool.files.partitions import load_partition
 from afltool.heads import make_head
@@ -57,7 +57,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     print(machine(), flush=True)
-    with cores.using(1):
+    with parallel.using(1):
         apart(args)
 
 

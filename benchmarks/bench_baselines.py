@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from measure import alternately, machine
 
+from afltool.lab.baselines import make_settings
+from afltool.lab.baselines.clients import Clients, dealt
+from afltool.lab.baselines.runner import Run
 from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
-from afltool.rivals import make_settings
-from afltool.rivals.clients import Clients, dealt
-from afltool.rivals.runner import Run
+from afltool.partitions.assignment import assign
 
 BATCH = 64
 CORES = len(os.sched_getaffinity(0))

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from measure import machine
 
+from afltool.backbones.inference import infer, prepare_for_inference
+from afltool.backbones.models import load_backbone
+from afltool.backbones.preprocessing import paper_preprocessing
+from afltool.datasets import open_dataset
 from afltool.math.gram import encode
-from afltool.sources.backbones.inference import infer, prepare_for_inference
-from afltool.sources.backbones.models import load_backbone
-from afltool.sources.backbones.preprocessing import paper_preprocessing
-from afltool.sources.images import open_dataset
 
 BITS = 9
 

@@ -22,7 +22,7 @@ import afltool
 from afltool.files.features import open_features
 from afltool.files.heads import load_solved_head
 from afltool.math.metrics import counting
-from afltool.values.parsed import parse_bins
+from afltool.values.ridge_spec import parse_bins
 
 SCORES = parse_bins("-0.5:1.5:240")
 

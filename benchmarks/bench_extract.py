@@ -36,14 +36,14 @@ from pyarrow import parquet
 from torchvision import datasets, transforms
 
 import afltool
-from afltool import cores
+from afltool import parallel
+from afltool.backbones.models import load_backbone
+from afltool.datasets import open_dataset
+from afltool.extraction.engines import is_installed, load_network
+from afltool.extraction.request import Asked
 from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import parse_views
-from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction.engines import is_installed, load_network
-from afltool.sources.extraction.request import Asked
-from afltool.sources.images import open_dataset
 from afltool.stages import extract as stage
 
 ENGINES: dict[str, dict[str, str]] = {
@@ -133,7 +133,7 @@ def rate(work: Callable[[], object], images: int, rounds: int) -> float:
 def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
     """Decoding, resizing and the network alone, and all of it as it is and as it could be."""
     asked = Asked.of(given(a, folder, **ENGINES[engine]))
-    with cores.using():
+    with parallel.using():
         network = load_network(asked.given, asked.preprocessing())
         dataset, every = asked.dataset, range(a.images)
         one, picture = network.decode(dataset, 0), dataset.load(0)
@@ -168,7 +168,7 @@ def views(a: argparse.Namespace, folder: Path, engine: str) -> None:
     for name in ("", "flip", "crops:5"):
         more = {"views": parse_views(name)} if name else {}
         asked = Asked.of(given(a, folder, **ENGINES[engine], **more))  # type: ignore[arg-type]
-        with cores.using():
+        with parallel.using():
             network = load_network(asked.given, asked.preprocessing())
             dataset = asked.dataset
             found = rate(
@@ -206,7 +206,7 @@ def main() -> None:
         if a.lie:
             lie(a, folder)
             return
-        print(machine(), f"torch {torch.__version__}, {cores.available()} cores")
+        print(machine(), f"torch {torch.__version__}, {parallel.available()} cores")
         for engine in chosen:
             if a.parts:
                 parts(a, folder, engine)

@@ -121,13 +121,13 @@ def steps(head: str, image: str) -> None:
     import torchvision  # noqa: F401
 
     lap("import torch, torchvision")
+    from afltool.extraction import engines, space
     from afltool.files.heads import load_solved_head
-    from afltool.sources.extraction import engines, space
 
     _, header = load_solved_head(Path(head))
     lap("import afltool, read the head")
-    from afltool.sources.backbones.inference import prepare_for_inference
-    from afltool.sources.backbones.models import load_backbone
+    from afltool.backbones.inference import prepare_for_inference
+    from afltool.backbones.models import load_backbone
 
     asked = space.options_for(header["space"], weights="random", engine="torch")
     made = load_backbone(asked.backbone, weights="random", image_size=asked.image_size or 224)
@@ -136,7 +136,7 @@ def steps(head: str, image: str) -> None:
     lap("channels last")
     ready = engines.load_network(asked, space.preprocessing_of(header["space"]))
     begun = time.process_time()
-    from afltool.sources.images.from_paths import read_named
+    from afltool.datasets.from_paths import read_named
 
     images = read_named([image], sys.stdin)[0]
     list(ready.features(lambda i: ready.decode(images, i), range(1)))  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from afltool.heads.base import Head, Source, binding
 from afltool.heads.safle.head import SafleHead
 from afltool.math.counts import with_margins
 from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
+from afltool.partitions.assignment import assign
 from afltool.values.arrays import narrowest
 from afltool.values.statistics import Context, Statistics
 

@@ -16,7 +16,7 @@ import time
 import numpy as np
 from measure import fresh, machine, peak_mb
 
-from afltool import cores
+from afltool import parallel
 from afltool.heads.safle.system import CountedSystem
 from afltool.math.counts import add_labels, add_pairs, pair_count, quadratic
 from afltool.values.names import Phase
@@ -39,7 +39,7 @@ def total_of(groups: int) -> Statistics:
 def child(side: int, threads: int) -> None:
     total = total_of(side // SIZE)
     before, begun, work = peak_mb(), time.perf_counter(), time.process_time()
-    with cores.using(threads):
+    with parallel.using(threads):
         W, report = CountedSystem(total).solve(RIDGE, 1.0, None)
     seconds, work = time.perf_counter() - begun, time.process_time() - work
     # Wᵀ((G + λI)W − H) = 0, summed up: a check that needs no second matrix
@@ -51,7 +51,7 @@ def child(side: int, threads: int) -> None:
 
 def main(*sides: str) -> None:
     given = sides[:1] == ("--threads",)
-    threads, sides = (int(sides[1]), sides[2:]) if given else (cores.available(), sides)
+    threads, sides = (int(sides[1]), sides[2:]) if given else (parallel.available(), sides)
     print(machine(), f"--threads {threads}")
     print("     D   solve, s  processor s  counts alone, GB   peak, GB   12 D², GB   residual")
     for side in map(int, sides or ("4096", "8192", "16384")):

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from afltool.cli import app  # noqa: F401  (the heads are registered)
+from afltool.embeddings import imported_space
 from afltool.federation import keys
 from afltool.federation.agreement import Agreement, usual_threshold
 from afltool.federation.compute import described
@@ -29,7 +30,6 @@ from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
 from afltool.federation.session import Member, Server, Waiting
 from afltool.heads import make_head
-from afltool.sources.embeddings import imported_space
 
 HEADS = {
     "linear": {"gamma": 1.0},

@@ -40,7 +40,7 @@ from afltool.math import softmax as sm
 from afltool.math.gram import FixedPoint, Rows
 from afltool.memory import Carried, Remembered
 from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
+from afltool.partitions.assignment import assign
 from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 BLOCK, MOST = 4096, 100

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
+from afltool.embeddings import imported_space
 from afltool.errors import NumericalError
 from afltool.heads import make_head
 from afltool.heads.base import binding, statistics_of
 from afltool.math.gram import FixedPoint, Rows, encode
-from afltool.sources.embeddings import imported_space
 from afltool.values.statistics import Context
 
 BITS, BLOCK = 9, 700

@@ -31,10 +31,10 @@ from measure import command, machine
 from synthetic import feature_file
 
 import afltool
-from afltool.papers.cells import Cell, StudyFolder
-from afltool.papers.description import read
-from afltool.papers.execution import script
-from afltool.plans import here
+from afltool.lab.studies.cells import Cell, StudyFolder
+from afltool.lab.studies.execution import script
+from afltool.lab.studies.spec import read
+from afltool.runs import local
 
 MOST_MS = 20.0  # a cell
 TABLE = """
@@ -87,7 +87,7 @@ def many(at: Path, cells: int) -> int:
         f'train-features = "{at}/train.h5"\ntest-features = "{at}/test.h5"\nclients = 4\n'
         f"ridge = {[1 + i / 1000 for i in range(cells)]}\n"
     )
-    inside, real = [0.0], here.run
+    inside, real = [0.0], local.run
 
     def timed(*args, **options):
         begun = time.process_time()
@@ -96,7 +96,7 @@ def many(at: Path, cells: int) -> int:
         finally:
             inside[0] += time.process_time() - begun
 
-    here.run = timed
+    local.run = timed
     begun = time.process_time()
     afltool.study(at / "many.toml", at / "S", most=cells)
     own = time.process_time() - begun - inside[0]

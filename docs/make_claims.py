@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from afltool.papers.published import options_in, published
+from afltool.lab.studies.published import options_in, published
 
 DATA = Path(__file__).parent / "results" / "claims.toml"
 PAGE = DATA.with_suffix(".md")

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from afltool.cli.app import app
-from afltool.plans.config import FIELDS, HEAD_NAMES
+from afltool.runs.config import FIELDS, HEAD_NAMES
 
 PAGE = Path(__file__).with_name("commands.md")
 

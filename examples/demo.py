@@ -18,7 +18,7 @@ from rich.table import Table
 
 import afltool
 from afltool.errors import AflError, NumericalError
-from afltool.show.tables import describe_upload
+from afltool.rendering.tables import describe_upload
 
 PARTITIONS = {
     "dirichlet α = 0.1": {"scheme": "dirichlet", "alpha": 0.1},

@@ -38,7 +38,7 @@ from afltool.math.blas import pack
 from afltool.math.gram import LARGEST, FixedPoint, encode, real
 from afltool.math.ridge import gram_matrix
 from afltool.values.names import CROSS, GRAM
-from afltool.values.parsed import AUTO
+from afltool.values.ridge_spec import AUTO
 from afltool.values.statistics import Statistics
 
 F64 = NDArray[np.float64]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from afltool.errors import InvalidDataError
-from afltool.show.style import GREY, Look, figure, legend_below, look
+from afltool.rendering.style import GREY, Look, figure, legend_below, look
 
 
 def plot_frontier(

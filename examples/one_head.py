@@ -19,7 +19,7 @@ from afltool.heads.base import Head, binding
 from afltool.math.gram import FixedPoint, Rows, encode, real
 from afltool.memory import Carried, Remembered
 from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
+from afltool.partitions.assignment import assign
 from afltool.values.statistics import Context, Statistics
 
 BLOCK = 4096  # rows at a time

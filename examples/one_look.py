@@ -167,10 +167,10 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
     """Covariances over positions of the last stage, as OUT.npz for `afltool import`."""
     import torch
 
-    from afltool.sources.backbones.inference import prepare_for_inference
-    from afltool.sources.backbones.models import load_backbone
-    from afltool.sources.backbones.preprocessing import paper_preprocessing
-    from afltool.sources.images import open_dataset
+    from afltool.backbones.inference import prepare_for_inference
+    from afltool.backbones.models import load_backbone
+    from afltool.backbones.preprocessing import paper_preprocessing
+    from afltool.datasets import open_dataset
 
     dataset = open_dataset(spec, split, data_root=None, limit=limit)
     preprocessing = paper_preprocessing(size)

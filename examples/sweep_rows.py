@@ -12,7 +12,7 @@ from one_head import Data
 from afltool.files.features import open_features
 from afltool.math.gram import FixedPoint
 from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
+from afltool.partitions.assignment import assign
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from afltool.sources.backbones.models import load_backbone
+from afltool.backbones.models import load_backbone
 
 PARTITIONS = {
     "iid": ["--scheme", "iid"],

@@ -36,11 +36,11 @@ from afltool import progress
 from afltool.errors import StoppedError
 from afltool.files.heads import HeadFile, load_solved_head
 from afltool.heads.evaluation import Evaluation
+from afltool.lab.studies.cells import StudyFolder
+from afltool.lab.studies.execution import carry_out
+from afltool.lab.studies.options import StudyOptions
+from afltool.lab.studies.spec import Study
 from afltool.options.statistics import LocalStatsOptions
-from afltool.papers.cells import StudyFolder
-from afltool.papers.description import Study
-from afltool.papers.execution import carry_out
-from afltool.papers.options import StudyOptions
 from afltool.stages.local_stats import job_of
 from afltool.stages.runner import Files, make
 
@@ -163,7 +163,7 @@ def each_random_network_is_drawn_once():
     """Copies of networks by name, size and seed: drawing them takes as long as using them here."""
     from copy import deepcopy
 
-    from afltool.sources.backbones.families import TorchvisionSource
+    from afltool.backbones.families import TorchvisionSource
 
     build, drawn = TorchvisionSource.build, {}
 

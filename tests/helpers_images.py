@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from afltool.backbones.families import FAMILIES, TorchvisionSource
 from afltool.files.features import open_features
-from afltool.sources.backbones.families import FAMILIES, TorchvisionSource
 
 CIFAR10_CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from afltool.rivals import make_settings
-from afltool.rivals.clients import Clients, dealt
-from afltool.rivals.runner import Measured, Run
+from afltool.lab.baselines import make_settings
+from afltool.lab.baselines.clients import Clients, dealt
+from afltool.lab.baselines.runner import Measured, Run
 
 
 def federation(

@@ -25,9 +25,10 @@ ROOT = Path(afltool.__file__).parent
 #: Several names in one layer may not import each other. What is above `cli` enters the command by
 #: entry points: the main part knows nothing of it.
 LAYERS = (
-    "errors machine", "inputs progress", "plugins", "values", "memory", "cores", "options", "math",
-    "partitions", "heads", "files", "sources", "exporting", "show", "stages estimator", "plans",
-    "api", "cli", "rivals", "papers", "federation", "testing",
+    "errors system", "inputs progress", "plugins", "values", "memory", "parallel", "options",
+    "math", "partitions", "heads", "files", "datasets", "embeddings", "backbones", "extraction",
+    "exporting", "rendering", "stages estimator", "runs", "api", "cli", "lab", "lab.baselines",
+    "lab.studies", "federation", "testing",
 )  # fmt: skip
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer.split()}
 MODULES = {
@@ -68,7 +69,9 @@ def ours(module):
 
 
 def layer(module):
-    return module.split(".")[0]
+    """The first name of a module; of `lab` the first two."""
+    names = module.split(".")
+    return ".".join(names[: 2 if names[0] == "lab" else 1])
 
 
 def foreign(module):
@@ -94,7 +97,7 @@ def test_one_stage_never_imports_another():
     """Nor does a plan import one: it knows them as values."""
     values = {"stages.stage", "stages.runner"}
     stages = {m for m in MODULES if m.startswith("stages.") and not m.startswith("stages._")}
-    plans = {m for m in MODULES if m.startswith("plans.") and m != "plans.checks"}
+    plans = {m for m in MODULES if m.startswith("runs.") and m != "runs.validation"}
     for module in (stages | plans) - values:
         assert not {t for t, _, _ in ours(module)} & (stages - values), module
 
@@ -107,24 +110,24 @@ ONLY = {
     "cryptography": "federation",
     "nacl": "federation",
     "flwr": "",
-    "torchvision": "sources.images.* sources.backbones.*",
-    **dict.fromkeys(("timm", "open_clip", "transformers"), "sources.backbones.*"),
-    "PIL": "sources.images.* sources.backbones.*",
-    "sklearn": "sources.images.* estimator",
-    "matplotlib": "show papers.plots",
-    "typer": "cli federation.cli papers.commands rivals.commands",
-    "rich": "cli show",
-    "torch": "sources.images.* sources.backbones.* sources.extraction.torch_engine rivals "
+    "torchvision": "datasets.* backbones.*",
+    **dict.fromkeys(("timm", "open_clip", "transformers"), "backbones.*"),
+    "PIL": "datasets.* backbones.*",
+    "sklearn": "datasets.* estimator",
+    "matplotlib": "rendering lab.studies.plots",
+    "typer": "cli federation.cli lab.studies.commands lab.baselines.commands",
+    "rich": "cli rendering",
+    "torch": "datasets.* backbones.* extraction.torch_engine lab.baselines "
     "exporting heads.graphs heads.*.graph math.counts",
-    "onnxruntime": "exporting.onnx_files sources.extraction.engines",
-    "openvino": "sources.extraction.engines",
-    "pyarrow": "files.tables sources.embeddings.*",
-    "safetensors": "sources.backbones.* sources.embeddings.*",
-    "pandas": "files.tables files.features papers",
+    "onnxruntime": "exporting.onnx_files extraction.engines",
+    "openvino": "extraction.engines",
+    "pyarrow": "files.tables embeddings.*",
+    "safetensors": "backbones.* embeddings.*",
+    "pandas": "files.tables files.features lab.studies",
     **dict.fromkeys(("click", "dill", "joblib", "pickle", "yaml", "marshal", "shelve"), ""),
     **dict.fromkeys(("cloudpickle", "runpy", "random"), ""),
-    "afltool.rivals": "papers.cells rivals testing",
-    "afltool.show": "show stages.plot cli rivals papers federation",
+    "afltool.lab.baselines": "lab.studies.cells lab.baselines testing",
+    "afltool.rendering": "rendering stages.plot cli lab.baselines lab.studies federation",
 }
 
 
@@ -159,7 +162,7 @@ CALLED = {
     **dict.fromkeys(("json.dump", "os.rename", "compile", "__import__"), ""),
     # A cell in a message; and what is signed, whose bytes are canonical.
     "json.dumps": "values.text files.tables federation.keys",
-    "os.replace": "files.atomic sources.images.tiny_imagenet",
+    "os.replace": "files.atomic datasets.tiny_imagenet",
     "os.link": "files.atomic",
     "h5py.File": "files.hdf5 files.outputs files.feature_writer files.arrays",
     ".write_text": "",
@@ -226,12 +229,12 @@ CHANGES = {
     "metric": {"math/metrics/figures.py": (
         '    "f1"', '    "error": Figure(lambda rows, w: 1 - _mean(rows.right, w)),\n    "f1"')},
     "data set": {
-        "sources/images/dots.py": ("", DOTS),
+        "datasets/dots.py": ("", DOTS),
         "options/datasets.py": ("_OWN = (", '_OWN = (\n    DatasetName("dots", ".dots"),'),
     },
     "baseline": {
-        "rivals/trimmed_mean.py": ("", "A baseline"),
-        "rivals/__init__.py": (
+        "lab/baselines/trimmed_mean.py": ("", "A baseline"),
+        "lab/baselines/__init__.py": (
             '{\n        "fedavg"',
             '{\n        "trimmed-mean": ".trimmed_mean:TrimmedMean",\n        "fedavg"',
         ),

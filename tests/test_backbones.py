@@ -21,16 +21,16 @@ from torch import nn
 from torchvision import models, transforms
 from torchvision.models.feature_extraction import create_feature_extractor
 
+from afltool.backbones import families
+from afltool.backbones.families import preprocessing_for
+from afltool.backbones.inference import infer, prepare_for_inference, resolve_device
+from afltool.backbones.models import load_backbone, weights_identity
+from afltool.backbones.nodes import axes_of, pooled
+from afltool.backbones.preprocessing import Preprocessing, paper_preprocessing
+from afltool.backbones.weights_files import check_types, digest_of_state, read_state
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node
-from afltool.sources.backbones import families
-from afltool.sources.backbones.families import preprocessing_for
-from afltool.sources.backbones.inference import infer, prepare_for_inference, resolve_device
-from afltool.sources.backbones.models import load_backbone, weights_identity
-from afltool.sources.backbones.nodes import axes_of, pooled
-from afltool.sources.backbones.preprocessing import Preprocessing, paper_preprocessing
-from afltool.sources.backbones.weights_files import check_types, digest_of_state, read_state
 
 
 def pictures(n: int, width: int = 48, height: int = 48, seed: int = 0) -> list[Image.Image]:

@@ -21,12 +21,12 @@ from rivals import (
 from scipy.special import softmax
 
 from afltool.errors import UsageError
-from afltool.rivals import one_shot as cv
-from afltool.rivals.base import average
-from afltool.rivals.clients import Purpose, client_key, permutation, stream
-from afltool.rivals.methods import distances, gradient
-from afltool.rivals.network import DenseLayers
-from afltool.rivals.one_shot import fisher, squared_residuals
+from afltool.lab.baselines import one_shot as cv
+from afltool.lab.baselines.base import average
+from afltool.lab.baselines.clients import Purpose, client_key, permutation, stream
+from afltool.lab.baselines.methods import distances, gradient
+from afltool.lab.baselines.network import DenseLayers
+from afltool.lab.baselines.one_shot import fisher, squared_residuals
 
 F64 = torch.float64
 SMALL = {"noise": 3, "generator_hidden": 5, "generator_steps": 3}  # of FedGen

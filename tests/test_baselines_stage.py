@@ -11,8 +11,8 @@ from conftest import embeddings
 
 import afltool
 from afltool.errors import UsageError
-from afltool.rivals import METHODS, make_settings
-from afltool.rivals import stage as stage
+from afltool.lab.baselines import METHODS, make_settings
+from afltool.lab.baselines import stage as stage
 
 QUICK = {"fedlpa": ["--epochs", "3"], "fedfisher": ["--epochs", "3"], "fedgen": ["--noise", "4"]}
 

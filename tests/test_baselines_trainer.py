@@ -15,8 +15,8 @@ from rivals import (
     with_ones,
 )
 
-from afltool.rivals import METHODS
-from afltool.rivals.clients import Purpose, client_key, dealt, permutation, stream
+from afltool.lab.baselines import METHODS
+from afltool.lab.baselines.clients import Purpose, client_key, dealt, permutation, stream
 
 ONE_SHOT = ("fedlpa", "fedfisher")
 TOGETHER = [(name, {}) for name in METHODS if name != "moon"] + [

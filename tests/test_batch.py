@@ -162,9 +162,9 @@ def test_a_jobs_processors_are_its_threads():
     code = (
         "from afltool.cli import use_given_cores; use_given_cores(); import torch, numpy\n"
         "from threadpoolctl import threadpool_info\n"
-        "from afltool import cores\n"
+        "from afltool import parallel\n"
         "pools = {p['num_threads'] for p in threadpool_info() if p['user_api'] == 'blas'}\n"
-        "print(min(cores.available(), torch.get_num_threads()), *pools)"
+        "print(min(parallel.available(), torch.get_num_threads()), *pools)"
     )
     env = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     env |= {"SLURM_CPUS_PER_TASK": "2", "OMP_NUM_THREADS": "1"}

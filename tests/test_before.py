@@ -6,7 +6,7 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.plans.config import RunConfig
+from afltool.runs.config import RunConfig
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ WRONG = [
     (["--head", "linear", "--layers", 3], 2, "No such option: --layers"),
     (["--head-seed", 3], 2, "leave --head-seed out"),
     (["--head", "deepafl", "--incremental", "--participation", 0.5], 2, "the same clients"),
-    (["--head", "deepafl", "--full-gram", "--participation", 0.5], 2, "changes nothing"),
+    (["--head", "deepafl", "--full-gram", "--participation", 0.5], 2, "is for --head deepafl"),
     (["--participation", 0.5, "--participation-kind", "inconsistent"], 2, "this linear head has"),
     (["--backbone", "resnet99"], 2, "resnet99"),
     (["--node", "layerX"], 2, "layerX"),

@@ -25,7 +25,7 @@ from afltool.heads.calibration import CalibratedHead
 from afltool.heads.checks import reported_scores
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
-from afltool.values.parsed import parse_bins
+from afltool.values.ridge_spec import parse_bins
 
 PROBABILITIES, SCORES = parse_bins("0:1:240"), parse_bins("-0.5:1.5:240")
 

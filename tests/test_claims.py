@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import chi2_contingency
 
-from afltool.papers.description import find, shipped_names
-from afltool.papers.options import FIGURES
-from afltool.papers.published import options_in, papers, published
+from afltool.lab.studies.options import FIGURES
+from afltool.lab.studies.published import options_in, papers, published
+from afltool.lab.studies.spec import find, shipped_names
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

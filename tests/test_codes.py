@@ -7,7 +7,7 @@ import pytest
 from damage import HEADER
 
 import afltool
-from afltool import cores
+from afltool import parallel
 from afltool.errors import CorruptFileError, InvalidDataError
 from afltool.files import hdf5
 from afltool.math import codes as cd
@@ -129,7 +129,7 @@ def test_pairs_are_the_blocks_of_the_gram(threads):
         codes = random_codes(groups, rows, size)
         phi = one_hot(codes, size)
         gram = (phi.T @ phi).reshape(groups, size, groups, size)
-        with cores.using(threads):
+        with parallel.using(threads):
             pairs, labels = counted(codes, size)
         for j in range(groups):
             whole = ct.with_margins(labels, pairs, j)
@@ -144,7 +144,7 @@ def test_counts_add_up_in_place_and_codes_beyond_their_tables_are_refused():
     for part in (codes[:, :13], codes[:, 13:13], codes[:, 13:]):
         ct.add_pairs(part, 8, pairs)
     assert np.array_equal(pairs, counted(codes, 8)[0])
-    with cores.using(3), pytest.raises(ValueError, match=r"below 8; found 97"):
+    with parallel.using(3), pytest.raises(ValueError, match=r"below 8; found 97"):
         counted(random_codes(23, 100, 8) + 90, 8)
 
 

@@ -23,7 +23,7 @@ from afltool.errors import (
 )
 from afltool.files.hdf5 import read_file, write_file
 from afltool.files.statistics import load_statistics, save_statistics
-from afltool.heads import conditions, make_head
+from afltool.heads import invariants, make_head
 from afltool.math.gram import FixedPoint
 from afltool.math.pairwise import pairwise_total
 from afltool.values.names import Phase
@@ -88,7 +88,7 @@ def test_honest_statistics_meet_every_condition(name, bits):
     for block in hard:
         for found, whole in phases(name, bits, block):
             for s in [*found, whole, whole - found[3], whole - found[1] - found[3]]:
-                conditions.check(s)
+                invariants.check(s)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -99,7 +99,7 @@ def test_honest_integers_of_any_size_meet_them(seed, n, d, size):
     values *= rng.random(d) < 0.7
     head = make_head("linear", {"intercept": bool(seed % 2)}).bind(d, 4)
     s = head.gather([(FixedPoint(values, 9), rng.integers(0, 4, n))])[0]
-    conditions.check(replace(s, specs=head.array_specs(9)))
+    invariants.check(replace(s, specs=head.array_specs(9)))
 
 
 def test_the_pairwise_law_meets_them(road):
@@ -109,7 +109,7 @@ def test_the_pairwise_law_meets_them(road):
             replace(p, clients={w: replace(c, gamma=gamma) for w, c in p.clients.items()})
             for p in parts
         ]
-        conditions.check(pairwise_total(known))
+        invariants.check(pairwise_total(known))
 
 
 @pytest.mark.parametrize("name", MORE)
@@ -162,7 +162,7 @@ def test_what_is_said_of_an_array_that_it_does_not_fit_is_no_error_of_python():
         specs = {name: replace(spec, shape=a.shape) for name, a in arrays.items()}
         s = Statistics(Phase("x"), arrays, np.array([2, 0, 5]), specs=specs)
         with suppress(InvalidDataError):
-            conditions.check(s)
+            invariants.check(s)
 
 
 def test_statistics_that_say_other_things_of_their_arrays_are_not_added():

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import afltool
-from afltool import cores, machine, memory
+from afltool import memory, parallel, system
 from afltool.errors import InvalidDataError
 
 
@@ -52,8 +52,8 @@ def test_results_come_in_the_order_of_the_items_and_few_are_under_way():
             begun.append(n)
             yield n
 
-    with cores.using(4):
-        for got in cores.each(work, items()):
+    with parallel.using(4):
+        for got in parallel.each(work, items()):
             most.append(len(begun) - got)
     assert begun == list(range(40))
     assert max(most) <= 6
@@ -67,21 +67,21 @@ def test_the_first_error_in_the_order_of_the_rows_is_raised():
         return n
 
     seen = []
-    with cores.using(3), pytest.raises(InvalidDataError, match="row 3"):
-        seen.extend(cores.each(work, range(9)))
+    with parallel.using(3), pytest.raises(InvalidDataError, match="row 3"):
+        seen.extend(parallel.each(work, range(9)))
 
 
 def test_a_thread_of_the_pool_works_alone_and_an_inner_stage_keeps_the_threads_of_the_outer():
-    with cores.using(3):
-        assert list(cores.each(lambda _: cores.threads(), range(4))) == [1] * 4
-        with cores.using(5):
-            assert cores.threads() == 3
-    assert cores.threads() == 1
+    with parallel.using(3):
+        assert list(parallel.each(lambda _: parallel.threads(), range(4))) == [1] * 4
+        with parallel.using(5):
+            assert parallel.threads() == 3
+    assert parallel.threads() == 1
 
 
 def test_with_little_memory_fewer_threads_work_and_that_is_said(caplog):
-    with cores.using(4):
-        assert list(cores.each(lambda n: n, range(5), lambda _: 2**60, "a test")) == [*range(5)]
+    with parallel.using(4):
+        assert list(parallel.each(lambda n: n, range(5), lambda _: 2**60, "a test")) == [*range(5)]
     assert "4 threads would take" in caplog.text
     assert ": 1 work" in caplog.text
 
@@ -99,16 +99,16 @@ def test_no_more_items_are_under_way_than_fit_into_memory(share):
         with lock:
             now.remove(n)
 
-    with cores.using(4):
-        sizes = cores.each(work, range(30), lambda n: int(free / (share + 0.5)) if n > 2 else 1)
+    with parallel.using(4):
+        sizes = parallel.each(work, range(30), lambda n: int(free / (share + 0.5)) if n > 2 else 1)
         assert len(list(sizes)) == 30
     assert max(most[4:]) <= share
 
 
 def test_blas_has_one_thread_in_a_process_that_has_not_loaded_scipy_yet():
     code = """
-from afltool import cores
-with cores.using(2):
+from afltool import parallel
+with parallel.using(2):
     import scipy.linalg
     from threadpoolctl import threadpool_info
     found = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
@@ -120,8 +120,8 @@ print(found)
 
 
 def test_a_job_gives_as_many_threads_as_it_has_processors():
-    code = "from afltool import cores; print(cores.available())"
-    env = {k: v for k, v in os.environ.items() if k not in cores.LIMITS}
+    code = "from afltool import parallel; print(parallel.available())"
+    env = {k: v for k, v in os.environ.items() if k not in parallel.LIMITS}
     for given, least in (({}, 1), ({"SLURM_CPUS_PER_TASK": "1"}, 1), ({"OMP_NUM_THREADS": "1"}, 1)):
         run = [sys.executable, "-c", code]
         found = int(subprocess.run(run, env=env | given, capture_output=True).stdout)
@@ -147,7 +147,7 @@ def test_control_groups_limit_the_cores(tmp_path):
         for name, text in {**named, **({"proc/self/cgroup": said} if said else {})}.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        assert machine.quota(root) == expected, case
+        assert system.quota(root) == expected, case
 
 
 def killed_between(place, following, command):

@@ -25,10 +25,10 @@ from helpers_images import (
 )
 from PIL import Image
 
+from afltool.datasets import open_dataset, read_classes, tiny_imagenet, torchvision_datasets
+from afltool.datasets.base import CorruptImageError, DatasetRequest, ImageDataset
+from afltool.datasets.pixels import decode
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.sources.images import open_dataset, read_classes, tiny_imagenet, torchvision_datasets
-from afltool.sources.images.base import CorruptImageError, DatasetRequest, ImageDataset
-from afltool.sources.images.pixels import decode
 
 
 def pixels(dataset: ImageDataset, i: int) -> np.ndarray:

@@ -20,8 +20,8 @@ from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.projections import activate, projection
 from afltool.memory import NOTHING, Remembered
 from afltool.options.partition import PartitionOptions
-from afltool.partitions.dealing import assign
-from afltool.plans.config import RunConfig
+from afltool.partitions.assignment import assign
+from afltool.runs.config import RunConfig
 from afltool.values.statistics import Client, ClientId
 
 C, D = 4, 6

@@ -21,12 +21,12 @@ from pydicom.uid import (
 )
 
 import afltool
+from afltool.datasets import open_dataset
+from afltool.datasets.base import CorruptImageError
+from afltool.datasets.pixels import decode
 from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.partitions import load_partition
-from afltool.sources.images import open_dataset
-from afltool.sources.images.base import CorruptImageError
-from afltool.sources.images.pixels import decode
 
 SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "engine": "torch"}
 
@@ -241,7 +241,7 @@ def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(
 
 
 def test_a_folder_of_dicom_is_predicted_and_one_without_is_said(tmp_path):
-    from afltool.sources.images.from_paths import read_named
+    from afltool.datasets.from_paths import read_named
 
     root = write_dicom(tmp_path, write_imagefolder(tmp_path / "png", per_class=1))
     (named,) = read_named([root / "train"], io.StringIO())

@@ -52,7 +52,7 @@ def test_readme_and_recipes_name_only_commands_and_options_that_exist():
 
 def test_the_commands_of_the_results_can_be_given():
     from afltool.cli.app import app
-    from afltool.papers.description import shipped_names
+    from afltool.lab.studies.spec import shipped_names
 
     text = (DOCS / "results" / "README.md").read_text().replace("\\\n", " ")
     lines = re.findall(r"^(study|afltool) (.*)$", text, re.M)

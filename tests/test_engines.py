@@ -15,13 +15,13 @@ from helpers_images import narrow, values, write_imagefolder  # noqa: F401
 from hidden import without
 
 import afltool
+from afltool.backbones.families import FAMILIES, Source
+from afltool.backbones.models import load_backbone
 from afltool.errors import CorruptFileError, EngineError, UsageError
+from afltool.extraction.engines import is_installed
 from afltool.files.backbones import load_frozen, save_frozen
-from afltool.machine import lacks_bf16
 from afltool.plugins import install
-from afltool.sources.backbones.families import FAMILIES, Source
-from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction.engines import is_installed
+from afltool.system import lacks_bf16
 
 SIZE = 32
 RANDOM = {"weights": "random", "image_size": SIZE}

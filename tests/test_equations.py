@@ -14,8 +14,8 @@ from afltool.heads import make_head
 from afltool.heads.projections import projection
 from afltool.math import pairwise
 from afltool.math.blas import unpack
-from afltool.plans.config import RunConfig
-from afltool.plans.layout import RunFolder
+from afltool.runs.config import RunConfig
+from afltool.runs.folder import RunFolder
 
 CLASSES, DIM = 3, 6
 

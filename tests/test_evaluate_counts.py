@@ -24,8 +24,8 @@ from afltool.files.statistics import load_statistics, save_statistics
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
 from afltool.math.metrics.figures import Scored, ece
-from afltool.plans.config import RunConfig
-from afltool.values.parsed import ONE, parse_bins
+from afltool.runs.config import RunConfig
+from afltool.values.ridge_spec import ONE, parse_bins
 from afltool.values.statistics import Statistics
 
 SCORES = parse_bins("-0.5:1.5:240")

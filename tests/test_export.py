@@ -18,6 +18,8 @@ from problems import trained
 
 import afltool
 from afltool import exporting
+from afltool.backbones.families import preprocessing_for
+from afltool.datasets import open_dataset
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.exporting import onnx_files, pictures, trial
 from afltool.exporting.build import of_features
@@ -29,8 +31,6 @@ from afltool.heads.options import ACTIVATIONS, RULES
 from afltool.heads.projections import activate
 from afltool.math.gram import FixedPoint, encode
 from afltool.plugins import install
-from afltool.sources.backbones.families import preprocessing_for
-from afltool.sources.images import open_dataset
 
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5
 

@@ -18,6 +18,8 @@ from PIL import Image
 from torchvision import transforms
 
 import afltool
+from afltool.backbones.preprocessing import paper_preprocessing
+from afltool.datasets.base import CorruptImageError
 from afltool.errors import (
     CorruptFileError,
     InputError,
@@ -26,13 +28,11 @@ from afltool.errors import (
     OutputExistsError,
     UsageError,
 )
+from afltool.extraction.network import Network
+from afltool.extraction.request import Asked, in_store
 from afltool.files.recipes import Target, state
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Views
-from afltool.sources.backbones.preprocessing import paper_preprocessing
-from afltool.sources.extraction.network import Network
-from afltool.sources.extraction.request import Asked, in_store
-from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
 SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "batch_size": 8,

@@ -118,8 +118,8 @@ PEAK = 'int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 FLAT = f"""
 import re, sys
 import afltool, torch
-from afltool.sources.backbones import models
-from afltool.sources.backbones.models import Backbone
+from afltool.backbones import models
+from afltool.backbones.models import Backbone
 
 flat = torch.nn.Flatten()
 models.load_backbone = lambda name, **o: Backbone(
@@ -161,7 +161,7 @@ def linked_images(folder, classes, per_class):
 STARTED = f"""
 import re, sys, time
 import afltool, torch, torchvision
-from afltool.sources.backbones import inference
+from afltool.backbones import inference
 
 def started(*args):
     print(time.process_time() - begun, {PEAK})

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from afltool import cores
+from afltool import parallel
 from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
@@ -97,7 +97,7 @@ def trained(name, split=lambda X, y: [[(X, y)]], bits=BITS, threads=1):
     """The heads after each round, of clients that hold some blocks each."""
     X, y = stored(bits)
     head, heads = begun(name), []
-    with cores.using(threads):
+    with parallel.using(threads):
         while head.phase() is not None:
             parts = [step(head, blocks, str(k))[0] for k, blocks in enumerate(split(X, y))]
             total = sum(parts[1:], parts[0])

@@ -14,10 +14,10 @@ from helpers_images import values, write_imagefolder
 from PIL import Image
 
 import afltool
+from afltool.backbones.families import preprocessing_for
+from afltool.backbones.models import load_backbone, weights_identity
+from afltool.backbones.preprocessing import Preprocessing
 from afltool.errors import InputError, InvalidDataError, UsageError
-from afltool.sources.backbones.families import preprocessing_for
-from afltool.sources.backbones.models import load_backbone, weights_identity
-from afltool.sources.backbones.preprocessing import Preprocessing
 
 TINY = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2,
         "intermediate_size": 24, "image_size": 32, "patch_size": 8}  # fmt: skip

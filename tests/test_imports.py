@@ -47,7 +47,7 @@ def rows():
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """37 rows of float32: no divisor of anything."""
-    monkeypatch.setattr("afltool.sources.embeddings.BLOCK_BYTES", 37 * DIM * 4)
+    monkeypatch.setattr("afltool.embeddings.BLOCK_BYTES", 37 * DIM * 4)
 
 
 def frame_of(x, y):

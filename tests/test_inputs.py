@@ -18,12 +18,12 @@ from PIL import Image, features
 
 import afltool
 from afltool import inputs
+from afltool.datasets import open_dataset, read_classes
+from afltool.datasets.base import CorruptImageError
+from afltool.datasets.folders import EXTENSIONS
+from afltool.datasets.pixels import FORMATS, decode
+from afltool.embeddings.readers import read_labels
 from afltool.errors import AflError, CorruptFileError, InputError, UsageError
-from afltool.sources.embeddings.readers import read_labels
-from afltool.sources.images import open_dataset, read_classes
-from afltool.sources.images.base import CorruptImageError
-from afltool.sources.images.folders import EXTENSIONS
-from afltool.sources.images.pixels import FORMATS, decode
 
 # ---------------------------------------------------------------- pictures
 

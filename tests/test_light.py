@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool import machine
+from afltool import system
 from afltool.heads.projections import activate, table
 from afltool.values.names import file_of_name, file_stem
 
@@ -139,22 +139,22 @@ def test_locks_and_cores_are_those_of_the_libraries(tmp_path):
     from filelock import lock_descriptor
 
     first, second = (os.open(tmp_path / "mark", os.O_RDWR | os.O_CREAT) for _ in range(2))
-    machine.lock(first)
+    system.lock(first)
     assert not lock_descriptor(second, blocking=False)
     with pytest.raises(BlockingIOError):
-        machine.lock(second)
+        system.lock(second)
     os.close(first)
-    machine.lock(second)
+    system.lock(second)
     os.close(second)
-    assert machine.cores() == len(psutil.Process().cpu_affinity())
+    assert system.cores() == len(psutil.Process().cpu_affinity())
 
 
 def test_bf16_is_missed_only_where_the_system_says_what_there_is(tmp_path):
     tried = {"flags\t: fpu avx512_bf16\n": False, "flags\t: fpu avx2\n": True, "cpu: 0\n": False}
     for told, lacks in ({"Features\t: bf16\n": False, "Features\t: fp\n": True} | tried).items():
         (tmp_path / "cpuinfo").write_text(told)
-        assert machine.lacks_bf16(tmp_path / "cpuinfo") is lacks
-    assert machine.lacks_bf16(tmp_path / "none") is False
+        assert system.lacks_bf16(tmp_path / "cpuinfo") is lacks
+    assert system.lacks_bf16(tmp_path / "none") is False
 
 
 @settings(max_examples=40)

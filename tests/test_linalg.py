@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import known_problem, row_sets
 
-from afltool import cores
+from afltool import parallel
 from afltool.errors import InvalidDataError, NumericalError
 from afltool.heads.least_squares import Problem, solve
 from afltool.math import blas as triangle
@@ -246,7 +246,7 @@ def test_the_factor_in_place_is_lapacks_with_the_same_bits_for_any_number_of_thr
     G, found = X.T @ X, []
     for threads in (1, 3):
         A = np.tril(G)
-        with cores.using(threads):
+        with parallel.using(threads):
             triangle.cholesky_in_place(A)
         assert not np.triu(A[:-1, 1:], triangle.BLOCK).any()
         found.append(np.tril(A))

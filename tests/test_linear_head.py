@@ -21,7 +21,7 @@ from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
 from afltool.heads import make_head
 from afltool.math.gram import FixedPoint, dim, real
-from afltool.values.parsed import parse_ridge
+from afltool.values.ridge_spec import parse_ridge
 from afltool.values.statistics import Client, ClientId
 
 

@@ -17,14 +17,14 @@ from torchvision.models.feature_extraction import create_feature_extractor
 from torchvision.transforms import functional
 
 import afltool
+from afltool.backbones.families import FAMILIES, TorchvisionSource
+from afltool.backbones.models import load_backbone
+from afltool.backbones.nodes import Intermediates, stage_nodes
 from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.extraction.engines import load_network
+from afltool.extraction.space import options_for, preprocessing_of, space_of
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node, Views, parse_node, parse_nodes, parse_views
-from afltool.sources.backbones.families import FAMILIES, TorchvisionSource
-from afltool.sources.backbones.models import load_backbone
-from afltool.sources.backbones.nodes import Intermediates, stage_nodes
-from afltool.sources.extraction.engines import load_network
-from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32
 

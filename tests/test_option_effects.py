@@ -24,8 +24,8 @@ from option_matrix import (
 
 import afltool
 from afltool.errors import UsageError
-from afltool.plans.layout import RunFolder
-from afltool.plans.plan import next_steps
+from afltool.runs.folder import RunFolder
+from afltool.runs.plan import next_steps
 
 #: Commands with options that decide what the others do; {…} is a file. One that begins with a plus
 #: is given once more for the same output, which is refused if the recipe is another one.

@@ -17,7 +17,7 @@ from afltool.errors import UsageError
 from afltool.options.base import tell_once
 from afltool.options.datasets import DATASETS
 from afltool.options.statistics import LocalStatsOptions
-from afltool.plans.config import read_config
+from afltool.runs.config import read_config
 
 # ------------------------------------------------------------ grammars
 
@@ -45,7 +45,6 @@ from afltool.plans.config import read_config
     ("head linear --ridge foo", "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
     ("head discriminant --rule fed3r --ridge auto", "a number ≥ 0; found 'auto'"),
     ("head linear --standardise --keep-gamma", "leave out --standardise"),
-    ("slurm --data digits --backbone resnet18 --partition gpu", "cluster is --partition-name"),
     ("slurm --data digits --backbone resnet18 --dry-run --submit", "--dry-run is not used with"),
     ("import {embeddings} --dtype float32 --fraction-bits 3",
      "--fraction-bits is used only with --dtype int16; found float32"),

@@ -20,8 +20,8 @@ from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalE
 from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
 from afltool.options.partition import SCHEMES, PartitionOptions
-from afltool.partitions import Assignment, dealing, mean_total_variation
-from afltool.partitions.dealing import canonical_order
+from afltool.partitions import Assignment, assignment, mean_total_variation
+from afltool.partitions.assignment import canonical_order
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},
@@ -35,7 +35,7 @@ laws = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 def assign(*args: Any, attribute: Any = None, **options: Any) -> Any:
-    return dealing.assign(*args, PartitionOptions(**options), attribute=attribute)
+    return assignment.assign(*args, PartitionOptions(**options), attribute=attribute)
 
 
 def row_ids(n: int) -> np.ndarray:
@@ -339,7 +339,7 @@ def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray, message: str
 
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = np.full(4, -1, np.int32), ("0", "1")
-    monkeypatch.setattr(dealing, "scheme", lambda _: lambda y, options: lost)
+    monkeypatch.setattr(assignment, "scheme", lambda _: lambda y, options: lost)
     with pytest.raises(NumericalError, match="found 4 rows without one"):
         of_balanced(4, 2, scheme="iid", clients=2)
 
@@ -356,7 +356,7 @@ def test_counts_and_variation_of_three_clients_by_hand() -> None:
     assert mean_total_variation(np.array([[3, 6], [1, 2], [0, 0]])) == 0
     assert mean_total_variation(np.eye(100, dtype=int)) == pytest.approx(0.99)
     assert mean_total_variation(np.zeros((3, 2), int)) == 0
-    assert sum(doctest.testmod(m).failed for m in (dealing, partitions)) == 0
+    assert sum(doctest.testmod(m).failed for m in (assignment, partitions)) == 0
 
 
 # -- oracles: the published splits, row by row, from their description -----------------------------

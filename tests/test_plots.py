@@ -19,12 +19,12 @@ from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
+from afltool.lab.studies.spec import read
 from afltool.options.look import SizeOptions
-from afltool.papers.description import read
-from afltool.show.classes import Panel, plot_confusion, plot_partitions
-from afltool.show.curves import plot_compared, plot_ridge_path, plot_rounds
-from afltool.show.tables import ROWS, rounds_table
-from afltool.show.terminal import print_whole
+from afltool.rendering.classes import Panel, plot_confusion, plot_partitions
+from afltool.rendering.curves import plot_compared, plot_ridge_path, plot_rounds
+from afltool.rendering.tables import ROWS, rounds_table
+from afltool.rendering.terminal import print_whole
 
 image = pytest.importorskip("matplotlib.image")
 from matplotlib.figure import Figure  # noqa: E402

@@ -26,7 +26,7 @@ from afltool.plugins import install
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 OTHERS = "A backbone, embeddings, a format of export"
-GROUPS = "heads", "rivals", "datasets", "backbones", "schemes", "embeddings", "targets"
+GROUPS = "heads", "baselines", "datasets", "backbones", "schemes", "embeddings", "exporters"
 #: What is asked for in the same process, one after the other: commands, and checks of plug-ins.
 ASKED = """
 import json, logging, sys
@@ -263,7 +263,7 @@ def test_images_networks_and_exports_of_plug_ins(road, tmp_path):
     code = examples(OTHERS)[0]
     wrong = code.replace("nn.Linear(8, 2)", "nn.Identity()")
     wrong = wrong.replace("torch.from_numpy(found[name])", "1 + torch.from_numpy(found[name])")
-    more = [("afltool.backbones", "flat = wrong:Tiny"), ("afltool.targets", ".bad = wrong")]
+    more = [("afltool.backbones", "flat = wrong:Tiny"), ("afltool.exporters", ".bad = wrong")]
     site.add("wrong", {"wrong": wrong}, more)
     rng, y = np.random.default_rng(0), np.arange(40) // 2 % 2
     x = (rng.integers(0, 90, (40, 9, 9, 3)) + 160 * y[:, None, None, None]).astype(np.uint8)
@@ -353,7 +353,7 @@ WRONG = {
     }),
     "head": ("A head", "", HEADS),
 }  # fmt: skip
-GROUP_OF = {"head": "heads", "baseline": "rivals", "dataset": "datasets", "scheme": "schemes"}
+GROUP_OF = {"head": "heads", "baseline": "baselines", "dataset": "datasets", "scheme": "schemes"}
 
 
 def test_the_checks_notice_what_is_wrong(tmp_path):

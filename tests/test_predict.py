@@ -13,6 +13,9 @@ from damage import forge
 from helpers_images import narrow, write_imagefolder  # noqa: F401
 
 import afltool
+from afltool.datasets.base import CorruptImageError
+from afltool.datasets.from_paths import NamedImages
+from afltool.datasets.heard import Heard
 from afltool.errors import (
     InputError,
     InvalidDataError,
@@ -20,14 +23,11 @@ from afltool.errors import (
     OutputExistsError,
     UsageError,
 )
+from afltool.extraction.network import Batch
+from afltool.extraction.scoring import image_source
 from afltool.files.features import open_features
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
-from afltool.sources.extraction.network import Batch
-from afltool.sources.extraction.scoring import image_source
-from afltool.sources.images.base import CorruptImageError
-from afltool.sources.images.from_paths import NamedImages
-from afltool.sources.images.heard import Heard
 
 HOW = {"weights": "random", "batch_size": 8, "engine": "torch"}
 SHELL = ("--weights", "random", "--batch-size", 8, "--engine", "torch")

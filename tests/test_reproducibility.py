@@ -13,10 +13,10 @@ from helpers_images import patterns
 from PIL import Image
 
 import afltool
+from afltool.backbones.inference import infer, prepare_for_inference
+from afltool.backbones.models import load_backbone
+from afltool.backbones.preprocessing import paper_preprocessing
 from afltool.math.gram import encode
-from afltool.sources.backbones.inference import infer, prepare_for_inference
-from afltool.sources.backbones.models import load_backbone
-from afltool.sources.backbones.preprocessing import paper_preprocessing
 
 SIZE, N = 64, 24
 
@@ -85,7 +85,7 @@ def test_bf16_is_another_feature_space(ready, pixels, reference):
 
 SETTINGS = """
 import torch
-from afltool.sources.backbones.inference import arithmetic
+from afltool.backbones.inference import arithmetic
 b = torch.backends
 places = b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv
 def check():

@@ -17,13 +17,13 @@ import afltool
 from afltool.errors import CorruptFileError, InputError, OutputExistsError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
-from afltool.plans.config import RunConfig, read_config
-from afltool.plans.layout import RunFolder
-from afltool.plans.made import Alone, Made
-from afltool.plans.plan import LINK, Step, next_steps
-from afltool.plans.plan import features as features_step
-from afltool.plans.slurm.jobs import Cut
-from afltool.plans.slurm.states import status
+from afltool.runs.config import RunConfig, read_config
+from afltool.runs.folder import RunFolder
+from afltool.runs.plan import LINK, Step, next_steps
+from afltool.runs.plan import features as features_step
+from afltool.runs.slurm.jobs import Cut
+from afltool.runs.slurm.states import status
+from afltool.runs.step_cache import Alone, Made
 from afltool.stages.stage import STAGES
 
 

@@ -23,9 +23,9 @@ import afltool
 from afltool.files.hdf5 import read_header
 from afltool.files.outputs import STDOUT
 from afltool.files.tables import writing_rows
-from afltool.papers.crosstab import as_csv, as_latex, as_markdown, crosstab
-from afltool.papers.published import frame_of
-from afltool.show.terminal import add_row, cell, on_stdout
+from afltool.lab.studies.published import frame_of
+from afltool.lab.studies.result_table import as_csv, as_latex, as_markdown, crosstab
+from afltool.rendering.terminal import add_row, cell, on_stdout
 from afltool.values.text import shown, shown_json
 
 EVIL = "a\x1b[31m\nerror: forged\r\x9b2J\u202e[bold]\x07"

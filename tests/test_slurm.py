@@ -33,11 +33,11 @@ from afltool.errors import (
     RidgeNeededError,
     UsageError,
 )
-from afltool.plans.config import RunConfig, read_config
-from afltool.plans.layout import RunFolder
-from afltool.plans.slurm import jobs as slurm
-from afltool.plans.slurm.site import Site, make_site, quoted
-from afltool.plans.slurm.states import status
+from afltool.runs.config import RunConfig, read_config
+from afltool.runs.folder import RunFolder
+from afltool.runs.slurm import jobs as slurm
+from afltool.runs.slurm.site import Site, make_site, quoted
+from afltool.runs.slurm.states import status
 
 # ------------------------------------------------------------ what a site says
 

@@ -25,10 +25,10 @@ from slurm_faults import Faults, disturb, look
 
 import afltool
 from afltool.files.heads import load_head
-from afltool.papers.cells import StudyFolder
-from afltool.papers.description import find
-from afltool.papers.results import finished
-from afltool.plans.config import RunConfig
+from afltool.lab.studies.cells import StudyFolder
+from afltool.lab.studies.results import finished
+from afltool.lab.studies.spec import find
+from afltool.runs.config import RunConfig
 
 pytestmark = pytest.mark.slow
 

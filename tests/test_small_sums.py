@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, softmax
 
-from afltool import cores
+from afltool import parallel
 from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
@@ -170,7 +170,7 @@ def test_sums_of_small_sizes_are_numpys(name, options, kind):
                 compare(at, pooled, expected(at, X, V, y, classes), unit, within)
             for threads, cut in itertools.islice(ways, 2):
                 blocks = [(X[i : i + cut], y[i : i + cut]) for i in range(0, max(n, 1), cut)]
-                with cores.using(threads):
+                with parallel.using(threads):
                     parts, _ = at.gather(blocks)
                 for key, array in parts.arrays.items():
                     other = pooled.arrays[key]

@@ -24,7 +24,7 @@ from afltool.math import codes as cd
 from afltool.math import softmax as sm
 from afltool.math.gram import LARGEST, FixedPoint, real
 from afltool.math.softmax import Coded, Dense
-from afltool.plans.config import RunConfig
+from afltool.runs.config import RunConfig
 
 DIM, CLASSES = 6, 4
 

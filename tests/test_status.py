@@ -15,10 +15,10 @@ from damage import cut
 
 import afltool
 from afltool.errors import InputError
-from afltool.plans.config import RunConfig
-from afltool.plans.slurm import jobs as slurm
-from afltool.plans.slurm.site import Site
-from afltool.plans.slurm.states import last_log, queue, status
+from afltool.runs.config import RunConfig
+from afltool.runs.slurm import jobs as slurm
+from afltool.runs.slurm.site import Site
+from afltool.runs.slurm.states import last_log, queue, status
 
 
 def config(road, **more):
@@ -252,7 +252,7 @@ def test_of_what_a_queue_answers_only_jobs_are_read(answer, found, tmp_path, mon
     (tmp_path / "squeue").write_text(f"#!/bin/bash\n{answer}\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("afltool.plans.slurm.states.PATIENCE", 0.3)
+    monkeypatch.setattr("afltool.runs.slurm.states.PATIENCE", 0.3)
     begun = time.monotonic()
     assert queue() == found
     assert time.monotonic() - begun < 20

@@ -22,15 +22,15 @@ from afltool.errors import AflError, IncompleteError, OutputExistsError, UsageEr
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.locks import marked
+from afltool.lab.baselines import METHODS, method_class
+from afltool.lab.studies import grid, worker
+from afltool.lab.studies.cells import StudyFolder, make_cell, own_names
+from afltool.lab.studies.execution import listed, script, status
+from afltool.lab.studies.results import axes_of, by_reason, finished, names_of_cells
+from afltool.lab.studies.spec import find, read, shipped_names
 from afltool.options.partition import PartitionOptions
-from afltool.papers import grid, worker
-from afltool.papers.cells import StudyFolder, make_cell, own_names
-from afltool.papers.description import find, read, shipped_names
-from afltool.papers.execution import listed, script, status
-from afltool.papers.results import axes_of, by_reason, finished, names_of_cells
-from afltool.plans.config import RunConfig
-from afltool.plans.layout import RunFolder
-from afltool.rivals import METHODS, method_class
+from afltool.runs.config import RunConfig
+from afltool.runs.folder import RunFolder
 
 SUMS = "_Gathering.gathered"  # called whenever sums are computed from rows
 GRID = """
@@ -741,7 +741,7 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
     seen.emit = lambda record: os.write(end, b"x" * ("comes later" in record.getMessage()))
     worker.log.addHandler(seen)
     try:
-        with caplog.at_level(logging.INFO, "afltool.papers"):
+        with caplog.at_level(logging.INFO, "afltool.lab.studies"):
             carried_out(wanted, folder.root)
     finally:
         worker.log.removeHandler(seen)

@@ -14,14 +14,14 @@ from test_slurm import StandIn
 from test_studies import GRID
 
 from afltool.errors import UsageError
-from afltool.papers import execution as jobs
-from afltool.papers.cells import StudyFolder
-from afltool.papers.description import find, read
-from afltool.papers.execution import carry_out, status
-from afltool.papers.options import StudyOptions
-from afltool.papers.worker import part_of
-from afltool.plans.slurm import jobs as slurm
-from afltool.plans.slurm.site import Site
+from afltool.lab.studies import execution as jobs
+from afltool.lab.studies.cells import StudyFolder
+from afltool.lab.studies.execution import carry_out, status
+from afltool.lab.studies.options import StudyOptions
+from afltool.lab.studies.spec import find, read
+from afltool.lab.studies.worker import part_of
+from afltool.runs.slurm import jobs as slurm
+from afltool.runs.slurm.site import Site
 
 
 @pytest.fixture

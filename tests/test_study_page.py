@@ -15,13 +15,13 @@ import afltool
 from afltool import report, table
 from afltool.errors import InputError, UsageError
 from afltool.files.features import open_features
-from afltool.papers.cells import StudyFolder
-from afltool.papers.description import find, read
-from afltool.papers.frames import frame
-from afltool.papers.options import StudyPicture
-from afltool.papers.plots import lines_of, points_of, runs_by_name, study_picture
-from afltool.papers.results import finished, results_of
-from afltool.papers.trial import templates
+from afltool.lab.studies.cells import StudyFolder
+from afltool.lab.studies.frames import frame
+from afltool.lab.studies.options import StudyPicture
+from afltool.lab.studies.plots import lines_of, points_of, runs_by_name, study_picture
+from afltool.lab.studies.results import finished, results_of
+from afltool.lab.studies.spec import find, read
+from afltool.lab.studies.trial import templates
 
 pytest.importorskip("matplotlib")
 ALPHA = {"x": "alpha", "width_mm": 84.0}

@@ -16,10 +16,10 @@ from conftest import carried_out, installed
 
 from afltool.errors import IncompleteError
 from afltool.files.hdf5 import read_header
-from afltool.papers.cells import StudyFolder
-from afltool.papers.description import read
-from afltool.papers.execution import status
-from afltool.plans.layout import RunFolder
+from afltool.lab.studies.cells import StudyFolder
+from afltool.lab.studies.execution import status
+from afltool.lab.studies.spec import read
+from afltool.runs.folder import RunFolder
 
 GIVEN = 'train-features = "{train}"\ntest-features = "{test}"\nclients = 6\n'
 #: Runs that share what they can: the sum of all rows, and heads.
@@ -68,7 +68,7 @@ def children(pid):
     """The processes that carry out cells."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     lines = {int(c): Path(f"/proc/{c}/cmdline").read_bytes() for c in found}
-    return [c for c, line in lines.items() if b"papers.worker" in line]
+    return [c for c, line in lines.items() if b"lab.studies.worker" in line]
 
 
 def until(holds, seconds=60):

@@ -19,14 +19,14 @@ from afltool import table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
+from afltool.lab.studies.cells import StudyFolder
+from afltool.lab.studies.frames import beside, figures, frame
+from afltool.lab.studies.options import FIGURES, names_of, numbers_of
+from afltool.lab.studies.published import TABLE, frame_of, options_in, papers, published
+from afltool.lab.studies.result_table import FORMATS, crosstab
+from afltool.lab.studies.results import axes_of, finished, results_of
+from afltool.lab.studies.spec import find, read, shipped_names
 from afltool.math.metrics.figures import paired_bootstrap
-from afltool.papers.cells import StudyFolder
-from afltool.papers.crosstab import FORMATS, crosstab
-from afltool.papers.description import find, read, shipped_names
-from afltool.papers.frames import beside, figures, frame
-from afltool.papers.options import FIGURES, names_of, numbers_of
-from afltool.papers.published import TABLE, frame_of, options_in, papers, published
-from afltool.papers.results import axes_of, finished, results_of
 
 TEXT = """
 train-features = "{train}"

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from afltool.backbones.models import load_backbone
 from afltool.errors import AflError
-from afltool.sources.backbones.models import load_backbone
 
 timm = pytest.importorskip("timm")
 

@@ -18,11 +18,11 @@ from PIL import Image
 from pyarrow import parquet
 
 import afltool
+from afltool.datasets import open_dataset, read_classes
+from afltool.datasets.from_paths import read_named
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.tables import csv_lines, csv_of_frame, read_columns, values_by_row
-from afltool.sources.images import open_dataset, read_classes
-from afltool.sources.images.from_paths import read_named
 
 NFC, NFD = (unicodedata.normalize(form, "Käse") for form in ("NFC", "NFD"))
 

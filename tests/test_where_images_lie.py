@@ -22,6 +22,9 @@ from PIL import Image
 from pyarrow import parquet
 
 import afltool
+from afltool.datasets import open_dataset
+from afltool.datasets.base import CorruptImageError
+from afltool.datasets.pixels import decode
 from afltool.errors import (
     CorruptFileError,
     InputError,
@@ -32,9 +35,6 @@ from afltool.errors import (
 from afltool.files.features import open_features
 from afltool.files.partitions import load_partition
 from afltool.files.tables import values_by_row
-from afltool.sources.images import open_dataset
-from afltool.sources.images.base import CorruptImageError
-from afltool.sources.images.pixels import decode
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
 

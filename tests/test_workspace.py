@@ -22,8 +22,8 @@ from afltool.files.row_cache import CarriedFolder
 from afltool.memory import Remembered, Room, parse_size
 from afltool.options.evaluation import Evaluate
 from afltool.options.statistics import LocalStats
-from afltool.plans.config import RunConfig
-from afltool.show.tables import print_summary
+from afltool.rendering.tables import print_summary
+from afltool.runs.config import RunConfig
 from afltool.stages.evaluate import evaluate
 from afltool.stages.local_stats import local_stats
 from afltool.stages.runner import Files

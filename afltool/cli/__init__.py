@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..machine import ignore_signals, leave_on_signals
+from ..system import ignore_signals, leave_on_signals
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 def use_given_cores() -> None:
     """Give BLAS one thread, and PyTorch those of a job, unless the user has set them.
 
-    Call it before any numerical library loads. `afltool.cores` has the threads that use BLAS.
+    Call it before any numerical library loads. `afltool.parallel` has the threads that use BLAS.
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # nobody has any; it looks

@@ -17,8 +17,8 @@ import typer
 
 from .. import progress
 from ..errors import AflError
-from ..machine import STOPS, leave, repeat_lost_interrupts
 from ..plugins import FULL, TORCH
+from ..system import STOPS, leave, repeat_lost_interrupts
 from ..values.text import shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
@@ -198,7 +198,7 @@ class _Bar:
     def __init__(self, title: str, total: int, unit: str, done: int) -> None:
         from rich import progress as of_rich
 
-        from ..show.terminal import on_stderr
+        from ..rendering.terminal import on_stderr
 
         self.bar = of_rich.Progress(console=on_stderr(), transient=True)
         self.bar.start()

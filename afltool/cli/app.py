@@ -88,6 +88,7 @@ RENAMED: dict[str, str] = {
     **dict.fromkeys(("scale --from", "scale --method", "scale --bins"), _SCALED),
     **dict.fromkeys(("--lr-rounds", "--stack"), _RATES),
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
+    "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "import --features": "renamed: --feature-columns",
     "evaluate --train": "gone: call evaluate for each file; run has --train-accuracy",
     "evaluate --earlier": "gone: call evaluate for each head; run evaluates each round itself",

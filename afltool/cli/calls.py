@@ -25,8 +25,8 @@ def extract(o: ExtractNodes) -> None:
 
         show(stage(o))
         return
-    from ..show.tables import print_nodes
-    from ..sources.extraction.request import Asked
+    from ..extraction.request import Asked
+    from ..rendering.tables import print_nodes
 
     rows = Asked.of(o).nodes()
     print_json(rows) if o.as_json else print_nodes(rows)
@@ -35,7 +35,7 @@ def extract(o: ExtractNodes) -> None:
 def evaluate(o: EvaluateOrCount) -> None:
     """Print the figures of a head, and write them where they are wanted; or write counts."""
     from ..files.tables import check_table, write_confusion, write_json, write_records
-    from ..show.tables import print_metrics
+    from ..rendering.tables import print_metrics
     from ..stages.evaluate import evaluate as stage
 
     if o.counts:
@@ -70,8 +70,8 @@ def predict(o: Predict) -> None:
 
 def info(o: Info) -> None:
     """Print what is in a file."""
-    from ..show.brief import print_brief
-    from ..show.tables import print_facts
+    from ..rendering.info import print_brief
+    from ..rendering.tables import print_facts
     from ..stages.inspect import info as look
 
     _show_found(look(o.file), o, o.file, print_facts if o.all else print_brief)
@@ -79,8 +79,8 @@ def info(o: Info) -> None:
 
 def status(o: StatusOf) -> None:
     """Print the state of a run or a study."""
-    from ..plans.slurm.states import status as look
-    from ..show.tables import print_status
+    from ..rendering.tables import print_status
+    from ..runs.slurm.states import status as look
 
     facts, print_it = asked("status_of", o.folder) or (look(o.folder), print_status)
     _show_found(facts, o, o.folder, print_it)

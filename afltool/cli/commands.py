@@ -262,7 +262,7 @@ def tracking(where: str | None) -> AbstractContextManager[None]:
     """In this block runs, studies and baselines are logged; what logs is loaded only for that."""
     if where is None:
         return nullcontext()
-    from ..plans.tracking import tracked
+    from ..runs.tracking import tracked
 
     return tracked(where)
 

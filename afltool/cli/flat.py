@@ -93,7 +93,7 @@ def of_heads(words: Words, taken: Taken, solving: bool = False) -> list[Paramete
 
 def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[Parameter]:
     """Every option of a run, and those of the head that the words name."""
-    from ..plans.config import DEFAULTS, OMITTED, PARTS
+    from ..runs.config import DEFAULTS, OMITTED, PARTS
 
     found = {
         p.name: p
@@ -108,7 +108,7 @@ def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[
 
 def of_jobs(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """Those of a run whose jobs are on other machines."""
-    from ..plans.config import HERE, PARTS
+    from ..runs.config import HERE, PARTS
 
     here = fields_of(PARTS[HERE][0])
     return [p for p in of_run(words, taken, given) if p.own not in here]
@@ -121,6 +121,6 @@ def of_cells(words: Words, taken: Taken, given: Given) -> list[Parameter]:
 
 def of_site(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """The settings of a cluster."""
-    from ..plans.slurm.site import Site
+    from ..runs.slurm.site import Site
 
     return parameters(Site, skip={"setup", "stages"})

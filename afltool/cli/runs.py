@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..options.base import Flat, Options, Reads, Writes
 from ..options.common import Output, Printed, Tracked
 from ._console import print_json, say, say_lines, tell
@@ -31,7 +31,7 @@ class Configured(Printed):
 
     def run(self) -> Any:
         """The run that the file and the options say."""
-        from ..plans.config import RunConfig, read_config
+        from ..runs.config import RunConfig, read_config
 
         written = {} if self.config is None else read_config(self.config)
         return RunConfig(**{**written, **self.options})
@@ -63,14 +63,14 @@ def run(o: Run) -> None:
     config = o.run()
     if o.step is not None:
         from ..options.grammars import parse_part
-        from ..plans.slurm.jobs import carry_out
+        from ..runs.slurm.jobs import carry_out
 
         which = None if o.part is None else parse_part(o.part, "--part")
         say(carry_out(config, o.out, o.step, which, o.join or 0))
         return
-    from ..plans.here import run as stage
-    from ..plans.layout import RunFolder
-    from ..show.tables import print_summary
+    from ..rendering.tables import print_summary
+    from ..runs.folder import RunFolder
+    from ..runs.local import run as stage
 
     with tracking(o.track):
         folder = stage(config, o.out, overwrite=o.overwrite)
@@ -94,7 +94,7 @@ class JobsHow(Options):
         super().check()
         self.excludes("dry_run", "submit")
         if self.submit:
-            from ..plans.slurm.jobs import check_submitting
+            from ..runs.slurm.jobs import check_submitting
 
             check_submitting()
 
@@ -117,7 +117,7 @@ class Slurm(Configured, JobsHow):
     def check(self) -> None:
         super().check()
         if (file := self.options.get("partition")) and not Path(file).exists():
-            raise UsageError(
+            raise InputError(
                 f"--partition is a file with clients, and there is none at {file}; the partition "
                 "of the cluster is --partition-name"
             )
@@ -125,8 +125,8 @@ class Slurm(Configured, JobsHow):
 
 def slurm(o: Slurm) -> None:
     """Write the scripts of a run, print them, or start them."""
-    from ..plans.slurm import jobs
-    from ..plans.slurm.site import make_site
+    from ..runs.slurm import jobs
+    from ..runs.slurm.site import make_site
 
     if o.next_:
         say_lines(jobs.next_lines(o.out))
@@ -140,7 +140,7 @@ def slurm(o: Slurm) -> None:
 
 def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
     """Say where the scripts of ``out`` are, or start them and say what sbatch answered."""
-    from ..plans.slurm.jobs import submit as start
+    from ..runs.slurm.jobs import submit as start
 
     answer = start(script) if submit else []
     if as_json:

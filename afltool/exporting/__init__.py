@@ -17,7 +17,7 @@ from ..plugins import Registry, install
 
 #: The end of a file's name, the module that packs it, and the packages of the extra that it needs.
 FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
-    "afltool.targets",
+    "afltool.exporters",
     {
         ".onnx": (".onnx_files", ("onnx", "onnxscript", "onnxruntime")),
         ".pt2": (".pt2_files", ()),

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..backbones.graph import Features, OverViews, as_extracted
 from ..errors import UsageError
+from ..extraction.network import Network
+from ..extraction.scoring import network_of
+from ..extraction.torch_engine import TorchEngine
 from ..heads.base import Head
 from ..options.features import NetworkOptions
-from ..sources.backbones.graph import Features, OverViews, as_extracted
-from ..sources.extraction.network import Network
-from ..sources.extraction.scoring import network_of
-from ..sources.extraction.torch_engine import TorchEngine
 from ..values.arrays import U8, Array
 from .build import Model, metadata_of, of_features
 from .trial import COARSE, Trial, compare, differs

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..heads import HEADS, make_options
-from ..values.parsed import parse_bins
+from ..values.ridge_spec import parse_bins
 from ..values.text import difference, json_text, shown
 from .keys import DOMAIN, Keys, Party, canonical
 

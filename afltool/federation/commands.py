@@ -22,8 +22,8 @@ from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
 from ..options.features import Import
 from ..progress import log, stop_point
-from ..stages.imports import import_embeddings
-from ..values.parsed import usual_bins
+from ..stages.import_embeddings import import_embeddings
+from ..values.ridge_spec import usual_bins
 from ..values.statistics import Context
 from ..values.text import json_text
 from . import keys

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import msgpack
 
 from ..errors import InvalidDataError, MismatchError, NumericalError
-from ..heads import base, conditions, make_head, make_options
+from ..heads import base, invariants, make_head, make_options
 from ..heads.base import Block, Head, Task, binding
 from ..math.blas import length, unpack
 from ..math.ridge import gram_matrix
@@ -144,7 +144,7 @@ class Layout:
         context, phase = context_of(self.agreed, self.task), Phase(self.phase)
         total = Statistics(phase, parts, counts, context, clients, specs)
         if not self.agreed.noise:
-            conditions.check(total)
+            invariants.check(total)
         return total
 
 

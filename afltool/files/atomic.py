@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .. import machine
+from .. import system
 from ..errors import InputError, OutputExistsError
 from ..inputs import read_bytes
 from ..progress import event
@@ -81,7 +81,7 @@ def _locked(partial: Path) -> int:
                     f"{partial} is in the way: expected an unfinished file or nothing, found a "
                     "device, a pipe or a file with other names; remove it"
                 )
-            machine.lock(descriptor)
+            system.lock(descriptor)
         except (OSError, InputError):
             os.close(descriptor)
             raise

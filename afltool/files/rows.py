@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores
+from .. import parallel
 from ..errors import InvalidDataError, naming
 from ..math.gram import REALS, FixedPoint, encode, largest_bits, real
 from ..math.rounding import Rounding
@@ -79,7 +79,7 @@ def rounded(
         return fixed
 
     try:
-        yield from cores.each(stored, parts(), lambda part: size * len(part[1]))
+        yield from parallel.each(stored, parts(), lambda part: size * len(part[1]))
     except InvalidDataError as error:
         if "--fraction-bits" in error.advice:
             advice = _advice(lambda: (rows_of(*part) for part in parts()), space, constant)

@@ -79,7 +79,7 @@ def load_statistics(path: Path, seen: str | None = None) -> Statistics:
 
 def read_statistics(path: Path, seen: str | None = None) -> StatisticsFile:
     """`load_statistics`, with the header."""
-    from ..heads import conditions  # of every head; who only writes needs none
+    from ..heads import invariants  # of every head; who only writes needs none
 
     header, arrays = hdf5.read_file(path, "statistics", seen)
     with damage_as_error(path):
@@ -93,7 +93,7 @@ def read_statistics(path: Path, seen: str | None = None) -> StatisticsFile:
     hdf5.check_digest(path, header, s.digest())
     _check_counts(path, s)
     with naming(path):
-        conditions.check(s)
+        invariants.check(s)
     return StatisticsFile(s, header)
 
 

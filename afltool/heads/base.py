@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores, memory
+from .. import memory, parallel
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math.blas import length
 from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces, real
@@ -316,7 +316,7 @@ class Task(Stored):
         self.options.check_room(self._bound()[0])
         size = 8 * sum(spec.size for spec in self.array_specs(None).values())
         memory.need(2 * size, what := f"sums of a {self.name} head")
-        spare = cores.Spare(self.accumulator)
+        spare = parallel.Spare(self.accumulator)
 
         def work(given: tuple[Rows, I64, State | None]) -> tuple[Mapping[str, Array], State]:
             with spare() as part:
@@ -326,7 +326,7 @@ class Task(Stored):
         def real_parts() -> Iterator[Mapping[str, Array]]:
             cut = enumerate(pieces(blocks, self.at_once))
             given = ((X, y, carried.take(key, i, len(y)) if key else None) for i, (X, y) in cut)
-            done = cores.each(work, given, lambda one: 3 * size + self.room(len(one[1])), what)
+            done = parallel.each(work, given, lambda one: 3 * size + self.room(len(one[1])), what)
             for number, (sums, left) in enumerate(done):
                 if later:
                     after.put(number, left)

@@ -27,7 +27,7 @@ from ..math.gram import Rows
 from ..options.evaluation import Calibration
 from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
-from ..values.parsed import ONE
+from ..values.ridge_spec import ONE
 from . import make_head
 from .base import Classifier, Shape, Source, Stored, state
 from .checks import reported_scores

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..options.base import flag
 from ..values.statistics import Statistics
-from . import conditions
+from . import invariants
 from .base import Classifier, Stored, Task, number_kind
 from .options import HeadOptions
 
@@ -67,7 +67,7 @@ def check_total(head: Task, total: Statistics) -> None:
                 f"{head.classes} classes: {name!r} is {_said(shapes.get(name))}, expected "
                 f"{_said(wanted.get(name))}; make the statistics again"
             )
-    conditions.check(replace(total, specs=specs))
+    invariants.check(replace(total, specs=specs))
 
 
 def reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np.float64]:

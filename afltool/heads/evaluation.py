@@ -26,7 +26,7 @@ from ..memory import NOTHING, Carried
 from ..options.evaluation import LEAST
 from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
-from ..values.parsed import Bins, parse_bins, usual_bins
+from ..values.ridge_spec import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec, Statistics
 from .base import Block, Classifier, Found, Gathered, Source, Task
 from .calibration import description

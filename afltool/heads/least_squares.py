@@ -17,7 +17,7 @@ from ..math.ridge import Moments
 from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, PHASE, Phase
-from ..values.parsed import Ridge, parse_ridge
+from ..values.ridge_spec import Ridge, parse_ridge
 from ..values.statistics import ArraySpec, Statistics
 from .base import Found, Head, Shape, State, products, state, unsolved
 from .options import LeastSquaresOptions

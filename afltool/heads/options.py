@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from ..errors import UsageError
 from ..options.base import Absent, Choices, Options, fields_of, grammar, set_of
 from ..values.names import Phase
-from ..values.parsed import parse_fixed, parse_ridge
+from ..values.ridge_spec import parse_fixed, parse_ridge
 
 Activation = Literal[
     "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import cores, progress
+from .. import parallel, progress
 from ..math.gram import Rows
 from ..math.metrics.counting import Metrics, score_metrics
 from ..math.metrics.figures import Scored, cut
@@ -69,7 +69,9 @@ def score(
     found: dict[Phase, Separability] = {}
     predicted, rated, parts = [], [], cut(blocks, classes)
     with progress.task("evaluate", len(labels), "rows") as task:
-        for X, y, after, own, both in cores.each(of_block, parts, lambda b: head.room(len(b[1]))):
+        for X, y, after, own, both in parallel.each(
+            of_block, parts, lambda b: head.room(len(b[1]))
+        ):
             progress.stop_point()
             for phase, one in after.items():
                 counted[phase] = counted[phase] + one if phase in counted else one

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .. import cores
+from .. import parallel
 from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
 
@@ -59,7 +59,7 @@ def cholesky_in_place(A: F64, floor: float | None = None) -> None:
             corner[:] = scipy.linalg.cholesky(corner, lower=True, check_finite=False)
         else:
             _factor_corner(corner, floor)
-        for _ in cores.each(partial(_fill, A, a, b), range(b, len(A), BLOCK)):
+        for _ in parallel.each(partial(_fill, A, a, b), range(b, len(A), BLOCK)):
             pass
 
 

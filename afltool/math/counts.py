@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from .. import cores
+from .. import parallel
 from ..values.arrays import F64, I64, Array
 
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
@@ -75,7 +75,7 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
             table = _histogram(key, codes[ls.start : ls.stop], cells)
             _add_marginals(table.reshape(len(ls), -1, size), js, ls, size, counts)
 
-    for _ in cores.each(count, range(1, groups, together)[::-1]):
+    for _ in parallel.each(count, range(1, groups, together)[::-1]):
         pass
 
 

@@ -22,7 +22,7 @@ import scipy
 
 from ..errors import NumericalError
 from ..values.arrays import F64
-from ..values.parsed import Path, Ridge
+from ..values.ridge_spec import Path, Ridge
 from .blas import Cholesky
 from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
 

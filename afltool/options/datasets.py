@@ -1,6 +1,6 @@
 """What a name of a data set means: the one place. A new data set is a module and a line here.
 
-The module lies in `afltool.sources.images` and has ``open_rows(DatasetRequest) -> ImageDataset``.
+The module lies in `afltool.datasets` and has ``open_rows(DatasetRequest) -> ImageDataset``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class DatasetName:
 
     Attributes:
         name: the word before the colon, if there is one.
-        module: where `open_rows` is; one that begins with a dot is of `afltool.sources.images`.
+        module: where `open_rows` is; one that begins with a dot is of `afltool.datasets`.
         takes: what stands behind the colon: PATH, FILE or PATTERN, which is absolute in run.toml,
             or NAME.
         columns: ``path`` and ``label``, if ``--path-column`` and ``--label-column`` are for it.

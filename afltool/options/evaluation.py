@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
-from ..values.parsed import parse_bins
+from ..values.ridge_spec import parse_bins
 from .base import LINES, File, FileIn, FileOut, Files, Reads, Writes, fields_of, grammar
 from .common import SEED, STDOUT, Column, Output, Printed, Threads
 from .features import ColumnOptions, NamedRows, NetworkOptions, WeightsOptions

@@ -37,7 +37,7 @@ CLASSES = "file of class names in order, one per line; a federation shares it"
 Seed = Annotated[int, Field(ge=0, le=SEED)]
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME",
              "open_clip:NAME", "hf:OWNER/NAME")  # fmt: skip
-AUTO, TORCH = "auto", "torch"  # engines; the others are `sources.extraction.engines.ENGINES`
+AUTO, TORCH = "auto", "torch"  # engines; the others are `extraction.engines.ENGINES`
 GRAPH_ENGINES = ("onnxruntime", "openvino")
 
 
@@ -158,7 +158,7 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     and heads then depend on who owns which rows.
     """
 
-    STAGE: ClassVar = "stages.imports:import_embeddings"
+    STAGE: ClassVar = "stages.import_embeddings:import_embeddings"
     COMMON: ClassVar = frozenset(
         {"out", "y", "row_ids", "feature_columns", "categories", "classes", "labels"}
         | {"unlabelled", "dtype", "fraction_bits"}
@@ -350,7 +350,7 @@ class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
     and import --scale takes it.
     """
 
-    STAGE: ClassVar = "stages.imports:scale"
+    STAGE: ClassVar = "stages.import_embeddings:scale"
     REFUSES: ClassVar = frozenset({"min_rows"})
 
     rows: Annotated[File, Reads()] = Field(description="a feature file, or what import takes")

@@ -17,7 +17,7 @@ from fractions import Fraction
 from math import frexp
 
 from ..errors import UsageError
-from ..values.parsed import Written
+from ..values.ridge_spec import Written
 
 
 @dataclass(frozen=True)

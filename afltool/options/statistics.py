@@ -131,7 +131,7 @@ class Solve(SolveOptions, Output):
     """Solve the head that the total was gathered for."""
 
     STAGE: ClassVar = "stages.solve:solve"
-    TELLS: ClassVar = "show.tables:say_solution"
+    TELLS: ClassVar = "rendering.tables:say_solution"
     total: Annotated[File, Reads("statistics")] = Field(description="a total (or any statistics)")
     out: Annotated[File, Writes("head")] = Field(description="head file")
     head_options: Annotated[dict[str, Any], Flat("cli.flat:at_solve")] = Field(

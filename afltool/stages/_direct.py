@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..embeddings import READERS, names_apart
 from ..errors import UsageError
 from ..files.hdf5 import read_header
 from ..options.base import flag
@@ -14,7 +15,6 @@ from ..options.evaluation import Counts, Evaluate
 from ..options.features import ColumnOptions, Import, NamedRows, default_store
 from ..options.statistics import LocalStats
 from ..progress import log
-from ..sources.embeddings import READERS, names_apart
 from ..values.arrays import Digest, file_sha256
 from ..values.text import COLUMNS, IS, comma_list
 
@@ -49,7 +49,7 @@ def feature_file(
                 "it out"
             )
         return path
-    from .imports import import_embeddings  # and what reads tables
+    from .import_embeddings import import_embeddings  # and what reads tables
 
     options = _options(given, like, unlabelled)
     out = _place(path, options)

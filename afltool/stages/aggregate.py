@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .. import cores, progress
+from .. import parallel, progress
 from ..errors import InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import expand, fingerprint, read_header, recipe, room
@@ -90,7 +90,7 @@ def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statist
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
-    loaded = cores.each(
+    loaded = parallel.each(
         lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
     )
     with progress.task("aggregate", len(items), "files") as task:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import progress
+from ..backbones.families import preprocessing_for
+from ..backbones.models import weights_identity
+from ..datasets.heard import Heard
 from ..errors import InvalidDataError, UsageError
+from ..extraction.engines import load_network, say_if_first
+from ..extraction.frozen import freeze, recipe_of
+from ..extraction.network import Batch, Network
+from ..extraction.request import Asked, in_store
+from ..extraction.space import space_of
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
@@ -25,14 +33,6 @@ from ..files.schema import made_with, provenance
 from ..options.common import FROZEN
 from ..options.features import Backbone, Extract
 from ..progress import log
-from ..sources.backbones.families import preprocessing_for
-from ..sources.backbones.models import weights_identity
-from ..sources.extraction.engines import load_network, say_if_first
-from ..sources.extraction.frozen import freeze, recipe_of
-from ..sources.extraction.network import Batch, Network
-from ..sources.extraction.request import Asked, in_store
-from ..sources.extraction.space import space_of
-from ..sources.images.heard import Heard
 from ..values.arrays import Digest
 from .runner import Files, Job, StageFunction
 

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from .. import cores, progress
+from .. import parallel, progress
 from ..errors import InputError
 from ..files import schema
 from ..files.arrays import (
@@ -88,8 +88,8 @@ def check_all(
             return {"path": str(path), "intact": False, "error": str(error)}
 
     results = []
-    with cores.using(threads), progress.task("verify", len(paths), "files") as task:
-        for one in cores.each(checked, paths, room, "whole files"):
+    with parallel.using(threads), progress.task("verify", len(paths), "files") as task:
+        for one in parallel.each(checked, paths, room, "whole files"):
             results.append(one)
             task.advance()
             progress.stop_point()

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import cores, progress
+from .. import parallel, progress
 from ..errors import InvalidDataError, UsageError
 from ..files.hdf5 import recipe
 from ..files.heads import HeadFile, check_fits, head_from, load_solved_head
@@ -23,11 +23,11 @@ from ..files.recipes import Target
 from ..files.statistics import write_statistics
 from ..heads import HEADS
 from ..heads.base import Block, Head, binding, statistics_of
-from ..machine import FOLDS
 from ..options.base import flag
 from ..options.statistics import LocalStats, LocalStatsOptions
 from ..partitions import Assignment, chosen_clients, draw_clients
 from ..progress import log
+from ..system import FOLDS
 from ..values.arrays import Digest
 from ..values.names import (
     Phase,
@@ -294,7 +294,7 @@ class _Gathering:
         small = self.clients.each([k for k in todo if sizes[k] <= block])
         yield from map(work, large)
         needs = (lambda one: size + room(sizes[one[0]])), "statistics of a client"
-        yield from cores.each(work, small, *needs)
+        yield from parallel.each(work, small, *needs)
 
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""

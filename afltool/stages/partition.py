@@ -12,14 +12,14 @@ from ..files.tables import values_by_row
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.partition import Partition as Asked
 from ..partitions import Partition, rows_digest
-from ..partitions.dealing import assign, canonical_order
+from ..partitions.assignment import assign, canonical_order
 from ..values.arrays import file_sha256
 from .runner import Files, Job, Put, StageFunction
 
 
 @StageFunction
 def partition(o: Asked, files: Files) -> Job:
-    """Deal the rows of a feature file to clients; see `partitions.dealing.assign` for the schemes.
+    """Deal the rows of a feature file to clients, by a scheme of `partitions.assignment.assign`.
 
     ``table``: see `afltool.files.tables.values_by_row`. With ``export`` there are two files, or
     after an error none.

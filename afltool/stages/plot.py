@@ -39,8 +39,8 @@ from ..options.look import (
 )
 from ..partitions import Partition
 from ..plugins import asked
-from ..show import classes, curves
-from ..show.style import Name, check_picture
+from ..rendering import classes, curves
+from ..rendering.style import Name, check_picture
 from ..values.arrays import I64
 from .runner import Files, Job, StageFunction
 

@@ -9,16 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .. import cores, progress
+from .. import parallel, progress
+from ..datasets.from_paths import Named, NamedImages, read_named
+from ..datasets.heard import Heard
 from ..errors import InputError, UsageError
+from ..extraction.scoring import Scorer, features_source, image_source, network_of
 from ..files.heads import load_solved_head
 from ..files.tables import SUFFIXES, check_table, read_columns, writing_rows
 from ..options.base import flag
 from ..options.evaluation import Predict
 from ..progress import log
-from ..sources.extraction.scoring import Scorer, features_source, image_source, network_of
-from ..sources.images.from_paths import Named, NamedImages, read_named
-from ..sources.images.heard import Heard
 from ._direct import feature_file, is_foreign
 from .runner import Files, StageFunction
 
@@ -59,7 +59,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         progress.task("predict", total, "rows" if of_files else "images") as task,
     ):
         room = solved.room
-        for block, scored in cores.each(scorer.scored, blocks, lambda b: room(len(b.names))):
+        for block, scored in parallel.each(scorer.scored, blocks, lambda b: room(len(b.names))):
             append(scorer.rows(block, scored))
             task.advance(len(block.names))
             progress.stop_point()

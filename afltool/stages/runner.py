@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .. import cores
+from .. import parallel
 from ..files.hdf5 import Header, fingerprint, read_header
 from ..files.recipes import Recipe, State, Target, is_done
 from ..memory import NOTHING, Carried, Remembered, Room
@@ -79,7 +79,7 @@ class StageFunction(Generic[OptionsT]):
         update_wrapper(self, job)
 
     def __call__(self, o: OptionsT, files: Files | None = None) -> Any:
-        with cores.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
+        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
             job = self.job(o, reading)
             if not isinstance(job, Job):
                 return job

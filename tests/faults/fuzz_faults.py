@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from afltool.heads import make_head
-from afltool.plans.config import RunConfig, read_config
+from afltool.runs.config import RunConfig, read_config
 
 Files = dict[str, Path]
 NUMBERS = st.integers() | st.floats() | st.sampled_from([-1, 0, 2**63, 10**400, 1e308])

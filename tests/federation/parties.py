@@ -13,6 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from afltool.cli import main  # noqa: F401  (the heads are registered)
+from afltool.embeddings import imported_space
 from afltool.errors import UnreachableError
 from afltool.federation import compute
 from afltool.federation import keys as keys_
@@ -24,7 +25,6 @@ from afltool.federation.rows import SiteRows
 from afltool.federation.session import Member, Server
 from afltool.heads import make_head
 from afltool.math.gram import FixedPoint
-from afltool.sources.embeddings import imported_space
 
 DIM, CLASSES, BITS = 6, ("a", "b", "c"), 10
 SPACE = imported_space("made-up", DIM, "int16", BITS)

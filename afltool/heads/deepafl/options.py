@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from ...errors import UsageError
 from ...options.base import Absent, Choices, flag, grammar
 from ...values.names import Phase
-from ...values.parsed import Ridge, parse_ridge
+from ...values.ridge_spec import Ridge, parse_ridge
 from ..options import (
     FIXED,
     GAMMA,

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ... import cores
+from ... import parallel
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
 from ...math.counts import add_labels, add_pairs, add_sums, pair_count
@@ -26,7 +26,7 @@ from ...memory import NOTHING, Carried
 from ...progress import log
 from ...values.arrays import F64, I64, Array
 from ...values.names import CROSS, GRAM, Phase
-from ...values.parsed import parse_ridge
+from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from ..base import (
     Added,
@@ -109,7 +109,7 @@ class SafleHead(Head):
 
         def parts() -> Iterable[State]:
             size = 8 * specs["labels"].size
-            for sums, codes in cores.each(work, blocks, lambda b: size + self.room(len(b[1]))):
+            for sums, codes in parallel.each(work, blocks, lambda b: size + self.room(len(b[1]))):
                 waiting.append(codes)
                 if sum(one.shape[1] for one in waiting) >= ROWS_AT_ONCE:
                     count_pairs()

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options.base import Absent, Holds, grammar
-from ...values.parsed import parse_ridge
-from ..options import GAMMA, RIDGE_GRAMMAR, HeadOptions
+from ...values.ridge_spec import parse_ridge
+from ..options import RIDGE_GRAMMAR, HeadOptions
 
 # Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
 # 768 features use every digit. It must not depend on the machine, because all sites need the same
@@ -56,6 +56,7 @@ class SafleOptions(HeadOptions):
     most: ClassVar[int] = DEFAULT_SIDE  # limit of E·V for the default number of codes
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "linear_ridge"})
+    GONE: ClassVar = {"gamma": 0.0}  # no sum of codes has one
 
     bucketing: Bucketing = Field(default="overlap", description="how a feature becomes digits")
     buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
@@ -86,7 +87,6 @@ class SafleOptions(HeadOptions):
     linear_ridge: float = Field(default=1.0, ge=0, description=_linear_ridge)
     _seed = "seed of the shuffle that deals digits into codes"
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
-    gamma: float = Field(default=0.0, ge=0, description=GAMMA)
     _preset = (
         "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
         f"power of k), thresholds {PAPER_CUTS}, ridge 0"

@@ -16,7 +16,7 @@ from ...math.counts import fill_lower, quadratic
 from ...math.ridge import Moments
 from ...math.ridge_choice import FactoredSystem, choose, tried
 from ...values.arrays import F64
-from ...values.parsed import Ridge
+from ...values.ridge_spec import Ridge
 from ...values.statistics import Statistics
 from ..least_squares import fraction_bits
 

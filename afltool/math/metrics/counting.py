@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...values.arrays import F64, I64, Array
-from ...values.parsed import ONE, Bins
+from ...values.ridge_spec import ONE, Bins
 from .figures import MANY, Tally, decided, nulls, places, sensitivities
 from .from_counts import wilson
 

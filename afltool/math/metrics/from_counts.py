@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...values.arrays import F64, I64, Array
-from ...values.parsed import PARTS
+from ...values.ridge_spec import PARTS
 from .figures import Tally, curve, f1_scores, known_mean, sensitivities, shares, specificities
 
 Z = 1.959963984540054  # of a 95 % interval

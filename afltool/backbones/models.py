@@ -1,0 +1,152 @@
+"""A frozen network without its classifier."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AflError, InputError, InvalidDataError, UsageError
+from ..options.grammars import Node, one_plain_place
+from ..values.arrays import file_sha256
+from .families import Slice, Source, refused, source_of
+from .weights_files import check_types, digest_of_state, read_state
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Facts:
+    """What is known of a backbone, whoever runs it.
+
+    Attributes:
+        name: as it was asked for.
+        weights: their name: ``ResNet18_Weights.IMAGENET1K_V1``, ``random:0``, ``file:NAME``.
+        weights_digest: SHA-256 (hex) over the state dict without the classifier.
+        node: where the features come from, such as ``input of fc`` or ``output of layer3, averaged
+            over positions``.
+        dim: features per image.
+        slices: the columns of each node, if there are several nodes, or one with a pooling or scale
+            of its own.
+    """
+
+    name: str
+    weights: str
+    weights_digest: str
+    node: str
+    dim: int
+    slices: tuple[Slice, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """The fields of every backbone."""
+        return {one.name: getattr(self, one.name) for one in fields(Facts)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Backbone(Facts):
+    """A feature extractor: ``module``, in eval mode, without gradients, gives features (n, dim)
+    of (n, 3, s, s) float32."""
+
+    module: nn.Module = field(repr=False)
+
+
+def load_backbone(
+    name: str,
+    *,
+    weights: str = "default",
+    seed: int = 0,
+    image_size: int = 224,
+    nodes: Sequence[Node] = (),
+) -> Backbone:
+    """Build a backbone, load its weights and remove its classifier.
+
+    Args:
+        name: a classification model of torchvision (``resnet18``), ``efficientnet_lite0``, or
+            ``timm:NAME``.
+        weights: ``default``, the name of published weights, ``random``, or a file: a state dict
+            as .pth (read with ``weights_only``) or .safetensors; a classifier in it is ignored.
+        seed: of random weights; the global generator is left alone.
+        image_size: side of the square images; vision transformers are built for it.
+        nodes: where the features come out, if not at the input of the classifier; see
+            `afltool.backbones.nodes`.
+
+    Raises `UsageError`: unknown names, an image size that the network refuses, a missing package;
+    `InputError`: weights that are not here and cannot be downloaded, or do not fit.
+    """
+    import torch
+
+    from .nodes import Intermediates, rows_of
+
+    source = source_of(name)
+    kind = kind_of_weights(source, weights)
+    state = read_state(Path(weights)) if kind == "file" else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            given = weights if kind == "published" else state
+            network, classifier = source.network(image_size, given)
+        except AflError:
+            raise
+        # Networks refuse sizes by assertions and more, and tensors of other names or shapes.
+        except Exception as error:
+            if kind == "random":
+                raise refused(f"{name} cannot be built for", image_size, error) from error
+            raise InvalidDataError(
+                f"the weights {weights} do not fit {name} at this image size: "
+                f"{' '.join(str(error).split())[:600]}"
+            ) from error
+    network.eval().requires_grad_(False)
+    if state is not None:
+        check_types(network, state, weights)
+    label = f"random:{seed}" if kind == "random" else f"file:{Path(weights).name}"
+    label, _ = source.known(weights) or (label, "")
+    facts: dict[str, Any] = {"name": name, "weights": label}
+    facts["weights_digest"] = digest_of_state(network)
+    if not nodes:
+        dim = rows_of(network, classifier, name, image_size).shape[1]
+        return Backbone(**facts, node=source.entry(classifier), dim=dim, module=network)
+    module = Intermediates(source, network, nodes, classifier, image_size)
+    slices = tuple(module.slices)
+    what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
+    named = () if one_plain_place(tuple(nodes)) else slices
+    return Backbone(**facts, node=what, dim=dim, slices=named, module=module.eval())
+
+
+def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
+    """SHA-256 (hex) that identifies these weights, computed without building the network.
+
+    For a file it is of the bytes; for published weights, of the file name, which holds a hash; for
+    random ones, of the seed and the versions of the packages that draw them. It is for cache keys;
+    `Backbone.weights_digest` is the digest of the numbers themselves.
+    """
+    source = source_of(name)
+    if kind_of_weights(source, weights) == "random":
+        what = f"random {name} {seed} {source.versions()}"
+    elif named := source.known(weights):
+        what = f"published {name} {named[1]}"
+    else:
+        what = f"file {name} {file_sha256(Path(weights))}"
+    return hashlib.sha256(what.encode()).hexdigest()
+
+
+def kind_of_weights(source: Source, weights: str) -> str:
+    """``random``, ``published`` or ``file``.
+
+    Raises `UsageError`: weights that nobody has published; `InputError`: there is no such file of
+    weights.
+    """
+    if weights == "random":
+        return "random"
+    if source.known(weights):
+        return "published"
+    if (path := Path(weights)).is_file():
+        return "file"
+    if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
+        raise InputError(f"expected weights of {source.name} in {path}: there is no such file")
+    known = ["default"] * (weights != "default") + ["random", *source.weight_names()]
+    raise UsageError(
+        f"{weights!r} is neither a file nor weights of {source.name}: known are {', '.join(known)}."
+    )

@@ -1,0 +1,84 @@
+"""Labelled images by name: `open_dataset` is the one way in; `options.datasets` lists the names.
+
+Importing this package is cheap: torchvision, Pillow and scikit-learn are imported when a data set
+asks for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .. import inputs
+from ..errors import InvalidDataError, UsageError
+from ..options.datasets import DATASETS, named
+from ..values.names import composed
+from .base import SPLITS, DatasetRequest, ImageDataset
+
+
+def open_dataset(
+    spec: str,
+    split: str,
+    *,
+    classes: Sequence[str] | None = None,
+    limit: int | None = None,
+    **how: Any,
+) -> ImageDataset:
+    """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
+
+    Args:
+        spec: a name, ``imagefolder:PATH``, ``table:FILE`` or ``webdataset:PATTERN``.
+        split: ``train`` or ``test``.
+        classes: class names in the order that labels count; must hold every class of the data,
+            may hold more. Default: the data set's own order.
+        limit: at most so many rows, spread over the classes as evenly as can be.
+        how: other fields of `DatasetRequest`; None for their defaults.
+
+    Raises `UsageError`: unknown names, or options that the data set does not know; `InputError`:
+    missing files; the message names them and where to put them; `CorruptFileError`: a file with
+    another checksum, or damaged; `InvalidDataError`: no rows, an empty class, fewer than two
+    classes, a class not in ``classes``.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
+    (kind, path), given = named(spec), {k: v for k, v in how.items() if v is not None}
+    for option in ("path", "label"):
+        if f"{option}_column" in given and option not in kind.columns:
+            those = ", ".join(one.shown for one in DATASETS.values() if option in one.columns)
+            raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
+    known = None if classes is None else _checked_classes(classes)
+    request = DatasetRequest(spec, path, split, known, **given)
+    dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
+    if request.unlabelled:
+        dataset = dataset.without_labels()
+    return dataset if limit is None else dataset.limited(limit)
+
+
+def read_classes(path: Path) -> tuple[str, ...]:
+    """Class names from a text file, one a line, in the order that labels count.
+
+    Spaces and tabs around a name are not part of it.
+
+    Raises `InputError`: the file cannot be read, or a line above the last name is empty;
+    `UsageError`: no name, or one twice.
+    """
+    lines = inputs.read_text(path, "the class names").rstrip().split("\n")
+    names = [line.strip(inputs.AROUND) for line in lines]
+    if "" in names and any(names):
+        raise InvalidDataError(
+            f"{path}: line {names.index('') + 1} is empty; expected one class name per line. "
+            "Labels count the lines: fill it in, or delete it if no class is meant"
+        )
+    return _checked_classes(names)
+
+
+def _checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(classes)
+    twice = [name for name, times in Counter(map(composed, names)).items() if times > 1]
+    if not any(names) or twice:
+        why = f"{', '.join(twice)} twice" if twice else "none"
+        raise UsageError(f"the list of classes must name each class once; found {why}.")
+    return names

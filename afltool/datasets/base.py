@@ -1,0 +1,298 @@
+"""What every data set has in common: rows with ids and labels, and pixels on request."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidDataError, UsageError
+from ..files.tables import NO_LABELS, check_labels
+from ..progress import log
+from ..values import names
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SPLITS = ("train", "test")  # of every data set
+
+
+@dataclass(frozen=True)
+class DatasetRequest:
+    """Which rows of which data set are asked for; see `open_dataset`.
+
+    ``path``: what stands behind the colon of ``spec``. ``classes``: those that the caller wants.
+    ``data_root``: where downloaded data lie and go to; for a table, what its paths are relative to,
+    by default its own folder. ``unlabelled``: without labels, which folders and tables need not
+    have then. ``path_column``, ``label_column``: of a table; of parquet the column of the images,
+    by default the only one, and of WebDataset's JSON the key of the label.
+    """
+
+    spec: str
+    path: str
+    split: str
+    classes: tuple[str, ...] | None = None
+    data_root: Path | None = None
+    unlabelled: bool = False
+    path_column: str = "path"
+    label_column: str = "label"
+
+    @property
+    def root(self) -> Path:
+        """Where downloaded data lie and go to; by default $AFLTOOL_DATA, else ./afl-data."""
+        return self.data_root or Path(os.environ.get("AFLTOOL_DATA") or "afl-data")
+
+
+class CorruptImageError(InvalidDataError):
+    """One image cannot be used; ``where``: its path, or the row of a file; ``reason``: a clause."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where, self.reason = where, reason
+        super().__init__(
+            f"cannot use the image {where}: {reason}. "
+            "Replace it, or leave such images out with --skip-corrupt."
+        )
+
+
+class Pictures(NamedTuple):
+    """The source of the pixels, by places from 0.
+
+    ``load``: the picture in mode RGB, called by several threads. It raises `CorruptImageError`:
+    this image cannot be used, others may; `InputError`: it is gone, or the disk does not answer.
+    ``describe``: where a person finds it, a path or ``row 17 of FILE``.
+    """
+
+    load: Callable[[int], Image]
+    describe: Callable[[int], str]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Images in a fixed order, read one at a time, with labels or without.
+
+    Attributes:
+        classes: class names; a label is an index into them. Empty without labels.
+        row_ids: ``(n,)`` bytes, unique, stable across machines: ``train/00017`` for arrays, the
+            relative POSIX path for folders.
+        labels: ``(n,)`` int64; None without.
+        fingerprint: SHA-256 (hex) of what identifies the input: digests of the files for arrays;
+            relative path, size and modification time of each file for folders; classes and rows.
+        load, describe: of the picture of row i; see `Pictures`.
+    """
+
+    classes: tuple[str, ...]
+    row_ids: NDArray[np.bytes_]
+    labels: NDArray[np.int64] | None
+    fingerprint: str
+    load: Callable[[int], Image]
+    describe: Callable[[int], str]
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def without_labels(self) -> ImageDataset:
+        """The same rows, whatever their labels are."""
+        if self.labels is None:
+            return self
+        sha = digest("unlabelled", self.fingerprint)
+        return replace(self, classes=(), labels=None, fingerprint=sha)
+
+    def limited(self, limit: int) -> ImageDataset:
+        """At most ``limit`` rows, as many of each class as can be, in the original order.
+
+        Classes take turns in row order: the first row of each class, then the second of each, …
+        Without labels the rows are evenly spread.
+        """
+        if limit < 1:
+            raise UsageError(f"--limit must be at least 1, not {limit}.")
+        n, load, describe = len(self), self.load, self.describe
+        if limit >= n:
+            return self
+        rows: NDArray[np.int64] = np.arange(limit) * n // limit
+        if self.labels is not None:
+            order = np.lexsort((self.labels, rank_within_class(self.labels)))
+            rows = np.sort(order[:limit])
+        at = rows.tolist()
+        return replace(
+            self,
+            row_ids=self.row_ids[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            load=lambda i: load(at[i]),
+            describe=lambda i: describe(at[i]),
+            fingerprint=digest(self.fingerprint, rows.astype("<i8").tobytes()),
+        )
+
+
+def make_dataset(
+    request: DatasetRequest,
+    row_ids: NDArray[np.bytes_],
+    labels: Sequence[str] | None,
+    source: str,
+    pictures: Pictures,
+    classes: Sequence[str] = (),
+    elsewhere: Iterable[str] = (),
+) -> ImageDataset:
+    """Check and assemble a data set; ``source``: a digest of what it is read from.
+
+    ``labels``: the class of each row, or None. ``classes`` in their order; without, those that
+    `class_names` has of the labels and of ``elsewhere``.
+
+    Raises `InvalidDataError`: no rows, fewer than two classes, a class that is not among those of
+    the request.
+    """
+    name, split = request.spec, request.split
+    names.check_text("data set", name)
+    if not len(row_ids):
+        raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
+    if labels is None:
+        return ImageDataset((), row_ids, None, digest("unlabelled", split, source), *pictures)
+    classes = classes or class_names(request, labels, elsewhere)
+    for label in classes:
+        names.check_text("class name", label)
+    number = {label: i for i, label in enumerate(classes)}
+    if len(number) < len(classes):
+        raise InvalidDataError(f"{name} names a class twice: {shorten(classes)}")
+    if request.classes is not None:
+        wanted = {names.composed(label): i for i, label in enumerate(request.classes)}
+        if unknown := [label for label in classes if names.composed(label) not in wanted]:
+            raise InvalidDataError(
+                f"{name}: {len(unknown)} class(es) are not in the given list of {len(wanted)}: "
+                f"{shorten(unknown)}. Add them to the list, or remove them from the data."
+            )
+        number = {label: wanted[names.composed(label)] for label in classes}
+        classes = request.classes
+    elif empty := sorted(number.keys() - {*labels}, key=number.__getitem__):
+        log.warning(
+            f"{name}: the split {split} has no rows of {len(empty)} of {len(classes)} classes: "
+            f"{shorten(empty)}"
+        )
+    if len(classes) < 2:
+        raise InvalidDataError(
+            f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "
+            "A site with only one class names all classes with --classes FILE."
+        )
+    numbers = np.array([number[label] for label in labels], dtype=np.int64)
+    sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
+    return ImageDataset(tuple(classes), row_ids, numbers, sha, *pictures)
+
+
+def class_names(
+    request: DatasetRequest, labels: Iterable[str], elsewhere: Iterable[str] = ()
+) -> list[str]:
+    """The classes of such labels: as numbers if all are whole numbers, else by their bytes.
+
+    ``elsewhere``: labels of the other split, which has the same classes.
+
+    Raises `InvalidDataError`: as `check_labels`, unless the request names the classes.
+    """
+    rows = Counter(labels)
+    if request.classes is None:
+        check_labels(request.spec, rows)
+    every = {*rows} | ({*elsewhere} - NO_LABELS)
+    if all(re.fullmatch(names.WHOLE, label, re.ASCII) for label in every):
+        return sorted(every, key=int)
+    return sorted(every, key=lambda label: label.encode("utf-8", "surrogatepass"))
+
+
+def image_column(
+    request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
+) -> str:
+    """The column of the images: the only one of ``images``, or that of --path-column.
+
+    Raises `InvalidDataError`: not one, or no column of labels.
+    """
+    chosen = request.path_column
+    wanted = [*images] if chosen == "path" and "path" not in images else [chosen]
+    labelled = request.unlabelled or request.label_column in columns
+    if len(wanted) != 1 or wanted[0] not in images or not labelled:
+        raise InvalidDataError(
+            f"{where}: expected a column {request.label_column} and one of images, or those of "
+            f"--label-column and --path-column; found the columns {shorten(columns)}, of "
+            f"images {shorten(images) or 'none'}"
+        )
+    return wanted[0]
+
+
+def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:
+    """The class of each row: its cell, or where there are ``names``, the one at that place.
+
+    Raises `InvalidDataError`: a row without label, or with another number.
+    """
+    known = {str(i): name for i, name in enumerate(names)}
+    labels = []
+    for i, cell in enumerate(cells):
+        if (name := known.get(cell or "") if known else cell) is None:
+            wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
+            raise InvalidDataError(f"{where}: row {i} has the label {cell}, expected {wanted}")
+        labels.append(name)
+    return labels
+
+
+def file_states(paths: Iterable[Path]) -> list[str]:
+    """Name, size and time of files, which stand for what is in them."""
+    return [f"{p.name}\0{p.stat().st_size}\0{p.stat().st_mtime_ns}" for p in paths]
+
+
+def array_dataset(
+    request: DatasetRequest,
+    classes: Sequence[str],
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.integer[Any]],
+    source: str,
+) -> ImageDataset:
+    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``.
+
+    Raises `InvalidDataError`: labels that are no indices into ``classes``; as `make_dataset`.
+    """
+    from PIL import Image
+
+    spec, split, n = request.spec, request.split, len(labels)
+    if n and not 0 <= labels.min() <= labels.max() < len(classes):
+        raise InvalidDataError(
+            f"{spec}: expected labels from 0 to {len(classes) - 1} ({len(classes)} classes), found "
+            f"{labels.min()} to {labels.max()}."
+        )
+    pictures = Pictures(
+        lambda i: Image.fromarray(pixels[i]).convert("RGB"),
+        lambda i: f"row {i} of {spec}, {split} split",
+    )
+    ids = np.array([f"{split}/{i:0{len(str(n))}d}" for i in range(n)], np.bytes_)
+    named = [classes[i] for i in labels.tolist()]
+    return make_dataset(request, ids, named, source, pictures, classes)
+
+
+def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """For each row, how many rows of its class come before it.
+
+    >>> rank_within_class(np.array([7, 7, 3, 7])).tolist()
+    [0, 1, 0, 2]
+    """
+    order = np.argsort(labels, kind="stable")
+    _, counts = np.unique(labels, return_counts=True)
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
+
+
+def digest(*parts: str | bytes) -> str:
+    """SHA-256 (hex) of the parts, each with its length, so that no two lists are confused."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return sha.hexdigest()
+
+
+def shorten(names: Sequence[str]) -> str:
+    """The first five names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -1,0 +1,148 @@
+"""From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
+
+EXIF orientation is not applied and transparency is left out, as torchvision's ImageFolder has it:
+published accuracies were measured so. A warning says so of a picture that has one. (The
+orientation of a TIFF is part of the format; Pillow applies it, in torchvision, too.) Of several
+frames of a GIF the first one counts; a TIFF of several pages is refused, because nobody knows which
+of them is meant.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import inputs
+from ..errors import InputError, UsageError
+from ..values.arrays import Array
+from .base import CorruptImageError
+from .dicom import read_dicom
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+#: The formats that are decoded, whatever a file is called: Pillow knows forty more, and some of
+#: them start other programs (EPS starts Ghostscript). See `folders.EXTENSIONS`.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixels
+LARGE = 16_000_000  # pixels; larger pictures are decoded one at a time, so that memory is bounded
+_ORIENTATION = 0x0112  # the tag of EXIF
+_one_large = threading.Lock()
+
+
+def read_bytes(path: str) -> bytes:
+    """The file's bytes.
+
+    A file without permission to read counts as a corrupt image, which --skip-corrupt leaves out.
+    Any other failure (the file is gone, the disk does not answer) is an `InputError`: leaving such
+    images out would lose data without notice.
+    """
+    try:
+        return inputs.read_bytes(path, MOST_BYTES)
+    except InputError as error:
+        raise CorruptImageError(path, str(error).removeprefix(f"{path}: ")) from error
+    except PermissionError as error:
+        raise CorruptImageError(path, "no permission to read it") from error
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}. It was there when the folder was "
+            "listed; check the disk and the folder, then run the same command again."
+        ) from error
+
+
+def decode(data: bytes, where: str) -> Image:
+    """The picture in mode RGB; only `FORMATS` and DICOM are decoded, by what the bytes are.
+
+    Raises `CorruptImageError`: with ``where`` and the reason; `UsageError`: pydicom is missing.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    # Otherwise Pillow loads its formats while it opens a picture, and a second thread may not find
+    # a format yet.
+    Image.init()
+    try:
+        if data[128:132] == b"DICM":
+            return read_dicom(data, partial(_room, where))
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
+                raise ValueError(f"it has {pages} pages, expected one; save each as a file")
+            with _room(where, *image.size):
+                image.load()
+                _say_what_is_not_shown(image)
+                return to_rgb(image)
+    except (CorruptImageError, UsageError):
+        raise
+    except UnidentifiedImageError as error:
+        found = "something else" if data else "an empty file (0 bytes)"
+        reason = f"expected one of the formats {', '.join(FORMATS)}, found {found}"
+        raise CorruptImageError(where, reason) from error
+    # Pillow's readers raise nearly every built-in exception on damaged bytes.
+    except Exception as error:
+        raise CorruptImageError(where, f"{error or type(error).__name__}") from error
+
+
+def _say_what_is_not_shown(image: Image) -> None:
+    """Warn of a picture that people see differently."""
+    turned = 1
+    with suppress(Exception):  # a damaged EXIF block, whose pixels are whole
+        turned = image.getexif().get(_ORIENTATION, 1)
+    if turned in range(2, 9) and image.format != "TIFF":
+        warnings.warn("its EXIF orientation is not applied, as in torchvision", stacklevel=2)
+    if image.has_transparency_data:
+        alpha = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
+        if np.asarray(alpha.getchannel("A")).min() < 255:
+            warnings.warn("its transparency is left out, as in torchvision", stacklevel=2)
+
+
+@contextmanager
+def _room(where: str, width: int, height: int) -> Iterator[None]:
+    """Refuse pictures above Pillow's limit; Pillow itself only warns up to twice the limit."""
+    from PIL import Image as pil
+
+    limit = pil.MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
+        reason = f"{width} × {height} pixels, more than the limit of {limit:,} in all"
+        raise CorruptImageError(where, reason)
+    with _one_large if width * height > LARGE else nullcontext():
+        yield
+
+
+def to_rgb(image: Image) -> Image:
+    """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8.
+
+    Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
+    """
+    if image.mode.startswith("I"):
+        return _from_16_bits(image)
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no known scale; save it with 8 or 16 bits")
+    if image.mode == "P" and "transparency" in image.info:
+        # Straight to RGB, Pillow warns; the colours are the same.
+        return image.convert("RGBA").convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_16_bits(image: Image) -> Image:
+    """v ↦ round(v / 257), so that 0 and 65535 become 0 and 255; Pillow's convert would clip."""
+    from PIL import Image as pil
+
+    values: Array = np.asarray(image)
+    if values.min() < 0 or values.max() > 65535:
+        raise ValueError(
+            f"integers from {values.min()} to {values.max()}, expected 0 to 65535; "
+            "save it with 8 or 16 bits"
+        )
+    grey = np.empty(values.shape, dtype=np.uint8)
+    for row, numbers in zip(grey, values, strict=True):  # row by row: a tenth of the memory
+        row[:] = (numbers.astype(np.int64) + 128) // 257
+    if getattr(image, "tag_v2", {}).get(262) == 0:  # a TIFF whose white is zero
+        np.subtract(255, grey, out=grey)  # Pillow inverts 8 bits of it, and 16 it does not
+    return pil.fromarray(grey).convert("RGB")

@@ -1,0 +1,253 @@
+"""Embeddings as tables: a column x of lists, or a column for each feature, and labels."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from .. import memory
+from ..errors import InvalidDataError, UsageError, naming
+from ..plugins import install
+from ..progress import log
+from ..values.arrays import Array
+from ..values.names import ROW_IDS, ordered_columns
+from ..values.text import IS, comma_list
+from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, names_apart, rows_of_block
+
+#: Columns of labels, which are not features; `ROW_IDS` are none either.
+_LABELS = ("y", "label")
+_LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
+ID = "named like an id"
+FIRST = 1000  # rows in which each value of an id is another one
+#: How columns of ids are called, or of row numbers that pandas has written.
+_NUMBERS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)"
+_IDS = rf"(?i:(.*[\W_])?ids?)|{_NUMBERS}|.*[a-z]I[dD]s?"
+
+
+def open_table(path: Path, keys: Keys) -> Embeddings:
+    """Features are a column of lists, or else every column of numbers, which then have names.
+
+    The index that pandas wrote and columns that are named like ids are none. The table is in
+    memory.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UsageError(f"{path} needs pyarrow: {install('import')}") from error
+    schema = _schema(path)
+    with naming(path):
+        ordered_columns(schema.names)  # no two are alike
+    why = _no_features(schema)
+    coded = dict(_one_hot(path, schema, one) for one in names_apart(keys.categories, schema.names))
+    columns = _feature_columns(path, schema, keys, why, coded)
+    keys = _with_ids(path, schema, keys, why)
+    has_lists = bool(columns and schema.field(columns[0]).type.num_fields)
+    if has_lists and coded:
+        raise UsageError(
+            f"{path}: --categories goes with a column for each feature, and {columns[0]} has lists "
+            "of them: leave it out, or name columns of numbers by --feature-columns"
+        )
+    table = _read(path, schema, columns, reals=True)
+    found = keys.columns(
+        path, schema.names, lambda name: _column(path, schema, name), _LABELS, columns, why
+    )
+    found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
+    of_values = {name: one for each in coded.values() for name, one in each.items()}
+    ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
+    numbers = _matrix(path, table.slice(0, 1)).shape[1] if len(table) and columns else 0
+    width = numbers + ones.shape[1]
+    whole = [c for c in columns if pyarrow.types.is_integer(schema.field(c).type)]
+    first = table.slice(0, FIRST)
+    if alike := [c for c in whole if len(first[c].unique()) == len(first) > 1]:
+        log.warning(
+            f"{path}: each row has another whole number, as ids do, in the features "
+            f"{', '.join(alike[:SHOWN])}; name ids by --row-ids, or leave them out of the table"
+        )
+
+    def blocks() -> Iterator[Array]:
+        for start in range(0, len(table), step := rows_of_block(8 * width)):
+            parts = [_matrix(path, table.slice(start, step), numbers)] if columns else []
+            yield np.column_stack([*parts, ones[start : start + step]])
+
+    named = None if has_lists else [*columns, *of_values]
+    return Embeddings((len(table), width), np.dtype("f8"), blocks, **found, columns=named)
+
+
+# ---------------------------------------------------------------- the formats
+
+
+def _delimiter(path: Path) -> Any:
+    from pyarrow import csv
+
+    return csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+
+
+def _schema(path: Path) -> Any:
+    """The columns and their types: of CSV those of its first megabyte."""
+    from pyarrow import csv, ipc, memory_map, parquet
+
+    if path.suffix == ".parquet":
+        return parquet.read_schema(path)
+    if path.suffix == ".feather":
+        with memory_map(str(path)) as file:
+            return ipc.open_file(file).schema
+    with csv.open_csv(path, parse_options=_delimiter(path)) as file:
+        return file.schema
+
+
+def _read(path: Path, schema: Any, columns: Sequence[str], reals: bool = False) -> Any:
+    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with.
+
+    Texts of parquet are numbers and a dictionary, as they are stored.
+    """
+    from pyarrow import csv, feather, parquet
+
+    size = path.stat().st_size
+    if path.suffix == ".parquet":
+        about = parquet.read_metadata(path)
+        size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    memory.need(size, f"the table {path}", "save the features as .npy, with --labels")
+    if path.suffix == ".parquet":
+        texts = [one for one in columns if str(schema.field(one).type).endswith("string")]
+        with open(path, "rb") as file:
+            return parquet.read_table(
+                file, columns=list(columns), read_dictionary=texts, pre_buffer=False
+            )
+    if path.suffix == ".feather":
+        return feather.read_table(path, columns=list(columns))
+    kinds = dict.fromkeys(columns, "float64") if reals else {}
+    how = csv.ConvertOptions(include_columns=list(columns), column_types=kinds)
+    return csv.read_csv(path, parse_options=_delimiter(path), convert_options=how)
+
+
+def _column(path: Path, schema: Any, name: str) -> Array:
+    """A column of labels or row ids; texts are a dictionary until their size is known."""
+    from pyarrow.types import is_dictionary
+
+    column = _read(path, schema, [name])[name]
+    if column.null_count:
+        first = column.is_null().index(True).as_py()
+        raise InvalidDataError(
+            f"{path}: row {first} has no {name} ({column.null_count} of {len(column)} rows)"
+        )
+    if str(column.type).endswith("string"):
+        column = column.dictionary_encode()
+    if is_dictionary(column.type):
+        longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
+        check_label_bytes(path, name, 4 * longest * len(column))
+        column = column.cast(column.type.value_type)
+    values: Array = column.to_numpy()
+    return values if values.dtype.kind in "iuf" else values.astype(str)
+
+
+# ---------------------------------------------------------------- what is in them
+
+
+def _no_features(schema: Any) -> dict[str, str]:
+    """The columns that are never a feature of their own, and why."""
+    from pyarrow.types import is_floating, is_integer
+
+    index = (schema.pandas_metadata or {}).get("index_columns", ())
+    why = {}
+    for field in schema:
+        if field.name in index:
+            why[field.name] = "index of pandas"
+        elif re.fullmatch(_IDS, field.name):
+            why[field.name] = ID
+        elif not (is_floating(field.type) or is_integer(field.type)):
+            kind = re.split(r"[<\[(]", str(field.type))[0]
+            why[field.name] = "text" if kind.endswith("string") else kind
+    return why
+
+
+def _with_ids(path: Path, schema: Any, keys: Keys, why: Mapping[str, str]) -> Keys:
+    """The row ids are the one column that is named like ids, if each of its values is another."""
+    numbers = re.compile(_NUMBERS)
+    named = [
+        name
+        for name, text in why.items()
+        if text == ID and name not in (keys.x, keys.y) and not numbers.fullmatch(name)
+    ]
+    if keys.row_ids is not None or {*ROW_IDS} & {*schema.names} or len(named) != 1:
+        return keys
+    values = _read(path, schema, named)[named[0]]
+    differ = values.null_count == 0 and len(values.unique()) == len(values)
+    return replace(keys, row_ids=named[0]) if differ else keys
+
+
+def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
+    """A column, and whether rows (n,) have each of its values, by name; those that are listed.
+
+    Without a list they are those of this file, which it says, since sites must agree on them.
+    """
+    name, _, listed = category.partition("=")
+    if name not in schema.names:
+        raise Keys(row_ids=name).lacking(path, schema.names)
+    texts = _column(path, schema, name).astype(str)
+    values = next(csv.reader([listed])) if listed else sorted({*texts.tolist()})
+    if not listed:
+        log.info(f"{path}: --categories {quote(f'{name}={comma_list(values)}')}, for every site")
+    strange = np.flatnonzero(~np.isin(texts, values))
+    if len(strange):
+        raise InvalidDataError(
+            f"{path}: row {strange[0]} has {str(texts[strange[0]])!r} in {name}; the values are "
+            f"{', '.join(values)} ({len(strange)} rows have others): list them in --categories"
+        )
+    return name, {f"{name}{IS}{value}": texts == value for value in values}
+
+
+def _feature_columns(
+    path: Path, schema: Any, keys: Keys, why: Mapping[str, str], coded: Mapping[str, Any]
+) -> list[str]:
+    if not {keys.x, keys.y} - {None} <= {*schema.names}:
+        raise keys.lacking(path, schema.names)
+    if keys.take:
+        taken = [name for name in names_apart(keys.take, schema.names) if name not in coded]
+        for name in taken:
+            kind = why.get(name, "") if name in schema.names else "not a column"
+            if kind and kind != ID:
+                raise InvalidDataError(
+                    f"{path}: --feature-columns {name} is {kind}; expected columns of numbers; "
+                    "texts and yes or no go by --categories"
+                )
+        return taken
+    lists = [n for n in _LISTS if n in schema.names and schema.field(n).type.num_fields]
+    x = keys.x or next(iter(lists), "x")
+    if x in schema.names and schema.field(x).type.num_fields:
+        return [x]
+    if keys.x is not None:
+        raise InvalidDataError(
+            f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
+        )
+    others = {*why, *_LABELS, *ROW_IDS, *coded, keys.y, keys.row_ids}
+    numbers = [name for name in schema.names if name not in others]
+    if not numbers and not coded:
+        raise InvalidDataError(
+            f"{path} has the columns {', '.join(schema.names)}; expected a column x of lists, or "
+            f"columns of numbers, and {' or '.join(_LABELS)}, and optionally {' or '.join(ROW_IDS)}"
+        )
+    return numbers
+
+
+def _matrix(path: Path, table: Any, width: int | None = None) -> Array:
+    """Rows of a table as (n, d) float64; empty cells become NaN, which is refused later."""
+    if not table.schema.field(0).type.num_fields:
+        return np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])
+    lists = table.column(0).combine_chunks()
+    lengths = {*lists.value_lengths().to_pylist()}
+    if len(lengths) != 1 or None in lengths or (width is not None and lengths != {width}):
+        raise InvalidDataError(
+            f"{path}: expected lists of {width or 'equal'} numbers in {table.schema.names[0]}, "
+            f"found lengths {', '.join(map(str, sorted(lengths, key=str)[:5]))}"
+        )
+    if max(lengths) > MOST_FEATURES:
+        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers are too long")
+    values: Array = lists.flatten().to_numpy(zero_copy_only=False)
+    return values.astype(np.float64).reshape(len(table), -1)

@@ -1,0 +1,197 @@
+"""Runtimes that run a frozen graph on a processor, without PyTorch.
+
+To add one: a class with the members of `network.Engine`, the ``precisions`` that it has and the
+``extra`` that installs it, made as ``cls(graph, side, threads, precision)``; and its line in
+`ENGINES`. A step runs on one thread, so no feature depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import parallel
+from ..backbones.freezing import FEATURES, PIXELS
+from ..backbones.inference import resolve_device
+from ..backbones.models import Facts
+from ..backbones.preprocessing import Preprocessing
+from ..errors import EngineError, UsageError
+from ..options.features import AUTO, TORCH, ExtractOptions
+from ..plugins import install
+from ..progress import log
+from ..values.arrays import F32, U8
+from .frozen import Frozen, has_graph, kept
+from .network import Engine, Network, in_steps
+
+#: Largest difference from PyTorch that an engine may have on known pictures, relative to the
+#: largest feature: rounding in another order (1e-5 as seen), and an arithmetic of 8 bits (0.12).
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.3}
+
+
+class OnnxRuntime(Engine):
+    """ONNX Runtime: a step of one image, as fast as larger ones on one thread."""
+
+    name, step, precisions, extra = "onnxruntime", 1, ("fp32",), "fast"
+
+    def __init__(self, graph: bytes, side: int, threads: int, precision: str) -> None:
+        import onnxruntime
+
+        self.threads, options = threads, onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(
+            graph, options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, pixels: U8) -> F32:
+        features: F32 = self._session.run([FEATURES], {PIXELS: pixels})[0]
+        return features
+
+
+class OpenVino(Engine):
+    """OpenVINO: a step of 16 images, since bf16 gains a half by it."""
+
+    name, step, precisions, extra = "openvino", 16, ("fp32", "bf16"), "openvino"
+
+    def __init__(self, graph: bytes, side: int, threads: int, precision: str) -> None:
+        import openvino
+
+        self.threads, core = threads, openvino.Core()
+        can = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if precision == "bf16" and "BF16" not in can:
+            raise EngineError("this processor has no bf16 arithmetic: use --precision fp32")
+        model = core.read_model(graph)
+        model.reshape([self.step, 3, side, side])
+        how = {
+            "NUM_STREAMS": threads,
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
+        }
+        self._compiled = core.compile_model(model, "CPU", how)
+        self._own = threading.local()
+
+    def run(self, pixels: U8) -> F32:
+        request = getattr(self._own, "request", None)
+        if request is None:
+            request = self._own.request = self._compiled.create_infer_request()
+        features: F32 = np.array(request.infer([pixels])[0], dtype=np.float32)
+        return features
+
+
+ENGINES: Mapping[str, Any] = {one.name: one for one in (OnnxRuntime, OpenVino)}
+
+
+def is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
+    """The engine called ``name`` with a graph, once its features of the probe are PyTorch's.
+
+    Raises `EngineError`: it is not installed, cannot run this graph, or gives other features.
+    """
+    cls = ENGINES[name]
+    if not is_installed(name):
+        raise EngineError(f"{name} is not installed: {install(cls.extra)}")
+    if precision not in cls.precisions:
+        raise EngineError(f"{name} computes in {' or '.join(cls.precisions)}, not in {precision}")
+    what, way = f"{name} {metadata.version(name)}", frozen.preprocessing
+    try:
+        engine: Engine = cls(frozen.graph.tobytes(), way.crop, threads, precision)
+        steps, expected = in_steps(engine, way.probe()), frozen.expected
+    except EngineError:
+        raise
+    # The runtimes raise classes of their own, and RuntimeError.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise EngineError(f"{what} cannot run this network: {reason}") from error
+    if steps.shape != expected.shape:
+        raise EngineError(f"{what} gives {steps.shape} features, PyTorch {expected.shape}")
+    away = float(np.abs(steps - expected).max() / max(float(np.abs(expected).max()), 1e-30))
+    if not away <= TOLERANCE[precision]:  # NaN, too
+        raise EngineError(
+            f"{what} gives other features than PyTorch on known pictures: they differ by "
+            f"{away:.2g} of the largest, more than {TOLERANCE[precision]:g}; use another version "
+            "of it, or --engine torch"
+        )
+    return engine
+
+
+# ---------------------------------------------------------------- the choice
+
+CHOSEN = "onnxruntime"  # by auto
+#: What Linux has where there is a GPU that PyTorch could use; elsewhere PyTorch is asked.
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+def load_network(
+    o: ExtractOptions, preprocessing: Preprocessing, frozen: Frozen | None = None
+) -> Network:
+    """The network that ``o`` asks for; ``frozen``: this one, and no PyTorch.
+
+    ``auto`` takes onnxruntime on a processor, in fp32, where it is installed and agrees with
+    PyTorch on known pictures: its features are in the same space. OpenVINO's are in a space of
+    their own, so it has to be named. PyTorch runs what is left: GPUs, bf16 and fp16 as
+    autocast, and networks that cannot be a graph.
+
+    Raises `EngineError`: the engine that was named cannot run it, or there is none for ``frozen``.
+    """
+    if frozen and o.engine == TORCH:
+        raise UsageError("a frozen backbone runs without PyTorch: leave out --engine")
+    name = CHOSEN if frozen and o.engine == AUTO else _chosen(o)
+    if name != TORCH:
+        try:
+            graph = frozen or kept(o, preprocessing.at(o.seen.inner(preprocessing.crop)))
+            engine = started(name, graph, parallel.threads(), o.precision)
+            return _network(o, graph, preprocessing, engine, graph.digest)
+        except EngineError as error:
+            if o.engine != AUTO or frozen:
+                raise
+            log.warning("%s: PyTorch runs the network", error)
+    from .torch_engine import TorchEngine
+
+    own, backbone = TorchEngine.load(o, o.seen.inner(preprocessing.crop), preprocessing)
+    return _network(o, backbone, preprocessing, own)
+
+
+def say_if_first(o: ExtractOptions) -> None:
+    """Say that the network will be frozen before PyTorch is loaded, which takes seconds, too."""
+    if _chosen(o) != TORCH and not has_graph(o):
+        log.info("the store has no graph of %s yet: PyTorch is loaded, for freezing it", o.backbone)
+
+
+def _chosen(o: ExtractOptions) -> str:
+    """The engine that is tried; PyTorch is imported only where there may be a GPU."""
+    if o.engine != AUTO:
+        return o.engine
+    fits = is_installed(CHOSEN) and o.precision == "fp32" and _on_cpu(o.device)
+    return CHOSEN if fits else TORCH
+
+
+def _network(
+    o: ExtractOptions,
+    backbone: Facts,
+    preprocessing: Preprocessing,
+    engine: Engine,
+    graph: str = "",
+) -> Network:
+    """With a batch of whole steps."""
+    batch = -(-(o.batch_size or engine.batch) // engine.step) * engine.step
+    workers = o.workers or parallel.threads()
+    return Network(backbone, preprocessing, o.precision, o.seen, engine, batch, workers, graph)
+
+
+def _on_cpu(device: str) -> bool:
+    """Whether ``device`` is the processor; PyTorch is imported only where there may be a GPU."""
+    if device != "auto" or not is_installed("torch"):
+        return device in ("auto", "cpu")
+    if sys.platform == "linux" and not any(Path(gpu).exists() for gpu in GPUS):
+        return True
+    return resolve_device() == "cpu"

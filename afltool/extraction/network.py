@@ -1,0 +1,209 @@
+"""A frozen backbone: from images to rows of features.
+
+Threads decode images and run the network on them, by PyTorch (`torch_engine`) or by a runtime of
+graphs (`engines`). Threads are enough, because Pillow and the engines work without holding
+Python's lock.
+"""
+
+from __future__ import annotations
+
+import platform
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib import metadata
+from threading import BoundedSemaphore
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..datasets.base import CorruptImageError
+from ..errors import AflError, InputError
+from ..options.grammars import Views
+from ..values.arrays import F32, U8
+
+if TYPE_CHECKING:
+    from ..backbones.models import Facts
+    from ..backbones.preprocessing import Preprocessing
+    from ..datasets.base import ImageDataset
+    from ..datasets.from_paths import NamedImages
+
+AHEAD = 2  # batches under way, for each thread
+
+
+class Engine(ABC):
+    """What runs a network; every step has one size, so no feature depends on how a run was cut."""
+
+    name: str
+    step: int  # images that are run together
+    threads: int  # that call `run` at a time
+    batch, device = 16, "cpu"  # images that a thread decodes before it runs them, and where
+
+    @abstractmethod
+    def run(self, pixels: U8) -> F32:
+        """Features (step, d) of uint8 (step, 3, side, side); called by several threads."""
+
+    def working(self) -> AbstractContextManager[Any]:
+        """Around all runs: settings of the process."""
+        return nullcontext()
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages that run it, by name."""
+        return {self.name: metadata.version(self.name)}
+
+    def device_name(self) -> str:
+        """What the device is called."""
+        return platform.processor() or platform.machine()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images ``indices`` of a data set; ``bad``: those that cannot be used, with the reason."""
+
+    indices: range
+    bad: dict[int, CorruptImageError]
+
+    @property
+    def good(self) -> list[int]:
+        """Places in ``indices`` that hold an image."""
+        return [k for k, index in enumerate(self.indices) if index not in self.bad]
+
+    def part(self, start: int, stop: int) -> Batch:
+        """The images in places ``start`` to ``stop`` − 1."""
+        indices = self.indices[start:stop]
+        return Batch(indices, {i: error for i, error in self.bad.items() if i in indices})
+
+
+@dataclass
+class Network:
+    """A backbone that is ready to run; made by `engines.load_network`.
+
+    Attributes:
+        batch: images that a thread decodes before it runs them; there are ``workers`` threads.
+        views: those of an image whose features are averaged.
+        graph: digest of the graph that is run, if one is.
+    """
+
+    backbone: Facts
+    preprocessing: Preprocessing
+    precision: str
+    views: Views
+    engine: Engine
+    batch: int
+    workers: int
+    graph: str = ""
+
+    def __str__(self) -> str:
+        way, name = self.preprocessing, self.engine.name
+        return (
+            f"{self.backbone.name} ({self.backbone.weights}) of {way.crop} × {way.crop} pixels, "
+            f"mean {' '.join(f'{one:g}' for one in way.mean)}, on {self.engine.device} "
+            f"({self.engine.device_name()}), in {self.precision}, by {name} "
+            f"{self.engine.versions()[name]}"
+        )
+
+    def decode(self, pictures: ImageDataset | NamedImages, index: int) -> U8:
+        """A picture as the network sees it, before it is normalised."""
+        picture = pictures.load(index)
+        try:
+            return self.preprocessing.pixels(picture)
+        except ValueError as error:
+            raise CorruptImageError(pictures.describe(index), str(error)) from error
+
+    def features(
+        self, decode: Callable[[int], U8], indices: range, skip_corrupt: bool = False
+    ) -> Iterator[tuple[Batch, F32]]:
+        """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
+
+        ``decode(index)`` gives an image as (3, side, side) uint8; `CorruptImageError` where it
+        cannot be used. The threads work on the next batches while one is written. The first
+        image that cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the
+        batches before it are yielded first.
+        """
+        parts = (indices[k : k + self.batch] for k in range(0, len(indices), self.batch))
+        turns, threads = BoundedSemaphore(self.engine.threads), self.workers
+        waiting: deque[Future[tuple[Batch, F32]]] = deque()
+
+        def work(part: range) -> tuple[Batch, F32]:
+            batch, pixels = _decoded(decode, part)
+            if batch.bad and not skip_corrupt:
+                raise batch.bad[min(batch.bad)]
+            if not pixels:
+                return batch, np.empty((0, self.backbone.dim), np.float32)
+            with turns:
+                return batch, self.rows(np.stack(pixels))
+
+        with self.engine.working(), ThreadPoolExecutor(threads) as pool:
+            try:
+                for part in parts:
+                    waiting.append(pool.submit(work, part))
+                    if len(waiting) >= AHEAD * threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def rows(self, pixels: U8) -> F32:
+        """Features (n, d) of squares (n, 3, side, side).
+
+        Over views V it is (f_1 + … + f_V) / V of float32 features, added up in float64 in this
+        order and rounded once.
+        """
+        side = self.views.inner(self.preprocessing.crop)
+        found: list[F32] = []
+        for top, left in self.views.corners(side):
+            square = pixels[..., top : top + side, left : left + side]
+            for view in [square, square[..., ::-1]][: 1 + self.views.flip]:
+                found.append(in_steps(self.engine, view))
+        if len(found) == 1:
+            return found[0]
+        total: Any = sum(one.astype(np.float64) for one in found)
+        mean: F32 = (total / len(found)).astype(np.float32)
+        return mean
+
+    def where(self) -> dict[str, Any]:
+        """The provenance entries about the network: engine, versions, device, size of a step."""
+        engine = self.engine
+        return {
+            "engine": engine.name,
+            "device": engine.device,
+            "threads": engine.threads,
+            **engine.versions(),
+            **({"graph": self.graph} if self.graph else {}),
+            "batch_size": engine.step,
+            "device_name": engine.device_name(),
+        }
+
+
+def in_steps(engine: Engine, pixels: U8) -> F32:
+    """Features of any number of images, in steps of the engine; the last one is filled up."""
+    n, rows = len(pixels), []
+    for start in range(0, n, engine.step):
+        part = pixels[start : start + engine.step]
+        if missing := engine.step - len(part):
+            part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+        rows.append(engine.run(np.ascontiguousarray(part)))
+    return np.concatenate(rows)[:n]
+
+
+def _decoded(decode: Callable[[int], U8], part: range) -> tuple[Batch, list[U8]]:
+    """The pixels of those images that can be used."""
+    pixels, batch = list[U8](), Batch(part, {})
+    for index in part:
+        try:
+            pixels.append(decode(index))
+        except CorruptImageError as error:
+            batch.bad[index] = error
+        except (AflError, MemoryError):
+            raise
+        except Exception as error:  # of whatever library: a thread must not end without a word
+            raise InputError(
+                f"a thread that decodes images failed at image {index} "
+                f"({type(error).__name__}: {error}); what is done is kept: run the same command "
+                "again, or with --workers 1"
+            ) from error
+    return batch, pixels

@@ -1,0 +1,161 @@
+"""The request of an extraction, and the recipe that follows from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from ..backbones.families import family_version, preprocessing_for, source_of
+from ..backbones.inference import resolve_device
+from ..backbones.models import kind_of_weights, load_backbone, weights_identity
+from ..backbones.preprocessing import Preprocessing
+from ..datasets import open_dataset, read_classes
+from ..datasets.base import ImageDataset
+from ..errors import InputError
+from ..files.hdf5 import recipe, strict
+from ..options.common import BEHIND_COLON, frozen_in
+from ..options.datasets import DATASETS, named
+from ..options.features import ExtractOptions, store_folder
+from ..options.grammars import STAGES
+from ..values.arrays import Digest
+from .frozen import Frozen, read_frozen
+
+#: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
+BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
+              "path_column", "label_column"}  # fmt: skip
+#: The recipe always holds these; it holds the others, newer or rare, only if not default.
+ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "shard",
+          "skip_corrupt"}  # fmt: skip
+
+
+@dataclass
+class Asked:
+    """The request: the options, and the frozen backbone if they name the file of one."""
+
+    given: ExtractOptions
+    frozen: Frozen | None = None
+
+    @classmethod
+    def of(cls, o: ExtractOptions) -> Self:
+        """What ``o`` asks for; where its backbone is a file, with what the file says."""
+        frozen = read_frozen(Path(o.backbone)) if frozen_in(o.backbone) else None
+        return cls(o if frozen is None else frozen.options(o, o.backbone), frozen)
+
+    @cached_property
+    def weights(self) -> str:
+        """A digest that identifies the weights."""
+        o = self.given
+        if self.frozen is not None:
+            return str(self.frozen.made_by["options"]["weights"])
+        return weights_identity(o.backbone, o.weights, o.seed)
+
+    @cached_property
+    def dataset(self) -> ImageDataset:
+        """The images, listed once."""
+        o = self.given
+        same = ("data_root", "limit", "unlabelled", "path_column", "label_column")
+        how = {name: getattr(o, name) for name in same}
+        return open_dataset(o.data, o.split, classes=self.classes(), **how)
+
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, from their file if they are in one."""
+        given = self.given.classes
+        return read_classes(given) if isinstance(given, Path) else given
+
+    def preprocessing(self) -> Preprocessing:
+        """How images are prepared; views may be cut from larger squares than the network sees."""
+        o = self.given
+        way = (
+            self.frozen.preprocessing
+            if self.frozen is not None
+            else preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+        )
+        return way.at(o.seen.outer(way.crop))
+
+    def side(self) -> int:
+        """Of the squares that the network sees."""
+        return self.given.seen.inner(self.preprocessing().crop)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """What `backbones.nodes.list_nodes` has of the backbone; no image and no weights are read.
+
+        Each with ``name``, ``layer`` (its class), ``width`` (features of one image once pooled),
+        ``output`` (channels and positions, or tokens and width), ``place`` (its number of how many)
+        and ``stages``: what `--node stages` takes of it, or None.
+        """
+        from ..backbones.nodes import list_nodes
+
+        return list_nodes(self.given.backbone, self.side())
+
+    def check(self, here: bool) -> None:
+        """Refuse names that do not exist and files that are missing; no image is read.
+
+        ``here``: the data set and the device are on this machine, so they are checked, too.
+        """
+        from ..datasets.packed import matching
+
+        o, (kind, path) = self.given, named(self.given.data)
+        if kind.takes == "PATTERN":
+            matching(path)
+        elif (path := BEHIND_COLON.path(o.data)) and not Path(path).exists():
+            raise InputError(f"{o.data}: there is nothing at {path}; check the path")
+        side = self.side()
+        if self.frozen is None:
+            kind_of_weights(source_of(o.backbone), o.weights)
+            if o.nodes:  # whether the network has these is only known once it is built
+                load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
+        if here:
+            resolve_device(o.device)
+            _ = self.dataset
+        else:
+            self.classes()
+
+    def options(self) -> dict[str, Any]:
+        """The options that the recipe holds as they are."""
+        o = self.given
+        kept = ALWAYS | o.changed().keys()
+        values = {k: getattr(o, k) for k in o.stored(*BY_CONTENT, "node") if k in kept}
+        if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
+            values["node"] = nodes[0] if len(nodes) == 1 else nodes
+        if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):
+            values["stages"] = "feature_info"  # up to 0.3 the networks' own shapes decided
+        shard = None if o.part.count == 1 else str(o.part)
+        return {**values, "fraction_bits": o.bits, "shard": shard}
+
+    def recipe(self) -> dict[str, Any]:
+        dataset, o = self.dataset, self.given
+        options = {
+            **self.options(),
+            "weights": self.weights,
+            "preprocessing": self.preprocessing().fingerprint(),
+        }
+        inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
+        inputs |= DATASETS.version(named(o.data)[0].name) | family_version(o.backbone)
+        return recipe("extract", options, inputs)
+
+
+def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
+    """Refuse an extraction that would fail: unknown names, missing files, an absent device.
+
+    No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
+    extracted on this machine; elsewhere its data sets and devices are not known.
+    """
+    request = Asked.of(options)
+    if not (here and in_store(request)[0].exists()):
+        request.check(here)
+
+
+def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
+    """The path of the features in the store, whose key is a digest of their recipe, and that.
+
+    One for both where images may be left out and where not: what is done serves both.
+    """
+    made_by, o = request.recipe(), request.given
+    words = f"{o.backbone}-{Path(o.data).name}-{o.split}"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
+    digests = (Digest().json("recipe", one).hex()[:16] for one in (made_by, strict(made_by)))
+    own, shared = (store_folder(o) / f"{name}-{digest}.h5" for digest in digests)
+    return own if own.exists() else shared, made_by  # up to 0.3 each had its own

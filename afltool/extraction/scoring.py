@@ -1,0 +1,251 @@
+"""Rows of predictions: blocks of images or of stored features, scored by a head."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import progress
+from ..datasets.base import CorruptImageError
+from ..datasets.from_paths import NamedImages
+from ..datasets.heard import Heard
+from ..errors import InvalidDataError, MismatchError, UsageError
+from ..files.feature_writer import as_float32
+from ..files.features import open_features
+from ..files.heads import check_fits
+from ..files.tables import Cell
+from ..heads.base import Head
+from ..heads.calibration import CalibratedHead
+from ..heads.checks import reported_scores
+from ..math.gram import FixedPoint, Rows, encode
+from ..math.metrics.figures import best, cut
+from ..options.evaluation import Predict
+from ..options.features import NetworkOptions
+from ..values.arrays import F64, I64, Array
+from ..values.text import difference, json_text
+from .engines import load_network
+from .frozen import read_frozen
+from .network import Network
+from .space import options_for, preprocessing_of, space_of
+
+IMAGES = 256  # items of a block
+#: What to try where a field of the space differs.
+ADVICE = {
+    "weights": "name the weights that the head's features were made with: --weights FILE, or "
+    "--weights random --seed N",
+    "preprocessing": "Pillow prepares images differently here than where the head's features "
+    "were made: install the version used there",
+}
+
+
+class ItemBlock(NamedTuple):
+    """Items by name. ``why``: reasons of items without a row; ``X``: rows of the others."""
+
+    names: Sequence[str]
+    why: Mapping[int, str]
+    X: Rows | None
+
+
+class ItemSource(NamedTuple):
+    """Items in order: their number, and what reads their blocks."""
+
+    size: int
+    blocks: Callable[[], Iterator[ItemBlock]]
+
+
+#: Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes if
+#: they are asked for, and all scores, (n, 0) where they are not.
+Scored = tuple[I64, F64, list[list[str]], F64]
+
+
+class Scorer:
+    """Makes the rows of a table of predictions, and counts them.
+
+    ``columns``: their names and types. Of equal highest scores the first one counts, as everywhere.
+    """
+
+    def __init__(self, head: Head, classes: Sequence[str], o: Predict) -> None:
+        self.head, self.classes, self.scores = head, list(classes), o.scores
+        self.options, self.top = o, min(o.top, len(classes))
+        self.least = -np.inf if o.min_confidence is None else o.min_confidence
+        for option, given, able in (
+            ("--min-confidence", o.min_confidence, head.log_probabilities),
+            ("--coverage", o.coverage, isinstance(head, CalibratedHead)),
+        ):
+            if given is not None and not able:
+                raise UsageError(
+                    f"{option} needs a head that was calibrated, and a {head.name} head is not: "
+                    "afltool evaluate --counts, then afltool calibrate"
+                )
+        self.errors, self.counts = 0, np.zeros(len(classes), dtype=np.int64)
+        self.columns: dict[str, type] = {"path": str, "predicted": str, "score": float}
+        self.columns["error"] = str
+        for k in range(2, self.top + 1):
+            self.columns |= {f"predicted_{k}": str, f"score_{k}": float}
+        if o.coverage is not None:
+            self.columns["set"] = str
+        if o.scores:
+            self.columns |= {f"score:{name}": float for name in classes}
+
+    def state(self) -> dict[str, Any]:
+        """The counts so far: rows with an error, rows of each class."""
+        counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
+        return {"errors": self.errors, "predicted": counts}
+
+    def scored(self, block: ItemBlock) -> tuple[ItemBlock, Scored | None]:
+        """A block with what the head gives to its rows, in any thread."""
+        if block.X is None:
+            return block, None
+        sets: list[list[str]] = [[]] * len(block.X)
+        if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
+            V = self.head.values(block.X)
+            S, sets = self.head.of_values(V), self._sets(self.head, V)
+        else:
+            S = self.head.decision_function(block.X)
+        order, R = best(S, self.top), reported_scores(self.head, S)
+        values = np.take_along_axis(R, order, axis=1)
+        return block, (order, values, sets, R if self.scores else R[:, :0])
+
+    def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Cell]]:
+        """A list of cells for each item of a block, in the order of `columns`."""
+        cells = iter([] if scored is None else self._cells(scored))
+        self.errors += len(block.why)
+        blank = [None] * (len(self.columns) - 4)
+        for i, name in enumerate(block.names):
+            if i in block.why:
+                yield [name, None, None, block.why[i], *blank]
+                continue
+            first, score, *more = next(cells)
+            if score < self.least:
+                self.errors += 1
+                yield [name, None, score, f"below --min-confidence {self.least:g}", *more]
+            else:
+                yield [name, first, score, None, *more]
+
+    def _cells(self, scored: Scored) -> Iterator[list[Any]]:
+        order, best, sets, every = scored
+        predicted = order[best[:, 0] >= self.least, 0]
+        self.counts += np.bincount(predicted, minlength=len(self.classes))
+        rows = zip(order.tolist(), best.tolist(), sets, every.tolist(), strict=True)
+        for places, values, *more in rows:
+            pairs = zip(places, values, strict=True)
+            named = (cell for k, value in pairs for cell in (self.classes[k], value))
+            yield [*named, *more[0], *more[1]]
+
+    def _sets(self, head: CalibratedHead, V: F64) -> list[list[str]]:
+        """The set of each row as JSON, its classes by their scores; alone in a list."""
+        kept = head.kept(V, self.options.coverage or 0.0, self.options.per_class)
+        order = np.argsort(-V, axis=1, kind="stable")
+        named = ([self.classes[k] for k in by if of[k]] for by, of in zip(order, kept, strict=True))
+        return [[json_text(one, ensure_ascii=False)] for one in named]
+
+
+# ---------------------------------------------------------------- feature files
+
+
+def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
+    """The rows of a feature file, with labels or without.
+
+    Raises `MismatchError`: another space, or other classes, than the head's.
+    """
+    with open_features(path, labelled=False) as rows:
+        check_fits(head, header, rows)
+        size = len(rows)
+
+    def blocks() -> Iterator[ItemBlock]:
+        with open_features(path, labelled=False) as rows:
+            for start, X in cut(rows.blocks(), len(header["classes"])):
+                ids = rows.row_ids[start : start + len(X)].tolist()
+                yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
+
+    return ItemSource(size, blocks)
+
+
+# ---------------------------------------------------------------- images
+
+
+def network_of(
+    head: Path, header: Mapping[str, Any], o: NetworkOptions, frozen: Path | None = None
+) -> Network:
+    """The network that makes features for a head; its whole feature space is compared.
+
+    ``frozen``: a file of the network, which is then run without PyTorch.
+
+    Raises `UsageError`: the head's features were imported; `MismatchError`: the network makes
+    another space; the message names the field.
+    """
+    space = header["space"]
+    if space is None:
+        raise UsageError(f"the head {head} does not name its feature space")
+    how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
+    wanted = options_for(space, **how)
+    graph = None if frozen is None else read_frozen(frozen)
+    network = load_network(wanted, preprocessing_of(space), graph)
+    where = difference(space, space_of(network, wanted), "in the head", "in this network")
+    if where:
+        name = where.partition(" ")[0].partition(".")[0]
+        raise MismatchError(
+            f"the network that can be built here makes other features than those of the head "
+            f"{head}: {where}; {ADVICE.get(name, 'use the version of afltool that made the head')}"
+        )
+    return network
+
+
+def image_source(
+    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool, heard: Heard
+) -> ItemSource:
+    """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
+
+    An image whose features lie beyond the range of the head's number format has none either.
+    Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
+    """
+    bits = space["fraction_bits"]
+
+    def blocks() -> Iterator[ItemBlock]:
+        every = _one_by_one(images, network, bits, skip, heard)
+        while part := list(islice(every, IMAGES)):
+            why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
+            rows = [row for _, row in part if not isinstance(row, str)]
+            X = np.concatenate(rows) if rows else None
+            stored = X if X is None or bits is None else FixedPoint(X, bits)
+            yield ItemBlock([name for name, _ in part], why, stored)
+
+    return ItemSource(len(images), blocks)
+
+
+def _one_by_one(
+    images: NamedImages, network: Network, bits: int | None, skip: bool, heard: Heard
+) -> Iterator[tuple[str, Array | str]]:
+    """The name of each image with its row (1, d) as a feature file holds it, or why it has none."""
+    decode = partial(network.decode, images)
+    every = network.features(
+        lambda i: heard.decoded(i, decode, images.describe), range(len(images)), skip
+    )
+    try:
+        for batch, x in every:
+            progress.stop_point()
+            rows = iter(x)
+            for index in batch.indices:
+                name = os.fsdecode(images.names[index])
+                if index in batch.bad:
+                    yield name, batch.bad[index].reason
+                    continue
+                try:
+                    row = next(rows)[None]
+                    yield name, as_float32(row) if bits is None else encode(row, bits)
+                except InvalidDataError as error:
+                    why = str(error).replace("row 0, ", "")
+                    if not skip:
+                        raise InvalidDataError(f"image {name}: {why}") from None
+                    yield name, why
+    except CorruptImageError as error:
+        raise InvalidDataError(
+            f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error row"
+        ) from error

@@ -1,0 +1,76 @@
+"""The command `baseline`: each method has options of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from ...cli.commands import Command, Parameter, first_line, parameters, show_folder, tracking
+from ...options.common import Printed, Tracked
+from ...values.text import byte_text
+from . import METHODS, method_class
+from .settings import Baseline, BaselineFolder
+
+
+@dataclass(frozen=True)
+class Train(Baseline, Tracked, Printed):
+    """Train a baseline by gradients on cached features, simulated on this machine."""
+
+    PRINTS: ClassVar = "lab.baselines.commands:train"
+    COMMON: ClassVar = frozenset(
+        {"preset", "rounds", "lr", "epochs", "batch_size", "participation", "seed"}
+        | {"partition", "test", "out"}
+    )
+
+
+def commands() -> dict[str, Command]:
+    """For `cli.app`."""
+    return {"baseline": Command("train a baseline by gradients", "Studies", inside=_methods)}
+
+
+def _methods(word: str) -> dict[str, Command]:
+    says = {name: _says(name) for name in ([word] if word in METHODS else METHODS)}
+    return {
+        name: Command(first_line(text), "Methods", Train, says=text, given={"method": name})
+        for name, text in says.items()
+    }
+
+
+def of_method(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
+    """The options of the method that the command's name says."""
+    return parameters(method_class(given["method"]).settings_class)
+
+
+def train(o: Train) -> None:
+    """Train a baseline, and print its folder."""
+    from .stage import baseline
+
+    with tracking(o.track):
+        folder = baseline(o.to(Baseline))
+    show_folder(folder, BaselineFolder.SUMMARY, o.as_json, _print)
+
+
+def _print(summary: dict[str, Any]) -> None:
+    """The three accuracies of a baseline and what they cost, on stderr."""
+    from ...rendering.tables import tell_facts
+
+    facts = []
+    for name, one in summary["accuracies"].items():
+        spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
+        largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
+        note = f" ({one['note']})" if "note" in one else ""
+        text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
+        facts.append((name.replace("_", " "), text))
+    up, down = (byte_text(summary[f"{way}_bytes"]) for way in ("upload", "download"))
+    facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
+    seconds = f"clients {summary['client_seconds']:.1f}, server {summary['server_seconds']:.1f}"
+    facts.append(("processor seconds", seconds))
+    tell_facts(facts, summary["rounds"])
+
+
+def _says(name: str) -> str:
+    """The first paragraph of a method's docstring."""
+    return (inspect.getdoc(method_class(name)) or "").split("\n\n")[0]

@@ -1,0 +1,22 @@
+"""The studies as programs call them; `afltool.api` has the stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...api import stage_function
+from .options import Report, RunStudy, TableOf
+
+if TYPE_CHECKING:
+    from .result_table import Crosstab
+
+study = stage_function(RunStudy, Path)
+report = stage_function(Report, Path)
+
+
+def table(*args: Any, **options: Any) -> Crosstab:
+    """The table of a study: rows and columns by options, a statistic over seeds."""
+    from .tables import table as stage
+
+    return stage(TableOf(*args, **options))

@@ -1,0 +1,173 @@
+"""Pictures of a study: a figure against an option, over seeds, by method."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import UsageError
+from ...options.look import AS_NEEDED, SizeOptions
+from ...progress import log
+from ...rendering.style import Name, check_picture, figure, legend_below, logarithmic, look, plain
+from . import frames
+from .cells import SEEDS, StudyFolder
+from .options import FIGURES, StudyPicture, TableOptions, names_of, numbers_of
+from .published import options_in
+from .published import plain as plain_value
+from .result_table import option_text
+from .results import results_of
+from .tables import told
+
+FEW = 8  # values that are all named below the axis
+
+
+def study_picture(o: StudyPicture) -> Path:
+    """Draw a figure of the study against an option, or against another figure."""
+    check_picture(o.out, o)
+    results = results_of(o.study)
+    shown = told(results.study, TableOptions(layers=o.layers, where=o.where))
+    layers: Sequence[int] = numbers_of(shown.layers)
+    if names_of(o.x) == ["layers"] and o.layers is None:
+        layers = range(1000)
+    lines = frames.chosen(frames.frame(results, layers), o.where)
+    (x, *_) = names_of(o.x)
+    if o.y not in FIGURES:
+        raise UsageError(f"--y is of {', '.join(FIGURES)}; found {o.y!r}")
+    if x not in FIGURES and x not in options_in(lines):
+        raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
+    by = names_of(o.by) or lines_of(lines, x)
+    return plot_series(points_of(lines, x, o.y, by), x, o.y, o.out, o.overwrite, o)
+
+
+def lines_of(lines: pd.DataFrame, x: str) -> list[str]:
+    """The options that tell the lines apart: the head, and what differs within a head."""
+    if x in lines and x not in FIGURES:
+        lines = lines[lines[x].notna()]
+    options = lines[options_in(lines)].map(lambda one: str(plain_value(one)))
+    several = options.groupby("head").nunique().gt(1).any()
+    return ["head", *(n for n in several.index[several] if n not in (x, *SEEDS))]
+
+
+def points_of(lines: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> pd.DataFrame:
+    """The points of each line: its ``name``, ``x``, and mean and deviation of ``y`` over seeds.
+
+    Results are seeds of each other where the line and x are equal; where x is a figure, where all
+    options are, and a point is at its mean.
+    """
+    lines = lines.reindex(columns=[*dict.fromkeys((*lines, *by, x, y))])
+    lines = lines[lines[x].notna() & lines[y].notna()].copy()
+    if lines.empty:
+        return pd.DataFrame(columns=["name", "x", "y", "spread"])
+    named = lines[list(by)].itertuples(index=False, name=None)
+    lines["line"] = pd.Series([_name(by, one) for one in named], lines.index, dtype=object)
+    rest = [name for name in options_in(lines) if name not in SEEDS] if x in FIGURES else [x]
+    points = lines[rest].map(plain_value).map(str).agg("|".join, axis=1)
+    factors = [FIGURES[name].factor if name in FIGURES else None for name in (x, y)]
+    for name, axis, factor in zip((x, y), ("x_", "y_"), factors, strict=True):
+        lines[axis] = lines[name] if factor is None else lines[name].astype(float) * factor
+    seeds = lines.groupby(["line", points], sort=False)
+    found = seeds["x_"].agg("mean" if x in FIGURES else "first").rename("x").to_frame()
+    found["y"], found["spread"] = seeds["y_"].mean(), seeds["y_"].std().fillna(0)
+    return found.reset_index("line").rename(columns={"line": "name"})
+
+
+def _name(names: Sequence[str], values: Sequence[Any]) -> Name:
+    return tuple(filter(None, map(option_text, names, values))) or ("all",)
+
+
+def plot_series(
+    points: pd.DataFrame,
+    x: str,
+    y: str,
+    path: Path,
+    overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
+) -> Path:
+    """Draw the lines of `points_of` with bars of deviation; a legend where there are several.
+
+    The x axis is logarithmic where positive numbers span a factor of 10, but for equal steps.
+    Raises as `figure` does, and `UsageError` where nothing can be drawn.
+    """
+    if points.empty:
+        raise UsageError(f"there is nothing to draw: no cell has both {words(x)} and {y}")
+    wide, entries, values = size.inches(120), [], list(dict.fromkeys(points["x"]))
+    with figure(path, wide, max(0.62 * wide, 2.3), overwrite, size.dpi) as drawn:
+        axes = drawn.add_subplot()
+        for i, name in enumerate(dict.fromkeys(points["name"])):
+            line = points[[one == name for one in points["name"]]]
+            line = line.sort_values("x", kind="stable") if are_numbers(values) else line
+            across = line["x"] if are_numbers(values) else [plain(str(one)) for one in line["x"]]
+            bars = line["spread"] if line["spread"].any() else None
+            one = axes.errorbar([*across], line["y"], yerr=bars, capsize=2, **look(i))
+            entries.append((one, ", ".join(name)))
+        axes.set(xlabel=plain(words(x)), ylabel=FIGURES[y].label)
+        if spans_factors(values):
+            logarithmic(axes)
+        elif are_numbers(values):
+            axes.locator_params("x", nbins=6)
+        if x not in FIGURES and len(values) <= FEW and are_numbers(values):
+            axes.set_xticks(sorted(values), [f"{one:g}" for one in sorted(values)])
+            axes.minorticks_off()
+        if x not in FIGURES and not (are_numbers(values) and len(values) > FEW):
+            axes.tick_params(axis="x", rotation=30)
+        if entries[1:]:
+            legend_below(drawn, entries)
+    return path
+
+
+def are_numbers(values: Collection[Any]) -> bool:
+    return all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values)
+
+
+def spans_factors(values: Collection[Any]) -> bool:
+    """Whether values are for a logarithmic axis: positive, of very different size, no steps.
+
+    >>> spans_factors([0.1, 0.5, 1]), spans_factors([5, 10, 20, 50]), spans_factors([1, 2, 3])
+    (True, True, False)
+    >>> spans_factors([5 * t for t in range(1, 11)]), spans_factors([0, 1, 100])
+    (False, False)
+    """
+    x = np.unique([*values]) if are_numbers(values) else np.zeros(1)
+    steps = np.diff(x)
+    even = len(steps) > 1 and np.allclose(steps, steps[0])
+    return bool(x[0] > 0 and x[-1] >= 10 * x[0] * (1 - 1e-9) and not even)
+
+
+def words(name: str) -> str:
+    """An option or a figure as people call it."""
+    return FIGURES[name].label if name in FIGURES else name.replace("_", "-")
+
+
+def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Path]] | None:
+    """The cells of studies of each line of a picture, by its name, and the paths that are no cells.
+
+    Cells are named by their labels and the options that differ, and those that differ in seeds
+    alone are one line; without a result they are left out. None where no path is a cell.
+    """
+    studies: dict[Path, dict[str, Path]] = {}
+    left = []
+    for path in paths:
+        place = Path(os.path.abspath(path))  # as it is named: the folder of cells may be a link
+        root = place.parent.parent
+        if place.parent.name == StudyFolder.CELLS and StudyFolder.is_one(root):
+            studies.setdefault(root.resolve(), {})[place.name] = path
+        else:
+            left.append(path)
+    named: dict[Name, list[Path]] = {}
+    for root, cells_of in studies.items():
+        results = results_of(root)
+        lines = frames.frame(results).assign(key=[one.cell.key for one in results.each])
+        lines = lines[lines["key"].isin(list(cells_of)) & lines["state"].eq("done")]
+        if lacking := len(cells_of) - len(lines):
+            log.warning(
+                "%d of %d cells of %s have no result: left out", lacking, len(cells_of), root
+            )
+        by = lines_of(lines.drop(columns="key"), "") if len(lines) else ["head"]
+        for key, *values in lines[["key", *by]].itertuples(index=False, name=None):
+            named.setdefault(_name(by, values), []).append(cells_of[key])
+    return (named, left) if studies else None

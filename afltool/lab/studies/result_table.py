@@ -1,0 +1,292 @@
+"""Results as a table for people and papers: rows and columns by options, a statistic over seeds.
+
+Lines of a frame (see `frames`) that fall into one cell of the table are averaged; they may differ
+in seeds alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import pandas as pd
+
+from ...errors import UsageError
+from ...files.tables import csv_of_frame, writing_rows
+from ...options.base import flag
+from ...values.text import in_markdown, json_text, shown
+from .options import FIGURES, STATISTICS
+from .published import SETTING, options_in, plain
+
+HOLE = "–"
+ORDER = ["ours", "also", "published"]
+#: An entry as CSV and JSON have it; ``column``: its options, without the figure.
+ENTRY = ["kind", "row", "column", "figure", "unit", "statistic", "value", "spread", "count"]
+ENTRY += ["lacking"]
+_MIDDLE: dict[str, Callable[[Any], float]] = {"median": median, "max": max}
+
+
+@dataclass(repr=False)
+class Crosstab:
+    """Rows × columns of entries, and notes below.
+
+    Attributes:
+        corner: what stands above the rows.
+        entries: a line an entry: `ENTRY`, its text for people, the heading of its column.
+        lines: the results, each with the ``key`` of its entries: kind, row and column.
+    """
+
+    title: str
+    corner: str
+    stat: str
+    entries: pd.DataFrame
+    lines: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def texts(self) -> pd.DataFrame:
+        """The cells as people read them, by kind and row, and by heading; ours come first."""
+        return self._wide("text").fillna(HOLE)
+
+    @cached_property
+    def numbers(self) -> pd.DataFrame:
+        """The middles of the cells, laid out as `texts`: a page sorts by them."""
+        return self._wide("value").astype(float)
+
+    def _wide(self, name: str) -> pd.DataFrame:
+        wide = self.entries.pivot(index=["kind", "row"], columns="heading", values=name)
+        known = dict.fromkeys(key[:2] for key in self.lines["key"])
+        rows = [one for one in known if one[0] != "published" or one in wide.index]
+        rows.sort(key=lambda one: ORDER.index(str(one[0])))
+        index = pd.MultiIndex.from_tuples(rows)
+        return wide.reindex(index=index, columns=self.headings)
+
+    @property
+    def headings(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.entries["heading"].unique())
+
+    def of(self, row: str, heading: str, kind: str = "ours") -> pd.DataFrame:
+        """The results of an entry, those with its figure."""
+        named = self.entries[self.entries["heading"] == heading].iloc[0]
+        key = kind, row, named["column"]
+        lines = self.lines[[one == key for one in self.lines["key"]]]
+        return lines.dropna(subset=[named["figure"]])
+
+    def values(self, row: str, heading: str, kind: str = "ours") -> list[float]:
+        """What an entry is the statistic of."""
+        figure = self.entries[self.entries["heading"] == heading]["figure"].iloc[0]
+        return [float(one) for one in self.of(row, heading, kind)[figure]]
+
+    @property
+    def shows(self) -> str:
+        """What a figure of ours is, and what papers have behind ±."""
+        theirs = spreads(self.lines)
+        return STATISTICS[self.stat] + f"; published ± are {theirs}" * bool(
+            theirs and "±" in self.stat
+        )
+
+    def __str__(self) -> str:
+        """The table in Markdown, with its notes."""
+        return as_markdown(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        html: str = self.texts.droplevel(0).rename_axis(columns=self.corner).to_html()
+        return html
+
+    def grid(self) -> list[list[str]]:
+        """The texts of a table, names of columns first."""
+        rows = [[str(name), *texts] for (_, name), *texts in self.texts.itertuples(name=None)]
+        return [[self.corner, *self.headings], *rows]
+
+    def records(self) -> list[dict[str, Any]]:
+        """An entry a line with its plain numbers, row by row, as ``--format json`` has them."""
+        order = {row: number for number, row in enumerate(self.texts.index)}
+        entries = self.entries[ENTRY].astype(object)
+        lines: list[dict[Any, Any]] = entries.where(entries.notna(), None).to_dict("records")
+        return sorted(lines, key=lambda one: order[one["kind"], one["row"]])
+
+
+def crosstab(
+    lines: pd.DataFrame,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[str],
+    stat: str,
+    seeds: Sequence[str],
+    title: str = "",
+) -> Crosstab:
+    """The table of a frame; raises `UsageError` where a cell would average unequal settings."""
+    lines = lines.reset_index(drop=True)
+    marks = ["" if kind != "published" else " (published)" for kind in lines["kind"]]
+    named = (
+        (label or "all") + mark
+        for label, mark in zip(_labels(lines, [*rows, SETTING]), marks, strict=True)
+    )
+    keys: Any = [*zip(lines["kind"], named, _labels(lines, columns), strict=True)]
+    lines = lines.assign(key=keys)
+    key: Any
+    _check_alike(lines, {*rows, *columns, *seeds, SETTING, "key"})
+    several, entries = len(values) > 1, []
+    for figure in (one for one in values if one in lines or (lines["state"] != "done").any()):
+        of = lines.reindex(columns=["key", "state", "spread", figure])
+        of = of[of[figure].notna() | of["state"].ne("done")]
+        for key, part in of.groupby("key", sort=False):
+            kind, row, column = key
+            if kind == "published" and part[figure].count() > 1:
+                raise UsageError(
+                    f"a cell of the table would average {part[figure].count()} published figures "
+                    f"of {row}: add an option that differs to --rows or --columns"
+                )
+            label = FIGURES[figure].label if several or not column else ""
+            heading = ", ".join(filter(None, (column, label)))
+            names = {"kind": kind, "row": row, "column": column, "heading": heading}
+            entries.append({**names, "figure": figure, **_entry(part, figure, stat)})
+    corner = FIGURES[values[0]].label if len(values) == 1 else ", ".join(rows)
+    frame = pd.DataFrame(entries, columns=[*ENTRY, "heading", "text"])
+    return Crosstab(title, corner, stat, frame, lines)
+
+
+def _entry(part: pd.DataFrame, figure: str, stat: str) -> dict[str, Any]:
+    """The statistic of one cell of the table, and its text.
+
+    sd: √(Σ(x − mean)² / (n − 1)); se: sd / √n; neither for one value. Published figures have their
+    own deviation.
+    """
+    values = [float(one) for one in part[figure].dropna()]
+    middle = _MIDDLE.get(stat, fmean)(values) if values else None
+    spread: float | None = None
+    if "±" in stat and len(values) > 1:
+        spread = stdev(values) / (math.sqrt(len(values)) if stat == "mean±se" else 1)
+    elif "±" in stat and values and part["spread"].notna().any():
+        spread = float(part["spread"].dropna().iloc[-1])
+    holes = [str(one) for one in part["state"] if one != "done"]
+    numbers = {"value": middle, "spread": spread, "count": len(values), "lacking": len(holes)}
+    how = FIGURES[figure]
+    if middle is None:
+        text = next((one for one in holes if one != "missing"), HOLE)  # failed, or "<5"
+    else:
+        text = how.text(middle) + ("" if spread is None else f" ± {how.text(spread)}")
+        why = ", failed" if "failed" in holes else ""
+        text += f" ({len(values)} of {len(values) + len(holes)}{why})" if holes else ""
+    return {**numbers, "unit": how.unit, "statistic": stat, "text": text}
+
+
+def _labels(lines: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """What a row or a column is called: the values of these options."""
+    every = lines.reindex(columns=list(names)).itertuples(index=False, name=None)
+    return [", ".join(filter(None, map(option_text, names, one))) for one in every]
+
+
+def option_text(name: str, value: Any) -> str:
+    """An option and its value; those whose value tells enough are named by it alone."""
+    known = plain(value)
+    if known is None or known is False:
+        return ""
+    if name in ("head", "data", "backbone", "scheme", "activation", SETTING):
+        return str(value)
+    return flag(name)[2:] if known is True else f"{flag(name)[2:]} = {known}"
+
+
+def _check_alike(lines: pd.DataFrame, averaged: set[str]) -> None:
+    """Lines of one cell may differ in seeds alone."""
+    for name in dict.fromkeys(("head", *options_in(lines))):
+        if name in averaged or name not in lines:
+            continue
+        known = lines[name].map(plain).map(str)
+        for _, values in known.groupby(lines["key"], sort=False):
+            if values.nunique() > 1:
+                listed, called = ", ".join(sorted(values.unique())[:5]), name.replace("_", "-")
+                raise UsageError(
+                    f"a cell of the table would average over {called} ({listed}): add it to --rows "
+                    f"or --columns, or choose one with --where {called}=VALUE"
+                )
+
+
+def spreads(lines: pd.DataFrame) -> str:
+    """What papers have behind the ± of these lines, such as "standard errors"; or nothing."""
+    kinds = lines.get("spread_of", pd.Series(dtype=object)).dropna()
+    return " and ".join(sorted(f"{one}s" for one in kinds.unique() if one))
+
+
+# ---------------------------------------------------------------- forms
+
+
+def as_markdown(table: Crosstab) -> str:
+    """Pipes, padded so that the source reads as a table, too; notes below."""
+    notes = [f"\n{in_markdown(note)}" for note in table.notes]
+    title = [f"**{in_markdown(table.title)}** ({table.shows})", ""] if table.title else []
+    return "\n".join([*title, *markdown_lines(table.grid()), *notes]) + "\n"
+
+
+def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table with pipes; the first one has the names of the columns.
+
+    Not by pandas, whose `to_markdown` needs one more package.
+    """
+    grid = [[in_markdown(cell) for cell in line] for line in texts]
+    wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
+    grid.insert(1, ["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])])
+    for line in grid:  # names to the left, figures to the right
+        line[:] = [line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]
+    return [f"| {' | '.join(line)} |" for line in grid]
+
+
+def as_latex(table: Crosstab) -> str:
+    """A tabular with the rules of booktabs; notes are comments."""
+    notes = [f"% {shown(note)}" for note in (table.shows, *table.notes)]
+    return latex_text(table.grid()) + "\n".join(notes) + "\n"
+
+
+def latex_text(texts: Sequence[Sequence[str]]) -> str:
+    """A tabular; the first text of each line is a name."""
+    head, *rows = ([shown(cell) for cell in line] for line in texts)
+    made = pd.DataFrame(rows, columns=head)
+    text = made.to_latex(index=False, escape=True, column_format="l" + "r" * (len(head) - 1))
+    return str(text).translate(_TEX)
+
+
+#: What pandas leaves as it is, and not every TeX knows.
+_TEX = {ord(c): f"${tex}$" for c, tex in {"±": r"\pm", "χ": r"\chi", "α": r"\alpha"}.items()}
+_TEX |= {ord("γ"): r"$\gamma$", ord("λ"): r"$\lambda$", ord("²"): "$^2$", ord("–"): "--"}
+
+
+def as_csv(table: Crosstab) -> str:
+    """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
+    return csv_of_records(table.records(), ENTRY)
+
+
+def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
+    """A line for each record; numbers have the digits that keep bytes and fractions whole."""
+    frame = pd.DataFrame(records, columns=list(columns))
+    return csv_of_frame(frame, index=False, float_format="%.12g")
+
+
+def write_parquet(table: Crosstab, path: Path, overwrite: bool = False) -> Path:
+    """The lines of `as_csv` as parquet."""
+    kinds = {name: float if name in ENTRY[-4:] else str for name in ENTRY}
+    with writing_rows(path, kinds, overwrite) as write:
+        write([one[name] for name in ENTRY] for one in table.records())
+    return path
+
+
+def as_json(table: Crosstab) -> str:
+    """Entries and notes."""
+    head = {"title": table.title, "shows": table.shows}
+    value = {**head, "entries": table.records(), "notes": table.notes}
+    return json_text(value, indent=2, ensure_ascii=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Crosstab], str]] = {
+    "md": as_markdown,
+    "csv": as_csv,
+    "latex": as_latex,
+    "json": as_json,
+}

@@ -1,0 +1,220 @@
+"""Which cells of a study have a result, what it is, and what cells are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ...errors import AflError, UsageError
+from ...files.hdf5 import read_header
+from ...files.headers import misfit
+from ...files.schema import SUMMARY
+from ...heads import OPTIONS, make_options
+from ...inputs import read_json
+from ...options.base import flag, kinds_of
+from ...runs.config import FIELDS
+from ...runs.summary import PRESET, of_stages, plain
+from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder, made_settings, own_names
+from .spec import Study, of_folder
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell, its name for people, and its summary, or why it failed; neither: it is missing."""
+
+    cell: Cell
+    name: str
+    found: dict[str, Any] | None
+    why: str | None
+
+    @property
+    def state(self) -> str:
+        return "done" if self.found is not None else "failed" if self.why else "missing"
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the cells of a study have brought, in its order."""
+
+    study: Study
+    folder: StudyFolder
+    each: list[Result]
+
+    @property
+    def done(self) -> list[tuple[Cell, dict[str, Any]]]:
+        return [(one.cell, one.found) for one in self.each if one.found is not None]
+
+
+def results_of(root: str | Path) -> Results:
+    """The results in the folder of a study."""
+    folder, study = StudyFolder(root), of_folder(Path(root))
+    names = names_of_cells(study.cells)
+    each = [
+        Result(cell, names[cell.key], finished(folder, cell), failure(folder, cell))
+        for cell in study.cells
+    ]
+    return Results(study, folder, each)
+
+
+def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    """The summary of a cell if its folder has the head of the summary; otherwise None.
+
+    It is None, too, where a default has changed since the cell was made; see `changed_default`.
+    """
+    summary = kept(folder, cell)
+    return summary if summary is not None and changed_default(cell, summary) is None else None
+
+
+def kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    """`finished`, whatever the defaults were."""
+    place = folder.cell(cell.key) / SUMMARY
+    try:
+        summary = read_json(place, "a summary") if place.is_file() else {}
+        head = read_header(cell.solved(folder, summary), "head") if is_whole(summary) else {}
+    except (AflError, TypeError, KeyError):
+        return None
+    return dict(summary) if head and head["digest"] == summary.get("head_digest") else None
+
+
+class _Summary(Struct):
+    """What tables and pages take from the summary of a run or a baseline."""
+
+    top1: float
+    n: int
+    seconds: float
+    upload_bytes: float
+    download_bytes: float
+    digests: dict[str, str]
+    versions: dict[str, Any]
+    rounds: list[dict[str, Any]]
+
+
+DIGESTS = {"train", "test", "partition", "head"}  # and of a run:
+OF_A_RUN = {"total", "first_head"}
+
+
+def is_whole(summary: Any) -> bool:
+    """Whether a summary still has the figures, digests and versions with which it was written."""
+    if misfit(summary, _Summary) or not all("phase" in one for one in summary["rounds"]):
+        return False
+    wanted = DIGESTS | OF_A_RUN if "stages" in summary else DIGESTS
+    return wanted <= {*summary["digests"]}
+
+
+def failure(folder: StudyFolder, cell: Cell) -> str | None:
+    """Why a cell has no result, if it was tried."""
+    place = folder.cell(cell.key) / StudyFolder.FAILED
+    return place.read_text("utf-8", "replace").strip() if place.is_file() else None
+
+
+def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
+    """Names of cells, each with why it failed, as text that says a reason once: 'a, b (why); …'.
+
+    Reasons that differ in numbers alone, such as free memory, are one. ``most``: names of a reason,
+    the rest is counted.
+    """
+    alike: dict[str, tuple[str, list[str]]] = {}
+    for name, why in failures:
+        alike.setdefault(re.sub(r"[\d.]+", "", why), (why, []))[1].append(name)
+    lines = []
+    for why, names in alike.values():
+        left = len(names) - len(names[:most])
+        lines.append(f"{', '.join(names[:most])}{f' and {left} more' if left else ''} ({why})")
+    return "; ".join(lines)
+
+
+def names_of_cells(cells: list[Cell]) -> dict[str, str]:
+    """Names for people, by key: the label and the options that differ among its cells."""
+    names: dict[str, str] = {}
+    for label in dict.fromkeys(cell.label for cell in cells):
+        alike = [cell for cell in cells if cell.label == label]
+        axes = varying(alike)
+        for cell in alike:
+            parts = [f"{n.replace('_', '-')} {cell.setting[n]}" for n in axes if n in cell.setting]
+            names[cell.key] = ", ".join([label, *parts])
+    return names
+
+
+def varying(cells: list[Cell]) -> list[str]:
+    """Names of the options that are not equal in all cells."""
+    names = dict.fromkeys(name for cell in cells for name in cell.setting)
+    return [
+        name
+        for name in names
+        if name not in (LABEL, "head", BASELINE)
+        and len({str(cell.setting.get(name)) for cell in cells}) > 1
+    ]
+
+
+def axes_of(cell: Cell) -> dict[str, Any]:
+    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables.
+
+    Of a baseline its own options are those that are given.
+    """
+    axes = {**_of_run(cell), **_of_head(cell)}
+    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in NO_AXES}
+    return {**axes, "head": cell.label}
+
+
+def _of_run(cell: Cell) -> dict[str, Any]:
+    parts = ("extract", "partition", "local_stats", "aggregate")
+    every = of_stages(cell.config).items()
+    return {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
+
+
+def _of_head(cell: Cell) -> dict[str, Any]:
+    name = cell.config.own.head
+    if cell.method is not None:
+        called = {own: name for name, own in own_names(cell.method).items()}
+        return {called[k]: plain(v) for k, v in cell.settings.items()}
+    if name not in OPTIONS:
+        return {}
+    try:
+        options = make_options(name, cell.config.all_head_options()).as_dict()
+    except UsageError:  # a cell that cannot run has no result, only the options that it was given
+        options = cell.config.all_head_options()
+    return {"head_seed" if k == "seed" else k: plain(v) for k, v in options.items()}
+
+
+def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
+    """An option that has another value now than when the ``summary`` was written, in words.
+
+    The key of a cell holds the options that were given. If a default or a preset has changed since
+    then, the result is that of another setting.
+    """
+    then: Any = summary.get("options" if cell.method is None else "settings") or {}
+    if cell.method is not None:
+        now = made_settings(cell.method, cell.settings).as_dict()
+    else:
+        now = {k: v for k, v in {**_of_run(cell), **_of_head(cell)}.items() if k != PRESET}
+    for name, value in now.items():
+        is_path = name in FIELDS and Path in kinds_of(FIELDS[name].info)
+        if name in then and plain(then[name]) != plain(value) and not is_path:
+            return f"{flag(name)} was {then[name]} and is {plain(value)} now"
+    return None
+
+
+OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
+
+
+def own_seconds(summary: Mapping[str, Any]) -> float:
+    """The seconds of a summary, without those of the features."""
+    stages = summary.get("stages", [])
+    images = sum(float(s["seconds"]) for s in stages if s["stage"].startswith(OF_FEATURES))
+    return max(0.0, float(summary["seconds"]) - images)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(5.4), duration(7500)
+    ('5 s', '2.1 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,302 @@
+"""Tables of a study, with published figures and tests of rows; and of a total of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import MismatchError, UsageError
+from ...files.counts import evaluations, read_counts
+from ...files.evaluations import figure_label, figure_text
+from ...files.features import open_features
+from ...files.heads import check_fits, load_solved_head
+from ...heads.scoring import score
+from ...math.metrics.figures import SAMPLES, mcnemar, paired_bootstrap
+from ...values.text import json_text
+from . import frames
+from .cells import OF_PARTITION, SEEDS
+from .frames import source_of
+from .options import TableOf, TableOptions, names_of, numbers_of
+from .published import NOT_STATED, options_in, plain, published
+from .result_table import Crosstab, crosstab, csv_of_records, latex_text, markdown_lines
+from .results import Results, by_reason, results_of, varying
+from .spec import Study
+
+SHARED = (
+    "Seconds were measured on this machine, without extraction. Work that cells share (equal "
+    "sums and heads) counts in the cell that came first: the sum over all cells is right, "
+    "and one cell run alone may take longer."
+)
+AS_FILES = (
+    "MB as files: the mean over clients; of a rival the float32 numbers that its client sends."
+)
+
+
+def told(study: Study, given: TableOptions) -> TableOptions:
+    """The options of a table: the given ones, then those of the study."""
+    theirs: dict[str, Any] = study.shown.changed()
+    return replace(given, **{k: v for k, v in theirs.items() if getattr(given, k) is None})
+
+
+def table(o: TableOf) -> Crosstab:
+    """The table of the study in a folder; as a text it is Markdown.
+
+    Of options that are not given the study has the defaults. Equal results give equal tables, byte
+    for byte, even if cells were run again in between.
+
+    Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
+    """
+    return of_results(results_of(o.study), o.to(TableOptions))
+
+
+def of_results(results: Results, given: TableOptions) -> Crosstab:
+    """The table that is asked for by ``given``."""
+    study, o = results.study, told(results.study, given)
+    ours = frames.chosen(frames.frame(results, numbers_of(o.layers)), o.where)
+    rows, columns = axes(study, given, ours)
+    papers = None if o.published in (None, "none") else str(o.published)
+    beside = [] if papers is None else [frames.beside(papers, ours, columns)]
+    every = pd.concat([ours, *map(frames.also, o.also), *beside], ignore_index=True)
+    values, stat = names_of(o.value) or ["top1"], o.stat or "mean±sd"
+    known = set(every.dropna(axis="columns", how="all"))
+    lacking = [name for name in values if name not in known and (every["state"] == "done").any()]
+    whence = f"cell has the figure {', '.join(lacking)}"
+    if lacking and len(lacking) == len(values):
+        raise UsageError(f"no {whence}; the study's options say what is measured")
+    made = crosstab(every, rows, columns, values, stat, SEEDS, study.title)
+    made.notes += [f"No {whence}."] if lacking else []
+    made.notes += [SHARED] if "seconds" in values else []
+    made.notes += [AS_FILES] if "file_bytes" in values else []
+    made.notes += [*equal_totals(results), *_holes(results)]
+    made.notes += [_of_papers(papers, beside[0])] if papers is not None else []
+    made.notes += tests(made, o.test, results) if o.test is not None else []
+    return made
+
+
+def axes(study: Study, given: TableOptions, ours: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Names of the rows' and the columns' options; a given name that no cell has is refused.
+
+    Names from the study that no cell has are left out, because the study may run on other data.
+    """
+    known = set(options_in(ours))
+    papers = told(study, given).published or ""
+    named = options_in(published(papers)) if ":" in papers else []
+    of_rows = known | {*named}  # such as the backbones of safle-3:cifar10
+    rows = names_of(given.rows) or [one for one in names_of(study.shown.rows) if one in of_rows]
+    rows = rows or ["head"]
+    columns = names_of(given.columns)
+    if given.columns is None:
+        theirs = study.shown.columns
+        wanted = varied(study) if theirs is None else names_of(theirs)
+        columns = [name for name in wanted if name in known and name not in rows]
+    for name in (*rows, *columns):
+        if name not in of_rows:
+            raise UsageError(
+                f"no cell has the option {name.replace('_', '-')!r}; there are "
+                f"{', '.join(sorted(one.replace('_', '-') for one in known))}"
+            )
+    return rows, columns
+
+
+def varied(study: Study) -> list[str]:
+    """Options that differ between cells, without the seeds, in the order of the study."""
+    labels = dict.fromkeys(cell.label for cell in study.cells)
+    alike = ([cell for cell in study.cells if cell.label == label] for label in labels)
+    return [n for n in dict.fromkeys(n for one in alike for n in varying(one)) if n not in SEEDS]
+
+
+def equal_totals(results: Results) -> list[str]:
+    """Which methods have equal totals for all partitions: these add nothing to a deviation.
+
+    Digests tell something only where each client was summed apart: the sums of all rows are taken
+    over from one partition to the next.
+    """
+    runs = []
+    for cell, summary in results.done:
+        digests, given = summary["digests"], cell.config.given().items()
+        setting = {k: v for k, v in given if k not in (*SEEDS, *OF_PARTITION)}
+        start = str([setting, digests["train"], digests.get("first_head")])
+        facts = {"label": cell.label, "apart": cell.config.own.keep_clients, "start": start}
+        runs += [{**facts, **digests}] if "total" in digests else []
+    named: dict[bool, list[str]] = {}  # by whether clients were apart
+    for label, alike in pd.DataFrame(runs).groupby("label", sort=False) if runs else ():
+        found = alike.groupby("start")[["partition", "total"]].nunique()
+        found = found[found["partition"] > 1]
+        if len(found) and (found["total"] == 1).all():
+            named.setdefault(bool(alike["apart"].all()), []).append(str(label))
+    how = {True: "by their digests"}
+    return [
+        f"Equal totals for all partitions, {how.get(apart, BY_CONSTRUCTION)}: {'; '.join(labels)}. "
+        "Partitions add nothing to their deviation; --weights-seed or, for random heads, "
+        "--head-seed do."
+        for apart, labels in named.items()
+    ]
+
+
+BY_CONSTRUCTION = "by construction, since rows are summed whoever owns them"
+
+
+def _holes(results: Results) -> Iterator[str]:
+    of = f"of {len(results.each)} cells"
+    failed = [(one.name, str(one.why)) for one in results.each if one.state == "failed"]
+    if failed:
+        yield f"{len(failed)} {of} failed: {by_reason(failed)}."
+    if missing := len(results.each) - len(results.done) - len(failed):
+        yield f"{missing} {of} have not been run."
+
+
+def _of_papers(name: str, beside: pd.DataFrame) -> str:
+    """Where published figures come from."""
+    if beside.empty:
+        theirs = sorted(published(name)["data"].unique())
+        return f"Published figures ({name}) are of {', '.join(theirs)}: none is shown."
+    unknown = (beside["data"] == NOT_STATED).any()
+    which = ", on data that the paper does not name" if unknown else ""
+    return f"Published: {name}{which}; other backbone, weights or splits than ours."
+
+
+# ---------------------------------------------------------------- a total of counts
+
+COLUMNS = ("head", "digest", "of", "figure", "value", "low", "high", "least", "most", "is")
+
+
+def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What a figure is of, its name, and the figure; counts of rows are figures, too."""
+    yield "all", "rows", _count(one["n"])
+    for name, figure in one["metrics"].items():
+        yield "all", name, figure
+    parts = {"class": one["classes"], "group": one.get("by", {})}
+    for kind, named in parts.items():
+        for part, figures in named.items():
+            for name, figure in figures.items():
+                text = figure if isinstance(figure, dict) else _count(figure)
+                yield f"{kind} {part}", {"n": "rows"}.get(name, name), text
+    for other in one.get("others", ()):
+        yield f"against {other['path']}", "McNemar p", _count(other["p_value"])
+
+
+def _count(value: float | None) -> dict[str, Any]:
+    return {"value": value, "is": "exact"}
+
+
+def table_of_counts(path: Path, form: str) -> str:
+    """The table as Markdown, LaTeX, CSV or JSON; CSV and JSON also have the figures of classes."""
+    every = evaluations(read_counts(path))
+    if form in ("csv", "json"):
+        rows = [
+            {"head": one["head"]["name"], "digest": one["head"]["digest"], "of": of, "figure": name}
+            | figure
+            for one in every
+            for of, name, figure in _figures(one)
+        ]
+        rows = [{column: row.get(column) for column in COLUMNS} for row in rows]
+        if form == "csv":
+            return csv_of_records(rows, COLUMNS)
+        return json_text(rows, indent=2, ensure_ascii=False) + "\n"
+    lines: dict[tuple[str, str], list[str]] = {}
+    for of, name, figure in (figure for one in every for figure in _figures(one)):
+        if not of.startswith(("class ", "against ")):
+            label = figure_label(name, figure) + ("" if of == "all" else f", {of}")
+            whole = isinstance(figure["value"], int)
+            text = f"{figure['value']:,}" if whole else figure_text(figure)
+            lines.setdefault((of, label), []).append(text)
+    named = [f"{one['head']['name']} {one['head']['digest'][:12]}" for one in every]
+    grid = [["figure", *named], *([label, *texts] for (_, label), texts in lines.items())]
+    return "\n".join(markdown_lines(grid)) + "\n" if form == "md" else latex_text(grid)
+
+
+def tests(made: Crosstab, name: str, results: Results) -> list[str]:
+    """The p-value of every row against the first one, column by column, in words."""
+    rows = [row for row in made.texts.index if row[0] != "published"]
+    if len(rows) < 2:
+        raise UsageError("--test compares every row with the first; the table has one row")
+    if set(made.entries["figure"]) != {"top1"}:
+        raise UsageError("--test compares top1")
+    heads = {
+        source_of(one): (cell.solved(results.folder, one), cell.test_rows(results.folder))
+        for cell, one in results.done
+    }
+    right = cache(lambda source: _right(*heads[source]))
+    (kind, first), *others = rows
+    lines = []
+    for heading in made.headings:
+        ours = made.of(first, heading, kind)
+        for their_kind, other in others:
+            pairs = _pairs(ours, made.of(other, heading, their_kind))
+            words, p = _paired_t(pairs) if name == "t" else _mcnemar(pairs, heads, right)
+            shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
+            lines.append(f"{words}, {heading}: {other} against {first}: p = {shown}")
+    return lines
+
+
+def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+    """Results of equal seeds side by side, each pair of measurements once.
+
+    Seeds are equal where those that both methods have, and that vary, are equal. Of a table beside
+    there may be no more than a seed, which is then that of the partition.
+    """
+    both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
+    names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
+    seeds = both[names or ["partition_seed"]]
+    seeds = seeds if names else seeds.fillna({"partition_seed": both["seed"]})
+    keys: Any = [tuple(map(plain, one)) for one in seeds.itertuples(index=False)]
+    both = both.assign(seeds=keys)
+    both = both[["seeds", "top1", "source"]]
+    pairs = both.iloc[: len(ours)].merge(both.iloc[len(ours) :], on="seeds")
+    known = pairs["source_x"].notna() & pairs["source_y"].notna()
+    return pairs[~known | ~pairs.duplicated(["source_x", "source_y"])]
+
+
+def _paired_t(pairs: pd.DataFrame) -> tuple[str, float | str]:
+    """Student's t of the differences of equal seeds."""
+    from scipy.stats import ttest_rel
+
+    words = "paired t over seeds"
+    x, y = (pairs[name].astype(float) for name in ("top1_x", "top1_y"))
+    if len(pairs) < 2:
+        return words, "it needs two different results of equal seeds"
+    if (x - y).nunique() == 1:
+        return words, "the difference has no deviation"
+    return words, float(ttest_rel(x, y).pvalue)
+
+
+def _mcnemar(
+    pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
+) -> tuple[str, float | str]:
+    """McNemar's exact test of two heads; of several seeds a bootstrap of rows and seeds."""
+    words, each = "McNemar", [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
+    if not each:
+        return words, "no results of equal seeds"
+    if any(source not in heads for pair in each for source in pair):
+        return words, "there is no head file for each result"
+    found = [tuple(map(right, pair)) for pair in each]
+    for _, ids in (one for pair in found for one in pair):
+        if not np.array_equal(ids, found[0][0][1]):
+            raise MismatchError(
+                "the heads were tested on different rows, by their row ids; --test mcnemar "
+                "compares heads on the same rows: choose with --where"
+            )
+    both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
+    if len(both) == 1:
+        return words, float(mcnemar(*next(iter(both.values())))["p_value"])
+    differences = np.stack([a.astype(np.int8) - b.astype(np.int8) for a, b in both.values()])
+    seeds, rows = differences.shape
+    words = f"paired bootstrap of {rows:,} rows and {seeds} seeds, {SAMPLES:,} samples"
+    return words, paired_bootstrap(differences)
+
+
+def _right(head: Path, rows: Path) -> tuple[Any, Any]:
+    """Which test rows a head predicts right, in the order of their row ids; and these."""
+    solved = load_solved_head(head)
+    with open_features(rows) as features:
+        check_fits(head, solved.header, features)
+        found = score(solved.head, features.blocks(), features.labels, len(features.classes))
+        right, ids = found.predicted == features.labels, features.row_ids
+    order = np.argsort(ids, kind="stable")
+    return right[order], ids[order]

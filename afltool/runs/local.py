@@ -1,0 +1,321 @@
+"""`run`: carries a plan out on this machine, in a folder whose files `runs.folder` names.
+
+What is done and valid is kept; the same command goes on where another one stopped.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from .. import parallel
+from ..errors import RidgeNeededError
+from ..files.atomic import write_text
+from ..files.hdf5 import read_header
+from ..files.heads import HeadFile, load_head
+from ..files.outputs import make_folder
+from ..files.schema import versions
+from ..files.tables import write_confusion, write_json, write_records
+from ..math.metrics.counting import TOPS
+from ..options.base import flag
+from ..options.evaluation import Evaluate
+from ..progress import event, heard, log
+from ..stages.runner import MISSING, Artifact, Files
+from ..values.names import MEASURES, Phase
+from .config import KEEP_LAST, RunConfig, is_of_run, with_features
+from .folder import RunFolder
+from .plan import Step, next_steps
+from .step_cache import Alone
+from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
+from .validation import check_before, check_own_files, serves
+
+
+def run(
+    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: Alone | None = None
+) -> Path:
+    """Carry out every step of a run in the folder ``out``; what is done and valid is kept.
+
+    What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows; what
+    does not fit is computed again; see `memory`. Everything that can be checked without work is
+    checked first: options, the head, the backbone, paths. ``made``: what other runs have made
+    already is linked, not made again. Returns the folder.
+    """
+    folder, config = RunFolder(out), with_features(config)
+    check_before(config, folder)
+    check_own_files(config, folder, overwrite)
+    make_folder(folder.root)
+    made = made or Alone()
+    event("run_begun", folder=folder.root, what="run", options=config.meaning())
+    with parallel.using(config.here.threads):
+        files = Files(config.here.room(made.processes))
+        _Run(config, folder, overwrite, made, files).all()
+    tell_done(folder.root)
+    return folder.root
+
+
+class _Run:
+    """The steps of a run under way."""
+
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Alone, files: Files
+    ) -> None:
+        self.config, self.folder, self.overwrite = config, folder, overwrite
+        self.made, self.files = made, files
+        self.start = config.first_head or folder.first_head
+        self.stages: list[dict[str, Any]] = []  # what each step took
+        self.heads: list[Path] = []  # after each round
+        self.uploads: list[dict[str, Any]] = []  # of each round
+
+    def all(self) -> None:
+        if self.overwrite or not self.folder.options.exists():
+            self.keep_options()
+        plan = next_steps(self.config, self.folder, self.phase)
+        self.carry_out(next(plan))
+        number = None if self.overwrite else finished_round(self.folder, self.config)
+        if number is not None:
+            remove_rounds(self.folder, number)
+        else:
+            self.look_at_head()
+            for steps in plan:
+                self.carry_out(steps)
+            self.summary()
+        last = number or len(self.heads)
+        self.folder.name_result(last)  # last: a file with another name is read anew
+        self.keep_options()
+        if number is None and self.config.here.keep_rounds == KEEP_LAST:
+            self.remove_rounds(last)
+
+    def phase(self, head: Path) -> Phase | None:
+        return self.files.head(head).head.phase()
+
+    def look_at_head(self) -> None:
+        """Refuse a head that this machine cannot solve, before any row is read for it."""
+        head = self.files.head(self.start).head
+        if self.config.cheaper():
+            log.info(
+                "all clients take part in every round: they send only what changes of ΦᵀΦ "
+                "(--incremental); --full-gram sends all of it, as in the paper"
+            )
+        if head.phase() is not None:
+            train = read_header(self.folder.features("train"), "features")
+            head.options.check_room(train["space"]["dim"])
+
+    def remove_rounds(self, last: int) -> None:
+        remove_rounds(self.folder, last)
+        if last > 1:
+            log.info(
+                "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
+                "measured after each of them is in %s",
+                last - 1,
+                RunFolder.SUMMARY,
+            )
+
+    def keep_options(self) -> None:
+        """Write run.toml, unless it says this run already, be it with comments of its owner."""
+        if not is_of_run(self.folder.options, self.config):
+            text = self.config.with_absolute_paths().to_toml()
+            write_text(text, self.folder.options, overwrite=True)
+
+    def carry_out(self, steps: list[Step]) -> None:
+        """Make what the steps make, and note what each took."""
+        ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}
+        for step in steps:
+            where = {"folder": self.folder.root, "step": step.name}
+            event("step_begun", **where)
+            begun, worked = time.perf_counter(), time.process_time()
+            made = ways.get(step.stage.name, self.once)(step)
+            path = made.path
+            seconds, worked = time.perf_counter() - begun, time.process_time() - worked
+            took = {"seconds": round(seconds, 3), "processor_seconds": round(worked, 4)}
+            self.stages.append({"stage": step.name, **took, "file": path.name})
+            event("step_done", **where, path=path, kind=step.stage.writes, **took)
+            log.info("%s: %s %s (%.1f s)", step.name, path, made.how, seconds)
+
+    def once(self, step: Step) -> Artifact:
+        return self.made.carry_out(step, self.overwrite, self.files)
+
+    def first_head(self, step: Step) -> Artifact:
+        c = self.config
+        for name, value in c.for_data().items():
+            data = "the given features" if c.extract is None else f"--data {c.extract.data}"
+            log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
+        place = self.folder.first_head
+        if not self.overwrite and place.exists() and serves(c, place):
+            return Artifact(place)  # what was gathered for it is
+        return self.once(step)
+
+    def solved(self, step: Step) -> Artifact:
+        """The head after a round; with it nothing asks for the sums and the head before again."""
+        self.uploads.append(self.upload(len(self.heads) + 1))
+        advised = not self.made.shares and is_of_run(self.folder.options, self.config)
+        with ridge_advice(step, self.folder, "run") if advised else nullcontext():
+            made = self.once(step)
+        self.heads.append(made.path)
+        for path in step.files().values():
+            assert isinstance(path, Path)
+            self.files.forget(path)
+        if heard():
+            [figures] = self.files.head(made.path).rounds_with({})[-1:] or [{}]
+            event("round", folder=self.folder.root, round=len(self.heads), figures=figures)
+        return made
+
+    def upload(self, number: int) -> dict[str, Any]:
+        """Bytes that one client sends in this round: its files, all or a few, and a bound."""
+        total, header = self.files.statistics(self.folder.total(number))
+        entry = {"phase": total.phase, "arrays_at_most": total.payload_bytes}
+        entry["gather_seconds"] = header["provenance"].get("seconds")
+        if self.config.own.keep_clients:
+            sizes = [p.stat().st_size for p in self.folder.stats(number).glob("*.h5")]
+            entry |= {"mean_file": round(sum(sizes) / len(sizes)), "files": len(sizes)}
+        return entry
+
+    def measured(self, step: Step) -> Artifact:
+        """Metrics of the last head; with --each-round also the accuracies after every round."""
+        files = step.files()
+        with self.files.reading():
+            metrics = evaluated(step, self.files)
+        own = {role: {**metrics[role], "path": str(files[role])} for role in ("head", "features")}
+        self.metrics = {**metrics, **own}
+        place = self.folder / RunFolder.METRICS
+        how = "made again" if place.exists() else MISSING
+        write_json(self.metrics, place, overwrite=True)
+        write_confusion(self.metrics, self.folder / RunFolder.CONFUSION, True)
+        return Artifact(place, how)
+
+    def summary(self) -> None:
+        """Write what was done, how long it took, how many bytes a client sends."""
+        solved, metrics = self.files.head(self.heads[-1]), self.metrics
+        rounds = told(solved, metrics.get("rounds", []), self.uploads)
+        write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
+        total = read_header(self.folder.total(1), "statistics")
+        facts = {
+            **{name: metrics[name] for name in (*TOPS, "n") if name in metrics},
+            **({"train_top1": metrics["train"]["top1"]} if "train" in metrics else {}),
+            **last_separability(metrics),
+            "clients": len(total["clients"]["names"]),
+            "total_digest": total["digest"],
+            "head_digest": metrics["head"]["digest"],
+            "bytes_per_client": self.uploads,
+            # What clients send in later rounds: the option that they follow, or the full sums.
+            "exchange": solved.head.options.same_clients() or "full",
+            **{k: v for k, v in solved.report.items() if k == "density"},  # tables show it
+            **costs(self.uploads, self.stages),
+            "options": resolved(self.config, self.start),
+            "partition": dict(read_header(self.folder.clients, "partition")["scheme"]),
+            "digests": digests(self.folder, self.start, len(self.heads)),
+            "versions": versions(),
+            "rounds": rounds,
+            "stages": self.stages,
+        }
+        write_json(facts, self.folder / RunFolder.SUMMARY, overwrite=True)
+
+
+@contextmanager
+def ridge_advice(step: Step, folder: RunFolder, command: str, *more: str) -> Iterator[None]:
+    """Inside, a first round without an answer says which command goes on with what is done.
+
+    In later rounds none does: the rounds before were solved with the ridge that they had.
+    """
+    try:
+        yield
+    except RidgeNeededError as error:
+        head = step.files()["head"]
+        assert isinstance(head, Path)
+        if step.out == folder.head(1) and "ridge" in load_head(head)[0].options.changeable():
+            words = ["afltool", command, folder.options, "-o", folder.root, "--ridge", "auto"]
+            again = shlex.join(map(str, [*words, *more]))
+            error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
+        raise
+
+
+Round = dict[str, Any]
+#: What `evaluate` finds after a round; ``kept`` says that it is the head's own.
+FOUND = ("top1", "top5", "kept", "train_top1", *MEASURES, *(f"train_{one}" for one in MEASURES))
+
+
+def evaluated(step: Step, files: Files) -> dict[str, Any]:
+    """What `evaluate` finds of the last head of a run, and after each of its rounds.
+
+    The step's inputs: ``head`` and ``features``; ``earlier``: the heads of the rounds before, in
+    order, for the rounds that the last one does not hold; ``train``: training features, which add
+    ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
+    """
+    inputs: Mapping[str, Any] = step.files()
+    of_test = _evaluated(step, inputs["features"], files)
+    if "train" not in inputs:
+        return of_test
+    return with_training(of_test, _evaluated(step, inputs["train"], files))
+
+
+def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
+    """That of one file of rows; the last head says what it can, the others what is left."""
+    inputs: Mapping[str, Any] = step.files()
+    last, earlier = inputs["head"], inputs.get("earlier", ())
+    o: Any = step.options
+    metrics: dict[str, Any] = {}
+    after: dict[str, Round] = {}
+    for path in (last, *reversed(earlier)):
+        if metrics:  # of the last head
+            file, rows = files.head(path), files.features(features, again=True)
+            scored = file.head.round_scores(rows.rows(0, 1))
+            if {file.phase_of(name) for name, _ in scored} <= after.keys():
+                continue
+        apart = o.separability and path == last
+        asked = Evaluate(path, features, each_round=o.each_round, separability=apart)
+        one = step.stage.function.job(asked, files)
+        known = measured(one.get("rounds", []))
+        if metrics:
+            known = {name: {**entry, "kept": False} for name, entry in known.items()}
+        metrics, after = metrics or one, {**known, **after}
+    if earlier:
+        metrics["rounds"] = files.head(last).rounds_with(after)
+    return metrics
+
+
+def measured(rounds: Sequence[Round]) -> dict[str, Round]:
+    """What `evaluate` found after rounds, by phase."""
+    return {one["phase"]: {k: one[k] for k in FOUND if k in one} for one in rounds if "top1" in one}
+
+
+def with_training(facts: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics on test rows, with the accuracies on training rows ``theirs`` beside them."""
+    kept = ("top1", "top5", "n", "features", "separability")
+    found = {**facts, "train": {key: theirs[key] for key in kept if key in theirs}}
+    if "rounds" in facts:
+        names, after = ("top1", *MEASURES), measured(theirs.get("rounds", []))
+        of = {p: {f"train_{k}": v for k, v in a.items() if k in names} for p, a in after.items()}
+        found["rounds"] = [{**one, **of.get(one["phase"], {})} for one in facts["rounds"]]
+    return found
+
+
+def told(
+    head: HeadFile, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]
+) -> list[Round]:
+    """The rounds of a run: those of the head's file, with accuracies and measured figures.
+
+    ``uploads`` are the run's entries of the bytes that a client sends; each gets ``download``, the
+    bytes that it receives.
+    """
+    more = measured(evaluated)
+    for one in uploads:
+        sent = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
+        sent |= {"file_bytes": one["mean_file"]} if "mean_file" in one else {}
+        more[one["phase"]] = {**sent, **more.get(one["phase"], {})}
+    rounds = head.rounds_with(more)
+    download = {one["phase"]: one["download_bytes"] for one in rounds}
+    for one in uploads:
+        one["download"] = download.get(one["phase"])
+    return rounds
+
+
+def last_separability(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The measures of the last layer, of the test rows and of the training rows (``train_csr``)."""
+    figures: dict[str, float] = {}
+    for start, part in (("", metrics), ("train_", metrics.get("train", {}))):
+        for one in part.get("separability", [])[-1:]:
+            figures |= {f"{start}{name}": one[name] for name in MEASURES}
+    return figures

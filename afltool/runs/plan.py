@@ -1,0 +1,221 @@
+"""The plan of a run: its steps in order. `run`, a job, `status` and studies compute it anew.
+
+Features, clients and the first head come first. Then each round gathers sums and solves the head
+one phase further, until the head has no next phase. Then the head is measured.
+
+A step is a stage with its options, what it is made of, and where its result goes. Steps are equal
+when the files that they make have equal recipes, wherever these go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from .. import parallel
+from ..options.base import Options, fields_of, flag
+from ..options.common import SpaceOptions
+from ..options.features import ExtractOptions
+from ..options.grammars import Part
+from ..options.partition import PartitionOptions
+from ..stages.runner import Artifact, Files, in_place, make
+from ..stages.stage import STAGES, Input, Stage
+from ..values.names import Phase
+from .config import RunConfig
+from .folder import RunFolder
+from .validation import holds_clients_out
+
+LINK = "link"  # no command
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage with everything that it needs.
+
+    Attributes:
+        inputs: by role a step, or files that are there.
+        out: its result; None for features that stay in their store.
+        head_options: options of a head, beside those of the stage.
+        label: what a run calls it; by default the name of the stage.
+        part: the part of it that is made.
+    """
+
+    stage: Stage
+    options: Options = field(default_factory=Options)
+    inputs: Mapping[str, Step | Input] = field(default_factory=dict)
+    out: Path | None = None
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    part: Part | None = None
+
+    @property
+    def name(self) -> str:
+        return self.label or self.stage.name
+
+    def files(self) -> dict[str, Input]:
+        """Its inputs by role as files."""
+        return {role: _file(one) for role, one in self.inputs.items()}
+
+    def results(self) -> list[Path]:
+        """The files that it makes; of sums over held-out clients first."""
+        held = getattr(self.options, "held_out", None)
+        return [one for one in (held, self.out) if isinstance(one, Path)]
+
+    def call(self, overwrite: bool = False) -> Any:
+        """Its options and files, as the job of its stage takes them."""
+        options = self.options
+        if self.part is not None and self.stage.parts is not None:
+            named: dict[str, Any] = {self.stage.parts.option: str(self.part)}
+            options = replace(options, **named)
+        how = {"overwrite": overwrite, "head_options": self.head_options}
+        return self.stage.call_of(self.files(), options, self.out, **how)
+
+    def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
+        """Carry it out; its result, and how it came about."""
+        o = self.call(overwrite)
+        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
+            made = make(self.stage.function.job(o, reading), reading, overwrite)
+        return in_place(self.out or made[-1].path, made)
+
+    def line(self) -> list[str]:
+        """The words of its command: inputs, options, where its result goes."""
+        own = fields_of(self.stage.call)
+        named = {role: one for role, one in self.files().items() if role in own}
+        plain = (named.pop(role) for role in self.stage.plain)
+        inputs = [
+            str(path) for one in plain for path in (one if isinstance(one, tuple) else (one,))
+        ]
+        values = {**named, **self.options.changed(), **self.head_options}
+        if self.stage.parts is not None and self.part is not None:
+            values[self.stage.parts.option] = self.part  # last
+        return [self.stage.name, *inputs, *option_words(values), "-o", str(self.out)]
+
+
+def option_words(options: Mapping[str, Any]) -> list[str]:
+    """Options as the words of a command line."""
+    words: list[str] = []
+    for name, value in options.items():
+        for one in value if isinstance(value, (tuple, list)) else [value]:
+            if one is not False and one is not None:
+                words += [flag(name)] if one is True else [flag(name), str(one)]
+    return words
+
+
+def linking(label: str, kind: str, given: Path, place: Path) -> Step:
+    """A given file under the name that a run has for it."""
+    stage = Stage(LINK, Options, Options, kind)
+    return Step(stage, inputs={"file": given}, out=place, label=label)
+
+
+def _file(one: Step | Input) -> Input:
+    if isinstance(one, Step):
+        assert one.out is not None, f"{one.name} has no file of its own"
+        return one.out
+    return one
+
+
+SPLITS = ("train", "test")
+
+
+def next_steps(
+    config: RunConfig, folder: RunFolder, phase: Callable[[Path], Phase | None]
+) -> Iterator[list[Step]]:
+    """The steps of a run, group by group; a group is asked for when those before it are made.
+
+    ``phase``: what the head in a file is to gather next; None ends the rounds.
+    """
+    first = first_steps(config, folder)
+    yield first
+    heads: list[Path] = []
+    head = config.first_head or folder.first_head
+    held = holds_clients_out(config)
+    for number in count(1):
+        steps = round_steps(config, folder, number, head, held)
+        yield steps
+        head = folder.head(number)
+        heads.append(head)
+        if phase(head) is None:
+            break
+    yield last_steps(config, folder, heads)
+
+
+def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
+    """Features of both splits, the partition, and the head before its first phase."""
+    own, steps = config.own, []
+    for split, given in (("train", own.train_features), ("test", own.test_features)):
+        place = folder.features(split)
+        if given is not None:
+            steps.append(linking(f"features {split}", "features", given, place))
+        elif config.extract is not None:
+            steps.append(features(config.extract, split, place))
+    if own.partition is not None:
+        steps.append(linking("partition", "partition", own.partition, folder.clients))
+    elif config.partition is not None:
+        steps.append(partition(config.partition, steps[0], folder.clients))
+    given_head = config.first_head
+    if given_head is not None:
+        return [*steps, linking("head", "head", given_head, given_head)]
+    late = config.at_solve()
+    options = {k: v for k, v in config.all_head_options().items() if k not in late}
+    name: dict[str, Any] = {"name": own.head}
+    head = Step(STAGES["head"], SpaceOptions(), name, folder.first_head, options)
+    return [*steps, head]
+
+
+def features(extract: ExtractOptions, split: str, place: Path) -> Step:
+    """The features of the images of a split."""
+    half: Any = split
+    options = replace(extract, split=half)
+    return Step(STAGES["extract"], options, out=place, label=f"extract {split}")
+
+
+def partition(dealt: PartitionOptions, train: Step | Path, place: Path) -> Step:
+    """Who owns which row."""
+    return Step(STAGES["partition"], dealt, {"features": train}, place)
+
+
+def round_steps(
+    config: RunConfig, folder: RunFolder, number: int, head: Path, held_out: bool
+) -> list[Step]:
+    """The sums of a round, over all clients, and the head that is solved from them.
+
+    ``held_out``: some clients are kept for validation, so that there are two sums.
+    """
+    held = folder.held_out(number) if held_out else None
+    gathered = _gathered(config, folder, number, head, held)
+    solving: dict[str, Any] = {"total": gathered[-1], "head": head}
+    if held is not None:
+        solving["validate"] = held
+    stage, out = STAGES["solve"], folder.head(number)
+    return [*gathered, Step(stage, config.solve, solving, out, config.at_solve())]
+
+
+def _gathered(
+    config: RunConfig, folder: RunFolder, number: int, head: Path, held: Path | None
+) -> list[Step]:
+    """`local-stats` of all clients; with --keep-clients a file of each, which `aggregate` adds."""
+    inputs = {"features": folder.features("train"), "partition": folder.clients, "head": head}
+    stage, options = STAGES["local-stats"], config.local_stats
+    total = folder.total(number)
+    if not config.own.keep_clients:
+        return [Step(stage, replace(options, sum=True, held_out=held), inputs, total)]
+    each = folder.stats(number)
+    adding = replace(config.aggregate, held_out=held)
+    return [
+        Step(stage, options, inputs, each),
+        Step(STAGES["aggregate"], adding, {"files": (each,)}, total),
+    ]
+
+
+def last_steps(config: RunConfig, folder: RunFolder, heads: list[Path]) -> list[Step]:
+    """The measuring of the solved head."""
+    options, train = config.evaluate, folder.features("train")
+    inputs: dict[str, Any] = {"head": heads[-1], "features": folder.features("test")}
+    if config.own.train_accuracy:
+        inputs["train"] = train
+    if options.each_round:
+        inputs["earlier"] = tuple(heads[:-1])
+    return [Step(STAGES["evaluate"], options, inputs, folder / RunFolder.METRICS)]

@@ -1,1 +1,0 @@
-"""Where features come from: images, embeddings of other programs, backbones and extraction."""
