@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ..errors import InputError, UsageError
+from ..errors import InputError
 from ..options.base import Flat, Options, Reads, Writes
 from ..options.common import Output, Printed, Tracked
 from ._console import print_json, say, say_lines, tell
