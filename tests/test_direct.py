@@ -198,6 +198,26 @@ def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
         assert said in bad.stderr
 
 
+def test_sites_agree_by_the_file_of_one(tmp_path, cli, monkeypatch):
+    """Columns in their order, the values of a category, number format and classes."""
+    monkeypatch.chdir(tmp_path)
+    rows = pd.DataFrame({"age": [30.5, 41.0, 65.5], "sex": ["f", "m", "f"], "y": ["a", "b", "c"]})
+    rows.to_csv("one.csv", index=False)
+    rows[:2].assign(sex="m", extra=[1.0, 2.0])[["extra", "y", "sex", "age"]].to_csv(
+        "other.csv", index=False
+    )
+    words = ["--categories", "sex", "--dtype", "float32", "--backbone", "records"]
+    assert cli("import", "one.csv", *words, "-o", "one.h5").exit_code == 0
+    assert cli("import", "other.csv", "--like", "one.h5", "-o", "other.h5").exit_code == 0
+    one, other = (afltool.info(f"{name}.h5") for name in ("one", "other"))
+    assert (one["space"], one["classes"]) == (other["space"], other["classes"])
+    with afltool.open_features("other.h5") as made:
+        assert np.array_equal(made.to_numpy(), [[30.5, 0, 1], [41.0, 0, 1]])
+    done = cli("import", "other.csv", "--like", "one.h5", "--fraction-bits", 4, "-o", "int.h5")
+    assert done.exit_code == 0, done.stderr
+    assert afltool.info("int.h5")["space"]["fraction_bits"] == 4
+
+
 def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):
     """Sex, wards with a comma in a name, yes and no: the same features and sums by every road."""
     monkeypatch.chdir(tmp_path)

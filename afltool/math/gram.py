@@ -20,7 +20,10 @@ from . import blas
 from .blas import length
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
-REALS = ": use --dtype float32, or scale the features (afltool scale, then import --scale)"
+REALS = (
+    ": use --dtype float32, or scale the features (afltool scale, then import --scale); the other "
+    "sites do alike by import --like THIS.h5"
+)
 FRACTION_BITS = "; --fraction-bits {} would hold it, of the rows so far, or use --dtype float32"
 EXACT_FLOAT64 = 2**53
 EXACT_INT64 = 2**63 - 1

@@ -161,7 +161,7 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     STAGE: ClassVar = "stages.import_embeddings:import_embeddings"
     COMMON: ClassVar = frozenset(
         {"out", "y", "row_ids", "feature_columns", "categories", "classes", "labels"}
-        | {"unlabelled", "dtype", "fraction_bits"}
+        | {"unlabelled", "dtype", "fraction_bits", "like"}
     )
 
     _embeddings = "a table, .npz or .safetensors with x and y, or .npy with --labels"
@@ -170,6 +170,8 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     _: KW_ONLY
     classes: Classes = Field(default=None, description=CLASSES)
     labels: FileIn = Field(default=None, description="labels of a file without y: .npy, or a text")
+    _like = "columns, number format, classes and backbone as in this feature file, where not given"
+    like: Annotated[Path | None, Reads("features")] = Field(default=None, description=_like)
     _scale = "scale features as this head file says, which solve made of the sums of scale"
     scale: Annotated[Path | None, Reads("head")] = Field(default=None, description=_scale)
     _missing = "for missing values (NaN): the mean of all sites; indicator: and a column of 0 and 1"

@@ -51,7 +51,7 @@ def feature_file(
         return path
     from .import_embeddings import import_embeddings  # and what reads tables
 
-    options = _options(given, like, unlabelled)
+    options = options_as(given, like, unlabelled)
     out = _place(path, options)
     before = "before " if out.exists() else ""
     made: Path = import_embeddings(Import(path, out, **options))
@@ -80,15 +80,17 @@ def _place(path: Path, options: Mapping[str, Any]) -> Path:
     return default_store() / "tables" / f"{path.stem}-{key}{OURS}"
 
 
-def _options(
+def options_as(
     given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
 ) -> dict[str, Any]:
-    """The options of `import`: those that were given, else as in ``like``."""
+    """The options of `import`: those that were given, else as the header ``like`` has them."""
     if like is None:
         return dict(given)
     space = like["space"]
     known: dict[str, Any] = {"dtype": space["dtype"], "backbone": space["backbone"]}
-    if space["fraction_bits"] is not None and "dtype" not in given:
+    if "fraction_bits" in given:
+        del known["dtype"]
+    elif space["fraction_bits"] is not None and "dtype" not in given:
         known["fraction_bits"] = space["fraction_bits"]
     labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
     theirs = _columns(space.get(COLUMNS) or ())

@@ -7,6 +7,7 @@ it makes a head; `import --scale` takes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from ..embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..embeddings.readers import read_labels
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
-from ..files.hdf5 import recipe
+from ..files.hdf5 import read_header, recipe
 from ..files.heads import load_solved_head
 from ..files.outputs import make_folder
 from ..files.rows import Parts, RowStream, rounded
@@ -32,6 +33,7 @@ from ..values.arrays import F64, file_sha256
 from ..values.names import check_name, check_text, composed, file_of_name, places_of_numbers
 from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS, difference
+from ._direct import options_as
 from .runner import Files, Job, StageFunction, Write
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
@@ -54,6 +56,9 @@ def import_embeddings(o: Import, files: Files) -> Job:
     predict a feature may vary by less than a head sees.
     """
     path = o.embeddings
+    if o.like is not None:
+        theirs = options_as(o.changed(), read_header(o.like, "features"), o.unlabelled)
+        o = replace(o, **theirs)
     x = open_embeddings(path, Keys.of(o))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
