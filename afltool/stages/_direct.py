@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..embeddings import READERS, names_apart
+from ..embeddings import READERS
 from ..errors import UsageError
 from ..files.hdf5 import read_header
 from ..options.base import flag
@@ -16,7 +16,6 @@ from ..options.features import ColumnOptions, Import, NamedRows, default_store
 from ..options.statistics import LocalStats
 from ..progress import log
 from ..values.arrays import Digest, file_sha256
-from ..values.text import COLUMNS, IS, comma_list
 
 OURS = ".h5"
 RowsT = TypeVar("RowsT", Evaluate, Counts, LocalStats)
@@ -49,7 +48,7 @@ def feature_file(
                 "it out"
             )
         return path
-    from .import_embeddings import import_embeddings  # and what reads tables
+    from .import_embeddings import import_embeddings, options_as  # and what reads tables
 
     options = options_as(given, like, unlabelled)
     out = _place(path, options)
@@ -78,36 +77,3 @@ def _place(path: Path, options: Mapping[str, Any]) -> Path:
     asked = {name: str(value) for name, value in options.items()}
     key = Digest().json("table", [content, asked]).hex()[:16]
     return default_store() / "tables" / f"{path.stem}-{key}{OURS}"
-
-
-def options_as(
-    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
-) -> dict[str, Any]:
-    """The options of `import`: those that were given, else as the header ``like`` has them."""
-    if like is None:
-        return dict(given)
-    space = like["space"]
-    known: dict[str, Any] = {"dtype": space["dtype"], "backbone": space["backbone"]}
-    if "fraction_bits" in given:
-        del known["dtype"]
-    elif space["fraction_bits"] is not None and "dtype" not in given:
-        known["fraction_bits"] = space["fraction_bits"]
-    labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
-    theirs = _columns(space.get(COLUMNS) or ())
-    if "categories" in given:  # without a list of values they have the one that is agreed on
-        agreed = {one.partition("=")[0]: one for one in theirs.get("categories", ())}
-        names = names_apart(given["categories"], agreed)
-        given = {**given, "categories": tuple(agreed.get(name, name) for name in names)}
-    return {**known, **labels, **theirs, **given}
-
-
-def _columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The options that take these features of a table and no others."""
-    coded: dict[str, list[str]] = {}
-    for name in names:
-        column, between, value = name.partition(IS)
-        if between:
-            coded.setdefault(column, []).append(value)
-    plain = tuple(name for name in names if IS not in name)
-    categories = tuple(f"{column}={comma_list(values)}" for column, values in coded.items())
-    return {k: v for k, v in {"feature_columns": plain, "categories": categories}.items() if v}

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
+from ..embeddings import (
+    READERS,
+    Embeddings,
+    Keys,
+    check_rows,
+    names_apart,
+    open_embeddings,
+    space_of,
+)
 from ..embeddings.readers import read_labels
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.hdf5 import read_header, recipe
@@ -32,8 +40,7 @@ from ..options.features import Import, Scale
 from ..values.arrays import F64, file_sha256
 from ..values.names import check_name, check_text, composed, file_of_name, places_of_numbers
 from ..values.statistics import Client, ClientId, Context
-from ..values.text import COLUMNS, difference
-from ._direct import options_as
+from ..values.text import COLUMNS, IS, comma_list, difference
 from .runner import Files, Job, StageFunction, Write
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
@@ -92,6 +99,39 @@ def import_embeddings(o: Import, files: Files) -> Job:
         RowStream("import", header, y, ids, partial(rounded, *of)).write(o.out)
 
     return Job.of_rows(o.out, made_by, write)
+
+
+def options_as(
+    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
+) -> dict[str, Any]:
+    """The options of `import`: those that were given, else as the header ``like`` has them."""
+    if like is None:
+        return dict(given)
+    space = like["space"]
+    known: dict[str, Any] = {"dtype": space["dtype"], "backbone": space["backbone"]}
+    if "fraction_bits" in given:
+        del known["dtype"]
+    elif space["fraction_bits"] is not None and "dtype" not in given:
+        known["fraction_bits"] = space["fraction_bits"]
+    labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
+    theirs = _columns(space.get(COLUMNS) or ())
+    if "categories" in given:  # without a list of values they have the one that is agreed on
+        agreed = {one.partition("=")[0]: one for one in theirs.get("categories", ())}
+        names = names_apart(given["categories"], agreed)
+        given = {**given, "categories": tuple(agreed.get(name, name) for name in names)}
+    return {**known, **labels, **theirs, **given}
+
+
+def _columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The options that take these features of a table and no others."""
+    coded: dict[str, list[str]] = {}
+    for name in names:
+        column, between, value = name.partition(IS)
+        if between:
+            coded.setdefault(column, []).append(value)
+    plain = tuple(name for name in names if IS not in name)
+    categories = tuple(f"{column}={comma_list(values)}" for column, values in coded.items())
+    return {k: v for k, v in {"feature_columns": plain, "categories": categories}.items() if v}
 
 
 def _recipe(path: Path, o: Import, facts: Mapping[str, Any]) -> dict[str, Any]:

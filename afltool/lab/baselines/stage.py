@@ -1,4 +1,4 @@
-"""Stage `baseline`: a rival, simulated on cached features → a head, its accuracies and its costs.
+"""Stage `baseline`: a method, simulated on cached features → a head, its accuracies and its costs.
 
 head.h5            after the last round
 head-held-out.h5   of the round that the held-out clients like best, where there are some

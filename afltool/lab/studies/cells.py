@@ -2,7 +2,7 @@
 
 A cell has the folder of its run or its baseline, under the digest of its inputs and options. What a
 baseline reads is made by steps of the same kind as those of a run, and cells share equal ones. This
-is the one place where a study knows the rivals; they are imported where a cell is one.
+is the one place where a study knows the baselines; they are imported where a cell is one.
 
 The folder of a study is here, too: the one place that names its files.
 """

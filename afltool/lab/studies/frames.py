@@ -48,14 +48,14 @@ def source_of(summary: Mapping[str, Any]) -> tuple[Any, ...]:
 def figures(summary: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary that tables show; seconds without those of the features.
 
-    ``best``: of all rounds on the test rows, as the papers count their rivals.
+    ``best``: of all rounds on the test rows, as the papers count their baselines.
     """
     rounds = [summary, *summary["rounds"]]
     whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
     own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
     sent = [r for r in summary["rounds"] if r.get("upload_bytes") or r.get("download_bytes")]
     own["exchanges"] = len(summary.get("bytes_per_client") or sent)
-    if "upload_bytes" in own and "bytes_per_client" not in summary:  # a rival's float32 arrays
+    if "upload_bytes" in own and "bytes_per_client" not in summary:  # a baseline's float32 arrays
         own["file_bytes"] = own["upload_bytes"]
     return {**own, "seconds": own_seconds(summary)}
 

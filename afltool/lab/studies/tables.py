@@ -34,7 +34,7 @@ SHARED = (
     "and one cell run alone may take longer."
 )
 AS_FILES = (
-    "MB as files: the mean over clients; of a rival the float32 numbers that its client sends."
+    "MB as files: the mean over clients; of a baseline the float32 numbers that its client sends."
 )
 
 
