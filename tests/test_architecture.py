@@ -219,7 +219,7 @@ CHANGES = {
     "option of a stage": {
         "options/features.py": ("    test: float =", '    least: int = Field(default=1, ge=1, '
                                 'description="rows of a part")\n    test: float ='),
-        "stages/split.py": ("if not 0 < test < n:", "if not o.least <= test < n:"),
+        "stages/rows.py": ("if not 0 < test < n:", "if not o.least <= test < n:"),
     },
     "field of a header": {
         "files/headers.py": ("    rows_digest: str\n", "    rows_digest: str\n    rows: Whole\n"),
