@@ -161,7 +161,7 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     STAGE: ClassVar = "stages.import_embeddings:import_embeddings"
     COMMON: ClassVar = frozenset(
         {"out", "y", "row_ids", "feature_columns", "categories", "classes", "labels"}
-        | {"unlabelled", "dtype", "fraction_bits", "like"}
+        | {"unlabelled", "dtype", "fraction_bits"}
     )
 
     _embeddings = "a table, .npz or .safetensors with x and y, or .npy with --labels"
