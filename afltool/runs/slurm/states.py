@@ -51,9 +51,9 @@ def status(root: str | Path) -> dict[str, Any]:
     if not folder.options.exists():
         raise InputError(f"{root} is not the folder of a run: it has no {RunFolder.OPTIONS}")
     config = RunConfig(**read_config(folder.options))
-    parts = list(Parts(folder, config).all())
     by_jobs = (folder / RunFolder.SITE).exists()
-    lines = queue() if by_jobs else None
+    lines = queue() if by_jobs else None  # before the files: a job may end in between
+    parts = list(Parts(folder, config).all())
     works: list[Work] = []
     if by_jobs and not any(p.state == "damaged" for p in parts):
         works = list(_works(config, folder, lines))
