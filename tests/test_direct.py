@@ -216,6 +216,11 @@ def test_sites_agree_by_the_file_of_one(tmp_path, cli, monkeypatch):
     done = cli("import", "other.csv", "--like", "one.h5", "--fraction-bits", 4, "-o", "int.h5")
     assert done.exit_code == 0, done.stderr
     assert afltool.info("int.h5")["space"]["fraction_bits"] == 4
+    sums = afltool.scale("one.h5", "sums", client="one")
+    scaling = afltool.solve(afltool.aggregate([sums], "sums.h5"), "scaling.h5")
+    scaled = afltool.import_embeddings("one.h5", "scaled.h5", backbone="records", scale=scaling)
+    refused = cli("import", "other.csv", "--like", scaled, "-o", "no.h5")
+    assert (refused.exit_code, "scaled.h5 is scaled" in refused.stderr) == (2, True)
 
 
 def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):

@@ -64,8 +64,10 @@ def import_embeddings(o: Import, files: Files) -> Job:
     """
     path = o.embeddings
     if o.like is not None:
-        theirs = options_as(o.changed(), read_header(o.like, "features"), o.unlabelled)
-        o = replace(o, **theirs)
+        header = read_header(o.like, "features")
+        if "scaling" in header["space"]:
+            raise UsageError(f"{o.like} is scaled: give --scale FILE, its scaling, and no --like")
+        o = replace(o, **options_as(o.changed(), header, o.unlabelled))
     x = open_embeddings(path, Keys.of(o))
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
