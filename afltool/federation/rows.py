@@ -66,11 +66,10 @@ class Scaling(ScalingHead):
 
 @dataclass(frozen=True)
 class SiteRows:
-    """``train`` and ``test`` give blocks of raw rows (n, d) with their labels (n,), in the classes'
-    order of the agreement, as often as they are called.
+    """``train`` and ``test`` give blocks of raw rows (n, d) and labels (n,) at each call.
 
-    int16 in a session's number format, or real numbers where the session scales. In rows of
-    ``test`` a label is class + classes · group, if groups were agreed on.
+    Rows are int16 in the session's format, or real where it scales. Labels are places of the agreed
+    classes; of ``test`` class + classes · group, if groups were agreed on.
     """
 
     train: Callable[[], Iterable[Raw]]
@@ -80,13 +79,15 @@ class SiteRows:
     def of_files(
         cls, agreed: Agreement, train: Path, test: Path | None = None, by: str = ""
     ) -> SiteRows:
-        """Feature files; refused unless their features and classes are those of the session.
+        """Feature files; refused unless their features, classes and cells are as agreed.
 
         ``by``: TABLE:COLUMN, which has the group of each test row, if groups were agreed on.
         """
         seen = _check_file(agreed, train)
         tested = partial(_blocks, agreed, test, _check_file(agreed, test), by) if test else tuple
-        return cls(partial(_blocks, agreed, train, seen), tested)
+        made = cls(partial(_blocks, agreed, train, seen), tested)
+        made.check_cells(agreed)  # at once, and not after the head is solved
+        return made
 
     def blocks(
         self, agreed: Agreement, test: bool, scale: Scaling | None, radius: int | None
@@ -105,8 +106,8 @@ class SiteRows:
     def check_scale(self, agreed: Agreement, scale: Scaling) -> None:
         """Refuse a scale that rounds a column of these rows away.
 
-        Were it 0 in all rows but few, these would stand alone in its sums. Σ|deviation| of what
-        rounding takes off a column has to be at most half of its own, unless nothing is left.
+        Few rows that are not 0 would stand alone in its sums. Σ|deviation| of what rounding takes
+        off a column has to be at most half of its own, unless nothing is left.
         """
         dim, steps = agreed.space["dim"], 2.0 ** agreed.space["fraction_bits"]
         moves, low, high = np.zeros((2, dim)), np.full(dim, np.inf), np.full(dim, -np.inf)
@@ -128,24 +129,22 @@ class SiteRows:
         """Refuse test rows of few of a class or of a group: counts of them tell of single rows."""
         if (o := agreed.evaluation) is None:
             return
-        classes, groups = agreed.classes, o.groups or ("",)
-        cells = np.zeros((len(groups), len(classes)), np.int64)
+        cells = np.zeros((len(o.groups) or 1, len(agreed.classes)), np.int64)
         for _, y in self.test():
             check_labels(y, cells.size)
             np.add.at(cells.reshape(-1), y, 1)
-        named = ("class", classes, cells.sum(0)), ("group", o.groups, cells.sum(1))
-        for kind, names, counts in named:
-            for name, n in zip(names, counts.tolist(), strict=False):  # there may be no groups
-                if 0 < n < o.min_cell:
-                    text = f"{n} test rows of the {kind} {name!r} at a site"
-                    raise InvalidDataError(f"{text}; agreed: {o.min_cell}, or none")
+        counts = {
+            f"class {name!r}": n for name, n in zip(agreed.classes, cells.sum(0), strict=True)
+        }
+        counts |= {f"group {name!r}": n for name, n in zip(o.groups, cells.sum(1), strict=False)}
+        for name, n in counts.items():
+            if 0 < n < o.min_cell:
+                text = f"{n} test rows of the {name} at a site"
+                raise InvalidDataError(f"{text}; agreed: {o.min_cell}, or none")
 
 
 def _check_file(agreed: Agreement, path: Path) -> str:
-    """Refuse other features or classes; of what a session scales the numbers may be others.
-
-    Returns what tells whether another file has taken its place.
-    """
+    """Refuse other features or classes; returns what tells whether another file takes its place."""
     units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
     ours, theirs = (
         {"classes": list(one.classes), **{k: v for k, v in one.space.items() if k not in units}}

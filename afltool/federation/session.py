@@ -84,15 +84,14 @@ class Replica(ABC):
         self.box, self._said = Box(self.agreed.digest, self.me), set[str]()
         self.private = {"key": self.me.agreeing}  # what opens the kinds that are for one reader
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
-        self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()
-        self._totals = dict[int, Statistics]()  # like both of these, of one round alone
+        self._totals = dict[int, Statistics]()
+        self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()  # of one round
 
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
 
-        Raises `IncompleteError` where the session has ended without a head, or goes on without this
-        member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
-        `UnreachableError` where the place does not answer: later the same call goes on.
+        `IncompleteError`: the session has ended without a head, or goes on without this member.
+        `MismatchError`: somebody broke the rules. `UnreachableError`: later the same call goes on.
         """
         if not self.known():
             self.keep_head(1, first_head(self.agreed))
@@ -142,14 +141,10 @@ class Replica(ABC):
             self.place.write(path.name, path.read_bytes())
 
     def mend(self) -> None:
-        """Send again what the place has lost and others may need, who are a round behind at most.
-
-        What a reader finds to be rubbish it empties, so that a look at the sizes is enough.
-        """
-        least = self.known() - 1
-        for path in sorted(p for one in self.mended for p in (self.folder / one).glob("[0-9]*")):
-            if int(path.name.partition("-")[0]) >= least:
-                self.send(path)
+        """Send again what the place has lost and others, a round behind at most, may need."""
+        paths = sorted(p for one in self.mended for p in (self.folder / one).glob("[0-9]*"))
+        for path in (p for p in paths if int(p.name.partition("-")[0]) >= self.known() - 1):
+            self.send(path)
 
     def take(self, kind: str, number: int, sender: str, digest: str = "") -> bytes | None:
         """A message of somebody if it has come and is whole, kept; what is not counts as not there.
@@ -170,7 +165,7 @@ class Replica(ABC):
             self.check_payload(kind, number, sender, payload)
         except AflError as error:
             self.say(f"the {kind} of {sender!r} in round {number} counts as not there: {error}")
-            if data and not kept:  # so that whoever has the right one sends it again
+            if data and not kept:  # so that a look at the sizes tells who has the right one
                 with suppress(AflError):
                     self.place.write(path.name, b"")
             return None
@@ -194,8 +189,7 @@ class Replica(ABC):
         if kind == "shares":
             return SHARE * len(self.closed(number - 1))
         if kind in ("sums", "total"):
-            offer = offer_size(self.agreed) if kind == "sums" else 0
-            return 8 * self.layout(number).size + offer
+            return 8 * self.layout(number).size + (kind == "sums") * offer_size(self.agreed)
         if kind == "head":
             return compute.largest_head(self._solved[number - 1])
         return {**MOST, "key": 64, "hello": 32 + offer_size(self.agreed), "seen": 32}[kind]
@@ -219,13 +213,12 @@ class Replica(ABC):
             payload = self.need("close", number, server)
             try:
                 close = decode(payload, type=Close)
-                names, good = close.members, payload == canonical(to_builtins(close))
-                good &= names.keys() <= before.keys()
-                good &= close.before == self.close_digest(number - 1)
+                names, said = close.members, (close.before, canonical(to_builtins(close)))
+                if said != (self.close_digest(number - 1), payload) or names.keys() - before.keys():
+                    raise ValueError
             except (ValueError, RecursionError):
-                good = False
-            if not good:
-                raise MismatchError(f"the server has broken the rules: its close of round {number}")
+                text = f"the server has broken the rules: its close of round {number}"
+                raise MismatchError(text) from None
             gone = sorted(before.keys() - names.keys())
             if gone and self.overlaps(number):
                 why = f"{', '.join(gone)} dropped out, and sums of the same rows would tell of it"
@@ -284,7 +277,7 @@ class Replica(ABC):
         if head.phase() is not None:
             return head
         if (e := o.evaluation) is not None and self.head(number - 1).phase() is not None:
-            return Evaluation.of([head], e.bins, e.groups, e.min_cell)
+            return Evaluation.of([head], None, e.groups, e.min_cell)
         return None
 
     def solves(self, number: int) -> bool:
@@ -298,12 +291,7 @@ class Replica(ABC):
 
     def counts(self, number: int) -> I64 | None:
         """Class counts of all sites, where a round is of rows that were counted before."""
-        return None if self.layout(number).first else self.first_counts
-
-    @cached_property
-    def first_counts(self) -> I64:
-        """Class counts of round 1, which bound what is summed later."""
-        return self.total(1).class_counts
+        return None if self.layout(number).first else self.total(1).class_counts
 
     @cached_property
     def scale(self) -> Scaling | None:
@@ -332,7 +320,7 @@ class Replica(ABC):
                 save_statistics(path, self.opened(number), self.recipe_of(number))
                 for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
                     delete(old)  # everybody has that total, or has left
-            self._totals = {number: load_statistics(path)}
+            self._totals[number] = load_statistics(path)
         return self._totals[number]
 
     def opened(self, number: int) -> Statistics:
@@ -395,15 +383,15 @@ class Replica(ABC):
         """Sign the end, and keep who has signed the same once those have who are waited for."""
         mine, server = self.result(number), self.agreed.server.name
         self.post("done", number, lambda: mine)
-        found = {one: self.take("done", number, one) for one in {*self.closed(number - 1), server}}
-        wrong = sorted(name for name, payload in found.items() if payload not in (None, mine))
-        if server in wrong:
-            raise MismatchError(f"{server!r}, the server, has signed another end of the session")
-        if wrong:
-            self.say(f"{', '.join(wrong)} signed another end of the session")
-        if late := sorted(name for name in awaited if found[name] is None):
+        everybody = sorted({*self.closed(number - 1), server})
+        found = {one: self.take("done", number, one) for one in everybody}
+        for name in (name for name, payload in found.items() if payload not in (None, mine)):
+            if name == server:
+                raise MismatchError(f"{name!r}, the server, has signed another end of the session")
+            self.say(f"{name} signed another end of the session")
+        if late := [name for name in everybody if name in awaited and found[name] is None]:
             raise Waiting(f"{', '.join(late)} to sign the end")
-        signed = sorted(name for name, payload in found.items() if payload == mine)
+        signed = [name for name, payload in found.items() if payload == mine]
         write_once(self.folder / FINISHED, canonical(signed))
 
 
@@ -449,13 +437,9 @@ class Member(Replica):
         layout, inside = self.layout(number), self.closed(number - 1)
         if number > 1 and (scale := self.scale):
             self.rows.check_scale(self.agreed, scale)
-        if not layout.first:
-            return
-        if not layout.task.of_sums:
-            self.rows.check_cells(self.agreed)
         if self.agreed.noise or not self.agreed.masked:
             self.claim(number, inside)  # others may open it, or the server reads it at once
-        else:
+        elif layout.first:
             self.ledger.check(self.agreed, inside, *self.hashes)
 
     def claim(self, number: int, inside: Mapping[str, str]) -> None:
@@ -502,7 +486,7 @@ class Member(Replica):
         layout, noise = self.layout(number), self.noise(number)
         sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
-            check_point(sums, int(self.first_counts.sum()), len(self.agreed.classes))
+            check_point(sums, self.total(1).rows, len(self.agreed.classes))
         layout.check_rows(sums.class_counts, 1)
         x = layout.joined(sums)
         if noise:

@@ -198,7 +198,7 @@ def test_noise_of_other_heads_and_terms_is_refused(tmp_path):
             in_words(a)
     a = Federation(tmp_path, noise=NOISE).agreed
     for more in ({"min_rows": 5}, {"max_rows": 1}, {"scale": 10}, {"protection": "signed"},
-                 {"evaluation": {"groups": [], "min_cell": 5, "bins": "0:1:15"}}):  # fmt: skip
+                 {"evaluation": {"groups": [], "min_cell": 5}}):  # fmt: skip
         with pytest.raises(AflError):
             replace(a, **more)
 

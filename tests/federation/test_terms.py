@@ -21,7 +21,7 @@ from afltool.federation.compute import Layout, described
 from afltool.federation.noise import Noise
 from afltool.heads import make_head
 
-SCORED = {"groups": ["f", "m"], "min_cell": 5, "bins": "0:1:30"}
+SCORED = {"groups": ["f", "m"], "min_cell": 5}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_all_terms_are_shown(agreed):
     for key, value in {"epsilon": 2.0, "delta": 1e-6, "clip": 5.0, "colluding": 1}.items():
         assert in_words(replace(noisy, noise={**NOISE, key: value})) != in_words(noisy)
     scored = replace(agreed, evaluation=SCORED)
-    for key, value in {"groups": ["f"], "min_cell": 6, "bins": "0:1:15"}.items():
+    for key, value in {"groups": ["f"], "min_cell": 6}.items():
         assert in_words(replace(scored, evaluation={**SCORED, key: value})) != in_words(scored)
     assert all(repr(c) in in_words(agreed) for c in CLASSES)
     key = replace(agreed, members=tuple(sorted((*cut, keys_.Party("site-06", eve.party.key)))))
@@ -135,7 +135,7 @@ BAD = {
         ("delta", 1e-40), ("delta", 1.0), ("delta", float("nan")), ("clip", 0.0), ("clip", -4.0),
         ("clip", float("nan")), ("colluding", -100), ("colluding", 3), ("colluding", 1.0)))],
     "evaluation": [{}, {**SCORED, "groups": "fm"}, {**SCORED, "groups": ["f", "f"]},
-                   {**SCORED, "min_cell": 0}, {**SCORED, "bins": "0:1"}, {**SCORED, "bins": 7}],
+                   {**SCORED, "min_cell": 0}, {**SCORED, "bins": "0:1:15"}],
 }  # fmt: skip
 
 
