@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from secrets import token_hex
@@ -25,6 +25,7 @@ LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
 MOST_OPTION = 1 << 16  # of a head: rounds, layers, width that are shown fit into memory
 HEX64 = "[0-9a-f]{64}"
 Digest = Annotated[str, Meta(pattern=rf"^{HEX64}\Z")]
+Nonce = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=500)]  # NFC takes quadratic time
 Rows = Annotated[int, Meta(ge=0, le=1 << 24)]
 
@@ -42,11 +43,6 @@ def _expect(what: str, expected: str, good: object, found: object) -> None:
 def _within(what: str, value: Any, least: int, most: int) -> None:
     good = type(value) is int and least <= value <= most
     _expect(what, f"a whole number from {least} to {most}", good, value)
-
-
-def _check_names(what: str, names: Sequence[Name]) -> None:
-    known = {normalize("NFC", name) for name in names}
-    _expect(what, "different texts", len(known) == len(names), names)
 
 
 def _depth(value: Any) -> int:
@@ -139,9 +135,7 @@ class Agreement:
     #: an earlier session of the same rows
     follows: Annotated[str, Meta(pattern=rf"^({HEX64})?\Z")] = ""
     consents: tuple[Consent, ...] = ()  # of those who have left it, or one before it
-    nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] = field(
-        default_factory=lambda: token_hex(16)
-    )
+    nonce: Nonce = field(default_factory=lambda: token_hex(16))
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self), include_extras=True).items():
@@ -156,37 +150,34 @@ class Agreement:
         _expect("members", "them sorted", list(self.members) == sorted(self.members), n)
         _within("threshold", self.threshold, max(least, n // 2 + 1), n)
         self._check_head()
-        _check_names("classes", self.classes)
+        groups = self.evaluation.groups if self.evaluation else ()
+        for what, names in (("classes", self.classes), ("groups", groups)):
+            known = {normalize("NFC", name) for name in names}
+            _expect(what, "different texts", len(known) == len(names), names)
         _converted("space", self.space, Space)
         words = all(key.isascii() and key.isidentifier() for key in self.space)  # shown as they are
         _expect("space", "words as keys, not deep", words and _depth(self.space) < 9, self.space)
         if self.noise is not None:
-            self._check_noise(self.noise)
+            if not self.masked or self.scale is not None or self.evaluation is not None:
+                raise UsageError("noise needs masks, and neither a scale nor an evaluation")
+            _within("colluding", self.noise.colluding, 0, self._most_colluding)
+            _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
         else:
             _expect("max_rows (--max-rows)", "at least 1", self.max_rows, 0)
         _within("min_rows", self.min_rows, 0, self.max_rows)
-        if self.evaluation is not None:
-            _check_names("groups", self.evaluation.groups)
 
     def _check_head(self) -> None:
         """Refuse options that are not exactly those that the head itself writes."""
         name, given = self.head.name, self.head.options
         _expect("head", ", ".join(HEADS), name in HEADS, name)
-        for what, value in given.items():
-            if type(value) is int:
-                _within(f"option {what!r} of the head", value, -MOST_OPTION, MOST_OPTION)
+        for what in (what for what, value in given.items() if type(value) is int):
+            _within(f"option {what!r} of the head", given[what], -MOST_OPTION, MOST_OPTION)
         options = make_options(name, given)
         written, files = options.as_dict(), options.files()
         same = canonical(written) == canonical(given) and not files
         where = difference(written, given, "of the head", "agreed")
         _expect("options of the head", "what it writes, and no file", same, where or files)
         _expect("seed of a session's head", "0", not given.get("seed"), given.get("seed"))
-
-    def _check_noise(self, noise: Budget) -> None:
-        if not self.masked or self.scale is not None or self.evaluation is not None:
-            raise UsageError("noise needs masks, and neither a scale nor an evaluation")
-        _within("colluding", noise.colluding, 0, self._most_colluding)
-        _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
 
     @property
     def masked(self) -> bool:
@@ -219,13 +210,9 @@ class Agreement:
 
     @cached_property
     def code(self) -> str:
-        """What people compare: 128 bits that cost 128 MiB a guess, so nobody looks for two alike.
-
-        It is for the telephone: nothing that comes with the agreement may show it.
-        """
-        slow = hashlib.scrypt(
-            self.digest.encode(), salt=b"afltool session", n=1 << 17, r=8, p=1, maxmem=1 << 28
-        )
+        """What people compare by telephone, shown nowhere else; a guess costs 128 MiB."""
+        cost: Any = {"n": 1 << 17, "r": 8, "p": 1, "maxmem": 1 << 28}
+        slow = hashlib.scrypt(self.digest.encode(), salt=b"afltool session", **cost)
         return " ".join(re.findall("....", slow.hex()[:32]))
 
     def check_approved(self, given: str, allowed: str = "masked") -> None:
@@ -242,12 +229,11 @@ class Agreement:
     def parse(cls, data: bytes) -> Agreement:
         """From session.json; refused unless the file says exactly what is meant, in one way."""
         try:
-            made = cls(**json.loads(data))
-            if made.text != data:
-                raise ValueError("it is not as afltool writes it")
+            if (made := cls(**json.loads(data))).text == data:
+                return made
+            raise ValueError("it is not as afltool writes it")
         except (AflError, TypeError, LookupError, ValueError, AttributeError, RecursionError) as e:
             raise CorruptFileError(f"the session file is damaged or refused: {shown(e)}") from None
-        return made
 
     @property
     def text(self) -> bytes:

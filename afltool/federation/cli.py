@@ -34,8 +34,7 @@ class Verb(Options):
 class Locked(Verb):
     """Of every command that may need a passphrase."""
 
-    _word = "file whose first line is the passphrase"
-    passphrase_file: Path | None = Field(None, description=_word)
+    passphrase_file: Path | None = Field(None, description="its first line is the passphrase")
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,7 @@ class NewSession(Verb, NamedRows):
     scale: Literal["none", "standard"] = Field("none", description="to mean 0, deviation 1")
     max_value: float = Field(65536.0, ge=1, le=2**30, description="largest raw feature")
     fraction_bits: int = Field(9, description="of features of a table")
-    protection: Protection = Field(
-        "masked", description="signed: the server reads the sums of each site"
-    )
+    protection: Protection = Field("masked", description="signed: the server reads a site's sums")
     threshold: int | None = Field(None, description="members that must stay")
     min_rows: int = Field(0, description="minimum rows per member")
     max_rows: int = Field(0, description="maximum rows per member, near the truth")
@@ -103,9 +100,7 @@ class Party(Locked):
 class Serve(Party):
     """Run the server of a session. If interrupted, rerun the same command to resume."""
 
-    deadline: float | None = Field(
-        None, ge=0, description="hours that a step waits for late members, who do not come back"
-    )
+    deadline: float | None = Field(None, ge=0, description="hours that a step waits for members")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +153,17 @@ class Report(Verb, Output):
     out: Annotated[Path | None, Writes()] = Field(None, description="write an .html page")
 
 
-GROUPS: dict[str, tuple[str, dict[str, type[Options]]]] = {
-    "keys": ("create the keys of members and server", {"new": NewKeys}),
-    "session": (
-        "set up and run a federation of sites that are apart",
-        {"new": NewSession, "serve": Serve, "join": Join, "status": Status}
-        | {"leave": Leave, "report": Report},
-    ),
+Verbs = dict[str, type[Options]]
+GROUPS: dict[tuple[str, str], Verbs] = {
+    ("keys", "create the keys of members and server"): {"new": NewKeys},
+    ("session", "set up and run a federation of sites that are apart"): {
+        "new": NewSession,
+        "serve": Serve,
+        "join": Join,
+        "status": Status,
+        "leave": Leave,
+        "report": Report,
+    },
 }
 FUNCTIONS = {"NewKeys": "new_keys", "NewSession": "create"}  # others are called as their class
 
@@ -172,14 +171,13 @@ FUNCTIONS = {"NewKeys": "new_keys", "NewSession": "create"}  # others are called
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
     return {
-        name: Command(about, "Federation", inside=partial(_verbs, name))
-        for name, (about, _) in GROUPS.items()
+        name: Command(about, "Federation", inside=partial(_verbs, of))
+        for (name, about), of in GROUPS.items()
     }
 
 
-def _verbs(name: str, _: str) -> dict[str, Command]:
-    verbs = GROUPS[name][1].items()
-    return {verb: Command(first_line(cls.__doc__), "Commands", cls) for verb, cls in verbs}
+def _verbs(of: Verbs, _: str) -> dict[str, Command]:
+    return {verb: Command(first_line(cls.__doc__), "Commands", cls) for verb, cls in of.items()}
 
 
 def carry_out(o: Options) -> None:

@@ -28,16 +28,15 @@ from ..values.text import json_text
 from . import keys
 from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
 from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Serve, Status
-from .compute import described, first_head
+from .compute import Layout, described, first_head
 from .ledger import Ledger
-from .noise import epsilon_of
+from .noise import Noise, epsilon
 from .place import Place
 from .rows import SiteRows
 from .session import FINISHED, SESSION, Member, Replica, Server
 
 MANY = 32  # members, above which every member loads more than is sensible
 SOLVED, SCALING, COSTS = "head.h5", "scaling.h5", "costs.json"
-PAGE = Path(__file__).with_name("page.html")  # for Jinja2
 RAW = {"dtype": "float32"}  # rows that the session scales
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
 
@@ -54,12 +53,9 @@ def _passphrase(o: Locked) -> bytes | None:
     return line
 
 
-def create(o: NewSession) -> None:
+def create(o: NewSession | Leave) -> None:
     """Make a session, and print its terms and its code."""
-    show_terms(new(o))
-
-
-def show_terms(agreed: Agreement) -> None:
+    agreed = new(o) if isinstance(o, NewSession) else follow(o)
     say_lines(f"{in_words(agreed)}\n{'code':>12}  {agreed.code}\n")
 
 
@@ -74,9 +70,7 @@ def new(o: NewSession) -> Agreement:
         how = {**form, "classes": o.classes, **o.to(NamedRows).changed()}
         rows = rows_of(features(o.data, Path(at) / "rows.h5", how))
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
-    noise = None
-    if o.dp_epsilon is not None:
-        noise = Budget(o.dp_epsilon, o.dp_delta or 0.0, o.clip or 0.0, o.colluding)
+    budget = o.dp_epsilon, o.dp_delta, o.clip, o.colluding
     agreed = Agreement(
         members=tuple(sorted(people)),
         server=server,
@@ -87,7 +81,7 @@ def new(o: NewSession) -> Agreement:
         threshold=usual_threshold(len(people)) if o.threshold is None else o.threshold,
         min_rows=o.min_rows,
         max_rows=o.max_rows,
-        noise=noise,
+        noise=None if o.dp_epsilon is None else Budget(*budget),  # type: ignore[arg-type]
         scale=scale,
         evaluation=Counted(o.groups, o.min_cell) if o.evaluate else None,
     )
@@ -104,8 +98,7 @@ def _written(agreed: Agreement, out: Path) -> Agreement:
     private_folder(out)  # totals will lie in it
     write_bytes(agreed.text, out / SESSION)
     if len(agreed.members) > MANY:
-        text = "session: each member loads what all send: above %d members let some add up first"
-        log.warning(text, MANY)
+        log.warning(f"session: above {MANY} members each loads much: let some add up first")
     return agreed
 
 
@@ -130,15 +123,13 @@ def lines(agreed: Agreement) -> dict[str, str]:
     o, first, server = agreed, first_head(agreed), agreed.server
     rounds, rows = [*map(str, first.schedule())], f"{o.min_rows} to {o.max_rows} a site"
     protection = "signed: the server reads the sums of each site"
-    noise, follows = "none: sums that are opened are exact", "no other session"
+    noise, follows = "none: sums that are opened are exact", ["no other session"]
     if o.scale is not None:
         rounds.insert(0, f"scale (sums and sums of squares of features within ±2^{o.scale})")
     if e := o.evaluation:
         groups = ", ".join(map(repr, e.groups)) or "none"
         least = f"of each class and group a site has {e.min_cell} test rows or none"
-        rounds.append(
-            f"evaluation of the final head (counts of test rows, groups: {groups}; {least})"
-        )
+        rounds.append(f"evaluation of the final head (counts of rows, groups: {groups}; {least})")
     if o.masked:
         protection = (
             f"masked: nobody opens a sum of fewer than {o.threshold} sites, nor do the server "
@@ -146,14 +137,15 @@ def lines(agreed: Agreement) -> dict[str, str]:
         )
     if n := o.noise:
         rows = "no limits: a refusal would tell of them"
+        added = epsilon(Noise.of(o, Layout.of(o, first, first=True)).rho, n.delta)
         noise = (
-            f"ε = {epsilon_of(o, n):.4g}, δ = {n.delta:g} for one row (as asked: ε = "
+            f"ε = {added:.4g}, δ = {n.delta:g} for one row (as asked: ε = "
             f"{n.epsilon:g}), rows of norm {n.clip:g} at most, {n.colluding} members may "
             "work with the server"
         )
     if o.follows:
-        follows = f"{o.follows[:16]}: with both sums those of a site that is new here are known"
-    left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
+        follows = [f"{o.follows[:16]}: with both sums those of a site that is new here are known"]
+    follows += [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
     return {
         "members": ", ".join(f"{p.name} ({p.key[:16]})" for p in o.members),
         "server": f"{server.name} ({server.key[:16]})",
@@ -165,7 +157,7 @@ def lines(agreed: Agreement) -> dict[str, str]:
         "features": _short(o.space),
         "classes": f"{len(o.classes)}: {', '.join(map(repr, o.classes))}",
         "rows": rows,
-        "follows": "; ".join([follows, *left]),
+        "follows": "; ".join(follows),
         "nonce": o.nonce,
     }
 
@@ -193,7 +185,7 @@ def join(o: Join) -> Path | None:
     if o.approve is None and not (o.out / SESSION).exists():
         say_lines(what_is_agreed(o))
         raise UsageError(
-            "Nothing was sent. If you agree, ask for the code by telephone: --approve CODE"
+            "Nothing was sent. If you agree, ask for the code by phone: --approve CODE"
         )
     return run(member(o), o)
 
@@ -202,8 +194,7 @@ def what_is_agreed(o: Join) -> str:
     """What would be approved, in words, but not the code; and who is new, or has another key."""
     me, agreed = keys.load(o.key, _passphrase(o)), read_session(Place(o.url))
     files = (state() / "people").glob("[0-9a-f]*")  # by key, each a file that stays as it is
-    known = {path.name: path.read_text(errors="replace") for path in files}
-    text = f"{in_words(agreed)}\n"
+    known, text = {p.name: p.read_text(errors="replace") for p in files}, f"{in_words(agreed)}\n"
     for name, person in agreed.people.items():
         if person != me.party and known.get(person.key) != name:
             other = "has ANOTHER KEY than before" if name in known.values() else "is new here"
@@ -225,8 +216,7 @@ def member(o: Join) -> Member:
     made = Member(place, o.out, agreed, me, rows, Ledger(state() / "ledger", o.again))
     for name, person in agreed.people.items():
         write_once(state() / "people" / person.key, name.encode())
-    if not own.exists():
-        _written(agreed, o.out)
+    write_once(own, agreed.text)
     return made
 
 
@@ -249,7 +239,7 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
 
 
 def _place(o: Party) -> Place:
-    here = Path(os.path.expanduser(re.sub("^(file|local):(//)?", "", o.url)))  # as fsspec reads it
+    here = Path(re.sub("^(file|local):(//)?", "", o.url)).expanduser()  # as fsspec reads it
     if o.out.resolve().is_relative_to(here.resolve()):
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
     place = Place(o.url)
@@ -319,7 +309,7 @@ def finish(party: Replica) -> Path:
 def leave(o: Leave) -> Path | None:
     """The consent of a member that leaves, signed; or the session of those who stay."""
     if o.key is None:
-        show_terms(follow(o))
+        create(o)
         return None
     agreed, me = read_session(o.folder), keys.load(o.key, _passphrase(o))
     if me.party not in agreed.members:
@@ -390,6 +380,8 @@ def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[
 
 def report(o: Report) -> dict[str, Any] | Path:
     """The summary of a session that is over, or its page: one HTML file."""
+    from jinja2 import Environment, UndefinedError
+
     if not (path := o.folder / SUMMARY).is_file():
         raise InputError(f"{o.folder} holds no session that is over: it has no {SUMMARY}")
     facts = keys.read_as(dict[str, Any], path)
@@ -397,11 +389,9 @@ def report(o: Report) -> dict[str, Any] | Path:
         return facts
     if o.out.suffix != ".html":
         raise UsageError(f"A page is an .html file; found {str(o.out)!r}")
-    from jinja2 import Environment, UndefinedError
-
     agreed, page = read_session(o.folder), Environment(autoescape=True)
     try:
-        made = page.from_string(PAGE.read_text())
+        made = page.from_string(Path(__file__).with_name("page.html").read_text())
         text = made.render(s=facts, agreed=lines(agreed).items(), masked=agreed.masked)
     except (UndefinedError, TypeError, ValueError) as error:
         raise CorruptFileError(f"{path} is damaged: {error}") from None

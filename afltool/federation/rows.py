@@ -2,8 +2,7 @@
 
 The first round of a session that scales sums raw features, exactly. x stands as q = round(x 2^u),
 |q| ≤ 2^31, with the agreed range |x| ≤ 2^m and u = 31 − m. Sent are the numbers of rows, by class
-and of each feature, Σq and Σq²: no extremes, no bins, and nobody takes part who lacks a value. Mean
-and deviation are rounded once from exact fractions, so they have the same bits everywhere.
+and of each feature, Σq and Σq²: no extremes, no bins, and nobody takes part who lacks a value.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -21,10 +19,9 @@ from ..files.features import open_features
 from ..files.hdf5 import check_unchanged, fingerprint, read_header
 from ..files.heads import rows_of
 from ..files.partitions import ClientRows
-from ..heads.base import Block, Gathered
-from ..heads.scaling import ScalingHead, ScalingOptions
+from ..heads.base import Block
+from ..heads.scaling import ScalingHead
 from ..math.gram import FixedPoint, check_labels, encode, real
-from ..memory import NOTHING, Carried
 from ..values.arrays import I64, Array
 from ..values.statistics import ArraySpec
 from ..values.text import difference
@@ -39,29 +36,9 @@ Raw = tuple[Array, I64]  # rows (n, d) as a site has them, and their labels (n,)
 class Scaling(ScalingHead):
     """x → (x − ``centre``) / ``spread``, each (d,), where no row lacks a value."""
 
-    @classmethod
-    def within(cls, reach: int) -> Self:
-        """``reach``: m."""
-        return cls(ScalingOptions(unit_bits=PART - reach))
-
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         specs = super().array_specs(bits)
         return {k: replace(one, per_row=min(one.per_row, 1 << PART)) for k, one in specs.items()}
-
-    def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
-        return super()._sums(self._within(blocks), carried)
-
-    def _within(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        first, most = 0, 2.0 ** (PART - self.options.unit_bits)
-        for X, y in blocks:
-            x = real(X)
-            for row, column in np.argwhere(~(np.abs(x) <= most))[:1]:
-                raise InvalidDataError(
-                    f"row {first + row}, feature {column} is {x[row, column]:.6g}: expected a "
-                    f"number within ±{most:g}, as agreed"
-                )
-            yield X, y
-            first += len(y)
 
 
 @dataclass(frozen=True)
@@ -88,6 +65,18 @@ class SiteRows:
         made = cls(partial(_blocks, agreed, train, seen), tested)
         made.check_cells(agreed)  # at once, and not after the head is solved
         return made
+
+    def raw(self, reach: int) -> Iterator[Block]:
+        """The rows before they are scaled; refused beyond ±2^``reach``."""
+        first = 0
+        for X, y in self.train():
+            for row, column in np.argwhere(~(np.abs(X) <= 2.0**reach))[:1]:
+                raise InvalidDataError(
+                    f"row {first + row}, feature {column} is {X[row, column]:.6g}: expected a "
+                    f"number within ±{2**reach}, as agreed"
+                )
+            yield X, y
+            first += len(y)
 
     def blocks(
         self, agreed: Agreement, test: bool, scale: Scaling | None, radius: int | None
@@ -133,9 +122,8 @@ class SiteRows:
         for _, y in self.test():
             check_labels(y, cells.size)
             np.add.at(cells.reshape(-1), y, 1)
-        counts = {
-            f"class {name!r}": n for name, n in zip(agreed.classes, cells.sum(0), strict=True)
-        }
+        names = agreed.classes
+        counts = {f"class {name!r}": n for name, n in zip(names, cells.sum(0), strict=True)}
         counts |= {f"group {name!r}": n for name, n in zip(o.groups, cells.sum(1), strict=False)}
         for name, n in counts.items():
             if 0 < n < o.min_cell:

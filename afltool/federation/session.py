@@ -2,13 +2,10 @@
 
 Round 0 is the roll-call. Each further round sums one thing: raw features for a scale (if agreed),
 what the head's phases gather, counts of test rows (if agreed). docs/privacy.md has the kinds of
-messages, in their order, and why they open one sum a round.
-
-Every message is written once, into ``sent``, before it leaves, and the same bytes are sent again.
-The server chooses who is in a round, at least the threshold and never more than in the round
-before; nothing else. Between rounds of the same rows nobody may drop out, for the difference of two
-such sums would tell of it: the session ends instead. What is rubbish, of a member or of the place,
-counts as not there.
+messages, in their order, and why they open one sum a round. Every message is written once, into
+``sent``, before it leaves. The server chooses who is in a round, at least the threshold and never
+more than in the round before; nothing else. Between rounds of the same rows nobody may drop out:
+the session ends instead. What is rubbish, of a member or of the place, counts as not there.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -34,8 +31,9 @@ from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
-from ..heads.base import Block, Head, Task
+from ..heads.base import Head, Task
 from ..heads.evaluation import Evaluation
+from ..heads.scaling import ScalingOptions
 from ..progress import log
 from ..values.arrays import I64
 from ..values.statistics import Context, Statistics
@@ -47,7 +45,7 @@ from .ledger import Hashes, Ledger
 from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size
 from .noise import Noise
 from .place import Place
-from .rows import Scaling, SiteRows
+from .rows import PART, Scaling, SiteRows
 
 SESSION = "session.json"  # the only file in the place that is no message
 FINISHED = "finished"  # who has signed the same end; then the server deletes the session's key
@@ -55,9 +53,9 @@ MOST = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # bytes of payloads of no
 
 
 class Close(Struct, forbid_unknown_fields=True):
-    """Who is in a round, with the digest of each one's hello or sums, as the server says it."""
+    """Who is in a round, with the digests of their hellos or sums, and that of the close before."""
 
-    before: str  # digest of the close before
+    before: str
     members: dict[str, Digest]
 
 
@@ -69,8 +67,7 @@ class Waiting(Exception):
 class Replica(ABC):
     """What members and server do alike: who is in a round, what it sums, its total and its head.
 
-    ``folder`` has of each round the head before it (head-R.h5) and the total (total-R.h5); what was
-    ``sent`` and ``taken`` are files that never change.
+    ``folder`` has head-R.h5, the head before round R, total-R.h5, and what was sent and taken.
     """
 
     mended: ClassVar[tuple[str, ...]] = ("sent",)  # folders whose messages are sent again
@@ -191,7 +188,8 @@ class Replica(ABC):
         if kind in ("sums", "total"):
             return 8 * self.layout(number).size + (kind == "sums") * offer_size(self.agreed)
         if kind == "head":
-            return compute.largest_head(self._solved[number - 1])
+            arrays = self._solved[number - 1].state_dict().items()
+            return 8 + sum(16 + len(name) + array.nbytes for name, array in arrays)
         return {**MOST, "key": 64, "hello": 32 + offer_size(self.agreed), "seen": 32}[kind]
 
     def check_payload(self, kind: str, number: int, sender: str, payload: bytes) -> None:
@@ -201,8 +199,8 @@ class Replica(ABC):
         if kind in ("hello", "sums") and self.agreed.masked:
             Offer.of(self.agreed, number + 1, sender, payload)
         elif kind == "sums":
-            x = np.frombuffer(payload, "<u8")
-            self.layout(number).check_site(x, sender, self.counts(number))
+            layout, x = self.layout(number), np.frombuffer(payload, "<u8")
+            layout.check_site(x, sender, self.counts(number))
 
     def closed(self, number: int) -> dict[str, str]:
         """Who is in a round, with the digest of what each has sent: the server says it once."""
@@ -248,8 +246,8 @@ class Replica(ABC):
 
     def salt(self, number: int) -> str:
         """What the masks of a round belong to: who is in it with which offers, and its head."""
-        about = self.close_digest(number - 1), self.head(number).digest(), self.layout(number).phase
-        return sha256("\0".join(about).encode()).hexdigest()
+        head = self.head(number).digest(), str(self.layout(number).task.phase())
+        return sha256("\0".join((self.close_digest(number - 1), *head)).encode()).hexdigest()
 
     def head(self, number: int) -> Head:
         """The head before a round; of an evaluation the solved one."""
@@ -273,7 +271,8 @@ class Replica(ABC):
         """What a round sums; None after the last one."""
         o, head = self.agreed, self.head(number)
         if o.scale is not None and number == 1:
-            return Scaling.within(o.scale).bind(o.space["dim"], len(o.classes))
+            options = ScalingOptions(unit_bits=PART - o.scale)
+            return Scaling(options).bind(o.space["dim"], len(o.classes))
         if head.phase() is not None:
             return head
         if (e := o.evaluation) is not None and self.head(number - 1).phase() is not None:
@@ -325,14 +324,15 @@ class Replica(ABC):
 
     def opened(self, number: int) -> Statistics:
         """`total`, where it is not known yet; refused where no rows can have it."""
-        inside = self.closed(number)
-        x = self.unmasked(number) if self.agreed.masked else self.added(number)
+        inside, masked = self.closed(number), self.agreed.masked
+        x = self.unmasked(number) if masked else self.added(number)
         try:
             made = self.layout(number).statistics(x, inside, self.counts(number))
         except AflError as error:
-            lied = f"; masks hide which of {', '.join(inside)} has sent something else"
-            text = f"the sum of round {number} makes no sense: {error}"
-            raise MismatchError(text + lied * self.agreed.masked) from None
+            lied = f"; masks hide which of {', '.join(inside)} has sent something else" * masked
+            raise MismatchError(
+                f"the sum of round {number} makes no sense: {error}{lied}"
+            ) from None
         if noise := self.noise(number):
             made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
         return made
@@ -353,8 +353,7 @@ class Replica(ABC):
     def unmasked(self, number: int) -> Words:
         """The sum without masks, from any t right answers; who has lied is named."""
         offers, inside, found = self.offers(number), self.closed(number), dict[str, bytes]()
-        taken = {name: self.take("shares", number, name) for name in inside}
-        answers = {name: payload for name, payload in taken.items() if payload is not None}
+        answers = {n: x for n in inside if (x := self.take("shares", number, n)) is not None}
         late = [name for name in inside if name not in answers]
         for i, (giver, offer) in enumerate(offers.items()):
             kind = OWN if giver in inside else PAIRS
@@ -444,7 +443,8 @@ class Member(Replica):
 
     def claim(self, number: int, inside: Mapping[str, str]) -> None:
         if noise := self.noise(number):
-            self.ledger.spend(self.agreed, noise.rho)
+            spent = self.ledger.folder / self.agreed.digest / "rho"
+            write_once(spent, repr(noise.rho).encode())  # sessions together: Σ ρ
         elif self.layout(number).first:
             self.ledger.claim(self.agreed, number, inside, *self.hashes)
 
@@ -474,8 +474,9 @@ class Member(Replica):
             task, noise = self.layout(number).task, self.noise(number)
             if noise is None:
                 _ = self.hashes  # the rows are those of the first round
-            blocks: Iterable[Block] = self.rows.train()
-            if not isinstance(task, Scaling):
+            if self.agreed.scale is not None and isinstance(task, Scaling):
+                blocks = self.rows.raw(self.agreed.scale)
+            else:
                 radius, test = noise.radius if noise else None, not task.of_sums
                 blocks = self.rows.blocks(self.agreed, test, self.scale, radius)
             self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
@@ -499,8 +500,7 @@ class Member(Replica):
     def have_seen(self, number: int, inside: Mapping[str, str]) -> None:
         """Say which close this site has seen; wait until t members have seen the same.
 
-        Two sets of t share an honest member, which says it once: so all honest answers of a round
-        are for one close, and open one sum.
+        Two sets of t share an honest member, so all honest answers of a round open one sum.
         """
         everybody = self.agreed.threshold == len(self.agreed.members)
         if everybody or self.path_of("shares", number, self.me.name).exists():
@@ -537,8 +537,6 @@ class Member(Replica):
 
     def next_head(self, number: int) -> None:
         """Solve, compare with what the server has solved, and take its bits."""
-        if self.known() > number:
-            return
         total = self.total(number)
         if number not in self._solved:  # once, while it waits
             self._solved = {number: self.solve(number, total)}
@@ -550,16 +548,10 @@ class Member(Replica):
 
 
 class Server(Replica):
-    """``deadline``: seconds after which a step goes on without those who are late, if the
-    threshold allows it; None: never. See `Replica.turn`."""
+    """``deadline``: seconds after which a step goes on without those who are late; None: never."""
 
     deadline: float | None = None
     mended = ("sent", "taken")  # also what is counted, should a member put something else there
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.me.party != self.agreed.server:
-            raise MismatchError(f"the key of {self.me.name!r} is not that of the session's server")
 
     def go_on(self) -> None:
         if not (self.folder / FINISHED).exists():
@@ -586,6 +578,8 @@ class Server(Replica):
 
     def begin(self) -> None:
         """The agreement, and for each member the keys of the session."""
+        if self.me.party != self.agreed.server:
+            raise MismatchError(f"the key of {self.me.name!r} is not that of the session's server")
         keys = write_once(self.folder / "group-key", secrets.token_bytes(64))
         self.box.group, own = keys[:32], X25519PrivateKey.from_private_bytes(keys[32:])
         if not self.agreed.masked:

@@ -1,9 +1,8 @@
 """Sessions of afltool, carried by Flower: its messages take the place of a shared folder.
 
-Each turn carries the files that are new in the server's folder to each node, and back. Signatures,
-masks and checks are those of the session: Flower, like any place, needs no trust. A file is written
-once, so what a side has under a name is never sent again. An empty one is one that its reader has
-found to be rubbish: it counts as not there, and is sent again.
+Each turn carries the files that are new in the server's folder to each node, and back. Flower, like
+any place, needs no trust. A file is written once, so what a side has under a name is never sent
+again. An empty one its reader has found to be rubbish: it counts as not there, and is sent again.
 
 --node-config of a SuperNode has: key, data, approve (the code, as it was heard), and folder (of
 this site; its part of the place lies in folder/place). Optional: afltool (the executable), and
@@ -38,10 +37,7 @@ def names_in(place: Path) -> set[str]:
 
 
 def packed(place: Path, names: Iterable[str], code: int = 0) -> RecordDict:
-    """Files as arrays of bytes, which Flower sends in pieces, beside all names of the place.
-
-    Bytes in a ConfigRecord would have to fit into one message.
-    """
+    """Files as arrays of bytes, which Flower sends in pieces, beside all names of the place."""
     files = {name: Array(np.fromfile(place / name, np.uint8)) for name in sorted(names)}
     about = ConfigRecord({"have": sorted(names_in(place)), "code": code})
     return RecordDict({"files": ArrayRecord(files), "place": about})
@@ -100,11 +96,7 @@ def take(answers: Iterable[Message], place: Path, there: dict[int, set[str]]) ->
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Turns of the server until the session has ended.
-
-    A turn asks every node that is there, and takes the answers that come in time. What is lost with
-    a SuperNode, or comes too late, is sent with the next one.
-    """
+    """Turns of the server until the session has ended; what is lost is sent with the next one."""
     o, said, there = context.run_config, "", dict[int, set[str]]()
     folder, again = Path(str(o["session"])).absolute(), float(o["again"])
     if not (folder / "session.json").exists():
