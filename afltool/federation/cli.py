@@ -34,7 +34,7 @@ class Verb(Options):
 class Locked(Verb):
     """Of every command that may need a passphrase."""
 
-    passphrase_file: Path | None = Field(None, description="its first line is the passphrase")
+    passphrase_file: Path | None = Field(None, description="file with the passphrase in line 1")
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,9 @@ def new(o: NewSession) -> Agreement:
     files = [f for p in o.members for f in (sorted(p.glob("*.pub")) if p.is_dir() else [p])]
     people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
-    units = {"dtype": "int16", "fraction_bits": o.fraction_bits}
-    form: dict[str, Any] = units if scale is None else RAW
+    units: dict[str, Any] = {"dtype": "int16", "fraction_bits": o.fraction_bits}
     with TemporaryDirectory() as at:
+        form = units if scale is None else RAW
         how = {**form, "classes": o.classes, **o.to(NamedRows).changed()}
         rows = rows_of(features(o.data, Path(at) / "rows.h5", how))
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
@@ -90,7 +90,11 @@ def new(o: NewSession) -> Agreement:
 
 def features(path: Path, out: Path, how: Mapping[str, Any]) -> Path:
     """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
-    return path if path.suffix == ".h5" else import_embeddings(Import(path, out, **how))
+    if path.suffix == ".h5":
+        return path
+    begun = (out.parent / "sent").exists()  # before, what a refused table has left is replaced
+    made: Path = import_embeddings(Import(path, out, overwrite=not begun, **how))
+    return made
 
 
 def _written(agreed: Agreement, out: Path) -> Agreement:
@@ -314,8 +318,7 @@ def leave(o: Leave) -> Path | None:
     agreed, me = read_session(o.folder), keys.load(o.key, _passphrase(o))
     if me.party not in agreed.members:
         raise MismatchError(f"{o.key} is the key of no member of {o.folder}")
-    signed = Consent.sign(agreed.digest, me)
-    return write_bytes(json_text(asdict(signed)).encode(), o.out, overwrite=False)
+    return write_text(json_text(asdict(Consent.sign(agreed.digest, me))), o.out)
 
 
 def follow(o: Leave) -> Agreement:
@@ -349,9 +352,8 @@ def waiting(place: Place, agreed: Agreement) -> str:
     rounds = len(first_head(agreed).schedule())
     rounds += (agreed.scale is not None) + (agreed.evaluation is not None)
     number, kind, late = _late(place, agreed, rounds)
-    at = f"round {number} of {rounds} at most" if number else "roll-call"
-    said = {"key": "beginning", "done": "end"}.get(kind, kind)
-    return f"{at}: waiting for the {said} of {', '.join(late)}" if late else f"{at}: solved"
+    said = f"waiting for the {kind} of {', '.join(late)}" if late else "solved"
+    return f"round {number} of {rounds} at most: {said}" if number else f"roll-call: {said}"
 
 
 def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:
@@ -365,9 +367,9 @@ def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[
         gone = late("sums" if number else "hello", number, inside)
         inside, number = [name for name in inside if name not in gone], number + 1
     if late("key", 1, server):
-        return 0, "key", server
+        return 0, "beginning", server
     if number > rounds or not late("done", number, server):
-        return number - 1, "done", late("done", number, server) or late("done", number, inside)
+        return number - 1, "end", late("done", number, server) or late("done", number, inside)
     answers = late("shares", number - 1, inside) if number > 1 and agreed.masked else []
     if len(inside) - len(answers) < agreed.threshold:
         return number - 1, "shares", answers

@@ -110,11 +110,9 @@ class Layout:
         o, least = self.agreed, self.agreed.min_rows if self.task.of_sums else 0
         if o.noise or not self.first:
             return
-        rows, where = counts.astype(object).sum(), f"{sites} sites" if sites > 1 else "a site"
+        rows, at = counts.astype(object).sum(), f"{sites} sites" if sites > 1 else "a site"
         if counts.min() < 0 or not sites * least <= rows <= sites * o.max_rows:
-            raise InvalidDataError(
-                f"{rows} rows at {where}; agreed: {least} to {o.max_rows} at each"
-            )
+            raise InvalidDataError(f"{rows} rows at {at}; agreed: {least} to {o.max_rows} at each")
 
     def check_site(self, x: Words, name: str, counts: I64 | None) -> None:
         """Refuse numbers that no site can have; ``counts``: those of all sites, after round 1."""

@@ -51,9 +51,8 @@ def apart(cli, tmp_path, features):
 def refused(done, *words, codes=(2, 3, 4, 5)):
     """The command has ended with one paragraph that has these words."""
     assert done.exit_code in codes, (done.exit_code, done.stderr)
-    lines = [
-        line for line in done.stderr.splitlines() if not line.startswith(("session: ", "import: "))
-    ]
+    about = "session: ", "import: ", "/"  # the last: of which file it is
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(about)]
     assert [line[:7] for line in lines] == ["error: "]
     for word in words:
         assert word in done.stderr, done.stderr
@@ -141,6 +140,32 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     assert cli("session", "report", apart.at / "west", "-o", page).exit_code == 0
     assert f"{accuracy:.4f}" in page.read_text()
     assert json.loads(cli("session", "report", apart.at / "west").stdout)["party"] == "west"
+
+
+def test_what_columns_become_is_agreed_on(cli, tmp_path):
+    """A site gives its table without a word; one with other categories is refused by name."""
+    rng, lines = np.random.default_rng(0), {}
+    for name in NAMES:
+        lines[name] = [
+            f"{30 + 5 * k % 9},{'fm'[k % 2]},{CLASSES[rng.integers(3)]}" for k in range(40)
+        ]
+    lines["odd"] = [*lines["north"], "31,x,a"]
+    lines["pooled"] = [line for name in NAMES for line in lines[name]]
+    tables = {name: tmp_path / f"{name}.csv" for name in lines}
+    for name, path in tables.items():
+        path.write_text("\n".join(["age,sex,y", *lines[name]]) + "\n")
+    (other := tmp_path / "other.csv").write_text(tables["north"].read_text().replace("sex", "ward"))
+    given = ("--categories", "sex", "--max-rows", 99)
+    pooled = afltool.import_embeddings(tables["pooled"], tmp_path / "p.h5", categories=("sex=f,m",))
+    apart = Apart(cli, tmp_path / "all", {**tables, "pooled": pooled}, new=given)
+    assert "columns ['age', 'sex = f', 'sex = m'], dim 3" in apart.said
+    cli(*apart.serve("--once"))
+    join = apart.join("north", "--once", data=tables["odd"])
+    refused(cli(*join), "'x' in sex; the values are f, m", codes=(3,))
+    refused(cli(*join, "--categories", "sex=f,m,x"), "columns has 4 entries", "sex = x", codes=(4,))
+    refused(cli(*apart.join("north", "--once", data=other)), "sex", codes=(3,))
+    assert apart.sent_by("north") == []
+    assert apart.play()["head"] == apart.pooled()
 
 
 # ---------------------------------------------------------------- what is approved
