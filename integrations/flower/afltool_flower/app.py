@@ -27,13 +27,14 @@ from flwr.serverapp import Grid, ServerApp
 NAMES = re.compile(r"session\.json|\d{3,}-[a-z]+-[A-Za-z0-9][A-Za-z0-9._-]*")
 NEEDED = ("key", "data", "approve")
 OPTIONAL = ("y", "row-ids", "test", "by", "allow", "passphrase-file")
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 
 def names_in(place: Path) -> set[str]:
     """The files of a session in a place."""
-    files = (path for path in place.glob("*") if NAMES.fullmatch(path.name) and path.is_file())
-    return {path.name for path in files if path.stat().st_size}
+    files = (p for p in place.glob("*") if NAMES.fullmatch(p.name) and p.is_file())
+    return {p.name for p in files if p.stat().st_size}
 
 
 def packed(place: Path, names: Iterable[str], code: int = 0) -> RecordDict:
@@ -72,8 +73,7 @@ def turn(message: Message, context: Context) -> Message:
         raise ValueError(f"--node-config of this SuperNode lacks {', '.join(absent)}")
     folder = Path(site["folder"]).absolute()
     place, words = folder / "place", {name: site.get(name) for name in (*NEEDED, *OPTIONAL)}
-    there = unpacked(message.content, place)
-    words["out"] = str(folder / "session")
+    there, words["out"] = unpacked(message.content, place), str(folder / "session")
     code, said = session(site.get("afltool", "afltool"), "join", place, words)
     # What went wrong may name files of this site, so it is said here and not to the server.
     log(ERROR if code else INFO, "afltool session join: %s", said or "nothing new")
