@@ -59,7 +59,8 @@ def rows_of(site: int, n: int, dim: int, classes: int) -> SiteRows:
     y = rng.integers(0, classes, n)
     centers = np.random.default_rng(7).normal(size=(classes, dim))
     X = (rng.normal(size=(n, dim)) + centers[y]) * 2**BITS
-    return SiteRows.of_arrays(X.astype(np.int16), y)
+    block = X.astype(np.int16), y
+    return SiteRows(lambda: [block])
 
 
 def session(at: Path, head: str, sites: int, dim: int, classes: int, rows: int):

@@ -2,7 +2,7 @@
 
 Flower has an environment of its own (`make flower`); its programs are in $AFLTOOL_FLOWER, or beside
 this Python in flower/bin. It carries files as they are, so one head and protection says what all
-would; tests/federation has them over a folder. Ten minutes, most of which Flower waits.
+would; tests/federation has them over a folder. Minutes, most of which Flower waits.
 """
 
 from __future__ import annotations

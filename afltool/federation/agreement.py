@@ -6,27 +6,26 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from secrets import token_hex
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
 from unicodedata import normalize
 
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..heads import HEADS, make_options
-from ..values.ridge_spec import parse_bins
 from ..values.text import difference, json_text, shown
 from .keys import DOMAIN, Keys, Party, canonical
 
-MASKED = "masked"
 LARGEST = 4 << 20  # bytes of session.json
 LEAST_DELTA = 1e-12  # what 52 bits a draw can keep (`noise`)
 MOST_OPTION = 1 << 16  # of a head: rounds, layers, width that are shown fit into memory
 HEX64 = "[0-9a-f]{64}"
 Digest = Annotated[str, Meta(pattern=rf"^{HEX64}\Z")]
+Nonce = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=500)]  # NFC takes quadratic time
 Rows = Annotated[int, Meta(ge=0, le=1 << 24)]
 
@@ -46,14 +45,26 @@ def _within(what: str, value: Any, least: int, most: int) -> None:
     _expect(what, f"a whole number from {least} to {most}", good, value)
 
 
-def _check_names(what: str, names: Sequence[Name]) -> None:
-    known = {normalize("NFC", name) for name in names}
-    _expect(what, "different texts", len(known) == len(names), names)
-
-
 def _depth(value: Any) -> int:
     parts = value.values() if isinstance(value, Mapping) else value
     return 1 + max(map(_depth, parts), default=0) if isinstance(value, Mapping | list) else 0
+
+
+def _converted(what: str, value: Any, kind: Any) -> Any:
+    try:
+        return convert(value, kind)
+    except ValidationError as error:
+        raise UsageError(f"{what}: {error}, found {str(value)[:200]!r}") from None
+
+
+class Space(TypedDict):
+    """What a space of features has at least."""
+
+    dtype: Literal["int16"]
+    dim: Annotated[int, Meta(ge=1, le=1 << 20)]
+    fraction_bits: Annotated[int, Meta(ge=0, le=15)]
+    backbone: str
+    columns: NotRequired[list[Name]]
 
 
 class Budget(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +79,6 @@ class Budget(Struct, frozen=True, forbid_unknown_fields=True):
 class Counted(Struct, frozen=True, forbid_unknown_fields=True):
     """How the last round counts test rows."""
 
-    bins: str
     groups: tuple[Name, ...]
     min_cell: Annotated[int, Meta(ge=1, le=1 << 20)]  # rows of a class or a group, or none
 
@@ -91,18 +101,18 @@ class Consent:
     signature: Annotated[str, Meta(pattern=rf"^{HEX64}{HEX64}\Z")]
 
     def __post_init__(self) -> None:
-        signature, text = bytes.fromhex(self.signature), self._text(self.session, self.name)
-        if not Party(self.name, self.key).has_signed(signature, text):
+        text = _leaving(self.session, self.name)
+        if not Party(self.name, self.key).has_signed(bytes.fromhex(self.signature), text):
             raise MismatchError(f"{self.name!r} has not signed that it leaves {self.session[:12]}")
 
     @classmethod
     def sign(cls, session: str, me: Keys) -> Consent:
-        signature = me.signing.sign(cls._text(session, me.name))
+        signature = me.signing.sign(_leaving(session, me.name))
         return cls(me.name, me.party.key, session, signature.hex())
 
-    @staticmethod
-    def _text(session: str, name: str) -> bytes:
-        return DOMAIN + canonical(["leave", session, name])
+
+def _leaving(session: str, name: str) -> bytes:
+    return DOMAIN + canonical(["leave", session, name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +135,12 @@ class Agreement:
     #: an earlier session of the same rows
     follows: Annotated[str, Meta(pattern=rf"^({HEX64})?\Z")] = ""
     consents: tuple[Consent, ...] = ()  # of those who have left it, or one before it
-    nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] = field(
-        default_factory=lambda: token_hex(16)
-    )
+    nonce: Nonce = field(default_factory=lambda: token_hex(16))
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self), include_extras=True).items():
             value = to_builtins(getattr(self, name))  # made anew: a `Struct` checks nothing
-            try:
-                object.__setattr__(self, name, convert(value, kind))
-            except ValidationError as error:
-                raise UsageError(f"{name}: {error}, found {str(value)[:200]!r}") from None
+            object.__setattr__(self, name, _converted(name, value, kind))
         n, least = len(self.members), 3 if self.masked else 2
         for what in ("name", "key"):
             times = Counter(getattr(p, what).casefold() for p in (*self.members, self.server))
@@ -145,44 +150,38 @@ class Agreement:
         _expect("members", "them sorted", list(self.members) == sorted(self.members), n)
         _within("threshold", self.threshold, max(least, n // 2 + 1), n)
         self._check_head()
-        _check_names("classes", self.classes)
+        groups = self.evaluation.groups if self.evaluation else ()
+        for what, names in (("classes", self.classes), ("groups", groups)):
+            known = {normalize("NFC", name) for name in names}
+            _expect(what, "different texts", len(known) == len(names), names)
+        _converted("space", self.space, Space)
         words = all(key.isascii() and key.isidentifier() for key in self.space)  # shown as they are
-        good = self.space.get("dtype") == "int16" and words and _depth(self.space) < 9
-        _expect("space", "int16 features, and words as keys", good, self.space)
-        _within("features", self.space.get("dim"), 1, 1 << 20)
-        _within("fraction bits", self.space.get("fraction_bits"), 0, 15)
+        _expect("space", "words as keys, not deep", words and _depth(self.space) < 9, self.space)
         if self.noise is not None:
-            self._check_noise(self.noise)
+            if not self.masked or self.scale is not None or self.evaluation is not None:
+                raise UsageError("noise needs masks, and neither a scale nor an evaluation")
+            _within("colluding", self.noise.colluding, 0, self._most_colluding)
+            _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
         else:
             _expect("max_rows (--max-rows)", "at least 1", self.max_rows, 0)
         _within("min_rows", self.min_rows, 0, self.max_rows)
-        if self.evaluation is not None:
-            _check_names("groups", self.evaluation.groups)
-            parse_bins(self.evaluation.bins)
 
     def _check_head(self) -> None:
         """Refuse options that are not exactly those that the head itself writes."""
         name, given = self.head.name, self.head.options
         _expect("head", ", ".join(HEADS), name in HEADS, name)
-        for what, value in given.items():
-            if type(value) is int:
-                _within(f"option {what!r} of the head", value, -MOST_OPTION, MOST_OPTION)
+        for what in (what for what, value in given.items() if type(value) is int):
+            _within(f"option {what!r} of the head", given[what], -MOST_OPTION, MOST_OPTION)
         options = make_options(name, given)
         written, files = options.as_dict(), options.files()
-        where = difference(written, given, "of the head", "agreed")
         same = canonical(written) == canonical(given) and not files
+        where = difference(written, given, "of the head", "agreed")
         _expect("options of the head", "what it writes, and no file", same, where or files)
         _expect("seed of a session's head", "0", not given.get("seed"), given.get("seed"))
 
-    def _check_noise(self, noise: Budget) -> None:
-        if not self.masked or self.scale is not None or self.evaluation is not None:
-            raise UsageError("noise needs masks, and neither a scale nor an evaluation")
-        _within("colluding", noise.colluding, 0, self._most_colluding)
-        _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
-
     @property
     def masked(self) -> bool:
-        return self.protection == MASKED
+        return self.protection == "masked"
 
     @cached_property
     def people(self) -> dict[str, Party]:
@@ -211,16 +210,12 @@ class Agreement:
 
     @cached_property
     def code(self) -> str:
-        """What people compare: 128 bits that cost 128 MiB a guess, so nobody looks for two alike.
-
-        It is for the telephone: nothing that comes with the agreement may show it.
-        """
-        slow = hashlib.scrypt(
-            self.digest.encode(), salt=b"afltool session", n=1 << 17, r=8, p=1, maxmem=1 << 28
-        )
+        """What people compare by telephone, shown nowhere else; a guess costs 128 MiB."""
+        cost: Any = {"n": 1 << 17, "r": 8, "p": 1, "maxmem": 1 << 28}
+        slow = hashlib.scrypt(self.digest.encode(), salt=b"afltool session", **cost)
         return " ".join(re.findall("....", slow.hex()[:32]))
 
-    def check_approved(self, given: str, allowed: str = MASKED) -> None:
+    def check_approved(self, given: str, allowed: str = "masked") -> None:
         """Refuse unless somebody has compared the code, and allowed a protection below masks."""
         digits = re.sub("[ -]", "", given.lower())
         if not re.fullmatch("[0-9a-f]{32}", digits):  # which are not shown
@@ -234,12 +229,11 @@ class Agreement:
     def parse(cls, data: bytes) -> Agreement:
         """From session.json; refused unless the file says exactly what is meant, in one way."""
         try:
-            made = cls(**json.loads(data))
-            if made.text != data:
-                raise ValueError("it is not as afltool writes it")
+            if (made := cls(**json.loads(data))).text == data:
+                return made
+            raise ValueError("it is not as afltool writes it")
         except (AflError, TypeError, LookupError, ValueError, AttributeError, RecursionError) as e:
             raise CorruptFileError(f"the session file is damaged or refused: {shown(e)}") from None
-        return made
 
     @property
     def text(self) -> bytes:

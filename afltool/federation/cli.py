@@ -13,10 +13,15 @@ from ..cli.commands import Command, first_line, show
 from ..errors import UsageError
 from ..options.base import Holds, Options, Writes
 from ..options.common import Output
+from ..options.features import NamedRows
 from ..plugins import install, located
 
 EXTRA = ("cryptography", "nacl", "bcrypt", "fsspec")
 Out = Annotated[Path, Writes()]
+Protection = Literal["masked", "signed"]
+URL = "shared storage: a directory, sftp://, s3:// or webdav://"
+DATA = "feature file (.h5), or a table that import reads"
+PART = "your directory of the session"
 
 
 class Verb(Options):
@@ -29,8 +34,7 @@ class Verb(Options):
 class Locked(Verb):
     """Of every command that may need a passphrase."""
 
-    _word = "file whose first line is the passphrase"
-    passphrase_file: Path | None = Field(None, description=_word)
+    passphrase_file: Path | None = Field(None, description="file with the passphrase in line 1")
 
 
 @dataclass(frozen=True)
@@ -42,69 +46,52 @@ class NewKeys(Locked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Verb):
-    """Rows of a site."""
-
-    data: Path = Field(description="feature file (.h5), or a table that import reads")
-    y: str | None = Field(None, description="column with the labels of a table")
-    row_ids: str | None = Field(None, description="column with the row ids of a table")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewSession(Rows):
+class NewSession(Verb, NamedRows):
     """Create a session: what all sites agree on. Prints the code to read out by telephone."""
 
     COMMON: ClassVar = frozenset(
-        {"members", "server", "data", "out", "head", "y", "scale", "protection", "max_rows"}
-        | {"evaluate"}
+        {"members", "server", "data", "out", "head", "y", "categories", "scale", "protection"}
+        | {"max_rows", "evaluate"}
     )
 
     members: tuple[Path, ...] = Field(description="public keys, or a directory of them")
     server: Path = Field(description="public key of the server")
-    out: Out = Field(description="directory of your part of the session")
+    data: Path = Field(description=DATA)
+    out: Out = Field(description=PART)
     head: Annotated[str, Holds()] = Field("linear", description="name of a head, or a head file")
     classes: Path | None = Field(None, description="class names of a table, one per line")
     scale: Literal["none", "standard"] = Field("none", description="to mean 0, deviation 1")
     max_value: float = Field(65536.0, ge=1, le=2**30, description="largest raw feature")
     fraction_bits: int = Field(9, description="of features of a table")
-    protection: Literal["masked", "signed"] = Field(
-        "masked", description="signed: the server reads the sums of each site"
-    )
+    protection: Protection = Field("masked", description="signed: the server reads a site's sums")
     threshold: int | None = Field(None, description="members that must stay")
     min_rows: int = Field(0, description="minimum rows per member")
     max_rows: int = Field(0, description="maximum rows per member, near the truth")
     evaluate: bool = Field(False, description="count test rows at the end")
     groups: tuple[str, ...] = Field((), description="group of test rows that is counted apart")
     min_cell: int = Field(10, description="minimum test rows of a class or group, or none")
-    bins: str | None = Field(None, description="LO:HI:COUNT of the scores of test rows")
     dp_epsilon: float | None = Field(None, description="noise: ε of one row")
     dp_delta: float | None = Field(None, description="noise: δ of one row")
     clip: float | None = Field(None, description="noise: maximum norm of a row")
     colluding: int = Field(0, description="noise: members who may work together")
 
     def check(self) -> None:
+        super().check()
         budget = self.dp_epsilon, self.dp_delta, self.clip
         if None in budget and budget != (None, None, None):
             raise UsageError("Noise needs --dp-epsilon, --dp-delta and --clip together")
-        self.needs("colluding", "dp_epsilon")
-        self.needs("max_value", "scale")
-        for name in ("groups", "min_cell", "bins"):
-            self.needs(name, "evaluate")
-
-
-@dataclass(frozen=True)
-class Storage(Verb):
-    """Where a session is."""
-
-    url: str = Field(description="shared storage: a directory, sftp://, s3:// or webdav://")
+        for name, other in (("colluding", "dp_epsilon"), ("max_value", "scale"),
+                            ("groups", "evaluate"), ("min_cell", "evaluate")):  # fmt: skip
+            self.needs(name, other)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Party(Storage, Locked):
+class Party(Locked):
     """What server and members have."""
 
+    url: str = Field(description=URL, kw_only=False)
     key: Path = Field(description="your private key, from keys new or ssh-keygen")
-    out: Out = Field(description="directory of your part of the session")
+    out: Out = Field(description=PART)
     once: bool = Field(False, description="do what can be done now, then exit")
     poll: float = Field(5.0, ge=0, description="seconds between two looks at the storage")
 
@@ -113,49 +100,41 @@ class Party(Storage, Locked):
 class Serve(Party):
     """Run the server of a session. If interrupted, rerun the same command to resume."""
 
-    deadline: float | None = Field(
-        None, ge=0, description="hours that a step waits for late members, who do not come back"
-    )
+    deadline: float | None = Field(None, ge=0, description="hours that a step waits for members")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Join(Party, Rows):
+class Join(Party, NamedRows):
     """Join a session as a site. Without --approve, prints what is agreed and sends nothing.
 
-    If interrupted, rerun the same command to resume.
+    If interrupted, rerun the same command to resume. Of a table the columns and values that are
+    agreed on become features, where no others are given.
     """
 
     COMMON: ClassVar = frozenset(
         {"key", "data", "out", "y", "test", "approve", "allow", "again", "once", "poll"}
     )
 
+    data: Path = Field(description=DATA)
     test: Path | None = Field(None, description="test rows, for an evaluation")
     by: str = Field("", description="TABLE:COLUMN, the group of each test row")
     approve: str | None = Field(None, description="the code, as you heard it")
-    allow: Literal["masked", "signed"] = Field(
-        "masked", description="signed: let the server read your sums"
-    )
+    allow: Protection = Field("masked", description="signed: let the server read your sums")
     again: bool = Field(False, description="allow rows that were summed in another session")
 
 
 @dataclass(frozen=True)
-class Status(Storage):
-    """Show which round a session is in and who is waited for."""
+class Status(Verb):
+    """Show what is agreed, which round a session is in and who is waited for."""
 
-    json: bool = Field(False, description="print JSON", kw_only=True)
-
-
-@dataclass(frozen=True)
-class Folder(Verb):
-    """Of one party."""
-
-    folder: Path = Field(description="your directory of the session")
+    url: str = Field(description=URL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leave(Folder, Locked):
+class Leave(Locked):
     """Leave a session (--key), or create the next one without members who left (--without)."""
 
+    folder: Path = Field(description=PART, kw_only=False)
     out: Out = Field(description="the consent, or the next session")
     without: tuple[str, ...] = Field((), description="who leaves")
     consent: tuple[Path, ...] = Field((), description="consent of a leaver")
@@ -167,19 +146,24 @@ class Leave(Folder, Locked):
 
 
 @dataclass(frozen=True)
-class Report(Folder, Output):
+class Report(Verb, Output):
     """Print the costs and results of a session as JSON, or write its page."""
 
+    folder: Path = Field(description=PART)
     out: Annotated[Path | None, Writes()] = Field(None, description="write an .html page")
 
 
-GROUPS: dict[str, tuple[str, dict[str, type[Options]]]] = {
-    "keys": ("create the keys of members and server", {"new": NewKeys}),
-    "session": (
-        "set up and run a federation of sites that are apart",
-        {"new": NewSession, "serve": Serve, "join": Join, "status": Status}
-        | {"leave": Leave, "report": Report},
-    ),
+Verbs = dict[str, type[Options]]
+GROUPS: dict[tuple[str, str], Verbs] = {
+    ("keys", "create the keys of members and server"): {"new": NewKeys},
+    ("session", "set up and run a federation of sites that are apart"): {
+        "new": NewSession,
+        "serve": Serve,
+        "join": Join,
+        "status": Status,
+        "leave": Leave,
+        "report": Report,
+    },
 }
 FUNCTIONS = {"NewKeys": "new_keys", "NewSession": "create"}  # others are called as their class
 
@@ -187,14 +171,13 @@ FUNCTIONS = {"NewKeys": "new_keys", "NewSession": "create"}  # others are called
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
     return {
-        name: Command(about, "Federation", inside=partial(_verbs, name))
-        for name, (about, _) in GROUPS.items()
+        name: Command(about, "Federation", inside=partial(_verbs, of))
+        for (name, about), of in GROUPS.items()
     }
 
 
-def _verbs(name: str, _: str) -> dict[str, Command]:
-    verbs = GROUPS[name][1].items()
-    return {verb: Command(first_line(cls.__doc__), "Commands", cls) for verb, cls in verbs}
+def _verbs(of: Verbs, _: str) -> dict[str, Command]:
+    return {verb: Command(first_line(cls.__doc__), "Commands", cls) for verb, cls in of.items()}
 
 
 def carry_out(o: Options) -> None:

@@ -20,26 +20,24 @@ from ..files.counts import evaluations, read_counts
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
-from ..options.features import Import
+from ..options.features import Import, NamedRows
 from ..progress import log, stop_point
-from ..stages.import_embeddings import import_embeddings
-from ..values.ridge_spec import usual_bins
+from ..stages.import_embeddings import import_embeddings, options_as
 from ..values.statistics import Context
 from ..values.text import json_text
 from . import keys
 from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
-from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Rows, Serve, Status
-from .compute import described, first_head
+from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Serve, Status
+from .compute import Layout, described, first_head
 from .ledger import Ledger
-from .noise import epsilon_of
+from .noise import Noise, epsilon
 from .place import Place
 from .rows import SiteRows
 from .session import FINISHED, SESSION, Member, Replica, Server
 
 MANY = 32  # members, above which every member loads more than is sensible
 SOLVED, SCALING, COSTS = "head.h5", "scaling.h5", "costs.json"
-PAGE = Path(__file__).with_name("page.html")  # for Jinja2
-SAID = {"key": "beginning", "done": "end"}  # what is waited for
+RAW = {"dtype": "float32"}  # rows that the session scales
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
 
 
@@ -55,52 +53,47 @@ def _passphrase(o: Locked) -> bytes | None:
     return line
 
 
+def create(o: NewSession | Leave) -> None:
+    """Make a session, and print its terms and its code."""
+    agreed = new(o) if isinstance(o, NewSession) else follow(o)
+    say_lines(f"{in_words(agreed)}\n{'code':>12}  {agreed.code}\n")
+
+
 def new(o: NewSession) -> Agreement:
     """Write what is agreed into the folder ``o.out``."""
     files = [f for p in o.members for f in (sorted(p.glob("*.pub")) if p.is_dir() else [p])]
     people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
+    units: dict[str, Any] = {"dtype": "int16", "fraction_bits": o.fraction_bits}
     with TemporaryDirectory() as at:
-        path = features(o.data, Path(at) / "rows.h5", o, scale, o.fraction_bits, classes=o.classes)
-        rows = rows_of(path)
-    units = {} if scale is None else {"dtype": "int16", "fraction_bits": o.fraction_bits}
+        form = units if scale is None else RAW
+        how = {**form, "classes": o.classes, **o.to(NamedRows).changed()}
+        rows = rows_of(features(o.data, Path(at) / "rows.h5", how))
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
-    bins, noise = o.bins or usual_bins(first.log_probabilities), None
-    if o.dp_epsilon is not None:
-        noise = Budget(o.dp_epsilon, o.dp_delta or 0.0, o.clip or 0.0, o.colluding)
+    budget = o.dp_epsilon, o.dp_delta, o.clip, o.colluding
     agreed = Agreement(
         members=tuple(sorted(people)),
         server=server,
         head=described(first),
-        space={**rows.space, **units},
+        space=rows.space if scale is None else {**rows.space, **units},
         classes=tuple(rows.classes),
         protection=o.protection,
         threshold=usual_threshold(len(people)) if o.threshold is None else o.threshold,
         min_rows=o.min_rows,
         max_rows=o.max_rows,
-        noise=noise,
+        noise=None if o.dp_epsilon is None else Budget(*budget),  # type: ignore[arg-type]
         scale=scale,
-        evaluation=Counted(bins, o.groups, o.min_cell) if o.evaluate else None,
+        evaluation=Counted(o.groups, o.min_cell) if o.evaluate else None,
     )
     return _written(agreed, o.out)
 
 
-def show_terms(agreed: Agreement) -> None:
-    """Print the terms of a new session, and its code."""
-    say_lines(f"{in_words(agreed)}\n{'code':>12}  {agreed.code}\n")
-
-
-def create(o: NewSession) -> None:
-    """Make a session."""
-    show_terms(new(o))
-
-
-def features(path: Path, out: Path, o: Rows, scale: int | None, bits: int, **how: Any) -> Path:
+def features(path: Path, out: Path, how: Mapping[str, Any]) -> Path:
     """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
     if path.suffix == ".h5":
         return path
-    form = {"fraction_bits": bits} if scale is None else {"dtype": "float32"}  # raw ones
-    made: Path = import_embeddings(Import(path, out, y=o.y, row_ids=o.row_ids, **form, **how))
+    begun = (out.parent / "sent").exists()  # before, what a refused table has left is replaced
+    made: Path = import_embeddings(Import(path, out, overwrite=not begun, **how))
     return made
 
 
@@ -109,8 +102,7 @@ def _written(agreed: Agreement, out: Path) -> Agreement:
     private_folder(out)  # totals will lie in it
     write_bytes(agreed.text, out / SESSION)
     if len(agreed.members) > MANY:
-        text = "session: each member loads what all send: above %d members let some add up first"
-        log.warning(text, MANY)
+        log.warning(f"session: above {MANY} members each loads much: let some add up first")
     return agreed
 
 
@@ -135,15 +127,13 @@ def lines(agreed: Agreement) -> dict[str, str]:
     o, first, server = agreed, first_head(agreed), agreed.server
     rounds, rows = [*map(str, first.schedule())], f"{o.min_rows} to {o.max_rows} a site"
     protection = "signed: the server reads the sums of each site"
-    noise, follows = "none: sums that are opened are exact", "no other session"
+    noise, follows = "none: sums that are opened are exact", ["no other session"]
     if o.scale is not None:
-        reach = f"features within ±2^{o.scale}"
-        rounds.insert(0, f"scale (sums and sums of squares of {reach})")
+        rounds.insert(0, f"scale (sums and sums of squares of features within ±2^{o.scale})")
     if e := o.evaluation:
         groups = ", ".join(map(repr, e.groups)) or "none"
-        counts = f"counts of test rows in bins {e.bins}, groups: {groups}"
         least = f"of each class and group a site has {e.min_cell} test rows or none"
-        rounds.append(f"evaluation of the final head ({counts}; {least})")
+        rounds.append(f"evaluation of the final head (counts of rows, groups: {groups}; {least})")
     if o.masked:
         protection = (
             f"masked: nobody opens a sum of fewer than {o.threshold} sites, nor do the server "
@@ -151,14 +141,15 @@ def lines(agreed: Agreement) -> dict[str, str]:
         )
     if n := o.noise:
         rows = "no limits: a refusal would tell of them"
+        added = epsilon(Noise.of(o, Layout.of(o, first, first=True)).rho, n.delta)
         noise = (
-            f"ε = {epsilon_of(o, n):.4g}, δ = {n.delta:g} for one row (as asked: ε = "
+            f"ε = {added:.4g}, δ = {n.delta:g} for one row (as asked: ε = "
             f"{n.epsilon:g}), rows of norm {n.clip:g} at most, {n.colluding} members may "
             "work with the server"
         )
     if o.follows:
-        follows = f"{o.follows[:16]}: with both sums those of a site that is new here are known"
-    left = [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
+        follows = [f"{o.follows[:16]}: with both sums those of a site that is new here are known"]
+    follows += [f"{c.name} ({c.key[:16]}) has left {c.session[:16]}" for c in o.consents]
     return {
         "members": ", ".join(f"{p.name} ({p.key[:16]})" for p in o.members),
         "server": f"{server.name} ({server.key[:16]})",
@@ -170,7 +161,7 @@ def lines(agreed: Agreement) -> dict[str, str]:
         "features": _short(o.space),
         "classes": f"{len(o.classes)}: {', '.join(map(repr, o.classes))}",
         "rows": rows,
-        "follows": "; ".join([follows, *left]),
+        "follows": "; ".join(follows),
         "nonce": o.nonce,
     }
 
@@ -183,19 +174,6 @@ def state() -> Path:
     """The private folder of this site: whom it has met, and the ledger of its rows."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(os.environ.get("AFLTOOL_STATE") or Path(home) / "afltool")
-
-
-def what_is_agreed(o: Join) -> str:
-    """What would be approved, in words, but not the code; and who is new, or has another key."""
-    me, agreed = keys.load(o.key, _passphrase(o)), read_session(Place(o.url))
-    files = (state() / "people").glob("[0-9a-f]*")  # by key, each a file that stays as it is
-    known = {path.name: path.read_text(errors="replace") for path in files}
-    text = f"{in_words(agreed)}\n"
-    for name, person in agreed.people.items():
-        if person != me.party and known.get(person.key) != name:
-            other = "has ANOTHER KEY than before" if name in known.values() else "is new here"
-            text += f"{'new':>12}  {name} {other}\n"
-    return text
 
 
 def serve(o: Serve) -> Path | None:
@@ -211,9 +189,21 @@ def join(o: Join) -> Path | None:
     if o.approve is None and not (o.out / SESSION).exists():
         say_lines(what_is_agreed(o))
         raise UsageError(
-            "Nothing was sent. If you agree, ask for the code by telephone: --approve CODE"
+            "Nothing was sent. If you agree, ask for the code by phone: --approve CODE"
         )
     return run(member(o), o)
+
+
+def what_is_agreed(o: Join) -> str:
+    """What would be approved, in words, but not the code; and who is new, or has another key."""
+    me, agreed = keys.load(o.key, _passphrase(o)), read_session(Place(o.url))
+    files = (state() / "people").glob("[0-9a-f]*")  # by key, each a file that stays as it is
+    known, text = {p.name: p.read_text(errors="replace") for p in files}, f"{in_words(agreed)}\n"
+    for name, person in agreed.people.items():
+        if person != me.party and known.get(person.key) != name:
+            other = "has ANOTHER KEY than before" if name in known.values() else "is new here"
+            text += f"{'new':>12}  {name} {other}\n"
+    return text
 
 
 def member(o: Join) -> Member:
@@ -230,8 +220,7 @@ def member(o: Join) -> Member:
     made = Member(place, o.out, agreed, me, rows, Ledger(state() / "ledger", o.again))
     for name, person in agreed.people.items():
         write_once(state() / "people" / person.key, name.encode())
-    if not own.exists():
-        _written(agreed, o.out)
+    write_once(own, agreed.text)
     return made
 
 
@@ -246,17 +235,15 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
     if bool(groups) != bool(o.by):
         raise UsageError(f"--by TABLE:COLUMN is for groups; agreed: {[*groups] or 'none'}")
     private_folder(o.out)  # before a table's rows come into it
-    form = o, agreed.scale, agreed.space["fraction_bits"]
-    how: dict[str, Any] = {"backbone": agreed.space.get("backbone"), "classes": agreed.classes}
-    test = o.test and features(o.test, o.out / "test.h5", *form, **how)
-    train = features(o.data, o.out / "data.h5", *form, **how)
-    rows = SiteRows.of_files(agreed, train, test, o.by)
-    rows.check_cells(agreed)  # at once, and not after the head is solved
-    return rows
+    raw = {} if agreed.scale is None else RAW
+    agreed_on = {"space": agreed.space, "classes": agreed.classes}
+    how = options_as({**raw, **o.to(NamedRows).changed()}, agreed_on, unlabelled=False)
+    test = o.test and features(o.test, o.out / "test.h5", how)
+    return SiteRows.of_files(agreed, features(o.data, o.out / "data.h5", how), test, o.by)
 
 
 def _place(o: Party) -> Place:
-    here = Path(os.path.expanduser(re.sub("^(file|local):(//)?", "", o.url)))  # as fsspec reads it
+    here = Path(re.sub("^(file|local):(//)?", "", o.url)).expanduser()  # as fsspec reads it
     if o.out.resolve().is_relative_to(here.resolve()):
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
     place = Place(o.url)
@@ -296,11 +283,12 @@ def finish(party: Replica) -> Path:
     agreed, folder, number = party.agreed, party.folder, party.known()
     if (folder / SUMMARY).exists():
         return folder / SOLVED
-    made_by, context = party.recipe_of(number - 1), Context(dict(agreed.space), agreed.classes)
+    made_by, space = party.recipe_of(number - 1), dict(agreed.space)
     if scale := party.scale:  # its file is for `afltool import --scale`
-        raw = {**context.space, "dtype": "float32", "fraction_bits": None}
-        save_head(folder / SCALING, scale, made_by, replace(context, space=raw))
-        context = replace(context, space={**context.space, "scaling": scale.digest()})
+        raw = {**space, **RAW, "fraction_bits": None}
+        save_head(folder / SCALING, scale, made_by, Context(raw, agreed.classes))
+        space["scaling"] = scale.digest()
+    context = Context(space, agreed.classes)
     path = save_head(folder / SOLVED, party.head(number), made_by, context)
     totals = [party.total(r) for r in range(1, number)]
     begun, over = ((folder / f"head-{r}.h5").stat().st_mtime for r in (1, number))
@@ -325,13 +313,12 @@ def finish(party: Replica) -> Path:
 def leave(o: Leave) -> Path | None:
     """The consent of a member that leaves, signed; or the session of those who stay."""
     if o.key is None:
-        show_terms(follow(o))
+        create(o)
         return None
     agreed, me = read_session(o.folder), keys.load(o.key, _passphrase(o))
     if me.party not in agreed.members:
         raise MismatchError(f"{o.key} is the key of no member of {o.folder}")
-    signed = Consent.sign(agreed.digest, me)
-    return write_bytes(json_text(asdict(signed)).encode(), o.out, overwrite=False)
+    return write_text(json_text(asdict(Consent.sign(agreed.digest, me))), o.out)
 
 
 def follow(o: Leave) -> Agreement:
@@ -346,40 +333,27 @@ def follow(o: Leave) -> Agreement:
             "session leave SESSION --key NAME -o NAME.consent, then --consent NAME.consent"
         )
     stay = tuple(p for p in old.members if p.name not in leavers)
-    made = replace(
-        old,
-        members=stay,
-        threshold=min(old.threshold, len(stay)),
-        follows=old.digest,
-        consents=tuple(sorted({*old.consents, *signed})),
-        nonce=token_hex(16),
-    )
-    return _written(made, o.out)
+    threshold, consents = min(old.threshold, len(stay)), tuple(sorted({*old.consents, *signed}))
+    made = replace(old, members=stay, threshold=threshold, consents=consents)
+    return _written(replace(made, follows=old.digest, nonce=token_hex(16)), o.out)
 
 
-def status(o: Status) -> dict[str, Any] | None:
-    """Print its terms and whom it waits for, or return them."""
+def status(o: Status) -> None:
+    """Print the terms, and whom the session waits for."""
     agreed = read_session(place := Place(o.url))
-    found = waiting(place, agreed)
-    if o.json:
-        return found
-    say_lines(f"{in_words(agreed)}\n{found['text']}\n")
-    return None
+    say_lines(f"{in_words(agreed)}\n{waiting(place, agreed)}\n")
 
 
-def waiting(place: Place, agreed: Agreement) -> dict[str, Any]:
-    """What a session waits for, as the files in its place tell; of nobody at the end.
+def waiting(place: Place, agreed: Agreement) -> str:
+    """What a session waits for, as the files in its place tell.
 
     It needs no key and proves nothing: who may write into the place can make it say anything.
     """
     rounds = len(first_head(agreed).schedule())
     rounds += (agreed.scale is not None) + (agreed.evaluation is not None)
     number, kind, late = _late(place, agreed, rounds)
-    at = f"round {number} of {rounds} at most" if number else "roll-call"
-    text = f"{at}: waiting for the {SAID.get(kind, kind)} of {', '.join(late)}"
-    if not late:
-        text = f"round {number} of {rounds}: solved"
-    return {"session": agreed.digest, "round": number, "waiting_for": late, "text": text}
+    said = f"waiting for the {kind} of {', '.join(late)}" if late else "solved"
+    return f"round {number} of {rounds} at most: {said}" if number else f"roll-call: {said}"
 
 
 def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:
@@ -388,28 +362,28 @@ def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[
     def late(kind: str, number: int, who: list[str]) -> list[str]:
         return [name for name in who if not place.size(keys.name_of(kind, number, name))]
 
-    inside, server = [p.name for p in agreed.members], [agreed.server.name]
+    inside, server, number = [p.name for p in agreed.members], [agreed.server.name], 0
+    while number <= rounds and not late("close", number, server):
+        gone = late("sums" if number else "hello", number, inside)
+        inside, number = [name for name in inside if name not in gone], number + 1
     if late("key", 1, server):
-        return 0, "key", server
-    for number in range(rounds + 1):
-        kind = "sums" if number else "hello"
-        missing = late(kind, number, inside)
-        if late("close", number, server):
-            return number, kind if missing else "close", missing or server
-        inside = [name for name in inside if name not in missing]
-        if number and not late("done", number + 1, server):
-            return number, "done", late("done", number + 1, [p.name for p in agreed.members])
-        answers = late("shares", number, inside) if number and agreed.masked else []
-        if len(inside) - len(answers) < agreed.threshold:
-            return number, "shares", answers
-        begun = number == 0 or len(late("sums", number + 1, inside)) < len(inside)
-        if not begun and late("head", number + 1, server):
-            return number, "head", server
-    return rounds, "done", server
+        return 0, "beginning", server
+    if number > rounds or not late("done", number, server):
+        return number - 1, "end", late("done", number, server) or late("done", number, inside)
+    answers = late("shares", number - 1, inside) if number > 1 and agreed.masked else []
+    if len(inside) - len(answers) < agreed.threshold:
+        return number - 1, "shares", answers
+    kind = "sums" if number else "hello"
+    missing = late(kind, number, inside)
+    if number > 1 and missing == inside and late("head", number, server):
+        return number - 1, "head", server
+    return number, kind if missing else "close", missing or server
 
 
 def report(o: Report) -> dict[str, Any] | Path:
     """The summary of a session that is over, or its page: one HTML file."""
+    from jinja2 import Environment, UndefinedError
+
     if not (path := o.folder / SUMMARY).is_file():
         raise InputError(f"{o.folder} holds no session that is over: it has no {SUMMARY}")
     facts = keys.read_as(dict[str, Any], path)
@@ -417,11 +391,9 @@ def report(o: Report) -> dict[str, Any] | Path:
         return facts
     if o.out.suffix != ".html":
         raise UsageError(f"A page is an .html file; found {str(o.out)!r}")
-    from jinja2 import Environment, UndefinedError
-
-    agreed = read_session(o.folder)
-    made = Environment(autoescape=True).from_string(PAGE.read_text())
+    agreed, page = read_session(o.folder), Environment(autoescape=True)
     try:
+        made = page.from_string(Path(__file__).with_name("page.html").read_text())
         text = made.render(s=facts, agreed=lines(agreed).items(), masked=agreed.masked)
     except (UndefinedError, TypeError, ValueError) as error:
         raise CorruptFileError(f"{path} is damaged: {error}") from None

@@ -1,8 +1,7 @@
 """What a round sums and solves: the only module here that computes statistics and heads.
 
-A site sends one flat vector of integers, whose length and meaning follow from the head. So its
-message has no header, no name and no digest: there is nothing that could tell more. Class counts
-are in the first round of rows alone; they bound what later rounds of them may be.
+A site sends one flat vector of integers, whose length and meaning follow from the head: there is
+nothing that could tell more. Class counts come in the first round of rows, and bound later ones.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ ROUNDINGS = 16  # of a solve by Cholesky, times (d + 8) ε: its backward error o
 LOSS_BITS = 24
 SLACK = 2.0  # of the loss of a point that momentum has moved
 COUNTS = "class counts"
-INT64 = 2**63 - 1
 H = TypeVar("H", bound=Task)
 
 
@@ -48,13 +46,10 @@ def described(head: Head) -> Named:
     return Named(head.name, head.options.as_dict(), head.digest())
 
 
-def context_of(agreed: Agreement, head: Task) -> Context:
-    return Context(agreed.space, agreed.classes, binding(head))
-
-
 def statistics_of(agreed: Agreement, head: Task, blocks: Iterable[Block]) -> Statistics:
     """What a site sums of its rows for a head."""
-    return base.statistics_of(head, blocks, {}, context_of(agreed, head))[0]
+    context = Context(agreed.space, agreed.classes, binding(head))
+    return base.statistics_of(head, blocks, {}, context)[0]
 
 
 def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
@@ -66,10 +61,9 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:
-    """Refuse a point at which this site's loss is above that of all sites' rows without a head.
+    """Refuse a point at which this site's loss is above that of all ``rows`` without a head.
 
-    An honest head has a loss of at most ln C a row over all ``rows``, so of so much over those of
-    one site. Larger weights are chosen to read single rows out of the gradient.
+    An honest head has at most ln C a row; larger weights are chosen to read single rows.
     """
     loss = own.arrays.get("loss")
     most = SLACK * rows * np.log(max(classes, 2))
@@ -96,7 +90,7 @@ class Layout:
         if reals := [name for name, one in specs.items() if not one.exact]:
             raise InvalidDataError(f"sessions sum integers, {reals[0]!r} is real: --compute fixed")
         rows = len(agreed.members) * agreed.max_rows
-        if rows * max(one.per_row for one in specs.values()) > INT64:
+        if rows * max(one.per_row for one in specs.values()) > 2**63 - 1:
             raise NumericalError(f"sums of {rows} rows might not fit into int64: lower --max-rows")
         counts = {COUNTS: ArraySpec((len(agreed.classes),), "count", 1)} if first else {}
         return cls(agreed, task, first, (*sorted(specs.items()), *counts.items()))
@@ -104,10 +98,6 @@ class Layout:
     @property
     def size(self) -> int:
         return sum(one.size for _, one in self.arrays)
-
-    @property
-    def phase(self) -> str:
-        return str(self.task.phase())
 
     def joined(self, s: Statistics) -> Words:
         """The numbers of statistics that were gathered for this task."""
@@ -120,11 +110,9 @@ class Layout:
         o, least = self.agreed, self.agreed.min_rows if self.task.of_sums else 0
         if o.noise or not self.first:
             return
-        within = counts.min() >= 0 and counts.max() <= sites * o.max_rows  # or the sum overflows
-        if not within or not sites * least <= counts.sum() <= sites * o.max_rows:
-            rows, where = counts.astype(object).sum(), f"{sites} sites" if sites > 1 else "a site"
-            agreed = f"{least} to {o.max_rows} at each"
-            raise InvalidDataError(f"{rows} rows at {where}; agreed: {agreed}")
+        rows, at = counts.astype(object).sum(), f"{sites} sites" if sites > 1 else "a site"
+        if counts.min() < 0 or not sites * least <= rows <= sites * o.max_rows:
+            raise InvalidDataError(f"{rows} rows at {at}; agreed: {least} to {o.max_rows} at each")
 
     def check_site(self, x: Words, name: str, counts: I64 | None) -> None:
         """Refuse numbers that no site can have; ``counts``: those of all sites, after round 1."""
@@ -141,8 +129,8 @@ class Layout:
         assert counts is not None
         self.check_rows(counts, len(names))
         clients = {ClientId(name): Client(None) for name in sorted(names)}
-        context, phase = context_of(self.agreed, self.task), Phase(self.phase)
-        total = Statistics(phase, parts, counts, context, clients, specs)
+        context = Context(self.agreed.space, self.agreed.classes, binding(self.task))
+        total = Statistics(Phase(str(self.task.phase())), parts, counts, context, clients, specs)
         if not self.agreed.noise:
             invariants.check(total)
         return total
@@ -153,11 +141,6 @@ def packed(before: Head, after: Head) -> bytes:
     known, arrays = before.state_dict(), after.state_dict()
     names = [n for n in sorted(arrays) if n not in known or not np.array_equal(arrays[n], known[n])]
     return msgpack.encode({name: arrays[name].tobytes() for name in names})
-
-
-def largest_head(after: Head) -> int:
-    """The most bytes that `packed` may have."""
-    return 8 + sum(8 + len(name) + 8 + a.nbytes for name, a in after.state_dict().items())
 
 
 def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:

@@ -1,21 +1,17 @@
 """Keys, and the messages that they sign and encrypt.
 
-A party has one OpenSSH Ed25519 key. It signs, and as X25519 (as in `age`) it opens boxes.
-`ssh-keygen -t ed25519 -C north -f north` makes one, `ssh-keygen -p` changes its passphrase.
-
-One message is one file: who says what in which round, signed, and its payload, encrypted.
+A party has one OpenSSH Ed25519 key. It signs, and as X25519 (as in `age`) it opens boxes. One
+message is one file: who says what in which round, signed, and its payload, encrypted.
 
     header (JSON line)  signature (64 bytes)  [key (32)]  nonce (12)  ciphertext (payload + 16)
 
-The signature is of the header, which has the SHA-256 of all that follows. `Box` is the only place
-that makes or reads such files, so nothing leaves a site that is not one of `KINDS`. A payload is
-for all of the session, or for one reader alone: then with a key that is made for it and forgotten,
-so that the sender's key does not open it later.
+The signature is of the header, which has the SHA-256 of all that follows. A payload is for all of
+the session, or for one reader alone: then with a key that is made for it and forgotten, so that the
+sender's key does not open it later.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -39,14 +35,16 @@ from nacl.signing import SigningKey, VerifyKey
 from ..errors import AflError, CorruptFileError, InputError, UsageError
 from ..files.atomic import write_bytes, write_once
 from ..inputs import read_json, read_text
+from ..values.arrays import canonical_json
 
-NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")  # no two look alike
-DEVICES = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"  # a shared folder may lie on Windows
+NAME = re.compile(  # no two look alike, and a shared folder may lie on Windows
+    r"(?!(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9_-])?",
+    re.A | re.I,
+)
 Private = X25519PrivateKey
 T = TypeVar("T")
 PUBLIC = "the key 'ssh-ed25519 … NAME'"
 DOMAIN = b"afltool federation 1\n"  # no other program signs texts with this beginning
-KINDS = ("key", "hello", "close", "sums", "seen", "shares", "total", "head", "done")
 OVERHEAD = 1024 + 64 + 32 + 12 + 16  # most bytes beside the payload: header, signature, key …
 
 
@@ -58,8 +56,7 @@ class Party:
     key: str
 
     def __post_init__(self) -> None:
-        good = isinstance(self.name, str) and NAME.fullmatch(self.name)
-        if not good or re.fullmatch(DEVICES, self.name, re.I):
+        if not (isinstance(self.name, str) and NAME.fullmatch(self.name)):
             raise UsageError(
                 f"{self.name!r} is no name of a party: up to 64 of A-Z, a-z, 0-9, '.', '_', '-', "
                 "not ending in a dot, and no device of Windows"
@@ -105,16 +102,15 @@ class Keys:
 
 def new(name: str, folder: Path, passphrase: bytes | None = None) -> Path:
     """Write NAME (private, mode 600) and NAME.pub as ssh-keygen does; returns the public file."""
-    path, key = folder / name, Ed25519PrivateKey.generate()
-    Keys.of(name, key)  # refuses what is no name
+    me = Keys.of(name, Ed25519PrivateKey.generate())  # refuses what is no name
     lock = form.BestAvailableEncryption(passphrase) if passphrase else form.NoEncryption()
-    data = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, lock)
-    line = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    public = path.with_name(f"{name}.pub")
+    data = me.signing.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, lock)
+    key = me.signing.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    path, public = folder / name, folder / f"{name}.pub"
     taken = [one for one in (path, public) if os.path.lexists(one)]
     if taken or write_once(path, data) != data:
         raise UsageError(f"{(taken or [path])[0]} exists: a key is never overwritten")
-    return write_bytes(line + f" {name}\n".encode(), public)
+    return write_bytes(key + f" {name}\n".encode(), public)
 
 
 def load(path: Path, passphrase: bytes | None = None) -> Keys:
@@ -124,10 +120,10 @@ def load(path: Path, passphrase: bytes | None = None) -> Keys:
         raise InputError(f"others can read the private key {path}: chmod 600 {path}")
     try:
         key = form.load_ssh_private_key(data, passphrase)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError("it is no Ed25519 key")
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UsageError(f"{path} cannot be opened, look at the passphrase: {error}") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError(f"{path} is no Ed25519 key: ssh-keygen -t ed25519")
     public = load_public(path.with_name(f"{path.name}.pub"))
     if (me := Keys.of(public.name, key)).party != public:
         raise UsageError(f"{path}.pub is not the public part of {path}: ssh-keygen -y -f {path}")
@@ -165,7 +161,7 @@ def cipher_between(mine: Private, theirs: bytes, *purpose: object) -> AESGCM:
 
 
 def canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return canonical_json(value).encode()
 
 
 def read_as(kind: type[T], path: Path) -> T:
@@ -173,11 +169,11 @@ def read_as(kind: type[T], path: Path) -> T:
     value = read_json(path, "what afltool has written")
     try:
         made = convert(value, kind)
-        if canonical(to_builtins(made)) != canonical(value):
-            raise ValueError("it has more than afltool writes")
+        if canonical(to_builtins(made)) == canonical(value):
+            return made
+        raise ValueError("it has more than afltool writes")
     except ValueError as error:
         raise CorruptFileError(f"{path} is damaged: {error}; restore it") from None
-    return made
 
 
 def name_of(kind: str, number: int, sender: str) -> str:
@@ -194,11 +190,9 @@ class Box:
 
     def seal(self, kind: str, number: int, payload: bytes, to: bytes = b"") -> bytes:
         """``to``: the X25519 public key of its only reader; else it is for all of the session."""
-        assert kind in KINDS
-        about, nonce, own = (kind, number, self.me.name), secrets.token_bytes(12), b""
+        about, nonce = (kind, number, self.me.name), secrets.token_bytes(12)
         once = Private.generate() if to else None
-        if once:
-            own = once.public_key().public_bytes_raw()
+        own = once.public_key().public_bytes_raw() if once else b""
         body = own + nonce + self._cipher(about, once, to, own).encrypt(nonce, payload, None)
         header = self._header(*about, sha256(body).hexdigest())
         return header + b"\n" + self.me.signing.sign(DOMAIN + header) + body
@@ -206,8 +200,7 @@ class Box:
     def open(
         self, kind: str, number: int, sender: Party, data: bytes, mine: Private | None = None
     ) -> bytes:
-        """The payload; `CorruptFileError` of all that is not this message and whole. ``mine``: the
-        key of its only reader."""
+        """The payload of this message alone, whole; ``mine``: the key of its only reader."""
         if not self.is_of(kind, number, sender, data):
             raise CorruptFileError(f"it is not signed by {sender.name!r}, or was altered")
         body = data.partition(b"\n")[2][64:]

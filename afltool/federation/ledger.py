@@ -8,10 +8,9 @@ A private folder of the site, beside its configuration and not beside a key:
     SESSION/NNN-KIND-…       the digest of what was sent: a restored folder sends nothing else
     SESSION/rho              what a session with noise has spent, whatever its rows
 
-Rows are known by what they are before any scaling, whatever their order, file or classes. In
-another number format they cannot be compared, and count as the same if they have as many features.
-The same members tell nothing new, unless rows, a scale or groups have changed: then both sums tell
-of those rows that have, or that another scale rounds to other integers.
+Rows are known by what they are before any scaling, whatever their order, file or classes, on which
+no gram depends. In another number format they cannot be compared, and count as the same if they
+have as many features. The same members tell nothing new, unless rows, a scale or groups changed.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ class Ledger:
     again: bool = False
 
     def hashes(self, agreed: Agreement, blocks: Iterable[Raw]) -> tuple[Hashes, bytes]:
-        """The keyed hash of each row, sorted, and one of all rows with the names of their classes.
-
-        A gram is the same whatever the classes are, so the ledger has the rows alone.
-        """
+        """The keyed hash of each row, sorted, and one of all rows with the names of classes."""
         key = write_once(self.folder / "key", secrets.token_bytes(32))
         found, labeled = list[bytes](), list[bytes]()
         names = [f"\0{name}".encode() for name in agreed.classes]
@@ -79,19 +75,18 @@ class Ledger:
         return np.sort(np.frombuffer(b"".join(found), "<u8")), digest
 
     def check(self, agreed: Agreement, inside: Names, rows: Hashes, labels: bytes = b"") -> None:
-        """Refuse sums that with earlier ones would tell more than their members allow.
+        """Refuse sums that with earlier ones would tell of few members, or of changed rows.
 
-        That may be sums of few members, or of rows that have changed. ``labels``: the second result
-        of `hashes`.
+        ``rows``, ``labels``: as `hashes` has them.
         """
         now = Summed.of(agreed, inside, labels)
-        known = [(path.parts[-3], path) for path in sorted(self.folder.glob("*/*/people-*"))]
-        rounds = [(session, read_as(Summed, path), path) for session, path in known]
-        follows = {session: before.follows for session, before, _ in rounds}
+        rounds = {path: read_as(Summed, path) for path in sorted(self.folder.glob("*/*/people-*"))}
+        follows = {path.parts[-3]: before.follows for path, before in rounds.items()}
         goes_on = agreed.follows not in follows  # or whose consents would count there, too?
         # A scale follows from the rows of all sites, and other groups may differ in a few rows.
         moves = agreed.scale is not None or (agreed.evaluation and agreed.evaluation.groups)
-        for session, before, path in rounds:
+        for path, before in rounds.items():
+            session = path.parts[-3]
             summed = np.frombuffer(path.with_name("rows").read_bytes(), "<u8")
             left = {c.key for c in agreed.consents if session in _line(c.session, follows)}
             apart = (now.people.keys() ^ before.people.keys()) - left
@@ -107,18 +102,17 @@ class Ledger:
             changed = not alike or not np.array_equal(rows, summed)
             changed |= before.classes == now.classes and before.labels != now.labels
             names = ", ".join(sorted({**before.people, **now.people}[key] for key in apart))
-            what = (
-                f"{overlap} of the {len(rows)} rows of this site are, or may be, in the sums of "
-                f"the session {session[:12]}, too; with both sums "
-            )
             if apart and len(apart) <= max(now.colluding, before.colluding) + 1:
-                raise MismatchError(
-                    f"{what}the sum of {names} is known nearly alone: each must sign that it "
-                    "leaves, and the session must follow that one (session leave)"
-                )
-            if (apart or changed or moves) and not self.again:
+                told = f"the sum of {names} is known nearly alone: each must sign that it leaves"
+            elif (apart or changed or moves) and not self.again:
                 told = f"the sum of {names}" if apart else "rows that have changed, or are moved,"
-                raise MismatchError(f"{what}{told} may be known: --again says that you accept it")
+                told += " may be known: --again says that you accept it"
+            else:
+                continue
+            raise MismatchError(
+                f"{overlap} of the {len(rows)} rows of this site are, or may be, in the sums of "
+                f"the session {session[:12]}, too; with both sums {told}"
+            )
         if not goes_on:
             raise MismatchError(
                 f"this session says that it follows {agreed.follows[:12]}, of other rows: who "
@@ -144,10 +138,6 @@ class Ledger:
                 f"another {name} has left this site: its folder was restored from a backup; this "
                 "session is over for this site"
             )
-
-    def spend(self, agreed: Agreement, rho: float) -> None:
-        """What all sessions with noise tell together is Σ ρ-concentrated private."""
-        write_once(self.folder / agreed.digest / "rho", repr(rho).encode())
 
 
 def _line(session: str, follows: Mapping[str, str]) -> Iterator[str]:

@@ -32,9 +32,8 @@ OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
 def split(secret: bytes, threshold: int, places: Iterable[int]) -> list[bytes]:
     """Shares f(place) of f(0) = secret, f a random polynomial of degree t − 1."""
     f = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
-    return [
-        (sum(c * pow(x, k, PRIME) for k, c in enumerate(f)) % PRIME).to_bytes(SHARE) for x in places
-    ]
+    values = (sum(c * pow(x, k, PRIME) for k, c in enumerate(f)) for x in places)
+    return [(value % PRIME).to_bytes(SHARE) for value in values]
 
 
 def join(shares: Mapping[int, bytes]) -> bytes:
@@ -42,9 +41,8 @@ def join(shares: Mapping[int, bytes]) -> bytes:
     total = 0
     for x, share in shares.items():
         above = below = 1
-        for other in shares:
-            if other != x:
-                above, below = above * other % PRIME, below * (other - x) % PRIME
+        for other in shares.keys() - {x}:
+            above, below = above * other % PRIME, below * (other - x) % PRIME
         total += int.from_bytes(share) * above * pow(below, -1, PRIME)
     return (total % PRIME).to_bytes(SHARE)[1:]
 
@@ -54,7 +52,7 @@ FIRST, HASHES, BOX = 96, 64, 2 * SHARE + 16  # bytes of the parts of an `Offer`
 
 def offered(agreed: Agreement, number: int, giver: str, drawn: bytes) -> bytes:
     """An `Offer` of s_u and b_u, 32 bytes each; the key of its boxes is forgotten."""
-    about, once = _about(agreed, number, giver), X25519PrivateKey.generate()
+    about, once = Offer(agreed, number, giver, b"").about, X25519PrivateKey.generate()
     pairs, own = drawn[:32], drawn[32:]
     parts = [public_of(pairs), _hash(about, "", own), once.public_key().public_bytes_raw()]
     shares = (split(secret, agreed.threshold, agreed.places.values()) for secret in (pairs, own))
@@ -67,11 +65,8 @@ def offered(agreed: Agreement, number: int, giver: str, drawn: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a member offers for a round.
-
-    ``data`` is S_u, a commitment to b_u, and the public part of the key of its boxes; then for each
-    member, in their order, the hashes of its two shares and a box with both.
-    """
+    """``data``: S_u, a commitment to b_u, the public part of the key of its boxes; then for each
+    member, in their order, the hashes of its two shares and a box with both."""
 
     agreed: Agreement
     number: int
@@ -92,7 +87,7 @@ class Offer:
 
     @property
     def about(self) -> str:
-        return _about(self.agreed, self.number, self.giver)
+        return f"{self.agreed.digest} {self.number} {self.giver}"
 
     def part(self, holder: str) -> tuple[dict[str, bytes], bytes]:
         """The hashes of a member's two shares, and its box."""
@@ -115,13 +110,11 @@ class Offer:
         wrong = sorted(answers.keys() - set(right))
         if len(right) < self.agreed.threshold:
             return None, wrong
-        some = right[: self.agreed.threshold]
-        secret = join({self.agreed.places[name]: answers[name] for name in some})
+        secret = join({self.agreed.places[n]: answers[n] for n in right[: self.agreed.threshold]})
         known = public_of(secret) if kind == PAIRS else _hash(self.about, "", secret)
         if known != (self.public if kind == PAIRS else self.data[32:64]):
-            raise CorruptFileError(
-                f"{self.giver!r} broke the rules in round {self.number}: its shares open nothing"
-            )
+            who = f"{self.giver!r} broke the rules in round {self.number}"
+            raise CorruptFileError(f"{who}: its shares open nothing")
         return secret, wrong
 
 
@@ -133,39 +126,31 @@ def public_of(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def _about(agreed: Agreement, number: int, giver: str) -> str:
-    return f"{agreed.digest} {number} {giver}"
-
-
 def _hash(about: str, kind: str, share: bytes) -> bytes:
     return hashlib.sha256(f"{about} {kind}\0".encode() + share).digest()
 
 
-Offers = Mapping[str, Offer]
-
-
-def mask(x: Words, me: str, drawn: bytes, offers: Offers, salt: str) -> None:
+def mask(x: Words, me: str, drawn: bytes, offers: Mapping[str, Offer], salt: str) -> None:
     """Add the masks of ``me`` in place; ``offers``: of all members of the round."""
-    streams = [(derive(drawn[32:], salt, OWN, me), False)]
-    streams += _pairs(drawn[:32], me, offers, salt, offers)
-    add_streams(streams, x)
+    own = derive(drawn[32:], salt, OWN, me), False
+    add_streams([own, *_pairs(drawn[:32], me, offers, salt, offers)], x)
 
 
 def unmask(
-    total: Words, offers: Offers, stayed: Collection[str], found: Mapping[str, bytes], salt: str
+    total: Words,
+    offers: Mapping[str, Offer],
+    stayed: Collection[str],
+    found: Mapping[str, bytes],
+    salt: str,
 ) -> None:
     """Take away what does not cancel in the sum over those who stayed, in place."""
-    streams = []
     for name, secret in found.items():
-        if name in stayed:
-            streams.append((derive(secret, salt, OWN, name), True))
-        else:  # what each who stayed has added for it
-            streams += _pairs(secret, name, offers, salt, stayed)
-    add_streams(streams, total)
+        own = [(derive(secret, salt, OWN, name), True)]  # or what each who stayed has added for it
+        add_streams(own if name in stayed else _pairs(secret, name, offers, salt, stayed), total)
 
 
 def _pairs(
-    secret: bytes, me: str, offers: Offers, salt: str, others: Collection[str]
+    secret: bytes, me: str, offers: Mapping[str, Offer], salt: str, others: Collection[str]
 ) -> list[tuple[bytes, bool]]:
     """The streams that ``me`` adds; those that others add for it are of the other sign."""
     mine = X25519PrivateKey.from_private_bytes(secret)

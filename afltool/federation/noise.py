@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..math.blas import side, unpack
 from ..values.arrays import F64, I64
-from .agreement import Agreement, Budget
-from .compute import Layout, first_head
+from .agreement import Agreement
+from .compute import Layout
 
 SHARES = {"gram": 0.5, "cross": 0.45, "class counts": 0.05}  # of the budget
 LEAST_SIGMA = {"gram": 4.0, "cross": 2.0, "class counts": 2.0}
@@ -38,22 +38,22 @@ class Noise:
 
     sigma: dict[str, float]  # of the gram that of its diagonal
     radius: int  # the largest norm of a row, in steps of the features
-    rho: float  # of what all who share it add, those apart who may collude
+    rho: float  # of what ``sharing`` members add, which is enough
+    sharing: int  # of t one may be the attacker, and c work with the server
 
     @classmethod
     def of(cls, agreed: Agreement, layout: Layout) -> Noise:
-        budget, sharing = agreed.noise, _sharing(agreed)
+        budget, sharing = agreed.noise, agreed.threshold - 1 - agreed.colluding
         assert budget is not None
-        head = agreed.head.name, layout.phase, bool(agreed.head.options.get("intercept"))
-        if head != ("linear", "gram", False):
+        if agreed.head.name != "linear" or agreed.head.options["intercept"]:
             raise UsageError("noise is derived for the linear head without --intercept alone")
         radius = math.floor(budget.clip * 2 ** agreed.space["fraction_bits"])
         change = {"gram": float(radius) ** 2, "cross": float(radius), "class counts": 1.0}
         sizes = {name: one.size for name, one in layout.arrays}
         full = {**sizes, "gram": side(sizes["gram"])}  # numbers with σ; others have σ/√2
+        share = {k: math.sqrt(part * sharing) for k, part in SHARES.items()}
 
         def scaled(m: float) -> dict[str, float]:
-            share = {k: math.sqrt(part * sharing) for k, part in SHARES.items()}
             return {k: max(m * change[k] / share[k], LEAST_SIGMA[k]) for k in SHARES}
 
         def total(sigma: dict[str, float]) -> float:
@@ -65,11 +65,11 @@ class Noise:
         sigma = scaled(smallest(lambda m: delta(total(scaled(m)), budget.epsilon) <= budget.delta))
         if max(sigma.values()) > LARGEST:
             raise UsageError("noise beyond integers: fewer --fraction-bits, or a smaller --clip")
-        return cls(sigma, radius, total(sigma))
+        return cls(sigma, radius, total(sigma), sharing)
 
     def facts(self, agreed: Agreement) -> dict[str, Any]:
         """What a total's file says of it."""
-        members = {"members": _sharing(agreed), "form": "distributed"}
+        members = {"members": self.sharing, "form": "distributed"}
         return {**to_builtins(agreed.noise), **members, "sigma": self.sigma}
 
     def drawn(self, layout: Layout) -> I64:
@@ -88,23 +88,10 @@ class Noise:
         """AdaSSP's ridge (Wang, UAI 2018) for the gram of a sum, a function of it alone."""
         G: F64 = unpack(gram) * unit
         d, s = len(G), math.sqrt(members) * self.sigma["gram"]
-        bound = (
-            s * (math.sqrt(2 * d) + math.sqrt(2 * math.log(2 / FAILURE))) + ROUNDING * d * members
-        )
-        bound *= unit
+        tail = math.sqrt(2 * d) + math.sqrt(2 * math.log(2 / FAILURE))
+        bound = (s * tail + ROUNDING * d * members) * unit
         ridge = MARGIN * bound - max(0.0, float(np.linalg.eigvalsh(G)[0]) - bound)
         return float(f"{max(0.0, ridge):.3g}")  # the same on machines whose eigenvalues differ
-
-
-def _sharing(agreed: Agreement) -> int:
-    """Members whose noise is enough: of t one may be the attacker, and c work with the server."""
-    return agreed.threshold - 1 - agreed.colluding
-
-
-def epsilon_of(agreed: Agreement, budget: Budget) -> float:
-    """ε of the noise that is added, at the δ that was agreed on: computed from its σ."""
-    layout = Layout.of(agreed, first_head(agreed), first=True)
-    return epsilon(Noise.of(agreed, layout).rho, budget.delta)
 
 
 def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
@@ -118,13 +105,9 @@ def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
 
 
 def discrete_gaussian(n: int, sigma: float) -> I64:
-    """n integers k with probability ∝ exp(−k²/2σ²): Canonne, Kairouz and Steinke, algorithm 3.
-
-    Large σ is the sum of two draws of σ/√2, whose 52 bits each reach every integer of the tails.
-    """
-    if sigma > ONE_DRAW:
-        half = sigma * 0.5**0.5
-        return _drawn(n, half) + _drawn(n, half)
+    """n integers k with probability ∝ exp(−k²/2σ²): Canonne, Kairouz and Steinke, algorithm 3."""
+    if sigma > ONE_DRAW:  # two draws, whose 52 bits each reach every integer of the tails
+        return _drawn(n, sigma * 0.5**0.5) + _drawn(n, sigma * 0.5**0.5)
     return _drawn(n, sigma)
 
 
@@ -132,9 +115,8 @@ def _drawn(n: int, sigma: float) -> I64:
     parts, left, scale = [np.empty(0, np.int64)], n, math.floor(sigma) + 1
 
     def uniforms(k: int) -> F64:
-        words = np.frombuffer(secrets.token_bytes(8 * k), "<u8")
-        draws: F64 = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-        return draws
+        words = np.frombuffer(secrets.token_bytes(8 * k), "<u8") >> np.uint64(12)
+        return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-52)
 
     while left:
         tries = min(2 * left + 16, 1 << 17)
@@ -150,11 +132,8 @@ def _drawn(n: int, sigma: float) -> I64:
 
 def rho(change: float, sigmas: dict[float, int], members: int) -> float:
     """ρ of the sum of ``members``: ``change`` is √Σ(aⱼ/σⱼ)² of a row, ``sigmas``: σ → how many."""
-    tau = {
-        s: 10 * sum(math.exp(-2 * (math.pi * s) ** 2 * k / (k + 1)) for k in range(1, members))
-        for s in sigmas
-    }
-    ratio = change**2 / members
+    ratio, ks = change**2 / members, range(1, members)
+    tau = {s: 10 * sum(math.exp(-2 * (math.pi * s) ** 2 * k / (k + 1)) for k in ks) for s in sigmas}
     first = ratio + sum(tau[s] * n for s, n in sigmas.items()) / 2
     second = (math.sqrt(ratio) + math.sqrt(sum(tau[s] ** 2 * n for s, n in sigmas.items()))) ** 2
     return min(first, second) / 2

@@ -1,8 +1,7 @@
 """The place that all reach: write-once files by name, wherever fsspec can put them.
 
-A folder, ``sftp://``, ``s3://``, ``webdav://``. Nothing in a place is trusted: names, sizes and
-bytes are checked by who reads. A place that does not answer, or is full, raises
-`UnreachableError`; a session then tries again.
+Nothing in it is trusted: names, sizes and bytes are checked by who reads. One that does not answer,
+or is full, raises `UnreachableError`; a session then tries again.
 """
 
 from __future__ import annotations
@@ -22,11 +21,6 @@ from ..errors import UnreachableError, UsageError
 from ..plugins import install
 from ..progress import log
 
-RENAMES: dict[str, Callable[[Any], Callable[[str, str], object]]] = {  # elsewhere objects are whole
-    "file": lambda fs: os.replace,
-    "sftp": lambda fs: fs.mv,
-    "webdav": lambda fs: partial(fs.client.move, overwrite=True),
-}
 SILENT, SLOWEST = 20.0, 1 << 14  # seconds; bytes a second: a place that needs longer is away
 PATIENT = 5.0  # seconds after which it is said, once, that a place is waited for
 ADDRESS = re.compile(  # fsspec would go on behind a '::', to any server
@@ -53,57 +47,28 @@ class Place:
 
     def size(self, name: str) -> int | None:
         """Bytes of a regular file, 0 of anything else; None where nothing is there."""
-        return self._reach(0, lambda fs, root: _size(fs, f"{root}/{name}"))
+        return self._reach(0, _size, name)
 
     def read(self, name: str, most: int) -> bytes | None:
-        """A whole file; None where nothing is there, b"" where it is no regular file, cannot be
-        read, or has more than ``most`` bytes."""
-
-        def read(fs: Any, root: str) -> bytes | None:
-            size = _size(fs, path := f"{root}/{name}")
-            if not size or size > most:
-                return None if size is None else b""
-            try:
-                data: bytes = fs.cat_file(path, start=0, end=size)
-            except (FileNotFoundError, PermissionError):  # this file alone
-                return b""
-            return data if len(data) == size else b""
-
-        found = self._reach(most, read)
+        """A whole file; None: nothing is there; b"": not regular, readable, or within ``most``."""
+        found = self._reach(most, partial(_read, most=most), name)
         self.down += len(found or b"")
         return found
 
     def write(self, name: str, data: bytes) -> None:
         """Put a file there, whole or not at all, over what was there."""
-
-        def write(fs: Any, root: str) -> None:
-            path = f"{root}/{name}"
-            rename = RENAMES.get(fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0])
-            if rename is None:
-                fs.pipe_file(path, data)
-                return
-            draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
-            fs.makedirs(root, exist_ok=True)
-            try:
-                fs.pipe_file(draft, data)
-                rename(fs)(draft, path)
-            except BaseException:
-                with suppress(Exception):
-                    fs.rm_file(draft)
-                raise
-
-        self._reach(len(data), write)
+        self._reach(len(data), partial(_write, data=data), name)
         self.up += len(data)
 
-    def _reach(self, size: int, work: Callable[[Any, str], T]) -> T:
-        """What ``work`` makes of the file system and the path in it, in a thread that may hang."""
+    def _reach(self, size: int, work: Callable[[Any, str], T], name: str) -> T:
+        """What ``work`` makes of the file system and a path in it, in a thread that may hang."""
         result, seconds = Future[T](), SILENT + size / SLOWEST
 
         def reach() -> None:
             try:
                 fs, root = self._fs or _opened(self._url, self.url)
                 self._fs = None  # after a failure a new one
-                found = work(fs, root)
+                found = work(fs, f"{root}/{name}")
                 self._fs = fs, root
                 result.set_result(found)
             except BaseException as error:
@@ -120,11 +85,51 @@ class Place:
         except TimeoutError:
             raise UnreachableError(f"{self.url} has not answered within {seconds:.0f} s") from None
         except Exception as error:  # each library below has errors of its own
-            text = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-            text = text.replace(self._url, self.url)
-            raise UnreachableError(
-                f"{self.url} cannot be reached: {text}. Check the address and the login"
-            ) from None
+            text = f"{type(error).__name__}: {error}".replace(self._url, self.url).splitlines()[0]
+            why = f"{text.rstrip('.')}. Check the address and the login"
+            raise UnreachableError(f"{self.url} cannot be reached: {why}") from None
+
+
+def _size(fs: Any, path: str) -> int | None:
+    fs.invalidate_cache()
+    try:
+        found = fs.info(path)
+    except FileNotFoundError as error:
+        if "bucket" in str(error):
+            raise
+        return None
+    is_file = found["type"] == "file" and not found.get("islink")
+    return max(0, int(found["size"] or 0)) if is_file else 0
+
+
+def _read(fs: Any, path: str, most: int) -> bytes | None:
+    size = _size(fs, path)
+    if not size or size > most:
+        return None if size is None else b""
+    try:
+        data: bytes = fs.cat_file(path, start=0, end=size)
+    except (FileNotFoundError, PermissionError):  # this file alone
+        return b""
+    return data if len(data) == size else b""
+
+
+def _write(fs: Any, path: str, data: bytes) -> None:
+    kind = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    if kind not in ("file", "sftp", "webdav"):  # elsewhere objects are whole
+        fs.pipe_file(path, data)
+        return
+    draft = f"{path}.{token_hex(4)}.partial"  # nobody can put a link in its way
+    fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+    try:
+        fs.pipe_file(draft, data)
+        if kind == "webdav":
+            fs.client.move(draft, path, overwrite=True)
+        else:
+            (os.replace if kind == "file" else fs.mv)(draft, path)
+    except BaseException:
+        with suppress(Exception):
+            fs.rm_file(draft)
+        raise
 
 
 def no_address(shown: str, why: str = "") -> UsageError:
@@ -158,16 +163,3 @@ def _stay(response: Any) -> None:
     to, here = response.url.join(response.headers.get("location", "")), response.url
     if response.is_redirect and (to.scheme, to.netloc) != (here.scheme, here.netloc):
         raise OSError(f"it leads to another server, {to.host}")
-
-
-def _size(fs: Any, path: str) -> int | None:
-    """Bytes of a regular file, 0 of anything else; None where nothing is there."""
-    fs.invalidate_cache()
-    try:
-        found = fs.info(path)
-    except FileNotFoundError as error:
-        if "bucket" in str(error):
-            raise
-        return None
-    is_file = found["type"] == "file" and not found.get("islink")
-    return max(0, int(found["size"] or 0)) if is_file else 0

@@ -2,8 +2,7 @@
 
 The first round of a session that scales sums raw features, exactly. x stands as q = round(x 2^u),
 |q| ≤ 2^31, with the agreed range |x| ≤ 2^m and u = 31 − m. Sent are the numbers of rows, by class
-and of each feature, Σq and Σq²: no extremes, no bins, and nobody takes part who lacks a value. Mean
-and deviation are rounded once from exact fractions, so they have the same bits everywhere.
+and of each feature, Σq and Σq²: no extremes, no bins, and nobody takes part who lacks a value.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -21,10 +19,9 @@ from ..files.features import open_features
 from ..files.hdf5 import check_unchanged, fingerprint, read_header
 from ..files.heads import rows_of
 from ..files.partitions import ClientRows
-from ..heads.base import Block, Gathered
-from ..heads.scaling import ScalingHead, ScalingOptions
+from ..heads.base import Block
+from ..heads.scaling import ScalingHead
 from ..math.gram import FixedPoint, check_labels, encode, real
-from ..memory import NOTHING, Carried
 from ..values.arrays import I64, Array
 from ..values.statistics import ArraySpec
 from ..values.text import difference
@@ -39,38 +36,17 @@ Raw = tuple[Array, I64]  # rows (n, d) as a site has them, and their labels (n,)
 class Scaling(ScalingHead):
     """x → (x − ``centre``) / ``spread``, each (d,), where no row lacks a value."""
 
-    @classmethod
-    def within(cls, reach: int) -> Self:
-        """``reach``: m."""
-        return cls(ScalingOptions(unit_bits=PART - reach))
-
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         specs = super().array_specs(bits)
         return {k: replace(one, per_row=min(one.per_row, 1 << PART)) for k, one in specs.items()}
 
-    def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
-        return super()._sums(self._within(blocks), carried)
-
-    def _within(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        first, most = 0, 2.0 ** (PART - self.options.unit_bits)
-        for X, y in blocks:
-            x = real(X)
-            for row, column in np.argwhere(~(np.abs(x) <= most))[:1]:
-                raise InvalidDataError(
-                    f"row {first + row}, feature {column} is {x[row, column]:.6g}: expected a "
-                    f"number within ±{most:g}, as agreed"
-                )
-            yield X, y
-            first += len(y)
-
 
 @dataclass(frozen=True)
 class SiteRows:
-    """``train`` and ``test`` give blocks of raw rows (n, d) with their labels (n,), in the classes'
-    order of the agreement, as often as they are called.
+    """``train`` and ``test`` give blocks of raw rows (n, d) and labels (n,) at each call.
 
-    int16 in a session's number format, or real numbers where the session scales. In rows of
-    ``test`` a label is class + classes · group, if groups were agreed on.
+    Rows are int16 in the session's format, or real where it scales. Labels are places of the agreed
+    classes; of ``test`` class + classes · group, if groups were agreed on.
     """
 
     train: Callable[[], Iterable[Raw]]
@@ -80,13 +56,27 @@ class SiteRows:
     def of_files(
         cls, agreed: Agreement, train: Path, test: Path | None = None, by: str = ""
     ) -> SiteRows:
-        """Feature files; refused unless their features and classes are those of the session.
+        """Feature files; refused unless their features, classes and cells are as agreed.
 
         ``by``: TABLE:COLUMN, which has the group of each test row, if groups were agreed on.
         """
         seen = _check_file(agreed, train)
         tested = partial(_blocks, agreed, test, _check_file(agreed, test), by) if test else tuple
-        return cls(partial(_blocks, agreed, train, seen), tested)
+        made = cls(partial(_blocks, agreed, train, seen), tested)
+        made.check_cells(agreed)  # at once, and not after the head is solved
+        return made
+
+    def raw(self, reach: int) -> Iterator[Block]:
+        """The rows before they are scaled; refused beyond ±2^``reach``."""
+        first = 0
+        for X, y in self.train():
+            for row, column in np.argwhere(~(np.abs(X) <= 2.0**reach))[:1]:
+                raise InvalidDataError(
+                    f"row {first + row}, feature {column} is {X[row, column]:.6g}: expected a "
+                    f"number within ±{2**reach}, as agreed"
+                )
+            yield X, y
+            first += len(y)
 
     def blocks(
         self, agreed: Agreement, test: bool, scale: Scaling | None, radius: int | None
@@ -105,8 +95,8 @@ class SiteRows:
     def check_scale(self, agreed: Agreement, scale: Scaling) -> None:
         """Refuse a scale that rounds a column of these rows away.
 
-        Were it 0 in all rows but few, these would stand alone in its sums. Σ|deviation| of what
-        rounding takes off a column has to be at most half of its own, unless nothing is left.
+        Few rows that are not 0 would stand alone in its sums. Σ|deviation| of what rounding takes
+        off a column has to be at most half of its own, unless nothing is left.
         """
         dim, steps = agreed.space["dim"], 2.0 ** agreed.space["fraction_bits"]
         moves, low, high = np.zeros((2, dim)), np.full(dim, np.inf), np.full(dim, -np.inf)
@@ -128,24 +118,21 @@ class SiteRows:
         """Refuse test rows of few of a class or of a group: counts of them tell of single rows."""
         if (o := agreed.evaluation) is None:
             return
-        classes, groups = agreed.classes, o.groups or ("",)
-        cells = np.zeros((len(groups), len(classes)), np.int64)
+        cells = np.zeros((len(o.groups) or 1, len(agreed.classes)), np.int64)
         for _, y in self.test():
             check_labels(y, cells.size)
             np.add.at(cells.reshape(-1), y, 1)
-        named = ("class", classes, cells.sum(0)), ("group", o.groups, cells.sum(1))
-        for kind, names, counts in named:
-            for name, n in zip(names, counts.tolist(), strict=False):  # there may be no groups
-                if 0 < n < o.min_cell:
-                    text = f"{n} test rows of the {kind} {name!r} at a site"
-                    raise InvalidDataError(f"{text}; agreed: {o.min_cell}, or none")
+        names = agreed.classes
+        counts = {f"class {name!r}": n for name, n in zip(names, cells.sum(0), strict=True)}
+        counts |= {f"group {name!r}": n for name, n in zip(o.groups, cells.sum(1), strict=False)}
+        for name, n in counts.items():
+            if 0 < n < o.min_cell:
+                text = f"{n} test rows of the {name} at a site"
+                raise InvalidDataError(f"{text}; agreed: {o.min_cell}, or none")
 
 
 def _check_file(agreed: Agreement, path: Path) -> str:
-    """Refuse other features or classes; of what a session scales the numbers may be others.
-
-    Returns what tells whether another file has taken its place.
-    """
+    """Refuse other features or classes; returns what tells whether another file takes its place."""
     units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
     ours, theirs = (
         {"classes": list(one.classes), **{k: v for k, v in one.space.items() if k not in units}}

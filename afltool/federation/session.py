@@ -2,13 +2,10 @@
 
 Round 0 is the roll-call. Each further round sums one thing: raw features for a scale (if agreed),
 what the head's phases gather, counts of test rows (if agreed). docs/privacy.md has the kinds of
-messages, in their order, and why they open one sum a round.
-
-Every message is written once, into ``sent``, before it leaves, and the same bytes are sent again.
-The server chooses who is in a round, at least the threshold and never more than in the round
-before; nothing else. Between rounds of the same rows nobody may drop out, for the difference of two
-such sums would tell of it: the session ends instead. What is rubbish, of a member or of the place,
-counts as not there.
+messages, in their order, and why they open one sum a round. Every message is written once, into
+``sent``, before it leaves. The server chooses who is in a round, at least the threshold and never
+more than in the round before; nothing else. Between rounds of the same rows nobody may drop out:
+the session ends instead. What is rubbish, of a member or of the place, counts as not there.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -34,8 +31,9 @@ from ..files.atomic import delete, write_once
 from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
 from ..files.statistics import load_statistics, save_statistics
-from ..heads.base import Block, Head, Task
+from ..heads.base import Head, Task
 from ..heads.evaluation import Evaluation
+from ..heads.scaling import ScalingOptions
 from ..progress import log
 from ..values.arrays import I64
 from ..values.statistics import Context, Statistics
@@ -47,7 +45,7 @@ from .ledger import Hashes, Ledger
 from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size
 from .noise import Noise
 from .place import Place
-from .rows import Scaling, SiteRows
+from .rows import PART, Scaling, SiteRows
 
 SESSION = "session.json"  # the only file in the place that is no message
 FINISHED = "finished"  # who has signed the same end; then the server deletes the session's key
@@ -55,9 +53,9 @@ MOST = {"close": 1 << 20, "done": 1 << 16, "head": 0}  # bytes of payloads of no
 
 
 class Close(Struct, forbid_unknown_fields=True):
-    """Who is in a round, with the digest of each one's hello or sums, as the server says it."""
+    """Who is in a round, with the digests of their hellos or sums, and that of the close before."""
 
-    before: str  # digest of the close before
+    before: str
     members: dict[str, Digest]
 
 
@@ -69,8 +67,7 @@ class Waiting(Exception):
 class Replica(ABC):
     """What members and server do alike: who is in a round, what it sums, its total and its head.
 
-    ``folder`` has of each round the head before it (head-R.h5) and the total (total-R.h5); what was
-    ``sent`` and ``taken`` are files that never change.
+    ``folder`` has head-R.h5, the head before round R, total-R.h5, and what was sent and taken.
     """
 
     mended: ClassVar[tuple[str, ...]] = ("sent",)  # folders whose messages are sent again
@@ -84,15 +81,14 @@ class Replica(ABC):
         self.box, self._said = Box(self.agreed.digest, self.me), set[str]()
         self.private = {"key": self.me.agreeing}  # what opens the kinds that are for one reader
         self._closes, self._heads = dict[int, dict[str, str]](), dict[int, Head]()
-        self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()
-        self._totals = dict[int, Statistics]()  # like both of these, of one round alone
+        self._totals = dict[int, Statistics]()
+        self._gathered, self._solved = dict[int, Statistics](), dict[int, Head]()  # of one round
 
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
 
-        Raises `IncompleteError` where the session has ended without a head, or goes on without this
-        member; `MismatchError` where somebody broke the rules in a way that cannot be passed over;
-        `UnreachableError` where the place does not answer: later the same call goes on.
+        `IncompleteError`: the session has ended without a head, or goes on without this member.
+        `MismatchError`: somebody broke the rules. `UnreachableError`: later the same call goes on.
         """
         if not self.known():
             self.keep_head(1, first_head(self.agreed))
@@ -142,14 +138,10 @@ class Replica(ABC):
             self.place.write(path.name, path.read_bytes())
 
     def mend(self) -> None:
-        """Send again what the place has lost and others may need, who are a round behind at most.
-
-        What a reader finds to be rubbish it empties, so that a look at the sizes is enough.
-        """
-        least = self.known() - 1
-        for path in sorted(p for one in self.mended for p in (self.folder / one).glob("[0-9]*")):
-            if int(path.name.partition("-")[0]) >= least:
-                self.send(path)
+        """Send again what the place has lost and others, a round behind at most, may need."""
+        paths = sorted(p for one in self.mended for p in (self.folder / one).glob("[0-9]*"))
+        for path in (p for p in paths if int(p.name.partition("-")[0]) >= self.known() - 1):
+            self.send(path)
 
     def take(self, kind: str, number: int, sender: str, digest: str = "") -> bytes | None:
         """A message of somebody if it has come and is whole, kept; what is not counts as not there.
@@ -170,7 +162,7 @@ class Replica(ABC):
             self.check_payload(kind, number, sender, payload)
         except AflError as error:
             self.say(f"the {kind} of {sender!r} in round {number} counts as not there: {error}")
-            if data and not kept:  # so that whoever has the right one sends it again
+            if data and not kept:  # so that a look at the sizes tells who has the right one
                 with suppress(AflError):
                     self.place.write(path.name, b"")
             return None
@@ -194,10 +186,10 @@ class Replica(ABC):
         if kind == "shares":
             return SHARE * len(self.closed(number - 1))
         if kind in ("sums", "total"):
-            offer = offer_size(self.agreed) if kind == "sums" else 0
-            return 8 * self.layout(number).size + offer
+            return 8 * self.layout(number).size + (kind == "sums") * offer_size(self.agreed)
         if kind == "head":
-            return compute.largest_head(self._solved[number - 1])
+            arrays = self._solved[number - 1].state_dict().items()
+            return 8 + sum(16 + len(name) + array.nbytes for name, array in arrays)
         return {**MOST, "key": 64, "hello": 32 + offer_size(self.agreed), "seen": 32}[kind]
 
     def check_payload(self, kind: str, number: int, sender: str, payload: bytes) -> None:
@@ -207,8 +199,8 @@ class Replica(ABC):
         if kind in ("hello", "sums") and self.agreed.masked:
             Offer.of(self.agreed, number + 1, sender, payload)
         elif kind == "sums":
-            x = np.frombuffer(payload, "<u8")
-            self.layout(number).check_site(x, sender, self.counts(number))
+            layout, x = self.layout(number), np.frombuffer(payload, "<u8")
+            layout.check_site(x, sender, self.counts(number))
 
     def closed(self, number: int) -> dict[str, str]:
         """Who is in a round, with the digest of what each has sent: the server says it once."""
@@ -219,13 +211,12 @@ class Replica(ABC):
             payload = self.need("close", number, server)
             try:
                 close = decode(payload, type=Close)
-                names, good = close.members, payload == canonical(to_builtins(close))
-                good &= names.keys() <= before.keys()
-                good &= close.before == self.close_digest(number - 1)
+                names, said = close.members, (close.before, canonical(to_builtins(close)))
+                if said != (self.close_digest(number - 1), payload) or names.keys() - before.keys():
+                    raise ValueError
             except (ValueError, RecursionError):
-                good = False
-            if not good:
-                raise MismatchError(f"the server has broken the rules: its close of round {number}")
+                text = f"the server has broken the rules: its close of round {number}"
+                raise MismatchError(text) from None
             gone = sorted(before.keys() - names.keys())
             if gone and self.overlaps(number):
                 why = f"{', '.join(gone)} dropped out, and sums of the same rows would tell of it"
@@ -255,8 +246,8 @@ class Replica(ABC):
 
     def salt(self, number: int) -> str:
         """What the masks of a round belong to: who is in it with which offers, and its head."""
-        about = self.close_digest(number - 1), self.head(number).digest(), self.layout(number).phase
-        return sha256("\0".join(about).encode()).hexdigest()
+        head = self.head(number).digest(), str(self.layout(number).task.phase())
+        return sha256("\0".join((self.close_digest(number - 1), *head)).encode()).hexdigest()
 
     def head(self, number: int) -> Head:
         """The head before a round; of an evaluation the solved one."""
@@ -280,11 +271,12 @@ class Replica(ABC):
         """What a round sums; None after the last one."""
         o, head = self.agreed, self.head(number)
         if o.scale is not None and number == 1:
-            return Scaling.within(o.scale).bind(o.space["dim"], len(o.classes))
+            options = ScalingOptions(unit_bits=PART - o.scale)
+            return Scaling(options).bind(o.space["dim"], len(o.classes))
         if head.phase() is not None:
             return head
         if (e := o.evaluation) is not None and self.head(number - 1).phase() is not None:
-            return Evaluation.of([head], e.bins, e.groups, e.min_cell)
+            return Evaluation.of([head], None, e.groups, e.min_cell)
         return None
 
     def solves(self, number: int) -> bool:
@@ -298,12 +290,7 @@ class Replica(ABC):
 
     def counts(self, number: int) -> I64 | None:
         """Class counts of all sites, where a round is of rows that were counted before."""
-        return None if self.layout(number).first else self.first_counts
-
-    @cached_property
-    def first_counts(self) -> I64:
-        """Class counts of round 1, which bound what is summed later."""
-        return self.total(1).class_counts
+        return None if self.layout(number).first else self.total(1).class_counts
 
     @cached_property
     def scale(self) -> Scaling | None:
@@ -332,19 +319,20 @@ class Replica(ABC):
                 save_statistics(path, self.opened(number), self.recipe_of(number))
                 for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
                     delete(old)  # everybody has that total, or has left
-            self._totals = {number: load_statistics(path)}
+            self._totals[number] = load_statistics(path)
         return self._totals[number]
 
     def opened(self, number: int) -> Statistics:
         """`total`, where it is not known yet; refused where no rows can have it."""
-        inside = self.closed(number)
-        x = self.unmasked(number) if self.agreed.masked else self.added(number)
+        inside, masked = self.closed(number), self.agreed.masked
+        x = self.unmasked(number) if masked else self.added(number)
         try:
             made = self.layout(number).statistics(x, inside, self.counts(number))
         except AflError as error:
-            lied = f"; masks hide which of {', '.join(inside)} has sent something else"
-            text = f"the sum of round {number} makes no sense: {error}"
-            raise MismatchError(text + lied * self.agreed.masked) from None
+            lied = f"; masks hide which of {', '.join(inside)} has sent something else" * masked
+            raise MismatchError(
+                f"the sum of round {number} makes no sense: {error}{lied}"
+            ) from None
         if noise := self.noise(number):
             made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
         return made
@@ -365,8 +353,7 @@ class Replica(ABC):
     def unmasked(self, number: int) -> Words:
         """The sum without masks, from any t right answers; who has lied is named."""
         offers, inside, found = self.offers(number), self.closed(number), dict[str, bytes]()
-        taken = {name: self.take("shares", number, name) for name in inside}
-        answers = {name: payload for name, payload in taken.items() if payload is not None}
+        answers = {n: x for n in inside if (x := self.take("shares", number, n)) is not None}
         late = [name for name in inside if name not in answers]
         for i, (giver, offer) in enumerate(offers.items()):
             kind = OWN if giver in inside else PAIRS
@@ -395,15 +382,15 @@ class Replica(ABC):
         """Sign the end, and keep who has signed the same once those have who are waited for."""
         mine, server = self.result(number), self.agreed.server.name
         self.post("done", number, lambda: mine)
-        found = {one: self.take("done", number, one) for one in {*self.closed(number - 1), server}}
-        wrong = sorted(name for name, payload in found.items() if payload not in (None, mine))
-        if server in wrong:
-            raise MismatchError(f"{server!r}, the server, has signed another end of the session")
-        if wrong:
-            self.say(f"{', '.join(wrong)} signed another end of the session")
-        if late := sorted(name for name in awaited if found[name] is None):
+        everybody = sorted({*self.closed(number - 1), server})
+        found = {one: self.take("done", number, one) for one in everybody}
+        for name in (name for name, payload in found.items() if payload not in (None, mine)):
+            if name == server:
+                raise MismatchError(f"{name!r}, the server, has signed another end of the session")
+            self.say(f"{name} signed another end of the session")
+        if late := [name for name in everybody if name in awaited and found[name] is None]:
             raise Waiting(f"{', '.join(late)} to sign the end")
-        signed = sorted(name for name, payload in found.items() if payload == mine)
+        signed = [name for name, payload in found.items() if payload == mine]
         write_once(self.folder / FINISHED, canonical(signed))
 
 
@@ -449,18 +436,15 @@ class Member(Replica):
         layout, inside = self.layout(number), self.closed(number - 1)
         if number > 1 and (scale := self.scale):
             self.rows.check_scale(self.agreed, scale)
-        if not layout.first:
-            return
-        if not layout.task.of_sums:
-            self.rows.check_cells(self.agreed)
         if self.agreed.noise or not self.agreed.masked:
             self.claim(number, inside)  # others may open it, or the server reads it at once
-        else:
+        elif layout.first:
             self.ledger.check(self.agreed, inside, *self.hashes)
 
     def claim(self, number: int, inside: Mapping[str, str]) -> None:
         if noise := self.noise(number):
-            self.ledger.spend(self.agreed, noise.rho)
+            spent = self.ledger.folder / self.agreed.digest / "rho"
+            write_once(spent, repr(noise.rho).encode())  # sessions together: Σ ρ
         elif self.layout(number).first:
             self.ledger.claim(self.agreed, number, inside, *self.hashes)
 
@@ -490,8 +474,9 @@ class Member(Replica):
             task, noise = self.layout(number).task, self.noise(number)
             if noise is None:
                 _ = self.hashes  # the rows are those of the first round
-            blocks: Iterable[Block] = self.rows.train()
-            if not isinstance(task, Scaling):
+            if self.agreed.scale is not None and isinstance(task, Scaling):
+                blocks = self.rows.raw(self.agreed.scale)
+            else:
                 radius, test = noise.radius if noise else None, not task.of_sums
                 blocks = self.rows.blocks(self.agreed, test, self.scale, radius)
             self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
@@ -502,7 +487,7 @@ class Member(Replica):
         layout, noise = self.layout(number), self.noise(number)
         sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
-            check_point(sums, int(self.first_counts.sum()), len(self.agreed.classes))
+            check_point(sums, self.total(1).rows, len(self.agreed.classes))
         layout.check_rows(sums.class_counts, 1)
         x = layout.joined(sums)
         if noise:
@@ -515,8 +500,7 @@ class Member(Replica):
     def have_seen(self, number: int, inside: Mapping[str, str]) -> None:
         """Say which close this site has seen; wait until t members have seen the same.
 
-        Two sets of t share an honest member, which says it once: so all honest answers of a round
-        are for one close, and open one sum.
+        Two sets of t share an honest member, so all honest answers of a round open one sum.
         """
         everybody = self.agreed.threshold == len(self.agreed.members)
         if everybody or self.path_of("shares", number, self.me.name).exists():
@@ -553,8 +537,6 @@ class Member(Replica):
 
     def next_head(self, number: int) -> None:
         """Solve, compare with what the server has solved, and take its bits."""
-        if self.known() > number:
-            return
         total = self.total(number)
         if number not in self._solved:  # once, while it waits
             self._solved = {number: self.solve(number, total)}
@@ -566,16 +548,10 @@ class Member(Replica):
 
 
 class Server(Replica):
-    """``deadline``: seconds after which a step goes on without those who are late, if the
-    threshold allows it; None: never. See `Replica.turn`."""
+    """``deadline``: seconds after which a step goes on without those who are late; None: never."""
 
     deadline: float | None = None
     mended = ("sent", "taken")  # also what is counted, should a member put something else there
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.me.party != self.agreed.server:
-            raise MismatchError(f"the key of {self.me.name!r} is not that of the session's server")
 
     def go_on(self) -> None:
         if not (self.folder / FINISHED).exists():
@@ -602,6 +578,8 @@ class Server(Replica):
 
     def begin(self) -> None:
         """The agreement, and for each member the keys of the session."""
+        if self.me.party != self.agreed.server:
+            raise MismatchError(f"the key of {self.me.name!r} is not that of the session's server")
         keys = write_once(self.folder / "group-key", secrets.token_bytes(64))
         self.box.group, own = keys[:32], X25519PrivateKey.from_private_bytes(keys[32:])
         if not self.agreed.masked:

@@ -57,6 +57,7 @@ def stand_in():
     parts = {
         "flwr.app": {"Array": Array, "ArrayRecord": dict, "ConfigRecord": dict, "Context": object,
                      "Message": Message, "RecordDict": RecordDict},
+        "flwr.clientapp": {"ClientApp": App},
         "flwr.serverapp": {"Grid": object, "ServerApp": App},
         "flwr.common.logger": {"log": lambda _, text, *about: said.append(text % about)},
     }  # fmt: skip
@@ -73,8 +74,7 @@ def answer(files, have=(), code=0):
 
 def main(at):
     said = stand_in()
-    from afltool_flower import courier
-    from afltool_flower.server import take
+    from afltool_flower import app
 
     good = Array(np.frombuffer(b"hello", np.uint8))
     odd = {
@@ -89,7 +89,7 @@ def main(at):
         (place / "000-hello-a").unlink(missing_ok=True)
         there = {}
         try:
-            take([Message(content, 1), Message(answer({"000-hello-a": good}), 2)], place, there)
+            app.take([Message(content, 1), Message(answer({"000-hello-a": good}), 2)], place, there)
         except Exception as error:
             print(f"{what}: {error!r}")
             broken.append(what)
@@ -102,7 +102,7 @@ def main(at):
         if p.name not in ("office", "place")
     ]
     (place / "000-hello-b").write_bytes(b"right")
-    courier.unpacked(answer({"000-hello-b": good}), place)
+    app.unpacked(answer({"000-hello-b": good}), place)
     premise((place / "000-hello-b").read_bytes() == b"right", "what is there stays")
 
     class Cut(Array):
@@ -115,9 +115,9 @@ def main(at):
 
     site = at / "site"
     with suppress(KeyboardInterrupt):
-        courier.unpacked(answer({"session.json": Cut(None)}), site)
-    half = courier.names_in(site)
-    courier.unpacked(answer({"session.json": good}), site)
+        app.unpacked(answer({"session.json": Cut(None)}), site)
+    half = app.names_in(site)
+    app.unpacked(answer({"session.json": good}), site)
     print("half a file:", half, "; then:", (site / "session.json").read_bytes())
     if half or outside or (site / "session.json").read_bytes() != b"hello":
         broken.append(f"half a file, or one outside: {half}, {outside}")

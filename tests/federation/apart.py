@@ -13,7 +13,7 @@ import afltool
 
 NAMES = ("north", "south", "west")
 CLASSES = ("a", "b", "c")
-DEEPAFL = {"layers": 5, "width": 16, "compute": "fixed"}
+DEEPAFL = {"layers": 2, "width": 16, "compute": "fixed"}
 
 
 def rows(folder: Path, seed: int = 0, n: int = 40):

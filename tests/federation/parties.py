@@ -48,10 +48,10 @@ def key_of(name: str) -> keys_.Keys:
 class Near(place_.Place):
     """A folder that never keeps anybody waiting, so no call of it needs a thread."""
 
-    def _reach(self, size, work):
-        self._fs = self._fs or place_._opened(self._url, self.url)
+    def _reach(self, size, work, name):
+        self._fs = fs, root = self._fs or place_._opened(self._url, self.url)
         try:
-            return work(*self._fs)
+            return work(fs, f"{root}/{name}")
         except OSError as error:
             raise UnreachableError(f"{self.url} cannot be reached: {error}") from None
 

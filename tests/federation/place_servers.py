@@ -113,12 +113,7 @@ def folder(folder: Path):
     yield str(folder / "share" / "trial"), {}
 
 
-@contextmanager
-def memory(folder: Path):
-    yield f"memory:/{folder}", {}
-
-
-PLACES = {"folder": folder, "memory": memory, "sftp": sftp, "s3": s3, "webdav": webdav}
+PLACES = {"folder": folder, "sftp": sftp, "s3": s3, "webdav": webdav}
 
 
 @contextmanager

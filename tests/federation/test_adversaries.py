@@ -33,39 +33,27 @@ def key_hash(party):
 # ---------------------------------------------------------------- a member
 
 
-def hello(make, number=0, box=lambda f, eve: eve.box):
-    """What makes of a session and of Eve a hello with this payload."""
-    return lambda f, eve: box(f, eve).seal("hello", number, make(f, eve))
+def hellos(f, eve):
+    """Rubbish in place of Eve's hello; who has the key of the session can encrypt any numbers."""
+    key, offer, size = key_hash(eve), eve.draw(1), offer_size(f.agreed)
 
+    def sealed(payload, number=0, box=eve.box):
+        return box.seal("hello", number, payload)
 
-def zeros(f, eve):
-    return bytes(32 + offer_size(f.agreed))
-
-
-def good(f, eve):
-    return key_hash(eve) + eve.draw(1)
-
-
-def behind_its_signature(f, eve):
-    """Other numbers: who has the key of the session can encrypt them."""
-    (header, _, rest), other = (hello(good)(f, eve).partition(b"\n") for _ in range(2))
-    return header + b"\n" + rest[:64] + other[2][64:]
-
-
-HELLOS = {
-    "another key": hello(lambda f, e: b"y" * 9, box=lambda f, e: Box(f.agreed.digest, e.me, b"x")),
-    "another length": hello(lambda f, e: b"y" * 99),
-    "another session": hello(zeros, box=lambda f, e: Box("ab" * 32, e.me, e.box.group)),
-    "another round": hello(zeros, number=1),
-    "another name": hello(good, box=lambda f, e: f.sites["site-01"].box),
-    "another K": hello(lambda f, e: bytes(32) + e.draw(1)),
-    "behind its signature": behind_its_signature,
-    "small order": hello(lambda f, e: key_hash(e) + bytes(offer_size(f.agreed))),
-    "small order of S": hello(lambda f, e: key_hash(e) + bytes(32) + e.draw(1)[32:]),
-    "small order of E": hello(
-        lambda f, e: key_hash(e) + (o := e.draw(1))[:64] + bytes(32) + o[96:]),
-    "no JSON": lambda f, e: b"[" * 5000 + b"\n" + bytes(200),
-}  # fmt: skip
+    (header, _, rest), other = (sealed(key + offer).partition(b"\n") for _ in range(2))
+    return {
+        "another key": sealed(b"y" * 9, box=Box(f.agreed.digest, eve.me, b"x")),
+        "another length": sealed(b"y" * 99),
+        "another session": sealed(bytes(32 + size), box=Box("ab" * 32, eve.me, eve.box.group)),
+        "another round": sealed(bytes(32 + size), number=1),
+        "another name": sealed(key + offer, box=f.sites["site-01"].box),
+        "another K": sealed(bytes(32) + offer),
+        "behind its signature": header + b"\n" + rest[:64] + other[2][64:],
+        "small order": sealed(key + bytes(size)),
+        "small order of S": sealed(key + bytes(32) + offer[32:]),
+        "small order of E": sealed(key + offer[:64] + bytes(32) + offer[96:]),
+        "no JSON": b"[" * 5000 + b"\n" + bytes(200),
+    }
 
 
 def test_member_garbage_in_its_hello(tmp_path):
@@ -73,8 +61,8 @@ def test_member_garbage_in_its_hello(tmp_path):
     f, eve, others = four(tmp_path)
     f.turn("server", *others)
     eve.box.group = f.sites["site-00"].box.group
-    for what, body in HELLOS.items():
-        f.at("hello", 0, EVE).write_bytes(body(f, eve))
+    for what, data in hellos(f, eve).items():
+        f.at("hello", 0, EVE).write_bytes(data)
         assert f.server.turn() == f"the hello of {EVE} in round 0"
         assert f"hello of '{EVE}' in round 0 counts as not there" in f.said(), what
         f.server._said.clear()
