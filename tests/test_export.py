@@ -259,7 +259,6 @@ HEADS = {
                       "thresholds": "range:-1:1"},
     "softmax": {"rounds": 2}, "softmax random": {"rounds": 2, "features": "random", "width": 16},
     "softmax float32": {"rounds": 2, "features": "random", "width": 16, "compute": "float32"},
-    "softmax codes": {"rounds": 2, "features": "safle", "buckets": 4, "group_size": 2},
     **{f"discriminant {rule}": {"rule": rule} for rule in RULES},
 }  # fmt: skip
 METHODS = ("platt", "temperature", "isotonic")

@@ -168,10 +168,10 @@ class Agreement:
             if type(value) is int:
                 _within(f"option {what!r} of the head", value, -MOST_OPTION, MOST_OPTION)
         options = make_options(name, given)
-        written, files = options.as_dict(), options.files()
+        written = options.as_dict()
         where = difference(written, given, "of the head", "agreed")
-        same = canonical(written) == canonical(given) and not files
-        _expect("options of the head", "what it writes, and no file", same, where or files)
+        same = canonical(written) == canonical(given)
+        _expect("options of the head", "what it writes", same, where)
         _expect("seed of a session's head", "0", not given.get("seed"), given.get("seed"))
 
     def _check_noise(self, noise: Budget) -> None:

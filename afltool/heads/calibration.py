@@ -29,7 +29,7 @@ from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
 from ..values.ridge_spec import ONE
 from . import make_head
-from .base import Classifier, Shape, Source, Stored, state
+from .base import Classifier, Shape, Stored, state
 from .checks import reported_scores
 from .options import HeadOptions
 
@@ -71,7 +71,7 @@ class CalibratedHead(Classifier):
     edges: F64 | None = state()
 
     @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+    def begin(cls, options: Any) -> Self:
         described = json.loads(options.head)
         return cls(options, inner=make_head(described["name"], described["options"]))
 

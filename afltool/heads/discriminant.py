@@ -34,7 +34,7 @@ from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_m
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Accumulator, Added, Found, Head, Shape, State, products, state, unsolved
+from .base import Accumulator, Added, Found, Head, Shape, State, products, solved, state
 from .least_squares import Sums, fraction_bits
 from .options import DiscriminantOptions
 
@@ -159,9 +159,7 @@ class DiscriminantHead(Head):
 
         nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
         """
-        if self.counts is None:
-            raise unsolved()
-        counts, known = self.counts.astype(np.float64), self.state_dict()
+        counts, known = solved(self.counts).astype(np.float64), self.state_dict()
         if self.weights is not None:
             out = np.asarray(row_product(X, self.weights[:-1]) + self.weights[-1])
         elif self.variances is not None:

@@ -9,7 +9,7 @@ place of matrices, and it changes up to three cells of each.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar, Self
@@ -28,7 +28,7 @@ from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
 from ..values.ridge_spec import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec, Statistics
-from .base import Block, Classifier, Found, Gathered, Source, Task
+from .base import Block, Classifier, Found, Gathered, Task
 from .calibration import description
 from .checks import reported_scores
 from .options import HeadOptions
@@ -106,7 +106,7 @@ class Evaluation(Task):
     heads: tuple[Classifier, ...] = field(kw_only=True)
 
     @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+    def begin(cls, options: Any) -> Self:
         raise UsageError(
             "a round of evaluation is not solved: read its total with afltool info, table, plot or "
             "report"

@@ -43,7 +43,6 @@ class ScalingHead(Task):
     """(x − centre) / spread, of real rows with NaN for missing values."""
 
     name: ClassVar[str] = "scaling"
-    serves: ClassVar[str] = "afltool import ROWS --scale {} scales a site's rows"
 
     options: ScalingOptions
     centre: F64 | None = state()
