@@ -239,7 +239,7 @@ HEADS = {
                      "projection": "gaussian"},
     "deepafl no-skip": {**DEEP, "no_skip": True},
     "deepafl identities": {**DEEP, "identity_omega": True, "identity_projection": True},
-    "deepafl random-omega": {**DEEP, "random_omega": True, "bias": "first"},
+    "deepafl random-omega": {**DEEP, "random_omega": True},
     "deepafl cascade": {**DEEP, "deepening": "cascade"},
     "deepafl codes": {**DEEP, "hidden_width": 9, "deepening": "activated-cascade",
                       "label_encoding": True, "compute": "float64", "activation": "relu"},

@@ -16,7 +16,6 @@ from ..options import (
     HeadOptions,
     Projection,
     RandomFeaturesOptions,
-    Seed,
 )
 
 #: Options of random features, and their defaults here; None of others.
@@ -58,7 +57,7 @@ class SoftmaxOptions(HeadOptions):
     width: int | None = _of_random("number of random features (default: 2048)", ge=1)
     activation: Activation | None = _of_random("activation σ (default: tanh)")
     with_linear: bool | None = _of_random("use the raw features beside them")
-    seed: Seed | None = _of_random("seed of the random projection (default: 0)")
+    seed: int | None = _of_random("seed of the projection (default: 0)", ge=0, le=2**64 - 1)
     projection: Projection | None = _of_random(
         "uniform weights and bias, or gaussian weights (default: linear-uniform)"
     )
