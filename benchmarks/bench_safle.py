@@ -22,9 +22,9 @@ import numpy as np
 from measure import digits, machine
 
 from afltool.files.features import Features, open_features
-from afltool.heads import head_class, make_options
-from afltool.heads.base import Head, Source, binding
-from afltool.math.codes import levels
+from afltool.heads import make_head
+from afltool.heads.base import Head, binding
+from afltool.math.codes import grid, histogram, levels, quantiles
 from afltool.math.gram import real
 from afltool.math.metrics.counting import score_metrics
 from afltool.values.statistics import Context
@@ -74,17 +74,18 @@ def solved(train: Features, options: dict[str, Any]) -> tuple[Head, float, float
 def started(train: Features, options: dict[str, Any]) -> Head:
     """The head with its thresholds, unless they are to be found together."""
     where = options.get("thresholds", "file")
-    made = make_options("safle", {**options, "thresholds": "file" if where == "exact" else where})
-    blocks = (X for _, X in train.blocks())
-    source = Source("features", train.header["digest"], blocks)
-    sources = {"thresholds": source} if where in ("file", "exact") else {}
-    head = head_class("safle").begin(made, sources)
+    cuts = None
+    if where in ("file", "exact"):
+        options = {k: v for k, v in options.items() if k != "thresholds"}
+    head = make_head("safle", options)
+    shares = levels(head.options.bucketing, head.options.buckets)
     if where == "exact":
         x = np.concatenate([real(X).astype(np.float32) for _, X in train.blocks()])
-        shares = levels(head.options.bucketing, head.options.buckets)
         cuts = np.quantile(x, shares, axis=0).T.astype(np.float64)
-        head = replace(head, thresholds=cuts)
-    return head.bind(train.dim, len(train.classes))
+    elif where == "file":
+        counts = sum(histogram(X) for _, X in train.blocks())
+        cuts = quantiles(counts, shares, grid(train.header["space"]["fraction_bits"]))
+    return replace(head, thresholds=cuts).bind(train.dim, len(train.classes))
 
 
 def accuracy(head: Head, test: Features) -> float:

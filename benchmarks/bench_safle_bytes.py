@@ -28,9 +28,9 @@ from measure import digits, machine
 from afltool.files.arrays import deflated
 from afltool.files.features import Features, open_features
 from afltool.files.statistics import save_statistics
-from afltool.heads import make_options
-from afltool.heads.base import Head, Source, binding
-from afltool.heads.safle.head import SafleHead
+from afltool.heads import make_head
+from afltool.heads.base import Head, binding
+from afltool.math.codes import grid, histogram, levels, quantiles
 from afltool.math.counts import with_margins
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.assignment import assign
@@ -95,16 +95,14 @@ def main(train_file: str, *shapes: str) -> None:
             PartitionOptions(clients=100, alpha=0.1),
         ).client  # fmt: skip
         order = np.argsort(np.bincount(dealt, minlength=100), kind="stable")
-        source = Source("features", train.header["digest"], [X for _, X in train.blocks()])
+        counts = sum(histogram(X) for _, X in train.blocks())
+        cuts = quantiles(counts, levels("overlap", 8), grid(train.header["space"]["fraction_bits"]))
         for shape in shapes or ("512,5", "1600,3", "512,3"):
             experts, size = map(int, shape.split(","))
-            options = {"thresholds": "file", "experts": experts, "group_size": size}
+            options = {"experts": experts, "group_size": size}
+            begun = (make_head("safle", {**options, "with_linear": x}) for x in (False, True))
             heads = [
-                SafleHead.begin(
-                    make_options("safle", {**options, "with_linear": linear}),
-                    {"thresholds": source},
-                ).bind(train.dim, len(train.classes))
-                for linear in (False, True)
+                replace(head, thresholds=cuts).bind(train.dim, len(train.classes)) for head in begun
             ]
             side = experts * 2**size
             dense = 4 * side**2 / 1e6, 2 * side * (side + 1) / 1e6

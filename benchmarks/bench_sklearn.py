@@ -125,7 +125,7 @@ def softmax(
         begun = time.perf_counter()
         call("run", "--train-features", file, "--test-features", test, "--clients", 1, "--head",
              "softmax", "--rounds", rounds or o.rounds, *more, "--penalty", PENALTY,
-             "--tolerance", 1e-300, "--threads", threads, "-o", Path(out) / "run")  # fmt: skip
+             "--threads", threads, "-o", Path(out) / "run")  # fmt: skip
         taken = time.perf_counter() - begun
         facts = json.loads(call("info", Path(out) / "run" / "head-final.h5", "--json"))
         return taken, facts["report"]["phases"][-1]["objective"]

@@ -55,18 +55,11 @@ def random(width: int, beside: bool, activation: str = "tanh") -> Options:
     return {**given, "with_linear": True} if beside else given
 
 
-def codes(experts: int, beside: bool, group: int = 3) -> Options:
-    given = {"features": "safle", "experts": experts, "group_size": group}
-    return {**given, "with_linear": True} if beside else given
-
-
 TRIED: dict[str, Options] = {
     "raw": {},
     **{f"random {w}": random(w, False) for w in (1536, 2048, 3072, 4096)},
     **{f"gelu {w}": random(w, False, "gelu") for w in (2048, 3072)},
     **{f"random {w} beside raw": random(w, True) for w in (512, 768, 1792, 3072)},
-    **{f"codes {e}": codes(e, False) for e in (512, 1024)},
-    **{f"codes {e} beside raw": codes(e, True) for e in (128, 256, 512)},
 }
 PENALTIES = (1e-3, 3e-3, 1e-2)
 

@@ -67,7 +67,6 @@ CONFIGURATIONS: list[tuple[str, str, Options]] = [
     ("softmax", "softmax", {}),
     ("softmax", "softmax", {"features": "random", "width": 1024, "with_linear": True}),
     ("softmax", "softmax", {"features": "random", "width": 2048, "with_linear": True}),
-    ("softmax", "softmax", {"features": "safle", "experts": 512, "with_linear": True}),
 ]
 SMALL = [
     ("AFL", "linear", {"ridge": "1e-2:1e2:5"}),

@@ -1,6 +1,6 @@
 """One look further at features of one backbone: what else might move the frontier, measured once.
 
-    python examples/one_look.py TRAIN.h5 TEST.h5 [--looks ridges balance smoothing]
+    python examples/one_look.py TRAIN.h5 TEST.h5 [--looks ridges balance]
     python examples/one_look.py TRAIN.h5 TEST.h5 --looks scores --other TRAIN2.h5 TEST2.h5
     python examples/one_look.py --covariances OUT.npz --data imagefolder:PATH --split train
     python examples/one_look.py TRAIN.h5 TEST.h5 --looks slice --other COV-TRAIN.h5 COV-TEST.h5
@@ -8,7 +8,6 @@
 - ridges: a ridge of each class instead of one;
 - balance: rows weighed by 1/n_c (or its root) where classes are 20 : 1, against what the server can
   do from plain sums, scores divided by powers of the class counts;
-- smoothing: targets 0.9 one-hot + 0.1/C in the softmax head;
 - scores: the mean of the scores of two heads, on two backbones' features of the same images;
 - slice: other features of the same images beside these, such as --covariances: the covariance over
   positions of the last stage, projected to 32 directions that are agreed beforehand (528 numbers).
@@ -26,8 +25,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from one_head import Data, solved, started
-from sweep import Sums, measured
+from one_head import Data, started
+from sweep import Sums
 
 from afltool.files.features import open_features
 from afltool.heads.checks import with_options
@@ -128,20 +127,6 @@ def weighed(fitted: Fitted, weights: F64) -> tuple[F64, F64]:
     return found[0], found[1]
 
 
-def smoothing(fitted: Fitted) -> None:
-    data, everything = fitted.data, np.arange(len(fitted.data.truth))
-    for penalty in (1e-3, 1e-2):
-        for smooth in (0.0, 0.1):
-            options = {"penalty": penalty, "label_smoothing": smooth}
-            start = started(data, "softmax", options)
-            rows = np.flatnonzero(~data.held_out[data.client])
-            held = measured(solved(data, start, rows)[0], data.X, data.y, fitted.apart)[1]
-            last = solved(data, start, np.arange(len(data.y)))[0]
-            test = measured(last, data.test, data.truth, everything)[1]
-            told = f"softmax, μ = {penalty:g}, smoothing {smooth:g}"
-            print(f"| {told} | {100 * held:.2f} | {100 * test:.2f} |", flush=True)
-
-
 # ---------------------------------------------------------------- looks at two pairs of files
 
 
@@ -216,7 +201,7 @@ def aligned(data: Data, other: Data) -> Data:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", type=Path, nargs="*", help="TRAIN.h5 TEST.h5")
-    parser.add_argument("--looks", nargs="+", default=["ridges", "balance", "smoothing"])
+    parser.add_argument("--looks", nargs="+", default=["ridges", "balance"])
     parser.add_argument("--other", type=Path, nargs=2)
     parser.add_argument("--covariances", type=Path)
     parser.add_argument("--data")
@@ -230,7 +215,7 @@ def main() -> None:
     print("| what | held-out top-1, % | test top-1, % |\n| --- | --- | --- |")
     if "balance" in a.looks:
         balance(data)
-    looks: dict[str, Callable[[Fitted], None]] = {"ridges": ridges, "smoothing": smoothing}
+    looks: dict[str, Callable[[Fitted], None]] = {"ridges": ridges}
     if a.other:
         other = aligned(data, read(*a.other))
         looks["scores"] = lambda fitted: scores(fitted, Fitted(other))

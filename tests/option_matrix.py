@@ -34,7 +34,7 @@ SHARED = {"out", "overwrite", "json", "help", "help-all", "track"}
 
 #: Words where neither a number nor any text will do: choices, names, and texts with a grammar.
 WORDS = {
-    "activation": "relu", "backbone": "resnet34", "bucketing": "onehot", "bias": "first",
+    "activation": "relu", "backbone": "resnet34", "bucketing": "onehot",
     "by": "TABLE:site", "categories": "site=a", "feature-columns": "age",
     "card": "NEW.md", "classes": "CLASSES", "column": "client", "compute": "float32 float64",
     "confusion": "NEW.csv", "data": "imagefolder:IMAGES", "deepening": "cascade", "device": "cpu",
@@ -44,10 +44,10 @@ WORDS = {
     "limit": "2", "memory": "1GB", "method": "isotonic", "metrics": "balanced-accuracy",
     "missing": "mean",
     "node": "layer3", "on-error": "row", "only": "0-1", "participation-kind": "inconsistent",
-    "patience": "3", "phi0-activation": "relu", "precision": "bf16", "preprocess": "paper",
+    "phi0-activation": "relu", "precision": "bf16", "preprocess": "paper",
     "preset": "paper", "projection": "gaussian", "rounds": "NEW.csv 3", "rule": "fedcgs",
     "scheme": "iid", "shard": "1/2", "split": "test", "table": "OTHER", "views": "flip",
-    "weights": "IMAGENET1K_V1",
+    "thresholds": "range:0:1", "weights": "IMAGENET1K_V1",
 }  # fmt: skip
 ANY = "5 0.5 other"
 

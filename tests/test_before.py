@@ -105,13 +105,12 @@ def test_paths_of_a_run_are_absolute_in_its_options(road, tmp_path, monkeypatch)
     (tmp_path / "resnet18").write_text("a file of a backbone's name")
     run = RunConfig(
         data="table:images.csv", backbone="resnet18", weights="random", cache="cache",
-        head="safle", thresholds="images.csv", classes="c.txt",
+        head="safle", classes="c.txt",
     ).with_absolute_paths()  # fmt: skip
     assert run.extract.data == f"table:{tmp_path / 'images.csv'}"
     assert (run.extract.backbone, run.own.head) == ("resnet18", "safle")
     assert run.local_stats.cache == tmp_path / "cache"
     assert run.extract.classes == tmp_path / "c.txt"
-    assert run.head_options == {"thresholds": str(tmp_path / "images.csv")}
     assert RunConfig(**run.given()) == run
 
 

@@ -40,7 +40,6 @@ MORE = {
     "deepafl fixed (88)": {"layers": 1, "width": 5, "compute": "fixed", "reconstruction": 0.5},
     "safle": {"buckets": 3, "with_linear": True, "experts": 4},
     "softmax": {"rounds": 2}, "softmax random": {"rounds": 2, "features": "random", "width": 7},
-    "softmax safle": {"rounds": 1, "features": "safle", "experts": 3, "with_linear": True},
     **{f"discriminant {rule}": {"rule": rule} for rule in ("nearest-mean", "naive-bayes", "qda",
                                                            "lda")},
 }  # fmt: skip

@@ -238,19 +238,6 @@ def test_ablations_are_what_they_say():
     assert np.allclose(phi(variant, 2), phi0 + hidden(phi0, 0) @ first + hidden(phi0, 1) @ second)
 
 
-@pytest.mark.parametrize("bias", ["first", "layers", "none"])
-def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
-    """Φ_0 = σ_0(XA + a) and F_0 = σ(Φ_0 B + b), of which --bias leaves some without a or b."""
-    X, y = rows()
-    head = fitted(X, y, bias=bias)
-    first, layer = (projection("linear-uniform", 0, t, n, 12) for t, n in ((0, D), (1, 12)))
-    phi0 = np.tanh(X @ first.A.astype(float) + (first.a if bias == "first" else 0.0))
-    b = layer.a if bias == "layers" else 0.0
-    F = activate("gelu", phi0 @ layer.A.astype(float) + b)
-    assert np.allclose(head.state(X, 0)["phi"], phi0)
-    assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
-
-
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
     assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)
@@ -348,15 +335,6 @@ def test_held_out_rows_choose_the_number_of_layers():
     broken = {name: a for name, a in arrays.items() if not name.startswith("block-2")}
     with pytest.raises(InvalidDataError, match="a head of phase None holds the arrays of phase"):
         make_head("deepafl", options).restore(None, broken)
-
-
-def test_patience_ends_the_rounds_early_with_the_same_choice():
-    (X, y), held = overfitting()
-    errors = told(fitted(X, y, held=held, **OVERFITTING), "validation_mse")
-    early = fitted(X, y, held=held, **OVERFITTING, patience=1)
-    stop = next(t for t, (a, b) in enumerate(pairwise(errors), 1) if b >= a)
-    assert len(report_of(early)["phases"]) == 2 * stop + 1
-    assert report_of(early)["layers"] == stop - 1
 
 
 def test_what_the_layers_are_chosen_by_is_part_of_the_head_until_it_is_solved():

@@ -10,7 +10,7 @@ from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.deepafl.layers import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
 from afltool.heads.deepafl.options import DeepAFLOptions
-from afltool.heads.projections import FINER, projection, table
+from afltool.heads.projections import FINER, projection, table, tabled
 from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode
 from afltool.math.sandwich import LowRank
@@ -46,7 +46,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
     X, y = rows()
     head = begun(layers=1, fixed_bits=10, activation="gelu")
     bits = 10
-    first = head.layers.random(0, D, 12, BITS)
+    first = tabled(head.layers.drawn(0, D, 12), "tanh", BITS, bits)
     tanh, gelu = table("tanh", bits).astype(np.int64), table("gelu", bits).astype(np.int64)
 
     def looked(values, drawn, entries):
@@ -63,7 +63,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
     assert np.array_equal(found.arrays["cross"], phi.T @ np.eye(C, dtype=np.int64)[y])
 
     head = absorb(head, found)
-    F = looked(phi, head.layers.random(1, 12, 12, bits), gelu)
+    F = looked(phi, tabled(head.layers.drawn(1, 12, 12), "gelu", bits, bits), gelu)
     found = head.gather([(X, y)])[0]
     assert np.array_equal(unpack(found.arrays["gram"]), F.T @ F)
     R = np.eye(C)[y] - phi * 2.0**-bits @ head.weights[0]

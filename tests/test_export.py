@@ -239,7 +239,7 @@ HEADS = {
                      "projection": "gaussian"},
     "deepafl no-skip": {**DEEP, "no_skip": True},
     "deepafl identities": {**DEEP, "identity_omega": True, "identity_projection": True},
-    "deepafl random-omega": {**DEEP, "random_omega": True, "bias": "first"},
+    "deepafl random-omega": {**DEEP, "random_omega": True},
     "deepafl cascade": {**DEEP, "deepening": "cascade"},
     "deepafl codes": {**DEEP, "hidden_width": 9, "deepening": "activated-cascade",
                       "label_encoding": True, "compute": "float64", "activation": "relu"},
@@ -259,7 +259,6 @@ HEADS = {
                       "thresholds": "range:-1:1"},
     "softmax": {"rounds": 2}, "softmax random": {"rounds": 2, "features": "random", "width": 16},
     "softmax float32": {"rounds": 2, "features": "random", "width": 16, "compute": "float32"},
-    "softmax codes": {"rounds": 2, "features": "safle", "buckets": 4, "group_size": 2},
     **{f"discriminant {rule}": {"rule": rule} for rule in RULES},
 }  # fmt: skip
 METHODS = ("platt", "temperature", "isotonic")

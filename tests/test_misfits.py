@@ -375,15 +375,6 @@ def test_the_binding_goes_through_all_rounds_and_changes_no_digest(made, tmp_pat
     assert digests[0] == digests[1]
 
 
-def test_thresholds_of_other_features_cannot_be_bound(made, tmp_path):
-    options = {"experts": 4, "buckets": 3, "thresholds": str(made["good"])}
-    head = afltool.head("safle", tmp_path / "a.h5", space=made["good"], head_options=options)
-    assert afltool.info(head)["space"] == afltool.info(made["head"])["space"]
-    with pytest.raises(MismatchError, match=r"--space .*backbone\.h5 .*space\.backbone is"):
-        afltool.head("safle", tmp_path / "b.h5", space=made["backbone"], head_options=options)
-    assert not (tmp_path / "b.h5").exists()
-
-
 def test_the_same_command_again_and_another_binding(made, tmp_path, cli):
     say = ["head", "linear", "-o", tmp_path / "h.h5"]
     assert cli(*say, "--space", made["good"]).exit_code == 0

@@ -14,8 +14,17 @@ from sklearn.linear_model import Ridge
 from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
-from afltool.heads.projections import _log, _normal, _uniform, _words, activate, projection, table
-from afltool.heads.random_features import Lift
+from afltool.heads.projections import (
+    _log,
+    _normal,
+    _uniform,
+    _words,
+    activate,
+    projection,
+    table,
+    tabled,
+)
+from afltool.heads.random_features import RandomFeatures
 from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode, real
 
@@ -163,8 +172,7 @@ def test_lifted_rows_are_the_random_features_rounded(kind):
     made = projection(kind, 0, 0, D, 15)
     z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
     for activation in ACTIVATIONS:
-        options = RandomFeaturesOptions(width=15, activation=activation, projection=kind)
-        lift = Lift(options)._table(D, 9)
+        lift = tabled(made, activation, 9, 9)
         found, wanted = lift(X.values) / 512, activate(activation, z.copy())
         within = (1 / 2 + 1.2 / 16) / 512  # of the value, of its argument
         assert np.abs(found - wanted).max() <= within, activation
@@ -187,7 +195,7 @@ def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
     X = FixedPoint(np.full((2, D), 32767, np.int16), 9)
     wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
     with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
-        Lift(wide)._table(D, 9)(X.values)
-    assert np.abs(Lift(replace(wide, activation="tanh"))(X)).max() == 512
+        RandomFeatures(wide)(X)
+    assert np.abs(RandomFeatures(replace(wide, activation="tanh"))(X)).max() == 512
     with pytest.raises(InvalidDataError, match="--fraction-bits 14 or fewer"):
         table("tanh", 15)

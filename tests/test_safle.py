@@ -8,12 +8,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from conftest import embeddings
 from problems import absorb, gathered, report_of, sums, trained
 
 import afltool
 from afltool import AnalyticClassifier
-from afltool.errors import MismatchError, NumericalError, UsageError
+from afltool.errors import NumericalError
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.safle.options import DEFAULT_SIDE
 from afltool.math import ridge_choice
@@ -52,7 +51,7 @@ def explicit(head, X):
 
 def penalty(head):
     P = np.full(head.options.columns_for(head.dim), report_of(head)["ridge"])
-    P[: DIM if head.options.with_linear else 0] = head.options.linear_ridge
+    P[: DIM if head.options.with_linear else 0] = 1.0
     return P
 
 
@@ -60,7 +59,7 @@ def penalty(head):
 @pytest.mark.parametrize("bucketing", ["integer", "onehot", "overlap"])
 def test_lookups_are_the_explicit_ridge_regression(bucketing, with_linear):
     X, y = rows()
-    head = solved(X, y, bucketing=bucketing, with_linear=with_linear, linear_ridge=0.5)
+    head = solved(X, y, bucketing=bucketing, with_linear=with_linear)
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
     W = np.linalg.solve(phi.T @ phi + np.diag(penalty(head)), phi.T @ Y)
     assert np.allclose(head.decision_function(X), phi @ W, atol=1e-11)
@@ -137,14 +136,13 @@ def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch, n, experts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linear_ridge", [None, 0.5])
-def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(linear_ridge):
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(with_linear):
     X, y = rows()
-    raw = {} if linear_ridge is None else {"with_linear": True, "linear_ridge": linear_ridge}
-    head = solved(X, y, ridge=0, experts=9, group_size=9, **raw)
+    head = solved(X, y, ridge=0, experts=9, group_size=9, with_linear=with_linear)
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
     assert phi.shape[1] > 4096
-    more = np.sqrt(linear_ridge or 0.0) * np.eye(DIM, phi.shape[1])
+    more = with_linear * np.eye(DIM, phi.shape[1])
     both, zeros = np.vstack([phi, more]), np.zeros((DIM, CLASSES))
     W, _, rank, _ = np.linalg.lstsq(both, np.vstack([Y, zeros]), rcond=1e-10)
     assert np.allclose(head.decision_function(X), phi @ W, atol=1e-8)
@@ -153,12 +151,11 @@ def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(linear_
     assert report_of(head)["rank"] == rank
 
 
-@pytest.mark.parametrize("linear_ridge", [0.0, 0.5])
-def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge(linear_ridge):
+def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge():
     (X, y), (V, v) = rows(), rows(seed=4)
-    head = solved(X, y, V, v, ridge=0, with_linear=True, linear_ridge=linear_ridge)
+    head = solved(X, y, V, v, ridge=0, with_linear=True)
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
-    raw = np.sqrt(linear_ridge) * np.eye(DIM, phi.shape[1])
+    raw = np.eye(DIM, phi.shape[1])
     W = np.linalg.lstsq(np.vstack([phi, raw]), np.vstack([Y, np.zeros((DIM, 3))]), rcond=1e-10)[0]
     found = np.vstack([head.linear, head.tables.reshape(-1, CLASSES)])
     assert np.allclose(found, W, atol=1e-9)
@@ -166,13 +163,11 @@ def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge(linear_ridge):
     assert np.isclose(report_of(head)["validation_mse"], error)
 
 
-def test_the_hybrid_is_between_afl_and_codes_and_tells_apart_what_no_linear_head_can():
-    """A huge ridge of the raw block is the head without it; a huge ridge of the codes is AFL."""
+def test_the_hybrid_has_afl_in_it_and_tells_apart_what_no_linear_head_can():
+    """A huge ridge of the codes is AFL."""
     X, y = rows()
-    both = solved(X, y, with_linear=True, linear_ridge=1e12)
-    assert np.allclose(both.decision_function(X), solved(X, y).decision_function(X), atol=1e-6)
-    afl = solved(X, y, with_linear=True, linear_ridge=0.5, ridge=1e12)
-    linear = trained(make_head("linear", {"ridge": 0.5}).bind(DIM, CLASSES), X, y)
+    afl = solved(X, y, with_linear=True, ridge=1e12)
+    linear = trained(make_head("linear", {"ridge": 1.0}).bind(DIM, CLASSES), X, y)
     assert np.allclose(afl.decision_function(X), linear.decision_function(X), atol=1e-6)
     (X, y), (test, truth) = rows(n=1000), rows(n=1000, seed=5)
     head = solved(X, y, thresholds="federated", ridge="auto", buckets=8, experts=100)
@@ -322,53 +317,24 @@ def step(run, road, out, head, *arguments):
     return following
 
 
-def test_both_ridges_may_change_at_solve(road, tmp_path, run, cli):
+def test_the_ridge_may_change_at_solve(road, tmp_path, run, cli):
     start = tmp_path / "h0.h5"
     run("head", "safle", "--thresholds", "range:-2:2", "--experts", 9, "--with-linear", "-o", start)
-    end = step(run, road, tmp_path, start, "--ridge", "3", "--linear-ridge", "0.25")
+    end = step(run, road, tmp_path, start, "--ridge", "3")
     options = {"thresholds": "range:-2:2", "experts": 9, "with_linear": True}
-    same = make_head("safle", {**options, "ridge": 3.0, "linear_ridge": 0.25}).bind(8, 4)
+    same = make_head("safle", {**options, "ridge": 3.0}).bind(8, 4)
     with afltool.open_features(road.train) as opened:
         same = trained(same, opened.rows(0, len(opened)), opened.labels)
     assert afltool.info(end)["digest"] == same.digest()
-    words = ["solve", tmp_path / "h0-t.h5", "-o", tmp_path / "x.h5", "--linear-ridge", "nan"]
+    words = ["solve", tmp_path / "h0-t.h5", "-o", tmp_path / "x.h5", "--ridge", "nan"]
     assert cli(*words).exit_code == 2
     assert not (tmp_path / "x.h5").exists()
 
 
-def test_thresholds_of_a_feature_file_or_a_head(road, tmp_path, run):
-    by_file, by_head, train = tmp_path / "f.h5", tmp_path / "h.h5", road.train
-    run("head", "safle", "--thresholds", train, "--experts", 9, "-o", by_file)
-    assert afltool.info(by_file)["phase"] == "codes"
-    named = f"features:{afltool.info(train)['digest']}"
-    assert afltool.info(by_file)["options"]["thresholds"] == named
-    run("head", "safle", "--thresholds", by_file, "--experts", 9, "-o", by_head)
-    federated = tmp_path / "fed.h5"
-    run("head", "safle", "--experts", 9, "-o", federated)
-    middle = step(run, road, tmp_path, federated)
-    ends = (step(run, road, tmp_path, head) for head in (by_file, by_head, middle))
-    assert len({afltool.info(end)["digest"] for end in ends}) == 1
-
-
-def test_thresholds_of_other_features_are_refused(road, tmp_path):
-    x = embeddings(tmp_path / "x.npz", 50, d=4)
-    other = afltool.import_embeddings(x, tmp_path / "x.h5")
-    head = afltool.head("safle", tmp_path / "h.h5", head_options={"thresholds": str(other)})
-    with pytest.raises(MismatchError, match=r"space\.dim is 8 in .*, 4 in .*h\.h5"):
-        afltool.local_stats(road.train, head, tmp_path / "s", client="a")
-    options = {"thresholds": str(road.train)}
-    with pytest.raises(UsageError, match="write it with afltool head safle"):
-        afltool.local_stats(road.train, "safle", tmp_path / "s", client="a", head_options=options)
-    with pytest.raises(MismatchError, match="has 8 thresholds per feature"):
-        afltool.head(
-            "safle", tmp_path / "i.h5", head_options={"thresholds": str(head), "buckets": 4}
-        )
-
-
-@pytest.mark.parametrize("thresholds", [None, "train.h5"])
+@pytest.mark.parametrize("thresholds", [None, "range:-2:2"])
 def test_the_whole_road_in_one_command(road, tmp_path, thresholds, run):
     """One round, as the README says, unless the thresholds are found together first."""
-    named = () if thresholds is None else ("--thresholds", road.train)
+    named = () if thresholds is None else ("--thresholds", thresholds)
     run(
         "run", "--train-features", road.train, "--test-features", road.test,
         "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",

@@ -78,7 +78,6 @@ HEADS = [
     ("safle", {"thresholds": "range:-4:4", "buckets": 4, "ridge": 1, "with_linear": True}),
     ("deepafl", {"layers": 2, "width": 8, "compute": "float64"}),
     ("softmax", {"rounds": 1, "features": "random", "width": 8}),
-    ("softmax", {"rounds": 1, "features": "safle", "thresholds": "range:-4:4", "buckets": 4}),
     ("discriminant", {}),
 ]
 

@@ -49,7 +49,6 @@ HEADS = [
     ],
     ("softmax", {"features": "raw"}),
     ("softmax", {"features": "random", "width": 1}),
-    ("softmax", {"features": "safle", **CODED}),
     ("safle", {**CODED, "ridge": 1.0}),
     ("safle", {**CODED, "ridge": 1.0, "with_linear": True}),
     *[
@@ -84,8 +83,6 @@ def features(head, X, V):
         return np.hstack([random(V, 0, o.width, np.tanh), V[:, : V.shape[1] * o.with_linear]])
     if head.name == "safle":
         return one_hot(head.coder(), X, len(V))
-    if head.name == "softmax" and o.features == "safle":
-        return one_hot(head.features.coder, X, len(V))
     if head.name == "softmax" and o.features == "random":
         V = random(V, 0, o.width, np.tanh) if o.compute != "fixed" else V
     return np.hstack([V, np.ones((len(V), 1))]) if head.name == "softmax" else V

@@ -19,11 +19,10 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import make_head
 from afltool.heads.projections import projection
-from afltool.heads.random_features import Lift
-from afltool.math import codes as cd
+from afltool.heads.random_features import RandomFeatures
 from afltool.math import softmax as sm
 from afltool.math.gram import LARGEST, FixedPoint, real
-from afltool.math.softmax import Coded, Dense
+from afltool.math.softmax import Dense
 from afltool.runs.config import RunConfig
 
 DIM, CLASSES = 6, 4
@@ -33,11 +32,7 @@ KINDS = {
     "raw": {},
     "random": {"features": "random", "width": 20},
     "random beside raw": {"features": "random", "width": 20, "with_linear": True},
-    "codes": {"features": "safle", "buckets": 4, "group_size": 2, "experts": 9},
-    "codes beside raw": {
-        "features": "safle", "buckets": 4, "group_size": 2, "experts": 9, "with_linear": True,
-    },
-}  # fmt: skip
+}
 
 
 def rows(n=300, seed=0):
@@ -65,22 +60,19 @@ def gradients(head):
     return [p for p in report_of(head)["phases"] if p["phase"].startswith("gradient")]
 
 
-def mean_loss(W, F, y, smoothing=0.0):
+def mean_loss(W, F, y):
     """The mean loss of scores FW from the rows themselves."""
     S = F @ W
-    log_p = S - logsumexp(S, axis=1, keepdims=True)
-    Y = np.full(S.shape, smoothing / S.shape[1])
-    Y[np.arange(len(y)), y] += 1.0 - smoothing
-    return -(Y * log_p).sum() / len(y)
+    return (logsumexp(S, axis=1) - S[np.arange(len(y)), y]).mean()
 
 
-def objective(W, F, y, mu, free):
-    """With the penalty, of which the last ``free`` columns are free."""
-    return mean_loss(W, F, y) + 0.5 * mu * (W[: len(W) - free] ** 2).sum()
+def objective(W, F, y, mu):
+    """With the penalty, of which the intercept is free."""
+    return mean_loss(W, F, y) + 0.5 * mu * (W[:-1] ** 2).sum()
 
 
 def features(head, X):
-    """Φ of rows as dense reals, made by other means: of random features and codes."""
+    """Φ of rows as dense reals, random ones made by other means."""
     o = head.options
     beside = [real(X)] if o.with_linear else []
     ones = [np.ones((len(X), 1))]
@@ -88,57 +80,30 @@ def features(head, X):
         made = projection(o.projection, o.seed, 0, DIM, o.width)
         z = np.rint((real(X) @ made.A.astype(float) + made.a) * 4096) / 4096
         return np.hstack([np.rint(np.tanh(z) * 512) / 512, *beside, *ones])
-    if o.features == "raw":
-        return np.hstack([real(X), *ones])
-    digits = cd.digits_per_feature(o.bucketing, o.buckets) * DIM
-    dealt = cd.deal(digits, o.experts, o.group_size, o.seed)
-    coder = cd.coder(head.state_dict()["thresholds"], o.bucketing, o.buckets, dealt)
-    hot = [np.eye(coder.size)[row] for row in coder.codes(X)]
-    return np.hstack([*beside, *hot])
+    return np.hstack([real(X), *ones])
 
 
 # ---------------------------------------------------------------- the kernel
 
 
-def gradient_and_loss(parts, V, smoothing=0.0):
-    """The summands of one block, added up."""
-    sums = sm.Gradients(V, smoothing)
-    sums.add(parts)
-    return tuple(sums.taken().values())
-
-
-def designs(X, y):
-    """Φ of rows as each kind of features makes it, dense for reference, and its unit."""
-    codes = np.random.default_rng(2).integers(0, 4, (5, len(y))).astype(np.uint8)
-    hot = np.concatenate([np.eye(4)[row] for row in codes], axis=1)
-    ones = np.ones((len(y), 1))
-    return {
-        "raw, exact": (Dense(X), np.hstack([real(X), ones]), 9),
-        "raw, real": (Dense(real(X)), np.hstack([real(X), ones]), None),
-        "codes": (Coded(codes, 4), hot, 0),
-        "hybrid, exact": (Coded(codes, 4, X), np.hstack([real(X), hot]), 9),
-        "hybrid, real": (Coded(codes, 4, real(X)), np.hstack([real(X), hot]), None),
-    }
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("kind", ["raw, exact", "raw, real", "codes", "hybrid, exact",
-                                  "hybrid, real"])  # fmt: skip
-def test_the_gradient_is_that_of_finite_differences(kind, smoothing):
+@pytest.mark.parametrize("bits", [9, None])
+def test_the_gradient_is_that_of_finite_differences(bits):
     X, y = rows(200)
-    design, F, bits = designs(X, y)[kind]
+    design, F = Dense(X if bits else real(X)), np.hstack([real(X), np.ones((200, 1))])
     assert design.bits == bits
     assert design.columns == F.shape[1]
     assert np.abs(F).sum(axis=1).max() * 2.0 ** (bits or 0) <= design.reach
     V = np.random.default_rng(1).normal(size=(F.shape[1], 4))
-    gradient, loss = gradient_and_loss([(design, y)], V, smoothing)
+    sums = sm.Gradients(V)
+    sums.add([(design, y)])
+    gradient, loss = sums.taken().values()
     units = (1.0, 1.0) if bits is None else (2.0 ** -(bits + sm.BITS), 2.0**-sm.BITS)
     gradient, loss = gradient * units[0] / 200, loss[0] * units[1] / 200
-    assert np.isclose(loss, mean_loss(V, F, y, smoothing), rtol=1e-6)
+    assert np.isclose(loss, mean_loss(V, F, y), rtol=1e-6)
     for i, j in ((0, 0), (3, 2), (6, 1), (-1, 3)):
         step = np.zeros_like(V)
         step[i, j] = 1e-5
-        up, down = (mean_loss(V + s, F, y, smoothing) for s in (step, -step))
+        up, down = (mean_loss(V + s, F, y) for s in (step, -step))
         assert np.isclose(gradient[i, j], (up - down) / 2e-5, atol=2e-6)
 
 
@@ -175,26 +140,21 @@ def test_scores_of_rounded_weights_are_exact(scale, columns, seed):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_limit_is_scikit_learns_on_the_same_features(kind):
-    """Without an intercept where the features are codes, which add up to one in each group."""
     (X, y), mu = rows(), 1e-2
-    head = solved(X, y, rounds=500, penalty=mu, tolerance=1e-7, **KINDS[kind])
-    F, free = features(head, X), int("codes" not in kind)
-    best = objective(fitted(F, y, mu, free), F, y, mu, free)
-    assert np.isclose(objective(head.weights, F, y, mu, free), best, rtol=1e-6)
+    head = solved(X, y, rounds=400, penalty=mu, **KINDS[kind])
+    F = features(head, X)
+    best = objective(fitted(F, y, mu), F, y, mu)
+    assert np.isclose(objective(head.weights, F, y, mu), best, rtol=1e-6)
     assert np.allclose(head.decision_function(X), F @ head.weights, atol=1e-6)
-    if kind == "raw":  # a small gradient ends it
-        assert len(gradients(head)) < 500
-        assert gradients(head)[-1]["gradient_norm"] < 1e-7
     soon = solved(X, y, rounds=60, penalty=mu, **KINDS[kind])
-    assert -1e-6 < objective(soon.weights, F, y, mu, free) - best < 1e-2 * best
+    assert -1e-6 < objective(soon.weights, F, y, mu) - best < 1e-2 * best
 
 
-def fitted(F, y, mu, free):
-    """The weights of scikit-learn; the last column of F is the intercept, if one is free."""
+def fitted(F, y, mu):
+    """The weights of scikit-learn; the last column of F is the intercept."""
     how = {"C": 1 / (mu * len(y)), "solver": "newton-cholesky", "tol": 1e-12, "max_iter": 1000}
-    kept = F[:, : F.shape[1] - free]
-    oracle = LogisticRegression(fit_intercept=bool(free), **how).fit(kept, y)
-    return np.vstack([oracle.coef_.T, *([oracle.intercept_] if free else [])])
+    oracle = LogisticRegression(**how).fit(F[:, :-1], y)
+    return np.vstack([oracle.coef_.T, oracle.intercept_])
 
 
 def uneven(n=300, seed=0):
@@ -211,18 +171,18 @@ def spread(F):
     return np.where(s > 1e-9, s, 1.0)
 
 
-@pytest.mark.parametrize("kind", ["raw", "random beside raw", "codes"])
+@pytest.mark.parametrize("kind", ["raw", "random beside raw"])
 def test_standardised_is_scikit_learns_on_features_divided_by_their_deviation(kind):
-    (X, y), mu, free = uneven(), 0.03, int("codes" not in kind)
-    asked = {"rounds": 600, "penalty": mu, "tolerance": 1e-6, **KINDS[kind]}
+    (X, y), mu = uneven(), 0.03
+    asked = {"rounds": 400, "penalty": mu, **KINDS[kind]}
     head = solved(X, y, standardise=True, **asked)
     F = features(head, X)
     s = spread(F)
-    best = objective(fitted(F / s, y, mu, free), F / s, y, mu, free)
-    assert np.isclose(objective(s[:, None] * head.weights, F / s, y, mu, free), best, rtol=1e-6)
+    best = objective(fitted(F / s, y, mu), F / s, y, mu)
+    assert np.isclose(objective(s[:, None] * head.weights, F / s, y, mu), best, rtol=1e-6)
     assert np.isclose(gradients(head)[-1]["objective"], best, rtol=1e-5)
     plain = solved(X, y, **asked)
-    assert objective(s[:, None] * plain.weights, F / s, y, mu, free) > best * 1.001, "weak test"
+    assert objective(s[:, None] * plain.weights, F / s, y, mu) > best * 1.001, "weak test"
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -241,11 +201,11 @@ def test_a_step_of_the_bound_never_raises_the_objective(kind, standardise, seed,
     for head in heads(X, y, **given):
         W = head.weights if head.best is None else head.best
         best += [] if W is None else [W]
-    F, free = features(head, X), int("codes" not in kind)
+    F = features(head, X)
     s = spread(F) if standardise else np.ones(F.shape[1])
     values = [p["objective"] for p in report_of(head)["phases"] if "objective" in p]
     assert len(values) == 8
-    found = [objective(s[:, None] * W, F / s, y, penalty, free) for W in best[1:]]
+    found = [objective(s[:, None] * W, F / s, y, penalty) for W in best[1:]]
     least = np.minimum.accumulate(values)
     assert all(b <= a + 1e-6 * max(1, a) for a, b in zip(least, found, strict=True))
 
@@ -259,9 +219,7 @@ def test_a_round_of_some_clients_weighs_by_the_variances_of_all():
     (found,) = gradients(absorb(head, gathered(head, X[::2], y[::2], "c0")))
     assert (found["clients"], found["rows"]) == (1, 150)
     s = spread(F)[:, None]
-    assert np.isclose(
-        found["objective"], objective(s * V, F[::2] / s.T, y[::2], 1e-3, 1), rtol=1e-6
-    )
+    assert np.isclose(found["objective"], objective(s * V, F[::2] / s.T, y[::2], 1e-3), rtol=1e-6)
 
 
 def test_a_client_whom_the_bound_does_not_cover_is_refused():
@@ -281,28 +239,18 @@ def test_a_client_whom_the_bound_does_not_cover_is_refused():
     assert "early" not in json.dumps(report_of(head)), "head files go to everybody"
 
 
-def test_held_out_clients_keep_the_best_round_and_patience_stops():
+def test_held_out_clients_keep_the_best_round():
     """Of few rows and hardly any penalty."""
     (X, y), (V, v) = rows(24, 3), rows(400, 4)
-
-    def overfitted(patience):
-        how = {"rounds": 30, "penalty": 1e-6, "patience": patience}
-        head, points = make_head("softmax", how).bind(DIM, CLASSES), []
-        while head.phase() is not None:
-            points.append(head.point)
-            head = absorb(head, gathered(head, X, y), gathered(head, V, v, "held"))
-        return head, points
-
-    head, points = overfitted(0)
+    head, points = make_head("softmax", {"rounds": 30, "penalty": 1e-6}).bind(DIM, CLASSES), []
+    while head.phase() is not None:
+        points.append(head.point)
+        head = absorb(head, gathered(head, X, y), gathered(head, V, v, "held"))
     losses = [r["validation_loss"] for r in gradients(head)]
     best = int(np.argmin(losses))
     assert best < 29, "it never overfits: a weak test"
     assert report_of(head)["best_round"] == best + 1
     assert np.array_equal(head.weights, points[best + 1])
-    for patience in (1, 3):
-        head, points = overfitted(patience)
-        assert [r["validation_loss"] for r in gradients(head)] == losses[: best + 1 + patience]
-        assert np.array_equal(head.weights, points[best + 1])
 
 
 def test_held_out_clients_judge_all_rounds_or_none():
@@ -374,8 +322,10 @@ def carried_out(road, out, head="softmax", **options):
 def test_a_cache_of_random_features_changes_the_work_and_nothing_else(
     road, random_run, tmp_path, monkeypatch
 ):
-    lifted, lift = [], Lift.__call__
-    monkeypatch.setattr(Lift, "__call__", lambda self, X: lifted.append(len(X)) or lift(self, X))
+    lifted, lift = [], RandomFeatures.__call__
+    monkeypatch.setattr(
+        RandomFeatures, "__call__", lambda self, X: lifted.append(len(X)) or lift(self, X)
+    )
     cached = carried_out(road, tmp_path / "cached", cache=tmp_path / "cache")
     assert sum(lifted) == 2 * 600 + 200  # the gram, the first gradient, the test rows
     assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -398,23 +348,6 @@ def test_the_rounds_so_far_make_a_head_at_any_time(road, random_run):
         losses.append((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).mean())
     assert losses[-1] < losses[0]
     assert losses[-1] == pytest.approx(losses[-2], abs=0.05)
-
-
-def test_thresholds_of_a_file_end_up_in_the_head(road, tmp_path):
-    how = {"features": "safle", "experts": 9, "group_size": 2, "buckets": 4, "rounds": 2}
-    of_rows = afltool.head(
-        "softmax", tmp_path / "h.h5", head_options={**how, "thresholds": str(road.train)}
-    )
-    head = load_head(of_rows)[0]
-    assert head.phase() == "codes"
-    assert str(head.options.thresholds).startswith("features:")
-    federated = carried_out(road, tmp_path / "F", **how, width=None)
-    mine = carried_out(road, tmp_path / "M", head=str(of_rows))
-    arrays = [
-        load_head(f)[0].state_dict() for f in (federated / "05-head-2.h5", mine / "05-head.h5")
-    ]
-    for name in ("thresholds", "point"):
-        assert np.array_equal(arrays[0][name], arrays[1][name])
 
 
 def test_clients_may_miss_rounds_but_not_the_first(road, tmp_path):

@@ -57,8 +57,6 @@ WAYS = {
     "softmax": {"rounds": 2},
     "softmax random": {"rounds": 2, "features": "random", "width": 8},
     "softmax float": {"rounds": 2, "features": "random", "width": 8, "compute": "float32"},
-    "softmax safle": {"rounds": 2, "features": "safle", "experts": 4},
-    "softmax hybrid": {"rounds": 2, "features": "safle", "experts": 4, "with_linear": True},
     "deepafl": DEEP,
     "deepafl incremental": {**DEEP, "incremental": True},
     "deepafl fixed": FIXED,

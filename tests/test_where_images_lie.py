@@ -227,7 +227,6 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
     small = afltool.convert(both, tmp_path / "c.h5", fraction_bits=3)
     assert cli("verify", small).exit_code == 0
     assert values(small, labelled=False)[1] is None
-    assert cli("head", "safle", "--thresholds", both, "-o", tmp_path / "h0.h5").exit_code == 0
     total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     out = tmp_path / "out.h5"

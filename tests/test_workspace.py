@@ -33,7 +33,6 @@ RUNS = {
     "reconstruction": {"head": "deepafl", "layers": 1, "width": 16, "reconstruction": 0.5},
     "full gram": {"head": "deepafl", "layers": 1, "width": 24, "full_gram": True},
     "softmax": {"head": "softmax", "rounds": 2, "features": "random", "width": 40},
-    "codes": {"head": "softmax", "rounds": 2, "features": "safle", "experts": 6},
     "safle": {"head": "safle", "experts": 6},
     "clients": {"head": "safle", "experts": 6, "keep_clients": True},
     "drawn": {"head": "deepafl", "layers": 1, "width": 24, "participation": 0.6, "held_out": 0.2},

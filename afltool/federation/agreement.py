@@ -173,10 +173,10 @@ class Agreement:
         for what in (what for what, value in given.items() if type(value) is int):
             _within(f"option {what!r} of the head", given[what], -MOST_OPTION, MOST_OPTION)
         options = make_options(name, given)
-        written, files = options.as_dict(), options.files()
-        same = canonical(written) == canonical(given) and not files
+        written = options.as_dict()
         where = difference(written, given, "of the head", "agreed")
-        _expect("options of the head", "what it writes, and no file", same, where or files)
+        same = canonical(written) == canonical(given)
+        _expect("options of the head", "what it writes", same, where)
         _expect("seed of a session's head", "0", not given.get("seed"), given.get("seed"))
 
     @property

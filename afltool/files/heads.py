@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..errors import AflError, CorruptFileError, InputError, MismatchError, UsageError
-from ..heads import OPTIONS, head_class, make_head, make_options, options_class
-from ..heads.base import LAST, Classifier, Head, Source, Stored
-from ..heads.options import HeadOptions
+from ..errors import AflError, CorruptFileError, MismatchError, UsageError
+from ..heads import OPTIONS, make_head, options_class
+from ..heads.base import LAST, Classifier, Head, Stored
 from ..options.base import flag
 from ..progress import log
 from ..values.arrays import Array, canonical_json, freeze
@@ -22,7 +20,7 @@ from ..values.statistics import Context
 from ..values.text import difference
 from . import hdf5, schema
 from .arrays import damage_as_error, damaged
-from .features import Features, open_features
+from .features import Features
 from .schema import provenance
 
 NOTHING_FOUND: Mapping[str, Any] = {}
@@ -215,42 +213,15 @@ def rows_of(path: Path) -> Context:
     return Context(header["space"], tuple(header["classes"]))
 
 
-def new_head(
-    name: str,
-    options: Mapping[str, Any] | None = None,
-    opening: Callable[[Path], Features] | None = None,
-) -> tuple[Head, Mapping[str, Any] | None]:
-    """A head before its first phase; files that its options name are read into it.
-
-    Also the feature space that it is bound to by such a file, if any. ``opening``: who has them
-    open already.
-    """
-    chosen, space = make_options(name, options), None
-    tell_idle(chosen, options or {})
-    with ExitStack() as files:
-
-        def opened(path: Path) -> Features:
-            return files.enter_context(open_features(path, labelled=False))
-
-        sources = {}
-        for option in chosen.files():
-            path = Path(str(getattr(chosen, option)))
-            if not path.exists():
-                raise InputError(f"there is no file {path}: see --{option} of afltool head {name}")
-            if hdf5.read_header(path)["kind"] == "head":
-                loaded, header = load_head(path)
-                sources[option] = Source("head", header["digest"], (), loaded.state_dict())
-            else:
-                rows = (opening or opened)(path)
-                header, blocks = rows.header, (X for _, X in rows.blocks())
-                sources[option] = Source("features", header["digest"], blocks)
-            space = header["space"]
-        return head_class(name).begin(chosen, sources), space
+def new_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
+    """A head before its first phase; what it does not use of the options is told."""
+    tell_idle(made := make_head(name, options), options or {})
+    return made
 
 
-def tell_idle(options: HeadOptions, given: Mapping[str, Any]) -> None:
+def tell_idle(head: Head, given: Mapping[str, Any]) -> None:
     """Say which of the ``given`` options the head does not use, and what would use them."""
-    for option, what in options.idle():
+    for option, what in head.options.idle():
         if option in given:
             log.info("%s is used only with %s, and there is none here", flag(option), what)
 
@@ -265,13 +236,7 @@ def head_from(
         return spec
     path = Path(spec)
     if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
-        head = make_head(str(spec), options)
-        if head.options.files():
-            raise UsageError(
-                f"--{head.options.files()[0]} FILE ends up in the head: write it with afltool head "
-                f"{spec} … -o head0.h5 and give --head head0.h5 to everybody"
-            )
-        return head, None
+        return make_head(str(spec), options), None
     if options:
         raise UsageError(
             f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..options.base import Absent, Options, fields_of, made_for
-from ..options.common import OWN_HEADS, files_in, files_of, refuse_files
+from ..options.base import Absent, fields_of, made_for
+from ..options.common import OWN_HEADS
 from ..plugins import Registry
 from .deepafl.options import DeepAFLOptions
 from .options import DiscriminantOptions, HeadOptions, LinearOptions, RandomFeaturesOptions
@@ -111,11 +111,6 @@ def _module(name: str) -> Any:
     if name not in KNOWN:
         raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")
     return import_module(KNOWN[name], __name__)
-
-
-def refuse_shared_with(name: str, head_options: Mapping[str, Any], options: Options) -> None:
-    """`options.common.refuse_files` of options beside which those of a head name files, too."""
-    refuse_files([*files_of(options), *files_in(options_class(name), head_options)])
 
 
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:

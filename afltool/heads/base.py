@@ -1,11 +1,9 @@
 """The interface of every head, which stages, runs and sessions use without asking which it is.
 
 A head is a frozen value: options, the numbers of features and classes, and state. It has two roles:
-a `Task` says what sites sum, and a `Classifier` scores rows. Before any data are seen it has only
-its options; `bind` gives it the numbers, `gather` sums a client's rows, `absorb` makes the next
-head of a total, one phase further, until `phase` is None and `decision_function` scores. What
-scales features or counts predictions is a task alone, what gradients have trained a classifier
-alone. docs/extending.md has what a head implements.
+a `Task` says what sites sum, and a `Classifier` scores rows. `bind` gives it the numbers, `gather`
+sums a client's rows, `absorb` makes the next head of a total, until `phase` is None and
+`decision_function` scores. docs/extending.md has what a head implements.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +40,7 @@ Block = tuple[Rows, I64]
 State = dict[str, Array]  # of the rows of a block, from which the next round may start
 Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
+LearnedT = TypeVar("LearnedT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +48,8 @@ class Found:
     """What a solve found: figures of the ``head`` as it is now, and of this ``round`` alone.
 
     ``sent``: what each client gets; None means all that is new in the head's arrays. `Task.absorb`
-    adds to those of the round: phase, rows, clients; ``upload_bytes``, an upper bound for one
-    client: the size of the total's arrays, whose numbers are larger; ``download_bytes``, the size
-    of what each client gets; the ridge and the training error, where there are any.
+    adds to the round's: phase, rows, clients, ``upload_bytes`` (those of the total, an upper bound
+    for one client), ``download_bytes``, and the ridge and the training error, if there are any.
     """
 
     head: Facts = field(default_factory=dict)
@@ -59,32 +57,15 @@ class Found:
     sent: Sequence[Array] | None = None
 
     def report(self, before: Facts, seconds: float | None = None) -> dict[str, Any]:
-        """What the head's file says after this round; ``before``: what it said until then.
-
-        ``seconds``: time of the server's solve, where somebody has taken it.
-        """
+        """What the head's file says after this round, which took the server so many seconds;
+        ``before``: what it said until then."""
         took = {} if seconds is None else {"solve_seconds": round(seconds, 4)}
         return {**self.head, "phases": [*before.get("phases", []), {**self.round, **took}]}
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file that an option names (`HeadOptions.files`); `files.heads` opens it.
-
-    ``kind`` is 'features', with the rows in ``blocks``, or 'head', with its learned ``arrays``.
-    """
-
-    kind: str
-    digest: str
-    blocks: Iterable[Rows] = ()
-    arrays: Mapping[str, Array] = field(default_factory=dict)
-
-
 def state(kind: type[np.generic] = np.float64, name: str = "") -> Any:
-    """A field of a head that holds a learned array of this type, None until it is known.
-
-    ``name``: what files call it, if not as the field.
-    """
+    """A field of a head for a learned array, None until it is known; ``name``: its name in files,
+    if not the field's."""
     return field(default=None, kw_only=True, metadata={"state": kind, "name": name})
 
 
@@ -96,9 +77,7 @@ class Stored(ABC):
     """Options, numbers of features and classes, and learned arrays, which are `state` fields."""
 
     name: ClassVar[str]
-    serves: ClassVar[str] = "afltool evaluate {} TEST.h5 measures the accuracy"  # once it is solved
-    #: Arrays that only say who may take part in later rounds. They are not in the digest, so that
-    #: every partition of the same rows gives the same digest.
+    #: Arrays that only say who may take part in later rounds, so no partition changes the digest.
     not_in_digest: ClassVar[tuple[str, ...]] = ()
 
     options: HeadOptions
@@ -106,11 +85,8 @@ class Stored(ABC):
     classes: int | None = None
 
     @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        """The head before its first phase.
-
-        ``sources``: the contents of the files that its options name, by option.
-        """
+    def begin(cls, options: Any) -> Self:
+        """The head before its first phase."""
         return cls(options)
 
     def phase(self) -> Phase | None:
@@ -118,10 +94,7 @@ class Stored(ABC):
         return None
 
     def schedule(self) -> tuple[Phase, ...]:
-        """The phases of such a head from its beginning, in order; it may end after some of them.
-
-        By default of a head that has one.
-        """
+        """The phases of such a head from its beginning, in order; it may end after some of them."""
         phase = self.phase()
         return () if phase is None else (phase,)
 
@@ -169,7 +142,7 @@ class Stored(ABC):
         return dim
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything that later phases or scores depend on, by name; nothing else is kept."""
+        """Everything that later phases or scores depend on, by name."""
         named = {name: getattr(self, f.name) for name, f in self._state().items()}
         return {name: array for name, array in named.items() if array is not None}
 
@@ -186,9 +159,9 @@ class Stored(ABC):
         """
         own = ((f, arrays[name]) for name, f in self._state().items() if name in arrays)
         known: dict[str, Any] = {f.name: np.asarray(a, f.metadata["state"]) for f, a in own}
-        return replace(self, **known)._checked(phase)
+        return replace(self, **known)._in_phase(phase)
 
-    def _checked(self, phase: Phase | None) -> Self:
+    def _in_phase(self, phase: Phase | None) -> Self:
         """This head; `InvalidDataError` where it is not in that phase."""
         if self.phase() != phase:
             raise InvalidDataError(
@@ -197,10 +170,7 @@ class Stored(ABC):
         return self
 
     def digest(self) -> str:
-        """SHA-256 of its state and, until the head is solved, of its options but γ.
-
-        Computed only once for read-only arrays.
-        """
+        """SHA-256 of the state and, until it is solved, the options but γ; once, if read-only."""
         changing = any(a.flags.writeable for a in self.state_dict().values())
         return self._digest() if changing else self._digest_once
 
@@ -219,6 +189,27 @@ class Stored(ABC):
 
 
 # ---------------------------------------------------------------- what sites sum
+
+
+class FeatureMap:
+    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X."""
+
+    key = ""  # of what `rows` leaves for the next round; '' for nothing
+
+    def columns(self, dim: int) -> int:
+        """D of Φ, made of ``dim`` features."""
+        return dim
+
+    def bits(self, given: int | None) -> int | None:
+        """Fraction bits of Φ, made of features with so many; None where Φ is real."""
+        return given
+
+    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+        """Φ of rows (n, D), and what the next round may start from; ``known``: what was left."""
+        return X, {}
+
+
+RAW = FeatureMap()
 
 
 class Accumulator(Protocol):
@@ -279,9 +270,8 @@ class Task(Stored):
     ) -> tuple[Statistics, Carried]:
         """Additive statistics of a client's rows, and what the next round may start from.
 
-        ``blocks``: rows X (n, d) with int64 labels y (n,). There is at least one block, which may
-        have no rows; one block is in memory at a time. ``client``: the clients that own the rows.
-        ``carried``: what this method returned one round earlier for the same blocks. Raises
+        ``blocks``: rows X (n, d) with int64 labels y (n,), at least one, one in memory at a time.
+        ``client``: who owns the rows. ``carried``: what this returned one round earlier. Raises
         `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
         0 … C−1; of rows in G groups a label is class + C · group.
         """
@@ -294,10 +284,7 @@ class Task(Stored):
         return Statistics(phase, arrays, counts, clients=client), left
 
     def accumulator(self) -> Accumulator:
-        """What adds up the current phase's arrays, for a thread; `array_specs` says what they are.
-
-        A head that overrides `_sums` has none.
-        """
+        """What adds up the current phase's arrays, for a thread; none if `_sums` is overridden."""
         raise NotImplementedError(f"a {self.name} head says neither `accumulator` nor `_sums`")
 
     def _keys(self) -> tuple[str, str]:
@@ -306,11 +293,8 @@ class Task(Stored):
         return "", ""
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        """The additive arrays of the current phase, summed over the blocks by all threads.
-
-        The labels are in range. Integers are added in any order, reals block by block in the order
-        of the rows, since their bits depend on it.
-        """
+        """The additive arrays of the current phase, summed over the blocks by all threads: integers
+        in any order, reals in the order of the rows, on which their bits depend."""
         key, later = self._keys()
         after = carried.following(later) if later else NOTHING
         self.options.check_room(self._bound()[0])
@@ -338,9 +322,8 @@ class Task(Stored):
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """What each array is that the current phase gathers, by name; the head is bound.
 
-        ``bits``: fraction bits of fixed-point features, None for float32. By default shapes and
-        kinds are read from the statistics of zero rows, and no bound of a row is known; a head that
-        overrides this says its bounds, without which no masks can hide its sums.
+        ``bits``: fraction bits of fixed-point features, None for float32. By default it is read
+        from the statistics of zero rows, without bounds; without these no masks can hide the sums.
         """
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
@@ -354,9 +337,8 @@ class Task(Stored):
         """The head one phase further, from the sum over clients, and what is recorded of the round.
 
         ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
-        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows or with
-        a sum that is not finite, and `NumericalError` when the numbers do not determine an answer,
-        or NumPy or SciPy warns: nothing that overflowed, and no 0/0, gets into a head.
+        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows or not
+        finite, `NumericalError` where the numbers determine no answer, or NumPy or SciPy warns.
         """
         if total.phase != self.phase():
             raise MismatchError(
@@ -415,20 +397,14 @@ class Classifier(Stored):
         return None
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
-        """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
-
-        Only the rounds whose solved head is still held here; empty if there is none. The phase is
-        `LAST` where the head does not hold it.
-        """
+        """Scores (n, C) of rows X (n, d) after each round that is still held here, in order, with
+        its phase, or `LAST`; none before the first."""
         if self.phase() is None:
             yield LAST, self.decision_function(X)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """The features (n, m) that the scores after each round are made of, with its phase.
-
-        Of a few rows at a time: they may be much wider than the rows. A head that makes none has
-        the rows themselves.
-        """
+        """The features (n, m) that the scores after each round are made of, of a few rows at a
+        time: they may be much wider. A head that makes none has the rows themselves."""
         if self.phase() is None:
             yield LAST, self._features_of(X)
 
@@ -439,20 +415,21 @@ class Classifier(Stored):
 
 @dataclass(frozen=True, eq=False)
 class Head(Task, Classifier):
-    """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
+    """A classifier on frozen features, trained in phases, each of which needs one sum over clients.
 
-    A new head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
+    A head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
     `accumulator` (or `_sums`), `_solve` and `decision_function`.
     """
 
 
-def unsolved() -> UsageError:
-    """What is said where a head is asked for scores too early."""
-    return UsageError("the head is not solved yet")
+def solved(learned: LearnedT | None) -> LearnedT:
+    """What a head has learned; `UsageError` where it is asked for scores before it has."""
+    if learned is None:
+        raise UsageError("the head is not solved yet")
+    return learned
 
 
 # ---------------------------------------------------------------- what a round computes
-# Stages, runs and federations compute by it, `Task.absorb` and `values.statistics.total_of` alone.
 
 
 def statistics_of(
@@ -493,10 +470,7 @@ def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Ar
 
 
 def products(side: int, classes: int, exact: bool) -> dict[str, ArraySpec]:
-    """What XᵀX, one triangle, and XᵀY (side, C) are, of features and one-hot labels.
-
-    ``exact``: of int16 features, and a constant one of at most 2^15.
-    """
+    """What XᵀX, one triangle, and XᵀY (side, C) are; ``exact``: of int16 features."""
     squares, sums = (LARGEST_ENTRY**2, LARGEST_ENTRY) if exact else (LARGEST_REAL, LARGEST_REAL)
     kind: Literal["int", "real"] = "int" if exact else "real"
     return {

@@ -2,8 +2,7 @@
 
 p_c = f_c(v_c) is the chance of class c against all others, by counts of rows in bins of v_c: the
 head's score, or the logit of its probability. Probabilities of a row are the p_c over their sum
-where the head has probabilities, so that the identity leaves them alone. Of scores they are the
-odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothing.
+where the head has probabilities, else the odds p_c / (1 − p_c) over their sum.
 
 ``counts`` (2, B) of a class: rows by the bin of a score, which stands at the bin's middle; [1] of
 those of the class, [0] of all others.
@@ -15,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +28,11 @@ from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
 from ..values.ridge_spec import ONE
 from . import make_head
-from .base import Classifier, Shape, Source, Stored, state
+from .base import Classifier, Shape, Stored, state
 from .checks import reported_scores
 from .options import HeadOptions
 
 OF = "of-"  # before the names of the held head's arrays
-SHOWN = 20  # classes that a message names
 STEPS = 100  # of Newton's method, which takes about ten
 NEAR = 1e-12  # how close to 0 and 1 a probability comes before its logit is taken
 
@@ -58,8 +56,8 @@ class CalibratedHead(Classifier):
     K). ``own`` (C, B): rows of each class by the bin of their own score, with ``edges`` (B + 1,),
     for sets of classes."""
 
-    name: ClassVar[str] = "calibrated"
-    log_probabilities: ClassVar[bool] = True
+    name = "calibrated"
+    log_probabilities = True
 
     options: CalibratedOptions
     inner: Classifier = field(kw_only=True)  # the head whose scores are calibrated
@@ -71,7 +69,7 @@ class CalibratedHead(Classifier):
     edges: F64 | None = state()
 
     @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+    def begin(cls, options: Any) -> Self:
         described = json.loads(options.head)
         return cls(options, inner=make_head(described["name"], described["options"]))
 
@@ -79,35 +77,29 @@ class CalibratedHead(Classifier):
     def of(
         cls, inner: Classifier, classes: Sequence[str], scores: I64, edges: F64, method: str
     ) -> Self:
-        """The calibration of a bound head from ``scores`` (C, 2, B), see `platt`.
+        """The calibration of a bound head from ``scores`` (C, 2, B) of ``classes``, see `platt`.
 
-        ``classes``: their names. A map of each class needs rows of each: without any it would learn
-        from the others' rows alone that the class never comes.
+        A map of each class needs rows of each: without any it would learn from the others' rows
+        alone that the class never comes.
         """
         absent = [name for name, own in zip(classes, scores[:, 1], strict=True) if not own.any()]
         if absent and method != "temperature":
-            more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
             raise InvalidDataError(
                 f"Rows of {len(absent)} of {len(classes)} classes were not counted: "
-                f"{', '.join(absent[:SHOWN])}{more}. The method {method} fits a map to each class, "
-                "so these would no longer be predicted. Count rows of every class, or choose the "
-                "method temperature"
+                f"{', '.join(absent[:20])}. Without them {method} would never predict them. Count "
+                "rows of every class, or choose the method temperature"
             )
         if inner.shared_part and method != "temperature":
             raise UsageError(
                 f"all scores of a row have a part in common in {inner.name} heads of this rule, so "
                 f"a map of each class ({method}) takes accuracy away: choose the method temperature"
             )
-        how: Any = method
-        options = CalibratedOptions(head=canonical_json(description(inner)), method=how)
+        options = {"head": canonical_json(description(inner)), "method": method}
         middle = (edges[:-1] + edges[1:]) / 2
         x = logit(middle) if inner.log_probabilities else middle
-        return cls(
-            options, inner.dim, inner.classes, inner=inner,
-            own=scores[:, 1], edges=edges, **_map(x, scores, method),
-        )  # fmt: skip
-
-    # ------------------------------------------------------------ scores
+        learned = {"own": scores[:, 1], "edges": edges, **_map(x, scores, method)}
+        made = CalibratedOptions(**options)  # type: ignore[arg-type]  # checked there
+        return cls(made, inner.dim, inner.classes, inner=inner, **learned)
 
     def values(self, X: Rows) -> F64:
         """The head's probabilities, or else its scores, of rows X: (n, C)."""
@@ -130,8 +122,8 @@ class CalibratedHead(Classifier):
     def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
         """Which classes are in the set of each row, by its `values` (n, C).
 
-        A new row's class is in its set with a chance of ``coverage`` at least, and of at most 1 /
-        (n + 1) and the share of the rows in one bin more; ``per_class``: for rows of each class.
+        A new row's class is in its set with a chance of ``coverage`` at least, and hardly more: by
+        1 / (n + 1) and the share of rows in one bin; ``per_class``: for rows of each class.
         """
         own = self.state_dict()["own"]
         if not per_class:
@@ -141,8 +133,6 @@ class CalibratedHead(Classifier):
         above: NDArray[np.bool_] = np.rint(V * ONE) > least
         return above
 
-    # ------------------------------------------------------------ state
-
     def _state_shapes(self) -> dict[str, Shape]:
         rows: dict[str, Shape] = {"own": (self.classes, None), "edges": (None,)}
         if self.options.method == "isotonic":
@@ -150,10 +140,8 @@ class CalibratedHead(Classifier):
         return rows | dict.fromkeys(("slope", "offset"), (self.classes,))
 
     def state_dict(self) -> dict[str, Array]:
-        return {
-            **super().state_dict(),
-            **{OF + name: a for name, a in self.inner.state_dict().items()},
-        }
+        theirs = {OF + name: a for name, a in self.inner.state_dict().items()}
+        return {**super().state_dict(), **theirs}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         theirs = {k.removeprefix(OF): a for k, a in arrays.items() if k.startswith(OF)}
@@ -185,10 +173,7 @@ def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
         lines = [platt(x, scores.sum(axis=0))] * len(scores)
     slope, offset = (np.array(a) for a in zip(*lines, strict=True))
     if method == "temperature" and slope[0] <= 0:
-        raise NumericalError(
-            "the scores of a row's own class are no higher than others: this head tells no classes "
-            "apart on the rows that were counted"
-        )
+        raise NumericalError("this head tells no classes apart on the rows that were counted")
     return {"slope": slope, "offset": offset}
 
 
@@ -230,9 +215,8 @@ def platt(x: F64, counts: I64) -> tuple[float, float]:
 def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
     """Knots and levels of a map that rises, linear between knots and level beyond them.
 
-    Centred isotonic regression (Oron and Flournoy, 2017): each block that pooling adjacent
-    violators finds has its share of the class at its mean x, so that no two scores between knots
-    are equal. Shares stay 1/(n + 2) away from 0 and 1.
+    Centred isotonic regression (Oron and Flournoy, 2017): each block of pooled adjacent violators
+    has its share of the class at its mean x. Shares stay 1/(n + 2) away from 0 and 1.
     """
     from scipy.optimize import isotonic_regression  # whose import takes long
 
@@ -246,10 +230,10 @@ def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
 
 
 def bin_to_keep(own: I64, coverage: float) -> int:
-    """The first bin of split conformal sets: classes whose score is in it, or above, are in.
+    """The first bin of split conformal sets (Vovk et al., 2005): classes with a score from it on.
 
-    ``own`` (B,): rows by the bin of their own class's score. Of n rows ⌈(n + 1) coverage⌉ must have
-    theirs in it or above (Vovk et al., 2005); if n is too small all classes are in: 0.
+    ``own`` (B,): rows by the bin of their own class's score. ⌈(n + 1) coverage⌉ of n rows must have
+    theirs in it or above; 0, all classes, where n is too small.
     """
     wanted = ceil((int(own.sum()) + 1) * coverage - 1e-9)
     above = own[::-1].cumsum()[::-1]
@@ -257,10 +241,8 @@ def bin_to_keep(own: I64, coverage: float) -> int:
 
 
 def accuracy_by_coverage(confidence: I64) -> tuple[F64, F64]:
-    """Share of rows that are answered from each bin on, and of these the share that is right.
-
-    ``confidence`` (2, B): rows by the bin of the highest score, [1] those that are right.
-    """
+    """Share of rows answered from each bin on, and of these the share that is right, from
+    ``confidence`` (2, B): rows by the bin of the highest score, [1] those that are right."""
     wrong, right = confidence[:, ::-1].cumsum(axis=1)
     rows = wrong + right
     first = np.flatnonzero(np.diff(rows, prepend=0))

@@ -30,8 +30,7 @@ def with_options(head: H, **changes: Any) -> H:
         )
     if fixed := sorted(set(changes) - may):
         raise UsageError(
-            f"the head {head.name!r} fixes {flag(fixed[0])} before its first round (it is part of "
-            "what the federation agreed on); start from another head"
+            f"the head {head.name!r} fixes {flag(fixed[0])} before its first round: start anew"
         )
     return replace(head, options=replace(head.options, **changes))
 
@@ -45,16 +44,12 @@ def chosen_by(options: HeadOptions, held_out: bool) -> dict[str, str]:
 
 
 def check_total(head: Task, total: Statistics) -> None:
-    """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase.
-
-    Nor is one accepted that no rows can have. Where all arrays are integers, all may also be
-    float64: the pairwise law makes such totals.
-    """
+    """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase, or that
+    no rows can have; integers may all be float64, as the pairwise law makes them."""
     if total.phase != head.phase():
         raise MismatchError(
             f"the total is of phase {total.phase!r}; the head's next one is {head.phase()!r}"
         )
-    total.check_finite()
     specs = head.array_specs(total.context.space.get("fraction_bits"))
     kinds = {name: number_kind(a) for name, a in total.arrays.items()}
     reals = set(kinds.values()) == {"f"}
@@ -71,11 +66,8 @@ def check_total(head: Task, total: Statistics) -> None:
 
 
 def reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The scores (n, C) that users see and figures rank: softmax of log-probabilities, row by row.
-
-    Other scores are reported as they are. Least-squares scores estimate the one-hot labels: only
-    their order counts. They can lie outside 0 to 1, and their sum need not be 1.
-    """
+    """The scores (n, C) that users see and figures rank: softmax of log-probabilities, row by row,
+    and others as they are: of least squares only the order counts."""
     if not head.log_probabilities:
         return scores
     from ..math.softmax import softmax_in_place

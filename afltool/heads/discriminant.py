@@ -2,12 +2,9 @@
 
 Nearest class mean (Rocchio), linear discriminant analysis (Fisher, 1936), FedCGS (Guan et al.,
 "Capture global feature statistics for one-shot federated learning", AAAI 2025), Fed3R, Gaussian
-naive Bayes and quadratic discriminant analysis. Clients send XᵀY and, depending on the rule, XᵀX,
-(X∘X)ᵀY or the XᵀX of each class.
-
-A rule goes from sums over clients to the arrays that score rows, all in float64: G = XᵀX (d, d),
-H = XᵀY (d, C), counts n_c (C,), N = Σ n_c, M = H / n the class means μ_c, π = n/N. A class without
-rows gets means of 0; its score is −∞.
+naive Bayes and quadratic discriminant analysis, from G = XᵀX (d, d) or those of each class,
+H = XᵀY (d, C), (X∘X)ᵀY and counts n_c (C,); N = Σ n_c, M = H / n the class means μ_c, π = n/N. A
+class without rows gets means of 0; its score is −∞.
 """
 
 from __future__ import annotations
@@ -21,20 +18,12 @@ import scipy
 
 from ..errors import InvalidDataError, NumericalError
 from ..math.blas import length, pack, unpack
-from ..math.gram import (
-    FixedPoint,
-    Rows,
-    gram_and_cross,
-    real,
-    real_cross,
-    row_product,
-    together,
-)
+from ..math.gram import FixedPoint, Rows, gram_and_cross, real, real_cross, row_product, together
 from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Accumulator, Added, Found, Head, Shape, State, products, state, unsolved
+from .base import Accumulator, Added, Found, Head, Shape, State, products, solved, state
 from .least_squares import Sums, fraction_bits
 from .options import DiscriminantOptions
 
@@ -114,15 +103,13 @@ class DiscriminantHead(Head):
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """The classifier; `NumericalError` where a covariance is singular, or features lie too far
         from zero for their deviation."""
-        o, bits = self.options, fraction_bits(total)
-        counts, squares = total.class_counts.astype(np.float64), 1.0 if bits is None else 4.0**-bits
-        H = cross_matrix(total.arrays[CROSS], bits)
-        check = not total.context.noise
+        o, bits, counts = self.options, fraction_bits(total), total.class_counts.astype(np.float64)
+        H, check = cross_matrix(total.arrays[CROSS], bits), not total.context.noise
         learned: dict[str, Any]
         if o.rule == "nearest-mean":
             learned = {"weights": nearest_mean(H, counts, check)}
         elif o.rule == "naive-bayes":
-            Q = total.arrays[SQUARES] * squares
+            Q = total.arrays[SQUARES] * (1.0 if bits is None else 4.0**-bits)
             moments = Moments.of(Q.sum(axis=1), H, total.class_counts)
             if check:
                 moments.check(VARIANCE_FLOOR * max(float(moments.centred.max()), 0.0), True)
@@ -152,16 +139,10 @@ class DiscriminantHead(Head):
             factors[c] = pack(factor(own / counts[c], o.shrinkage))
         return {"means": M, "factors": factors}
 
-    # ------------------------------------------------------------ scores
-
     def decision_function(self, X: Rows) -> F64:
-        """Scores (n, C): log π + log density up to a constant of the row, except for these rules.
-
-        nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
-        """
-        if self.counts is None:
-            raise unsolved()
-        counts, known = self.counts.astype(np.float64), self.state_dict()
+        """Scores (n, C): log π + log density up to a constant of the row; of nearest-mean xᵀμ −
+        ½‖μ‖², of fed3r its normalised ridge scores. −∞ for a class without rows."""
+        counts, known = solved(self.counts).astype(np.float64), self.state_dict()
         if self.weights is not None:
             out = np.asarray(row_product(X, self.weights[:-1]) + self.weights[-1])
         elif self.variances is not None:
@@ -179,8 +160,6 @@ class DiscriminantHead(Head):
         if self.weights is None or self.counts is None or not self.counts.all():
             return None
         return self.weights[:-1], self.weights[-1]
-
-    # ------------------------------------------------------------ state
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
@@ -215,17 +194,16 @@ def log_shares(counts: F64) -> F64:
 def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
     """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean.
 
-    ``check``: refuse with `NumericalError` means that lie so close that ‖μ‖² has lost their
-    distance.
+    ``check``: refuse with `NumericalError` means so close that ‖μ‖² has lost their distance.
     """
     M, mean = means_of(H, counts), H.sum(axis=1) / counts.sum()
     apart = ((M[:, counts > 0] - mean[:, None]) ** 2).sum(axis=0).max()
     varies = Moments.of((M * H).sum(axis=1), H, counts).varies.any()
     if check and varies and apart < (mean**2).sum() / FARTHEST**2:
         raise NumericalError(
-            f"the means of classes are {np.sqrt(apart):.3g} from their middle, which is "
-            f"{np.linalg.norm(mean):.3g} from zero: float64 cannot tell them apart; subtract "
-            "numbers near the mean that all sites agree on before import"
+            f"the means of classes are {np.sqrt(apart):.3g} from their middle, and that is "
+            f"{np.linalg.norm(mean):.3g} from zero, too far to tell them apart: subtract numbers "
+            "near the mean that all sites agree on before import"
         )
     return np.vstack([M, -0.5 * (M**2).sum(axis=0)])
 
@@ -243,28 +221,20 @@ def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
 
 
 def linear(covariance: F64, H: F64, counts: F64, shrinkage: float) -> F64:
-    """xᵀΣ⁻¹μ_c − ½ μ_cᵀΣ⁻¹μ_c + log π_c, as (d + 1, C) with the constant last.
-
-    With the covariance of lda it is Fisher's linear discriminant analysis,
-    LinearDiscriminantAnalysis(solver='lsqr', shrinkage=s) of scikit-learn; d³/3.
-    """
+    """xᵀΣ⁻¹μ_c − ½ μ_cᵀΣ⁻¹μ_c + log π_c, as (d + 1, C) with the constant last; d³/3. With the
+    covariance of lda it is scikit-learn's LinearDiscriminantAnalysis('lsqr', shrinkage=s)."""
     M = means_of(H, counts)
     W = scipy.linalg.cho_solve((factor(covariance, shrinkage), True), M)
     return np.vstack([W, -0.5 * (M * W).sum(axis=0) + log_shares(counts)])
 
 
-def shrunk(covariance: F64, s: float) -> F64:
-    """(1 − s)Σ + s tr(Σ)/d I."""
-    d = len(covariance)
-    return np.asarray((1.0 - s) * covariance + (s * np.trace(covariance) / d) * np.eye(d))
+def factor(covariance: F64, s: float) -> F64:
+    """L of (1 − s)Σ + s tr(Σ)/d I = L Lᵀ, lower triangle.
 
-
-def factor(covariance: F64, shrinkage: float) -> F64:
-    """L of the `shrunk` Σ = L Lᵀ, lower triangle.
-
-    Raises `NumericalError` where Σ is not positive definite to working precision.
+    Raises `NumericalError` where that is not positive definite to working precision.
     """
-    S = shrunk(covariance, shrinkage)
+    d = len(covariance)
+    S: F64 = (1.0 - s) * covariance + (s * np.trace(covariance) / d) * np.eye(d)
     try:
         L: F64 = np.tril(scipy.linalg.cholesky(S, lower=True))
         diagonal = np.diag(L) ** 2 / np.maximum(np.diag(S), np.finfo(float).tiny)
@@ -279,10 +249,10 @@ def factor(covariance: F64, shrinkage: float) -> F64:
 
 
 def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
-    """Ridge on x̃ = (x, 1), λ on the constant too, each class divided by the norm of its weights.
+    """Ridge on (x, 1), λ on the constant too, each class divided by the norm of its weights.
 
     Fanì et al., "Accelerating heterogeneous federated learning with closed-form classifiers", ICML
-    2024. The constant's column of the gram is H·1 and N: nothing more is sent.
+    2024. The constant's column of the gram is H·1 and N.
     """
     s, N = H.sum(axis=1), counts.sum()
     A = np.block([[G, s[:, None]], [s[None, :], np.array([[N]])]])
@@ -302,8 +272,7 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
 def variances_of(squares: F64, H: F64, counts: F64) -> F64:
     """Q/n − μ² + 10⁻⁹ · the largest pooled variance, (d, C), of Q = (X∘X)ᵀY: GaussianNB's.
 
-    A difference Q/n − μ² that may be rounding alone counts as 0: a constant feature would else have
-    another variance in each class.
+    A difference Q/n − μ² that may be rounding alone, as of a constant feature, counts as 0.
     """
     N, mean = counts.sum(), H.sum(axis=1) / counts.sum()
     pooled = squares.sum(axis=1) / N - mean**2

@@ -1,18 +1,17 @@
 """Evaluation as statistics: solved heads, whose "sums" are counts of the rows that they score.
 
-Sites gather for it as for a head; it is never solved. One row changes, for each head, one cell of
-``confusion`` and of ``confidence``, at most one of ``ranks``, C of ``scores`` (one for each class),
-and one of ``groups``; of each pair of heads one of ``pairs``. Of many classes there are tallies in
-place of matrices, and it changes up to three cells of each.
+It is never solved. One row changes, for each head, one cell of ``confusion`` and of ``confidence``,
+at most one of ``ranks``, C of ``scores`` (one for each class), and one of ``groups``; of each pair
+of heads one of ``pairs``. Of many classes there are tallies in place of matrices.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field
@@ -28,7 +27,7 @@ from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
 from ..values.ridge_spec import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec, Statistics
-from .base import Block, Classifier, Found, Gathered, Source, Task
+from .base import Block, Classifier, Found, Gathered, Task
 from .calibration import description
 from .checks import reported_scores
 from .options import HeadOptions
@@ -40,13 +39,11 @@ GROUPS, PAIRS = "groups", "pairs"
 class EvaluationOptions(HeadOptions):
     """Solved heads that are evaluated by counts; every site has the same ones.
 
-    ``heads`` is a JSON list, an object for each head: ``name``, ``options``, ``digest``,
-    ``probabilities`` (whether its scores become such), ``bins``.
+    ``heads`` is a JSON list of objects: ``name``, ``options``, ``digest``, ``probabilities``
+    (whether its scores become such), ``bins``.
     """
 
-    heads: str = Field(
-        default="[]", description="JSON: name, options, digest and bins of each solved head"
-    )
+    heads: str = Field(default="[]", description="JSON: the solved heads and the bins of each")
     groups: tuple[str, ...] = Field(default=(), description="groups of rows that are counted apart")
     min_group: int = Field(default=LEAST, ge=1, description="fewest rows of a group, or none")
 
@@ -78,8 +75,7 @@ def shapes_of(
     options: EvaluationOptions, classes: int, many: bool | None = None
 ) -> dict[str, tuple[int, ...]]:
     """The arrays of a round, see `counting.shapes`; their names end in the number of the head."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    heads = len(options.bins)
+    shapes, heads = dict[str, tuple[int, ...]](), len(options.bins)
     for number, bins in enumerate(options.bins):
         own = counting.shapes(classes, bins, many)
         if options.groups:
@@ -100,31 +96,26 @@ def _cells(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 class Evaluation(Task):
     """Solved ``heads``, all of one feature space and list of classes, and the counts of rows."""
 
-    name: ClassVar[str] = "evaluation"
-    of_sums: ClassVar[bool] = False
+    name = "evaluation"
+    of_sums = False
     options: EvaluationOptions
     heads: tuple[Classifier, ...] = field(kw_only=True)
 
     @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        raise UsageError(
-            "a round of evaluation is not solved: read its total with afltool info, table, plot or "
-            "report"
-        )
+    def begin(cls, options: Any) -> Self:
+        raise UsageError("a round of evaluation is not solved: read its total with afltool table")
 
     @classmethod
     def of(
         cls, heads: Sequence[Classifier], bins: str | None, groups: Sequence[str], min_group: int
     ) -> Self:
         """That of solved heads; ``bins`` None: those that suit a head's scores."""
-        named = [
-            {**description(one), "probabilities": sure, "bins": bins or usual_bins(sure)}
-            for one in heads
-            for sure in [one.log_probabilities]
-        ]
-        options = EvaluationOptions(
-            heads=canonical_json(named), groups=tuple(groups), min_group=min_group
-        )
+        sure = [one.log_probabilities for one in heads]
+        named = canonical_json([
+            {**description(one), "probabilities": p, "bins": bins or usual_bins(p)}
+            for one, p in zip(heads, sure, strict=True)
+        ])  # fmt: skip
+        options = EvaluationOptions(heads=named, groups=tuple(groups), min_group=min_group)
         return cls(options, heads[0].dim, heads[0].classes, heads=tuple(heads))
 
     @property

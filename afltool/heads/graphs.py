@@ -1,13 +1,10 @@
 """The graphs of solved heads: PyTorch modules that give the head's scores.
 
-A graph is made by a function of (head, bits): a module that takes rows (n, d) float64 to scores
-(n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32. `GRAPHS`
-has those of afltool's heads; of others it is ``graph`` in their module, or in ``graph.py`` of their
-folder. The rows are in the space's number format already: `Classifier` rounds them.
-
-PyTorch and ONNX have these operations alike. Their results equal `Head.decision_function` up to the
-order of sums, and no row changes its bucket. Random features in fixed point are real here:
-`exporting.trial` says what rounding them may move.
+A graph is made by a function of (head, bits): rows (n, d) float64, in the space's number format, to
+scores (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32.
+`GRAPHS` has those of afltool's heads; of others it is ``graph`` in their module, or in ``graph.py``
+of their folder. The results equal `Head.decision_function` up to the order of sums; random features
+in fixed point are real here: `exporting.trial` says what rounding them may move.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.blas import unpack
-from ..math.codes import Coder
 from ..math.gram import LARGEST
 from ..values.arrays import F64
 from . import KNOWN, base
@@ -36,11 +32,10 @@ from .deepafl.layers import OF_LABELS
 from .deepafl.options import ACTIVATED, RESIDUAL
 from .discriminant import DiscriminantHead, log_shares
 from .network import NetworkHead
-from .options import FIXED, RandomFeaturesOptions
+from .options import FIXED
 from .projections import FLAT, LEAK, SHRINK, Projection, projection
-from .random_features import RandomFeaturesHead
+from .random_features import RandomFeatures, RandomFeaturesHead
 from .safle.head import SafleHead
-from .softmax.features import CodedFeatures
 from .softmax.head import SoftmaxHead
 
 Graph = Callable[[Any, int | None], nn.Module]
@@ -68,9 +63,8 @@ def _own(name: str) -> Graph | None:
 class Classifier(nn.Module):
     """Features (n, d) float32 → (scores (n, C), predicted (n,) [, probabilities (n, C)]).
 
-    Features are rounded to ``bits`` fraction bits first, half to even, as extraction rounds them. A
-    row that afltool refuses (not finite, or beyond ±32767/2^bits) has scores NaN and the class −1;
-    nothing is clipped.
+    Features are rounded to ``bits`` fraction bits first, half to even. A row that afltool refuses
+    (not finite, or beyond ±32767/2^bits) has scores NaN and the class −1; nothing is clipped.
     """
 
     def __init__(self, head: nn.Module, bits: int | None, probabilities: bool) -> None:
@@ -117,10 +111,9 @@ class Affine(Part):
 
 
 class Drawn(Part):
-    """x ↦ σ(xA + a), with a projection that a seed has drawn; float32 as it is, or as float64.
+    """x ↦ σ(xA + a), with a projection that a seed has drawn, in the type of x.
 
-    ``bits``: fraction bits of the head's features, if they are in fixed point: a row that its table
-    of σ has no place for becomes NaN.
+    ``bits``: of features in fixed point: a row that their table of σ has no place for becomes NaN.
     """
 
     def __init__(self, drawn: Projection, activation: str, bits: int | None = None) -> None:
@@ -134,10 +127,7 @@ class Drawn(Part):
 
 
 def arithmetic(graph: nn.Module) -> tuple[torch.dtype, int | None]:
-    """The type of the products, and to how many bits the head rounds random features, if it does.
-
-    The least precise of both: float32, and the fewest bits.
-    """
+    """The least precise type of the products, and the fewest bits of rounded random features."""
     buffers = [b.dtype for m in graph.modules() if isinstance(m, Affine) for b in m.buffers()]
     bits = (m.bits for m in graph.modules() if isinstance(m, Drawn))
     kind = torch.float32 if torch.float32 in buffers else torch.float64
@@ -152,10 +142,7 @@ def within(x: Tensor, bits: int | None) -> Tensor:
 
 
 def activated(name: str, x: Tensor) -> Tensor:
-    """σ(x), as `projections.activate`.
-
-    onnxruntime has erf of float32 only, so GELU's is rounded to it: 6·10⁻⁸ of the value.
-    """
+    """σ(x), as `projections.activate`; GELU's erf is float32, as onnxruntime has it: 6·10⁻⁸."""
     if name == "gelu":
         if x.dtype == torch.float32:
             return torch.nn.functional.gelu(x)
@@ -184,10 +171,14 @@ def network(head: NetworkHead, bits: int | None) -> nn.Module:
 class LiftedRows(nn.Module):
     """x ↦ [σ(xA + a), x if asked], in the compute type; float64 of fixed-point features."""
 
-    def __init__(self, o: RandomFeaturesOptions, dim: int, bits: int | None) -> None:
+    def __init__(self, head: RandomFeaturesHead | SoftmaxHead, bits: int | None) -> None:
         super().__init__()
+        features = head.features
+        assert isinstance(features, RandomFeatures)
+        o, dim = features.options, head._bound()[0]
         drawn = projection(o.projection, o.seed, 0, dim, o.width)
-        self.drawn, self.with_linear = Drawn(drawn, o.activation, bits), o.with_linear
+        self.drawn = Drawn(drawn, o.activation, features.bits(bits))
+        self.with_linear = o.with_linear
         self.dtype = torch.float32 if o.compute == "float32" else torch.float64
 
     def forward(self, x: Tensor) -> Tensor:
@@ -197,11 +188,15 @@ class LiftedRows(nn.Module):
 
 def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
     """Φ, then ΦW in the type of Φ, with the intercept where there is one."""
-    o, (dim, _) = head.options, head._bound()
-    W = head.state_dict()["weights"].astype("f4" if o.compute == "float32" else "f8")
-    affine = Affine(W[:-1], W[-1]) if o.intercept else Affine(W)
-    rows = LiftedRows(o, dim, bits if o.compute == FIXED else None)
-    return nn.Sequential(rows, affine, Part(lambda x, _: x.double()))
+    W = head.state_dict()["weights"].astype("f4" if head.options.compute == "float32" else "f8")
+    affine = Affine(W[:-1], W[-1]) if head.options.intercept else Affine(W)
+    return nn.Sequential(LiftedRows(head, bits), affine, Part(lambda x, _: x.double()))
+
+
+def softmax(head: SoftmaxHead, bits: int | None) -> nn.Module:
+    """ΦW with Φ = [σ(XA + a), X if asked, 1]; of raw features it is affine."""
+    W = np.asarray(head.weights)
+    return nn.Sequential(LiftedRows(head, bits), Affine(W[:-1], W[-1]))
 
 
 def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
@@ -278,12 +273,12 @@ def _logit(p: Tensor) -> Tensor:
     return torch.log(inside) - torch.log1p(-inside)
 
 
-def tables(coder: Coder, tables: F64, linear: F64 | None, bits: int | None) -> nn.Module:
-    """Σ_j W_j[idx_j] (+ x·W): the codes of a row choose the lines of E tables (E, V, C).
+def safle(head: SafleHead, bits: int | None) -> nn.Module:
+    """Σ_j W_j[idx_j] (+ x·W of a hybrid): the codes of a row choose lines of E tables (E, V, C).
 
     Fixed-point features are compared as the integers that they are: x̂ > t·2^f is x̂ > ⌊t·2^f⌋.
-    ``linear`` (d, C) of a hybrid.
     """
+    coder, tables = head.coder(), np.asarray(head.tables)
     cuts, (experts, digits) = coder.cuts, coder.features.shape
     if bits is not None:
         cuts = np.floor(cuts * 2.0**bits).clip(-LARGEST - 1, LARGEST) * 2.0**-bits
@@ -304,26 +299,8 @@ def tables(coder: Coder, tables: F64, linear: F64 | None, bits: int | None) -> n
         powers=np.tile(coder.radix ** np.arange(digits), (experts, 1)).astype(np.int64),
         starts=(np.arange(experts) * coder.size).astype(np.int64),
         tables=tables.reshape(-1, tables.shape[-1]),
-        **({} if linear is None else {"linear": linear}),
+        **({} if head.linear is None else {"linear": head.linear}),
     )
-
-
-def safle(head: SafleHead, bits: int | None) -> nn.Module:
-    """The head's codes, its tables and, for a hybrid, its weights of the raw features."""
-    return tables(head.coder(), np.asarray(head.tables), head.linear, bits)
-
-
-def softmax(head: SoftmaxHead, bits: int | None) -> nn.Module:
-    """ΦW with Φ = [σ(XA + a), X if asked, 1] or [X if asked, codes]; else it is affine."""
-    W, features = np.asarray(head.weights), head.features
-    if isinstance(features, CodedFeatures):
-        coder = features.coder
-        raw = len(W) - coder.features.shape[0] * coder.size
-        own = W[raw:].reshape(-1, coder.size, W.shape[1])
-        return tables(coder, own, W[:raw] if raw else None, bits)
-    assert features.options is not None
-    rows = LiftedRows(features.options, head._bound()[0], features.exact_bits(bits))
-    return nn.Sequential(rows, Affine(W[:-1], W[-1]))
 
 
 class Deep(nn.Module):
@@ -339,7 +316,7 @@ class Deep(nn.Module):
         self.bits, self.sigma = o.fixed_bits, str(o.activation)
         real = "float64" if o.compute == FIXED else o.compute
         self.dtype = getattr(torch, real)
-        draw, fixed = head.layers._draw, o.fixed_bits
+        draw, fixed = head.layers.drawn, o.fixed_bits
         self.first = Drawn(draw(0, head._bound()[0], o.widths[0]), str(o.phi0_activation), fixed)
         self.drawn, self.learned = nn.ModuleList(), nn.ModuleList()
         *before, last = (W.astype(real) for W in head.weights)

@@ -1,16 +1,15 @@
 """What the statistics of any rows satisfy, read from what their head says of each array.
 
-Cheap necessary conditions, checked whenever a file of statistics is read, and again when a head is
-solved from it: statistics that fail one cannot come from any rows. docs/reliability.md derives
-them. With n rows, n_c of class c, and the words of `values.statistics.ArraySpec`:
+Statistics that fail one of these cannot come from any rows; docs/reliability.md derives them. With
+n rows, n_c of class c, and the words of `values.statistics.ArraySpec`:
 
     every array   finite, |entry| ≤ n per_row; counts ≥ 0
     cells         counts add up to n
     square        g_jj ≥ 0    |g_ij|² ≤ g_ii max_{k ≤ i} g_kk
     rows_of       h_jc = 0 where g_jj = 0; where ``by_class`` also Σ_c h_jc² / n_c ≤ g_jj
 
-Integers satisfy them exactly. Reals are rounded, and carry residues of clients that were taken out:
-they get a slack of 1 %, more with very many float32 rows, and 10⁻⁶ of the largest diagonal entry.
+Integers satisfy them exactly. Reals, which are rounded and carry residues of clients taken out, get
+a slack of 1 %, more with very many float32 rows, and 10⁻⁶ of the largest diagonal entry.
 """
 
 from __future__ import annotations
@@ -31,15 +30,13 @@ SLACK, RESIDUE = 0.01, 1e-6
 def check(s: Statistics) -> None:
     """Refuse with `InvalidDataError` statistics that no rows can have; about one pass.
 
-    Arrays of which nothing is said are finite. Those whose shapes do not fit each other are left to
-    `checks.check_total`, which has the head.
+    Shapes that do not fit each other are left to `checks.check_total`, which has the head.
     """
     if wrong := next(_violations(s), None):
-        first = f"client {min(s.clients)}" if s.clients else "statistics without clients"
-        whose = first if len(s.clients) < 2 else f"{len(s.clients)} clients, such as {first}"
+        whose = f"client {min(s.clients)}" if s.clients else "statistics without clients"
         raise InvalidDataError(
-            f"{whose}: these cannot be the statistics of any {s.rows} rows: {wrong}; make them "
-            "again, or leave them out of the sum"
+            f"{whose}{' and others' * (len(s.clients) > 1)}: these cannot be the statistics of any "
+            f"{s.rows} rows: {wrong}; make them again, or leave them out of the sum"
         )
 
 
@@ -68,11 +65,10 @@ def _violations(s: Statistics) -> Iterator[str]:
 
 
 def _slack(s: Statistics, g: F64) -> tuple[float, float]:
-    """Factor and residue by which an inequality may be missed because of rounding."""
+    """Factor and residue by which rounding may miss an inequality; the check is of float64."""
     if s.exact:
-        return 1.0 + 1e-12, 0.0  # the check itself computes in float64
-    residue = RESIDUE * float(np.abs(g).max(initial=0.0))
-    return 1.0 + SLACK + 4.0 * ROUNDING * s.rows, residue
+        return 1.0 + 1e-12, 0.0
+    return 1.0 + SLACK + 4.0 * ROUNDING * s.rows, RESIDUE * float(np.abs(g).max(initial=0.0))
 
 
 def _diagonal(packed: Array) -> F64:
@@ -99,10 +95,7 @@ def _of_triangle(s: Statistics, name: str, gram: Array) -> Iterator[str]:
     largest = np.maximum(highest, -lowest)
     j = int((largest - limit).argmax())
     if largest[j] > limit[j]:
-        yield (
-            f"a product of feature {j} with another sums to {largest[j]:.6g} in {name!r}; their "
-            f"sums of squares allow {limit[j]:.6g}"
-        )
+        yield f"a product of feature {j} in {name!r} is {largest[j]:.6g}, beyond {limit[j]:.6g}"
     for k in np.flatnonzero(g == 0):  # and so are its products with the features after it
         if np.abs(gram[starts[k + 1 :] + k].astype(np.float64)).max(initial=0.0) > residue:
             yield f"feature {k} has no squares in {name!r}, but products with others"
@@ -125,7 +118,4 @@ def _of_products(s: Statistics, name: str, a: Array, spec: ArraySpec) -> Iterato
         largest = h.max(axis=1).reshape(len(g), *[1] * (g.ndim - 1))
         over = (g == 0) & (largest > RESIDUE**2 * largest.max())
     for at in np.argwhere(over)[:1]:
-        yield (
-            f"the sums {name!r} of feature {at[0]} are beyond what its sum of squares "
-            f"{float(g[tuple(at)]):.6g} allows"
-        )
+        yield f"the sums {name!r} of feature {at[0]} are beyond its sum of squares"

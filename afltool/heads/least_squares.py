@@ -19,21 +19,19 @@ from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.ridge_spec import Ridge, parse_ridge
 from ..values.statistics import ArraySpec, Statistics
-from .base import Found, Head, Shape, State, products, state, unsolved
+from .base import RAW, Accumulator, FeatureMap, Found, Head, Shape, State, products, solved, state
 from .options import LeastSquaresOptions
 
 
 class Sums:
-    """gram and cross of rows, every block through one buffer; ``lift``: what rows become first."""
+    """gram and cross of the rows of Φ, every block through one buffer."""
 
-    def __init__(
-        self, classes: int, intercept: bool = False, lift: Callable[[Rows], Rows] = lambda X: X
-    ) -> None:
-        self.exact, self._lift, self._how = False, lift, (classes, intercept)
+    def __init__(self, classes: int, intercept: bool = False, features: FeatureMap = RAW) -> None:
+        self.exact, self._features, self._how = False, features, (classes, intercept)
         self._products: Products | None = None
 
     def add(self, X: Rows, y: I64, known: State | None) -> State:
-        rows = self._lift(X)
+        rows, _ = self._features.rows(X)
         self._products = self._products or Products.like(rows, *self._how)
         self.exact = self._products.bits is not None
         self._products.add(rows, y)
@@ -51,64 +49,65 @@ class RidgeHead(Head):
     options: LeastSquaresOptions
     weights: F64 | None = state()
 
+    @property
+    def features(self) -> FeatureMap:
+        """Φ, without the constant."""
+        return RAW
+
     def phase(self) -> Phase | None:
         return PHASE if self.weights is None else None
 
     @property
     def _side(self) -> int:
         """D, with the constant feature."""
-        return self._bound()[0] + self.options.intercept
+        return self.features.columns(self._bound()[0]) + self.options.intercept
+
+    @property
+    def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
+        return together(self._side)
+
+    def accumulator(self) -> Accumulator:
+        return Sums(self._bound()[1], self.options.intercept, self.features)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        return products(self._side, self._bound()[1], bits is not None)
+        return products(self._side, self._bound()[1], self.features.bits(bits) is not None)
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """(G + λI) W = H; raises `NumericalError` when G does not determine W."""
         W, report = fit(total, self.options, validation)
         return replace(self, weights=W), Found(head=report)
 
-    def _state_shapes(self) -> Mapping[str, Shape]:
-        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
-
-
-@dataclass(frozen=True, eq=False)
-class LinearHead(RidgeHead):
-    """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept.
-
-    He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
-    Models", CVPR 2025: equations (13)–(16). The clients' γ never enters the sums, so there is
-    nothing to remove, and the result is that of the exact removal (16). ``keep_gamma`` shows (14),
-    the result without the removal.
-    """
-
-    name = "linear"
-
-    @property
-    def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
-        return together(self._side)
-
-    def accumulator(self) -> Sums:
-        return Sums(self._bound()[1], self.options.intercept)
-
     def decision_function(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
-        if self.weights is None:
-            raise unsolved()
         W, b = self.affine()
         scores = row_product(X, W)
         return scores + b if self.options.intercept else scores
 
-    def affine(self) -> tuple[F64, F64]:
-        W = np.asarray(self.weights)
+    def affine(self) -> Any:
+        W = solved(self.weights)
         return (W[:-1], W[-1]) if self.options.intercept else (W, np.zeros(W.shape[1]))
+
+    def _state_shapes(self) -> Mapping[str, Shape]:
+        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
+
+
+class LinearHead(RidgeHead):
+    """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept.
+
+    He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
+    Models", CVPR 2025: equations (13)–(16). The clients' γ never enters the sums, so the result is
+    that of the exact removal (16). ``keep_gamma`` shows (14), the result without the removal.
+    """
+
+    name = "linear"
 
 
 class Problem:
     """One least-squares problem in float64, centred when there is an intercept.
 
-    ``standardise``: the problem of the features divided by their standard deviations s. The sums
-    determine s: diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then
-    acts on feature j as λ s_j². ``drawn``: of random features, the number format of their products.
+    ``standardise``: of features divided by their standard deviations s, from the second moments
+    diag(G)/N and the sums ΣH: a ridge λ then acts on feature j as λ s_j². ``drawn``: of random
+    features, the number format of their products.
     """
 
     def __init__(
@@ -144,10 +143,9 @@ class Problem:
         return made
 
     def check_moments(self, ridge: float) -> None:
-        """Refuse with `NumericalError` features that lie too far from zero for this ridge.
+        """Refuse with `NumericalError` features too far from zero for this ridge.
 
-        What is below the least eigenvalue that counts is left to `ridge.conditioning`, and random
-        features to `rounding.checked`.
+        `ridge.conditioning` judges smaller ones, and `rounding.checked` random features.
         """
         least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
         own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
@@ -233,33 +231,33 @@ def fit(
 def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None = None) -> Choice:
     """The given ridge, or the best of several by cross-validation or by held-out clients.
 
-    A given ridge without ``validation`` costs nothing; every other case costs an
-    eigendecomposition.
+    A given ridge without ``validation`` costs nothing, all else an eigendecomposition.
     """
     values = tried(ridge)
-    if values is not None:
-        problem.check_moments(min(values))
+    if values is None and not problem.G.any():
+        raise NumericalError(
+            f"every feature has one value in all {problem.rows} rows, so that no ridge can be "
+            "chosen: look at the features; afltool scale scales them"
+        )
+    least = rr.auto_grid(problem.system.spectral)[0] if values is None else min(values)
+    problem.check_moments(float(least))
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)
-    if values is None:
-        if not problem.G.any():
-            value = "0" if problem.means is None else "the same number"
-            raise NumericalError(
-                f"every {'random ' * bool(problem.drawn)}feature is {value} in all {problem.rows} "
-                "rows, so that no ridge can be chosen: look at the features; afltool scale scales "
-                "them"
-            )
-        problem.check_moments(float(rr.auto_grid(problem.system.spectral)[0]))
     held = None if validation is None else held_out(validation, problem)
     return choose(problem.system, values, held)
 
 
 def held_out(validation: Statistics, problem: Problem) -> Callable[[F64], float]:
     """The held-out clients' squared error a row as a function of the problem's weights W."""
+    theirs = Problem.of(with_rows(validation))
+    return lambda W: theirs.squared_error(problem.with_intercept(W)) / theirs.rows
+
+
+def with_rows(validation: Statistics) -> Statistics:
+    """The sum over held-out clients; `InvalidDataError` where they have no rows."""
     if validation.rows == 0:
         raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
-    theirs = Problem.of(validation)
-    return lambda W: theirs.squared_error(problem.with_intercept(W)) / theirs.rows
+    return validation
 
 
 def solve(
@@ -276,9 +274,8 @@ def solve(
     if found := rr.solve_wide(problem.G, problem.H, ridge) if wide else None:
         W, estimate, degrees = found
         facts: dict[str, Any] = {"features": side, "degrees_of_freedom": degrees}
-        facts |= {} if ridge else {"rank": side}
-        facts["condition_with_ridge" if ridge else "condition"] = estimate
-        return W, {**facts, "minimum_norm": False}
+        facts |= {"condition_with_ridge": estimate} if ridge else {"condition": estimate}
+        return W, {**facts, "minimum_norm": False, **({} if ridge else {"rank": side})}
     s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
     condition, degrees = rr.conditioning(s), rr.degrees_of_freedom(s, ridge)
     least_norm = ridge == 0 and not condition.full

@@ -49,7 +49,7 @@ class NetworkHead(Classifier):
         layers = zip(numbered(arrays, "weights-{}"), numbered(arrays, "bias-{}"), strict=True)
         if not arrays:
             raise InvalidDataError("a network without layers: nothing has trained it")
-        return replace(self, layers=tuple(layers))._checked(phase)
+        return replace(self, layers=tuple(layers))._in_phase(phase)
 
     def _state_shapes(self) -> Mapping[str, Shape]:
         width, classes = self._bound()

@@ -7,7 +7,7 @@ still change them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
@@ -61,10 +61,6 @@ class HeadOptions(Options):
         """Options that this head does not use, each with what would use it."""
         yield from ()
 
-    def files(self) -> tuple[str, ...]:
-        """Names of the options that name a file; see `heads.base.Source`."""
-        return ()
-
     def same_clients(self) -> str | None:
         """The option that needs the same clients with the same rows in every round, if any."""
         return None
@@ -88,10 +84,6 @@ class HeadOptions(Options):
 
         ``dim``: number of features. Of heads whose problem is much larger than the features'.
         """
-
-    def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:
-        """Figures of a phase's sums that tell what is sent, by name; ``read`` gets its arrays."""
-        return {}
 
 
 RIDGE_OF = f"ridge λ: {RIDGE_GRAMMAR}"

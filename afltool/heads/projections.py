@@ -59,7 +59,7 @@ Whole = NDArray[np.int16]
 _Activation = Callable[[Array], object]  # in place
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Projection:
     """x ↦ x A + a: ``A`` (fan_in, fan_out) float32; ``a`` (fan_out,) float32 or None."""
 
@@ -72,7 +72,10 @@ class Projection:
         return activate(activation, out, self.a)
 
 
-def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> Projection:
+@lru_cache(maxsize=8)  # those of the latest layers; others are drawn again
+def projection(
+    kind: str, seed: int, stream: int, fan_in: int, fan_out: int, biased: bool = True
+) -> Projection:
     """The projection number ``stream`` of a seed; rounded to float32, whatever the compute mode.
 
     'linear-uniform': weights, then the bias, uniform on ±1/√fan_in, as the initial values of a
@@ -85,7 +88,7 @@ def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> 
         return Projection(values.reshape(fan_in, fan_out), None)
     values = (_uniform(words, (fan_in + 1) * fan_out) * scale).astype(np.float32)
     table = values.reshape(fan_in + 1, fan_out)
-    return Projection(table[:-1], table[-1])
+    return Projection(table[:-1], table[-1] if biased else None)
 
 
 def _words(seed: int, stream: int) -> np.random.Philox:
@@ -194,15 +197,10 @@ _IN_PLACE: dict[str, _Activation] = {
 
 
 class Tabled:
-    """X ↦ σ(XA + a) for int16 rows of ``given`` fraction bits, as int16 of ``bits``.
+    """X ↦ σ(XA + a) for int16 rows of ``given`` fraction bits, as int16 of ``bits``."""
 
-    ``remedy``: what a message advises where an argument of σ is beyond the table.
-    """
-
-    def __init__(
-        self, drawn: Projection, activation: str, given: int, bits: int, remedy: str
-    ) -> None:
-        self.activation, self.bits, self._remedy = activation, bits, remedy
+    def __init__(self, drawn: Projection, activation: str, given: int, bits: int) -> None:
+        self.activation, self.bits = activation, bits
         fan_in, width = drawn.A.shape
         bias = np.zeros(width) if drawn.a is None else drawn.a
         one = 2**given
@@ -227,13 +225,17 @@ class Tabled:
                 raise InvalidDataError(
                     f"a random feature of {largest * step:.6g} before --activation "
                     f"{self.activation} is beyond ±{reach * step:.6g}, the range of features with "
-                    f"{self.bits} fraction bits: {self._remedy}"
+                    f"{self.bits} fraction bits: use --activation tanh, or fewer --fixed-bits "
+                    "(deepafl) or --fraction-bits (extract)"
                 )
             place += reach
             # The places are within the table; NumPy would copy ``out`` in its mode that checks.
             part = out[start : start + ROWS]
             np.take(self.table, place.astype(np.int32), out=part, mode="clip")
         return out
+
+
+tabled = lru_cache(maxsize=8)(Tabled)  # of the latest layers
 
 
 def in_fixed_point(X: Rows) -> FixedPoint:

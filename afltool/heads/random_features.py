@@ -1,4 +1,4 @@
-"""The linear head on one wide layer of random features, [σ(XA), X]; one phase.
+"""Feature maps X ↦ Φ, and the linear head on one wide layer of random features, [σ(XA), X].
 
 Random features are of Rahimi and Recht, "Random features for large-scale kernel machines", NIPS
 2007. With a ridge they need one round; a deep analytic network has to be better than they are.
@@ -7,57 +7,72 @@ Random features are of Rahimi and Recht, "Random features for large-scale kernel
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from ..math.gram import FixedPoint, Rows, product, real, real_cross, real_gram, rows_as, together
-from ..values.arrays import F64, I64, Array
+from ..math.gram import (
+    FixedPoint,
+    Rows,
+    dim,
+    product,
+    real,
+    real_cross,
+    real_gram,
+    rows_as,
+    together,
+)
+from ..values.arrays import F64, I64, Array, Digest
 from ..values.names import CROSS, GRAM
-from ..values.statistics import ArraySpec, Statistics
-from .base import Accumulator, Added, Found, State, products, unsolved
-from .least_squares import RidgeHead, Sums, fit
+from ..values.statistics import Statistics
+from .base import Accumulator, Added, FeatureMap, Found, State, solved
+from .least_squares import RidgeHead, fit
 from .options import FIXED, RandomFeaturesOptions
-from .projections import Projection, Tabled, in_fixed_point, projection
+from .projections import in_fixed_point, projection, tabled
 from .rounding import checked, named
 
+LIFTED = "lifted"
 
-class Lift:
-    """X ↦ σ(XA + a): rows (n, d) → (n, width), of the type of the rows."""
 
-    def __init__(self, options: RandomFeaturesOptions) -> None:
-        self._options = options
-        self._drawn, self._fixed = lru_cache(2)(self._draw), lru_cache(2)(self._table)
+class RandomFeatures(FeatureMap):
+    """Φ = [σ(XA + a), X if asked]: in the compute type, or int16 with the bits of the rows.
 
-    def __reduce__(self) -> tuple[type[Self], tuple[RandomFeaturesOptions]]:
-        return type(self), (self._options,)  # caches cannot be pickled
+    ``exact``: values of ``compute`` with which features of int16 rows are int16.
+    """
 
-    def _draw(self, dim: int) -> Projection:
-        o = self._options
-        return projection(o.projection, o.seed, 0, dim, o.width)
+    def __init__(self, options: RandomFeaturesOptions, *exact: str) -> None:
+        self.options, self._exact = options, exact
+        self.key = Digest().json(LIFTED, options.as_dict()).hex()
 
-    def _table(self, dim: int, bits: int) -> Tabled:
-        remedy = "use --activation tanh, or extract with fewer --fraction-bits"
-        return Tabled(self._drawn(dim), self._options.activation, bits, bits, remedy)
+    def columns(self, dim: int) -> int:
+        return self.options.width + self.options.with_linear * dim
 
-    def rows(self, X: Rows) -> Rows:
-        """The rows in the compute type; `UsageError` for fixed and rows that are real."""
-        compute = self._options.compute
-        return in_fixed_point(X) if compute == FIXED else rows_as(X, compute)
+    def bits(self, given: int | None) -> int | None:
+        return given if self.options.compute in self._exact else None
+
+    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+        """Φ of rows; `UsageError` for --compute fixed and rows that are real."""
+        o, rows = self.options, X
+        if o.compute == FIXED:
+            rows = in_fixed_point(X)
+        elif not (isinstance(X, FixedPoint) and o.compute in self._exact):
+            rows = rows_as(X, o.compute)
+        random = self(rows) if known is None else known[LIFTED]
+        if not isinstance(rows, FixedPoint):
+            return np.hstack([random, rows]) if o.with_linear else random, {LIFTED: random}
+        both = np.hstack([random, rows.values]) if o.with_linear else random
+        return FixedPoint(both, rows.bits), {LIFTED: random}
 
     def __call__(self, rows: Rows) -> Array:
         """σ(XA + a) of rows in a compute type, or of fixed-point rows int16 of as many bits."""
+        o = self.options
+        drawn = projection(o.projection, o.seed, 0, dim(rows), o.width)
         if isinstance(rows, FixedPoint):
-            return self._fixed(rows.dim, rows.bits)(rows.values)
-        return self._drawn(rows.shape[1])(rows, self._options.activation)
-
-    def beside(self, lifted: Array, rows: Rows) -> Rows:
-        """The result of a call, followed by the rows themselves if asked for."""
-        values = rows.values if isinstance(rows, FixedPoint) else rows
-        both = np.hstack([lifted, values]) if self._options.with_linear else lifted
-        return FixedPoint(both, rows.bits) if isinstance(rows, FixedPoint) else both
+            return tabled(drawn, o.activation, rows.bits, rows.bits)(rows.values)
+        return drawn(rows, o.activation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,22 +87,17 @@ class RandomFeaturesHead(RidgeHead):
     options: RandomFeaturesOptions
 
     @cached_property
-    def _lift(self) -> Lift:
-        return Lift(self.options)
-
-    @property
-    def _side(self) -> int:
-        return self.options.side(self._bound()[0])
+    def features(self) -> FeatureMap:
+        return RandomFeatures(self.options, FIXED)
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # sums of reals are of whole blocks
         return together(self._side) if self.options.compute == FIXED else sys.maxsize
 
     def accumulator(self) -> Accumulator:
-        """Integers, or float64 sums of products."""
-        if self.options.compute == FIXED:
-            return Sums(self._bound()[1], self.options.intercept, self._features)
-        return Added(self._products, False)
+        """Integers, or float64 sums of products in the compute type."""
+        exact = self.options.compute == FIXED
+        return super().accumulator() if exact else Added(self._products, False)
 
     def _columns(self, dim: int) -> int:
         return dim + self.options.width
@@ -96,9 +106,6 @@ class RandomFeaturesHead(RidgeHead):
         phi = self.lift(X)
         return {GRAM: real_gram(phi), CROSS: real_cross(phi, y, self._bound()[1])}, {}
 
-    def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        return products(self._side, self._bound()[1], self.options.compute == FIXED)
-
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         with named(self.options.compute):
             W, report = fit(total, self.options, validation, self.options.compute, checked)
@@ -106,25 +113,20 @@ class RandomFeaturesHead(RidgeHead):
 
     def decision_function(self, X: Rows) -> F64:
         """[σ(XA), X] W (+ intercept), float64."""
-        if self.weights is None:
-            raise unsolved()
-        phi = self.lift(X)
-        return np.asarray(product(phi, self.weights.astype(phi.dtype)), dtype=np.float64)
+        W, phi = solved(self.weights), self.lift(X)
+        return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
 
-    def _features_of(self, X: Rows) -> Array:
-        return self.lift(X)
+    def affine(self) -> None:
+        return None
 
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""
-        lifted = self._features(X)
-        phi = real(lifted) if isinstance(lifted, FixedPoint) else lifted
+        rows, _ = self.features.rows(X)
+        phi = real(rows) if isinstance(rows, FixedPoint) else rows
         one = np.ones((len(phi), 1), phi.dtype)
         return np.hstack([phi, one]) if self.options.intercept else phi
 
-    def _features(self, X: Rows) -> Rows:
-        """Φ without the constant, in the compute type."""
-        rows = self._lift.rows(X)
-        return self._lift.beside(self._lift(rows), rows)
+    _features_of = lift
 
 
 HEAD = RandomFeaturesHead

@@ -1,8 +1,7 @@
 """The round before all others: how features are brought to one scale; `import` takes its file.
 
-A value x stands as the integer q = round(x · 2^u), |q| < 2^47, so that sums do not depend on their
-order. q² is summed in three limbs of 24 bits, q² = c0 + c1 2^24 + c2 2^48, with c0 < 2^24 and
-c1 < 2^25. NaN is a missing value.
+A value x stands as the integer q = round(x · 2^u), |q| < 2^47, so that sums are exact. q² is summed
+in three limbs of 24 bits, q² = c0 + c1 2^24 + c2 2^48 with c1 < 2^25. NaN is a missing value.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class ScalingOptions(UnitsOptions, HeadOptions):
 class ScalingHead(Task):
     """(x − centre) / spread, of real rows with NaN for missing values."""
 
-    name: ClassVar[str] = "scaling"
-    serves: ClassVar[str] = "afltool import ROWS --scale {} scales a site's rows"
+    name = "scaling"
 
     options: ScalingOptions
     centre: F64 | None = state()
@@ -80,8 +78,8 @@ class ScalingHead(Task):
                 f"feature {int(full.argmin())} has no value in any of the {total.rows} rows "
                 f"({int((~full).sum())} such features): leave it out at every site"
             )
-        wrong = beyond(sums)
-        if len(wrong):
+        n, q = (sums[name].astype(object) for name in ("counts", "sums"))
+        if len(wrong := np.flatnonzero(q**2 > n * squares(sums))):
             raise InvalidDataError(
                 f"these cannot be the statistics of any {total.rows} rows: feature {wrong[0]} has "
                 "a sum that its sum of squares does not allow; make them again"
@@ -94,8 +92,6 @@ class ScalingHead(Task):
             "features_with_missing": np.flatnonzero(missing).tolist(),
         }
         return replace(self, **state, missing=missing), Found(head=facts)
-
-    # ------------------------------------------------------------ what import does with it
 
     def holes(self) -> list[int]:
         """Features that some row lacks."""
@@ -111,8 +107,7 @@ class ScalingHead(Task):
             row, column = np.argwhere(lacks)[0]
             raise InvalidDataError(
                 f"row {first_row + row}, feature {column} is missing (NaN), as {int(lacks.sum())} "
-                "values here: --missing mean puts the mean of all sites there, --missing indicator "
-                "also adds a column",
+                "values here: give --missing mean or indicator",
                 feature=int(column),
             )
         rows = (np.where(lacks, known["mean"], x) - known["centre"]) / known["spread"]
@@ -167,18 +162,11 @@ def squares(sums: Sums) -> list[int]:
     return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in sums["squares"].T]
 
 
-def beyond(sums: Sums) -> I64:
-    """Features whose sums are beyond what their sums of squares allow: (Σq)² > n Σq²."""
-    n, total = (sums[name].astype(object) for name in ("counts", "sums"))
-    return np.flatnonzero(total**2 > n * squares(sums))
-
-
 def scale_of(sums: Sums, bits: int) -> Sums:
     """What sums give, each (d,): x → (x − ``centre``) / ``spread``, and the ``mean``.
 
     Σx/n and √(Σx²/n − (Σx/n)²), each rounded once from the exact fraction, as scikit-learn's
-    StandardScaler on all rows, rounded to units. The spread is 1 where it would be 0, and there
-    ``constant`` is 1. Every feature has a value.
+    StandardScaler has them. The spread is 1 where it would be 0, and there ``constant`` is 1.
     """
     n, total = ([int(v) for v in sums[name]] for name in ("counts", "sums"))
     mean = np.array([t / (k << bits) for t, k in zip(total, n, strict=True)])

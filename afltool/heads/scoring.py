@@ -23,12 +23,9 @@ LABEL, SCORES = "label", "scores"  # what is kept of rated rows: of their own cl
 
 @dataclass(frozen=True)
 class Scores:
-    """What a pass over rows finds of a head.
-
-    ``counted``: after each of its rounds, by phase, or `LAST`; ``predicted`` int64 (n,): the
-    classes in the end; ``rated``: the rows with their scores, if these are kept, and with those of
-    another head; ``apart``: scatters of the features of each layer.
-    """
+    """What a pass over rows finds of a head: what is ``counted`` after each round, by phase, or
+    `LAST`; the ``predicted`` classes, int64 (n,); the ``rated`` rows, of this head and another one;
+    scatters of each layer's features, ``apart``."""
 
     counted: dict[Phase, Metrics]
     predicted: I64
@@ -50,8 +47,7 @@ def score(
     """Score rows with ``labels`` int64 (n,) block by block, as (first row, rows).
 
     ``rounds``: after each round that the head holds. ``keep``: `LABEL`, the score of each row's own
-    and of its predicted class, or `SCORES`, those of all classes. ``other``: a head that scores the
-    same rows. ``apart``: the features that the head makes are measured, too.
+    and of its predicted class, or `SCORES`, of all. ``apart``: measure the head's features, too.
     """
 
     def of_block(given: tuple[int, Rows]) -> tuple[Rows, I64, dict[Phase, Metrics], I64, Any]:
@@ -97,35 +93,27 @@ def _set_apart(apart: dict[Phase, Separability], head: Head, X: Rows, y: I64, cl
 class Separability:
     """Means and scatters of the classes; each block of rows is added, none is kept.
 
-    Tang et al., "DeepAFL", ICLR 2026, appendix R.2 and table 31. The paper says each measure in one
-    sentence; docs/decisions/deepafl.md says how these sentences are read here.
-
-    With n_c rows, mean μ_c and scatter S_c = Σ‖x − μ_c‖² of each of the C classes that have rows,
-    N = Σn_c, S = ΣS_c, μ the mean of all rows and μ̄ the mean of the C means:
+    Tang et al., "DeepAFL", ICLR 2026, appendix R.2, as docs/decisions/deepafl.md reads it. With n_c
+    rows, mean μ_c and scatter S_c = Σ‖x − μ_c‖² of each of the C classes that have rows, N = Σn_c,
+    S = ΣS_c, μ the mean of all rows and μ̄ the mean of the C means:
 
         CSR = (S / N) / (mean of ‖μ_a − μ_b‖² over all pairs a ≠ b)
         IFS = (S / (N − C)) / (Σ‖μ_c − μ̄‖² / C)
         DM  = S / Σ n_c ‖μ_c − μ‖²
 
-    Lower is better. Memory: C·(m + 2) float64 for m features, whatever the number of rows.
+    Lower is better. Memory: C·(m + 2) float64 for m features.
     """
 
     def __init__(self, classes: int, width: int) -> None:
-        self.counts = np.zeros(classes, dtype=np.int64)
+        self.width, self.counts = width, np.zeros(classes, dtype=np.int64)
         self.means: F64 = np.zeros((classes, width))
         self.scatters: F64 = np.zeros(classes)
-
-    @property
-    def width(self) -> int:
-        """The number of features m."""
-        return int(self.means.shape[1])
 
     def add(self, X: Array, y: I64) -> None:
         """Add rows X (n, m), float32 or float64, of the classes y (n,).
 
-        Means and scatters of two parts are joined by Chan, Golub and LeVeque's formula ("Updating
-        formulae and a pairwise algorithm for computing sample variances", 1982), which cancels no
-        digits where features lie far from zero.
+        By Chan, Golub and LeVeque's formula ("Updating formulae and a pairwise algorithm for
+        computing sample variances", 1982), which cancels no digits far from zero.
         """
         order = np.argsort(y, kind="stable")
         present, starts, n = np.unique(y[order], return_index=True, return_counts=True)
@@ -142,10 +130,8 @@ class Separability:
         self.counts[present] += n
 
     def figures(self) -> dict[str, float | None]:
-        """The three measures by name; None where the rows do not determine one.
-
-        IFS needs more rows than classes; all three need two classes whose means differ.
-        """
+        """The measures by name; None where rows determine none: IFS needs more rows than classes,
+        all need two classes whose means differ."""
         seen = self.counts > 0
         n, means, within = self.counts[seen], self.means[seen], float(self.scatters.sum())
         classes, total = len(n), int(n.sum())

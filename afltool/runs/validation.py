@@ -214,6 +214,6 @@ def serves(config: RunConfig, start: Path) -> bool:
     options = config.all_head_options()
     if getattr(kept.options, "compute", None) == "float32":  # the default of 0.3 and before
         options.setdefault("compute", "float32")
-    made, _ = new_head(config.own.head, options)
+    made = new_head(config.own.head, options)
     moved = with_options(kept, **{k: getattr(made.options, k) for k in kept.options.changeable()})
     return moved.options.as_dict() == made.options.as_dict() and moved.digest() == made.digest()

@@ -42,7 +42,7 @@ def calibrate(o: Calibrate, files: Files) -> Job:
 
         def write(path: Path, how: Recipe) -> None:
             save_head(path, made, how, space, report)
-            log.info("calibrate: %s by %d rows; %s", o.method, read.rows, made.serves.format(path))
+            log.info("calibrate: %s by %d rows", o.method, read.rows)
             if o.method != "temperature":
                 _say_changes(counted, read, o)
 

@@ -22,8 +22,7 @@ from ..files.differences import differences
 from ..files.hdf5 import Header, read_header, reading, room, verify
 from ..files.outputs import writer_errors
 from ..files.partitions import load_partition
-from ..files.statistics import clients_of, context_of, load_statistics
-from ..heads import make_options
+from ..files.statistics import clients_of, context_of
 from ..options.common import FROZEN
 from ..options.features import default_store
 from ..options.look import Diff, Store
@@ -147,9 +146,6 @@ def _statistics(path: Path, header: Header) -> Facts:
         "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
         "context": context.as_dict(),
     }
-    if len(clients) == 1 and "options" in context.head:  # such as how many of its counts are 0
-        options = make_options(context.head["name"], context.head["options"])
-        facts |= options.figures(context.head["phase"], lambda: load_statistics(path).arrays)
     if header["phase"] == COUNTS and facts["rows"] > 0:
         from ..files.counts import evaluations, read_counts
 

@@ -14,38 +14,28 @@ from ..files.hdf5 import recipe
 from ..files.heads import HeadFile, check_bound, new_head, rows_of, tell_idle, write_head
 from ..files.recipes import Recipe
 from ..files.statistics import described
-from ..heads import HEADS, make_head, refuse_shared_with
+from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks
 from ..heads.checks import check_total, chosen_by, with_options
 from ..options.statistics import NewHead, Solve
 from ..progress import log
 from ..values.arrays import Digest
-from ..values.statistics import Context, Statistics, same_source, sources_of
+from ..values.statistics import Statistics, same_source, sources_of
 from ..values.text import difference
 from .runner import Files, Job, StageFunction, Write
 
 
 @StageFunction
 def head(o: NewHead, files: Files) -> Job:
-    """Write a head before its first phase: its name, options and what files they name hold.
+    """Write a head before its first phase: its name and options.
 
     ``space``: a feature file; the head is bound to its space and classes, so that features of
     another one are refused before anything is computed from them.
     """
-    refuse_shared_with(o.name, o.head_options, o)
-    opening = partial(files.features, labelled=False)
-    new, thresholds = new_head(o.name, o.head_options, opening)
-    bound = None if thresholds is None else Context(thresholds)
+    new = new_head(o.name, o.head_options)
+    bound = None if o.space is None else rows_of(o.space)
     inputs: dict[str, Any] = dict(HEADS.version(o.name))
-    if o.space is not None:
-        rows = rows_of(o.space)
-        where = f"in {o.space}"
-        if wrong := thresholds and difference(thresholds, rows.space, "in that file", where):
-            raise MismatchError(
-                f"--space {o.space} has other features than the file that the head's options "
-                f"name: space.{wrong}"
-            )
-        bound, inputs["bound"] = rows, rows.as_dict()
+    inputs |= {} if bound is None else {"bound": bound.as_dict()}
     made_by = recipe("head", {"name": o.name, **new.options.as_dict()}, inputs)
     return Job.one(o.out, made_by, lambda: partial(write_head, head=new, context=bound))
 
@@ -72,7 +62,7 @@ def solve(o: Solve, files: Files) -> Job:
         given, before = _head_of(total, o, files)
         start = with_options(given, **o.head_options)
         others = {k for k, v in o.head_options.items() if v != getattr(given.options, k)}
-        tell_idle(start.options, dict.fromkeys(others))
+        tell_idle(start, dict.fromkeys(others))
         start = start.bind(total.context.space["dim"], len(total.context.classes))
 
     def compute() -> Write:
@@ -90,7 +80,7 @@ def solve(o: Solve, files: Files) -> Job:
             found = write_head(path, made_by, after, total.context, report, clients=clients)
             done = after.phase() is None
             then = f"next phase {after.phase()!r}: afltool local-stats … --head {path}"
-            log.info("solve: %s", f"done; {after.serves.format(path)}" if done else then)
+            log.info("solve: %s", "done" if done else then)
             return found
 
         return write

@@ -42,7 +42,7 @@ from ..base import (
     State,
     numbered,
     products,
-    unsolved,
+    solved,
 )
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from ..options import FIXED
@@ -319,30 +319,23 @@ class DeepAFLHead(Head):
         return learned, {"training_mse_gain": gain / total.rows}
 
     def _ended(self) -> tuple[Self, dict[str, Any]]:
-        """The solved head, as if it had been begun with so many layers, if it ends here.
-
-        It ends at T, or when --patience layers in a row brought no smaller error on the held-out
-        clients. The number of layers with the least error is kept; of equal errors, the smallest
-        number.
-        """
+        """After T layers the solved head, as if it had been begun with the number of layers that
+        has the least error on held-out clients; of equal errors, the smallest number."""
         last, judged = len(self.weights) - 1, ERRORS in self.learned
         best = int(np.argmin(self.learned[ERRORS])) if judged else last
-        patience = self.options.patience
-        waited = judged and patience is not None and last - best >= patience
-        if self.phase() is not None and not waited:
+        if self.phase() is not None:
             return self, {}
         layers = [f"weights-{t}" for t in range(best + 1)]
         layers += [f"block-{t}-{side}" for t in range(1, best + 1) for side in ("left", "right")]
         kept = {name: self.learned[name] for name in layers if name in self.learned}
-        solved = replace(self, learned=kept, finished=True)
-        return solved, {"layers": best, "layers_by": "held-out clients"} if judged else {}
+        after = replace(self, learned=kept, finished=True)
+        return after, {"layers": best, "layers_by": "held-out clients"} if judged else {}
 
     # ------------------------------------------------------------ scores
 
     def decision_function(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
-        if self.phase() is not None:
-            raise unsolved()
+        solved(None if self.phase() else self.weights)
         last = len(self.weights) - 1
         return self.layers.scores(self.state(X, last)[PHI], self.weights[last])
 
@@ -374,7 +367,7 @@ class DeepAFLHead(Head):
         whole = bool(head.weights) and len(head.blocks) == layers
         head = replace(head, finished=phase is None and whole)
         known = {k: a for k, a in head.learned.items() if k in head._state_shapes()}
-        return replace(head, learned=known)._checked(phase)
+        return replace(head, learned=known)._in_phase(phase)
 
     def _state_shapes(self) -> Mapping[str, Shape]:
         """The shape of everything that is learned."""

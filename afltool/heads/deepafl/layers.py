@@ -16,8 +16,6 @@ threads, and sums are int64. Per number σ is off by 2^−(f+1) and its argument
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Self
 
 import numpy as np
 
@@ -40,7 +38,7 @@ from ...math.softmax import exact_weights
 from ...values.arrays import F64, I64, Array
 from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
-from ..projections import Projection, Tabled, activate, activated, in_fixed_point, projection
+from ..projections import Projection, activate, activated, in_fixed_point, projection, tabled
 from .options import ACTIVATED, BLOCK, CASCADE, DeepAFLOptions
 
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
@@ -50,7 +48,6 @@ LARGEST_RESIDUAL = 2**24  # of fixed point, so that a row adds at most 2^39 to a
 RESIDUAL_BITS = 20
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)
 RIGHT_BITS = 22  # of U, whose columns have length 1
-KEPT = 4  # random matrices, of the latest layers; the others are drawn again
 
 
 class Layers:
@@ -60,17 +57,11 @@ class Layers:
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
-        self.drawn = lru_cache(KEPT)(self._draw)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[DeepAFLOptions]]:
-        return type(self), (self.options,)  # caches cannot be pickled
-
-    def _draw(self, stream: int, fan_in: int, fan_out: int) -> Projection:
+    def drawn(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""
         o = self.options
-        drawn = projection(o.projection, o.seed, stream, fan_in, fan_out)
-        biased = o.bias in ("both", "first" if stream == 0 else "layers") and stream < OF_LABELS
-        return drawn if biased else replace(drawn, a=None)
+        return projection(o.projection, o.seed, stream, fan_in, fan_out, stream < OF_LABELS)
 
     def frozen(self, t: int) -> LowRank | None:
         """Ω_{t+1} of layers that learn none: random, or None, the identity."""
@@ -167,25 +158,23 @@ class FixedLayers(Layers):
     def __init__(self, options: DeepAFLOptions) -> None:
         super().__init__(options)
         self.bits = options.fixed
-        self.random = lru_cache(2 * KEPT)(self._table)
 
-    def _table(self, stream: int, fan_in: int, fan_out: int, given: int) -> Tabled:
+    def random(self, rows: Array, stream: int, width: int, given: int) -> Array:
         """The random features of a layer, of rows with ``given`` fraction bits."""
         o = self.options
         linear = stream >= OF_LABELS or (stream and o.deepening == CASCADE)
         σ = "none" if linear else str(o.activation if stream else o.phi0_activation)
-        drawn = self._draw(stream, fan_in, fan_out)
-        return Tabled(drawn, σ, given, self.bits, "use fewer --fixed-bits")
+        return tabled(self.drawn(stream, rows.shape[1], width), σ, given, self.bits)(rows)
 
     def first(self, X: Rows) -> Array:
         rows = in_fixed_point(X)
-        return self.random(0, rows.dim, self.options.widths[0], rows.bits)(rows.values)
+        return self.random(rows.values, 0, self.options.widths[0], rows.bits)
 
     def hidden(self, source: Array, t: int) -> Array:
         o = self.options
         if o.identity_projection:
             return activated(source, str(o.activation), self.bits)
-        return self.random(t + 1, *o.widths, self.bits)(source)
+        return self.random(source, t + 1, o.widths[1], self.bits)
 
     def moved(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
@@ -197,8 +186,8 @@ class FixedLayers(Layers):
         (width, hidden), (fitted, scale) = self.options.widths, exact_product(phi, W)
         units = self._held(np.rint(fitted * scale), f"Φ_{t} W_{t}")
         if self.options.label_encoding:
-            units = self.random(OF_LABELS + t, units.shape[1], hidden, self.bits)(units)
-        return self.random(t + 1, units.shape[1], width, self.bits)(units)
+            units = self.random(units, OF_LABELS + t, hidden, self.bits)
+        return self.random(units, t + 1, width, self.bits)
 
     def _held(self, values: F64, what: str) -> Array:
         advice = f"make a new head with fewer --fixed-bits than {self.bits}, or with larger ridges"

@@ -52,12 +52,11 @@ PAPER = "paper"  # of a run: the preset of its data set, else that of the releas
 class DeepAFLOptions(HeadOptions):
     """Options of the deep residual analytic network (DeepAFL).
 
-    An option that is not given has the preset's value, or else its default. The head's file holds
-    the values of all options, so a default and the same value given make the same head.
+    An option that is not given has the preset's value, or else its default.
     """
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "block_ridge", "min_norm"})
-    GONE: ClassVar[Mapping[str, Any]] = {"single_round": False}
+    GONE: ClassVar[Mapping[str, Any]] = {"single_round": False, "patience": None}
 
     _layers = f"number of residual layers T (default: {DEFAULTS['layers']})"
     layers: int | None = Field(default=None, ge=0, description=_layers)
@@ -92,10 +91,6 @@ class DeepAFLOptions(HeadOptions):
     identity_omega: bool = Field(default=False, description=_omega)
     _random = "ablation: Ω_t random and frozen, as A is, so that layers learn nothing"
     random_omega: Annotated[bool, Absent(False)] = Field(default=False, description=_random)
-    _bias = "which random projections have a bias, of linear-uniform ones: A, every B_t, both, none"
-    bias: Annotated[Literal["both", "first", "layers", "none"], Absent("both")] = Field(
-        default="both", description=_bias
-    )
     _deepening = (
         "residual blocks, or the paper's other strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) "
         "or σ of it; these have no Ω"
@@ -118,8 +113,6 @@ class DeepAFLOptions(HeadOptions):
         "layer; the same clients must take part in all rounds"
     )
     incremental: bool = Field(default=False, description=_incremental)
-    _patience = "with held-out clients: stop after this many layers without a smaller error on them"
-    patience: int | None = Field(default=None, ge=1, description=_patience)
     min_norm: bool = Field(default=False, description=MIN_NORM)
     compute: Compute = Field(default="float64", description=PRODUCTS)
     _bits = (
@@ -135,30 +128,17 @@ class DeepAFLOptions(HeadOptions):
         self.excludes("incremental", *NOT_INCREMENTAL)  # ΦᵀΦ is known there, or does not change
         self.excludes("reconstruction", "identity_omega", "random_omega")
         self.excludes("identity_omega", "random_omega")
-        if self.bias != "both":
-            self.only_where("bias", "projection", "linear-uniform")
         if self.deepening == RESIDUAL and self.label_encoding:
-            raise UsageError(
-                f"--label-encoding is for --deepening {CASCADE} or {ACTIVATED}: residual blocks "
-                "fit what is left of the labels"
-            )
-        if self.deepening != RESIDUAL:
-            for name in OF_BLOCKS:
-                self.only_where(name, "deepening", RESIDUAL)
+            raise UsageError(f"--label-encoding is for --deepening {CASCADE} or {ACTIVATED}")
+        for name in OF_BLOCKS:
+            self.only_where(name, "deepening", RESIDUAL)
         for name in ("identity_projection", "identity_omega"):
             if getattr(self, name) and self.feature_width != self.hidden_width:
-                raise UsageError(
-                    f"{flag(name)} needs equal widths; found {self.feature_width} and "
-                    f"{self.hidden_width}"
-                )
-        if self.compute != FIXED:
-            self.only_where("fixed_bits", "compute", FIXED)
-        elif self.incremental:
-            raise UsageError(
-                "--incremental cannot be combined with --compute fixed: Φ is rounded after every "
-                "layer, so the server cannot tell the change of ΦᵀΦ from thin sums to the last bit"
-            )
-        else:
+                raise UsageError(f"{flag(name)} needs equal widths; found {self.widths}")
+        self.only_where("fixed_bits", "compute", FIXED)
+        if self.compute == FIXED and self.incremental:  # Φ is rounded: thin sums are not exact
+            raise UsageError("--incremental cannot be combined with --compute fixed")
+        if self.compute == FIXED:
             self._set(fixed_bits=self.fixed)
 
     @classmethod
@@ -171,8 +151,7 @@ class DeepAFLOptions(HeadOptions):
         """`incremental`, unless it was given or other options exclude it."""
         decided = "incremental" in given or any(given.get(name) for name in NOT_INCREMENTAL)
         cascade = given.get("deepening", RESIDUAL) != RESIDUAL
-        thin = not (decided or cascade or given.get("compute") == FIXED)
-        return {"incremental": True} if thin else {}
+        return {} if decided or cascade or given.get("compute") == FIXED else {"incremental": True}
 
     @classmethod
     def for_data(cls, given: Mapping[str, Any], data: str | None) -> dict[str, Any]:
@@ -193,8 +172,8 @@ class DeepAFLOptions(HeadOptions):
         """Fill in the options that were not given; from then on the values include the preset."""
         if self.preset == PAPER:
             raise UsageError(
-                "--preset paper is chosen by the data set of run, slurm or study; a head alone "
-                f"has none: name one of {', '.join(PRESETS)}"
+                "--preset paper is chosen by the data set of a run; a head alone has none: name "
+                f"one of {', '.join(PRESETS)}"
             )
         values = {**DEFAULTS, **PRESETS.get(self.preset or "", {})}
         for name, value in values.items():

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from ... import parallel
-from ...errors import InvalidDataError, MismatchError, UsageError
+from ...errors import InvalidDataError, UsageError
 from ...math import codes as cd
-from ...math.counts import add_labels, add_pairs, add_sums, pair_count
+from ...math.counts import add_labels, add_pairs, add_sums, density, pair_count
 from ...math.gram import FixedPoint, Rows, gram_and_cross, real
 from ...memory import NOTHING, Carried
 from ...progress import log
@@ -35,15 +35,14 @@ from ..base import (
     Gathered,
     Head,
     Shape,
-    Source,
     State,
     add_up,
-    expect_shape,
     products,
+    solved,
     state,
-    unsolved,
 )
-from .options import SafleOptions
+from ..least_squares import with_rows
+from .options import FEDERATED, SafleOptions
 from .system import CountedSystem
 
 HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
@@ -64,14 +63,6 @@ class SafleHead(Head):
     digits: I64 | None = state(np.int64)
     tables: F64 | None = state()
     linear: F64 | None = state()
-
-    @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        source = (sources or {}).get("thresholds")
-        if source is None:
-            return cls(options)
-        named = replace(options, thresholds=f"{source.kind}:{source.digest}")
-        return cls(named, thresholds=thresholds_of(source, options))
 
     def phase(self) -> Phase | None:
         if self.tables is not None:
@@ -155,10 +146,9 @@ class SafleHead(Head):
 
     def decision_function(self, X: Rows) -> F64:
         """Σ_j W_j[idx_j] (+ x·W of a hybrid), float64 (n, C): E table rows added for each row."""
-        if self.tables is None:
-            raise unsolved()
-        out = np.zeros((len(X), self.tables.shape[2]))
-        for table, row in zip(self.tables, self.coder().codes(X), strict=True):
+        tables = solved(self.tables)
+        out = np.zeros((len(X), tables.shape[2]))
+        for table, row in zip(tables, self.coder().codes(X), strict=True):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
 
@@ -171,17 +161,15 @@ class SafleHead(Head):
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
-        if head.thresholds is not None:
-            expect_shape("thresholds", head.thresholds, (None, self.options.each))
         end = 0 if head.thresholds is None else self.options.digits_for(len(head.thresholds))
         if head.digits is not None and not 0 <= head.digits.min() <= head.digits.max() < end:
             raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
         return head
 
     def _state_shapes(self) -> Mapping[str, Shape]:
-        if self.tables is None:
-            return {}
         o, (dim, classes) = self.options, self._bound()
+        if self.tables is None:
+            return {} if self.thresholds is None else {"thresholds": (dim, o.each)}
         experts = o.experts_for(dim)
         shapes: dict[str, Shape] = {
             "thresholds": (dim, o.each),
@@ -189,14 +177,6 @@ class SafleHead(Head):
             "tables": (experts, o.size, classes),
         }
         return shapes | ({"linear": (dim, classes)} if o.with_linear else {})
-
-    def bind(self, dim: int, classes: int) -> Self:
-        if self.thresholds is not None and len(self.thresholds) != dim:
-            raise MismatchError(
-                f"the thresholds ({self.options.thresholds}) are for {len(self.thresholds)} "
-                f"features; found {dim}"
-            )
-        return super().bind(dim, classes)
 
     # ------------------------------------------------------------ codes
 
@@ -216,10 +196,7 @@ class SafleHead(Head):
             return self.thresholds
         o, (dim, _) = self.options, self._bound()
         if o.steps is None:
-            raise UsageError(
-                f"this head has no thresholds ({o.thresholds}): give the head file that `afltool "
-                "head` wrote"
-            )
+            raise UsageError(f"--thresholds is {FEDERATED} or range:LO:HI; found {o.thresholds!r}")
         return cd.even_thresholds(*o.steps, o.bucketing, o.buckets, dim)
 
     # ------------------------------------------------------------ solving
@@ -232,18 +209,21 @@ class SafleHead(Head):
         if self.phase() == HISTOGRAM:
             bits = total.context.space.get("fraction_bits")
             facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
-            thresholds = _quantiles(total.arrays[HISTOGRAM], bits, o)
+            levels = cd.levels(o.bucketing, o.buckets)
+            thresholds = cd.quantiles(total.arrays[HISTOGRAM], levels, cd.grid(bits))
             return replace(self, thresholds=thresholds), Found(head=facts)
-        held = None if validation is None else CountedSystem(validation).mean_squared_error
+        held = None
+        if validation is not None:
+            held = CountedSystem(with_rows(validation)).mean_squared_error
         assert o.ridge is not None  # the default is in
-        W, report = CountedSystem(total).solve(parse_ridge(o.ridge), o.linear_ridge, held)
+        W, report = CountedSystem(total).solve(parse_ridge(o.ridge), held)
         raw = dim * o.with_linear
         solved = replace(
             self, thresholds=self._cuts(), digits=self._dealt(), linear=W[:raw] if raw else None,
             tables=W[raw:].reshape(-1, o.size, classes),
         )  # fmt: skip
         report |= {"rows": total.rows, "experts": o.experts_for(dim), "size": o.size}
-        report |= o.figures(CODES, lambda: total.arrays)
+        report["density"] = density(total.arrays["labels"], total.arrays["pairs"])
         return solved, Found(head=report | {"digits": o.digits_for(dim), "digits_used": used})
 
     def say_digits(self) -> int:
@@ -258,34 +238,6 @@ class SafleHead(Head):
             text = "safle: codes use %d of the %d digits of a row; --experts %d uses all of them"
             log.warning(text, used, digits, o.experts_for_all(dim))
         return used
-
-
-def thresholds_of(source: Source, options: SafleOptions) -> F64:
-    """Thresholds (d, T) from the file of --thresholds: those of a head, or quantiles of rows.
-
-    They are the same for all clients, since equal rows give equal ones.
-    """
-    if source.kind == "head":
-        thresholds = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
-        if thresholds.ndim != 2 or thresholds.shape[1] != options.each:
-            raise MismatchError(
-                f"that head has {thresholds.shape[-1]} thresholds per feature; --bucketing "
-                f"{options.bucketing} with --buckets {options.buckets} needs {options.each}"
-            )
-        return thresholds
-    counts, bits = None, None
-    for X in source.blocks:
-        bits = X.bits if isinstance(X, FixedPoint) else None
-        of_block = cd.histogram(X)
-        counts = of_block if counts is None else counts + of_block
-    if counts is None:
-        raise InvalidDataError("the file for --thresholds has no rows")
-    return _quantiles(counts, bits, options)
-
-
-def _quantiles(counts: Array, bits: int | None, options: SafleOptions) -> F64:
-    """Quantiles (d, T) from counts (d, bins) of features with ``bits`` fraction bits."""
-    return cd.quantiles(counts, cd.levels(options.bucketing, options.buckets), cd.grid(bits))
 
 
 HEAD = SafleHead

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, Holds, grammar
+from ...options.base import Absent, grammar
 from ...values.ridge_spec import parse_ridge
 from ..options import RIDGE_GRAMMAR, HeadOptions
 
@@ -22,7 +21,8 @@ DEFAULT_SIDE = 16_384
 PAPER_SIZE, PAPER_CUTS = 32, "range:0:2"
 Bucketing = Literal["integer", "onehot", "overlap"]
 FEDERATED = "federated"  # thresholds are quantiles of all clients' features, from a first round
-READ = ("features:", "head:")  # what a file held that was read already, by its kind and digest
+READ = ("features:", "head:")  # in solved heads up to 0.3, whose thresholds a file had given
+LINEAR_RIDGE = 1.0  # of the raw features of a hybrid
 BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
 
 
@@ -44,19 +44,19 @@ def even_steps(thresholds: str) -> tuple[float, float] | None:
 
 
 def parse_cuts(thresholds: str) -> str:
-    """'federated', 'range:LO:HI' or a file; in a head file also one of `READ` and a digest."""
-    even_steps(thresholds)
-    return thresholds or FEDERATED
+    """'federated' or 'range:LO:HI'; in an old head file also one of `READ` and a digest."""
+    known = thresholds == FEDERATED or thresholds.startswith(READ)
+    if not known and even_steps(thresholds) is None:
+        raise UsageError(f"--thresholds is {FEDERATED} or range:LO:HI; found {thresholds!r}")
+    return thresholds
 
 
 @dataclass(frozen=True, kw_only=True)
 class SafleOptions(HeadOptions):
     """Options of the SAFLe head, which cuts features into buckets and adds up weights of codes."""
 
-    most: ClassVar[int] = DEFAULT_SIDE  # limit of E·V for the default number of codes
-
-    AT_SOLVE: ClassVar = frozenset({"ridge", "linear_ridge"})
-    GONE: ClassVar = {"gamma": 0.0}  # no sum of codes has one
+    AT_SOLVE: ClassVar = frozenset({"ridge"})
+    GONE: ClassVar = {"gamma": 0.0, "linear_ridge": LINEAR_RIDGE}
 
     bucketing: Bucketing = Field(default="overlap", description="how a feature becomes digits")
     buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
@@ -70,11 +70,10 @@ class SafleOptions(HeadOptions):
     _every_digit = "so many codes that every digit is used, whatever number of columns that takes"
     every_digit: Annotated[bool, Absent(False)] = Field(default=False, description=_every_digit)
     _thresholds = (
-        "federated for quantiles, found in a first small round; FILE for the quantiles of a "
-        "feature file or the thresholds of a head; range:LO:HI for even steps. Only federated "
-        f"needs a second round (default: {FEDERATED})"
+        "federated for quantiles, found in a first small round, or range:LO:HI for even steps "
+        f"(default: {FEDERATED})"
     )
-    thresholds: Annotated[str | None, Holds(), grammar(parse_cuts)] = Field(
+    thresholds: Annotated[str | None, grammar(parse_cuts)] = Field(
         default=None, description=_thresholds, examples=[FEDERATED]
     )
     _linear = "hybrid: fit the raw features as well, in the same least-squares problem"
@@ -83,8 +82,6 @@ class SafleOptions(HeadOptions):
     ridge: Annotated[float | str | None, grammar(parse_ridge)] = Field(
         default=None, description=_ridge
     )
-    _linear_ridge = "ridge of the raw features of a hybrid"
-    linear_ridge: float = Field(default=1.0, ge=0, description=_linear_ridge)
     _seed = "seed of the shuffle that deals digits into codes"
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
     _preset = (
@@ -147,20 +144,16 @@ class SafleOptions(HeadOptions):
         return dim * (1 if self.bucketing == "integer" else self.buckets)
 
     def experts_for(self, dim: int) -> int:
-        """E, the codes of a row: as asked, or enough for every digit within ``most``."""
+        """E, the codes of a row: as asked, or enough for every digit within `DEFAULT_SIDE`."""
         if self.experts is not None:
             return self.experts
         if self.every_digit:
             return self.experts_for_all(dim)
-        return max(1, min(self.experts_for_all(dim), self.most // self.size))
+        return max(1, min(self.experts_for_all(dim), DEFAULT_SIDE // self.size))
 
     def experts_for_all(self, dim: int) -> int:
         """The smallest E whose codes use every digit of ``dim`` features."""
         return -(-self.digits_for(dim) // self.digits_of_code)
-
-    def files(self) -> tuple[str, ...]:
-        known = self.federated or self.steps or str(self.thresholds).startswith(READ)
-        return () if known else ("thresholds",)
 
     def columns_for(self, dim: int) -> int:
         """Columns of the whole problem: D = E·V, or d + D with the raw features."""
@@ -180,12 +173,3 @@ class SafleOptions(HeadOptions):
             "table rows, and raw features)",
             "use fewer --experts or a smaller --group-size",
         )
-
-    def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:
-        """The density of ΦᵀΦ: the share of its entries that are not 0 (the paper's figure 6)."""
-        if phase != "codes":
-            return {}
-        from ...math.counts import density
-
-        arrays = read()
-        return {"density": density(arrays["labels"], arrays["pairs"])}

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from ... import memory
-from ...errors import InvalidDataError, NumericalError
+from ...errors import NumericalError
 from ...math import ridge as rr
 from ...math.blas import Cholesky
 from ...math.counts import fill_lower, quadratic
@@ -19,6 +19,7 @@ from ...values.arrays import F64
 from ...values.ridge_spec import Ridge
 from ...values.statistics import Statistics
 from ..least_squares import fraction_bits
+from .options import LINEAR_RIDGE
 
 MIN_NORM_SIDE = 4096  # an eigendecomposition of this side takes about a minute on two cores
 START = 0.1  # of the mean diagonal N/V, where the search for a ridge starts
@@ -30,8 +31,6 @@ class CountedSystem:
     def __init__(self, total: Statistics) -> None:
         self.arrays, self.rows, self.counts = total.arrays, total.rows, total.class_counts
         self.clean = not total.context.noise
-        if self.rows == 0:
-            raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
         groups, self.size, classes = self.arrays["labels"].shape
         self.raw = len(self.arrays["cross"]) if "cross" in self.arrays else 0
         self.side = self.raw + groups * self.size
@@ -43,25 +42,24 @@ class CountedSystem:
             self.H = np.vstack([cross, codes])
 
     def solve(
-        self, ridge: Ridge, linear_ridge: float, held: Callable[[F64], float] | None
+        self, ridge: Ridge, held: Callable[[F64], float] | None
     ) -> tuple[F64, dict[str, Any]]:
         """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
         if self.raw and self.clean:  # the codes of a group add up to a constant
             squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
             moments = Moments.of(squares, self.H[: self.raw], self.counts)
-            moments.check(linear_ridge, constant=True)
-        more = {"linear_ridge": linear_ridge} if self.raw else {}
+            moments.check(LINEAR_RIDGE, constant=True)
         if ridge == 0.0:
-            W, report = self._minimum_norm(linear_ridge)
+            W, report = self._minimum_norm()
             error = {} if held is None else {"validation_mse": held(W)}
-            return W, {**report, "training_mse": self.mean_squared_error(W), **error, **more}
+            return W, {**report, "training_mse": self.mean_squared_error(W), **error}
         system = FactoredSystem(
             self.matrix, self.H, float(self.rows), self.rows,
-            lambda value: self._penalty(value, linear_ridge), START * self.rows / self.size,
+            self._penalty, START * self.rows / self.size,
         )  # fmt: skip
         choice = choose(system, tried(ridge), held)
         report = {key: value for key, value in choice.point.items() if value is not None}
-        return choice.weights(), {"features": self.side, **report, **choice.report(), **more}
+        return choice.weights(), {"features": self.side, **report, **choice.report()}
 
     def matrix(self) -> F64:
         """A new (side, side), C-ordered; only its lower triangle is filled."""
@@ -91,14 +89,14 @@ class CountedSystem:
             -1, self.raw
         )
 
-    def _penalty(self, ridge: float, linear_ridge: float) -> F64:
+    def _penalty(self, ridge: float) -> F64:
         penalty = np.full(self.side, ridge)
-        penalty[: self.raw] = linear_ridge
+        penalty[: self.raw] = LINEAR_RIDGE
         return penalty
 
-    def _minimum_norm(self, linear_ridge: float) -> tuple[F64, dict[str, Any]]:
+    def _minimum_norm(self) -> tuple[F64, dict[str, Any]]:
         """The limit λ → 0; a hybrid's ridge on its raw features determines their part."""
-        penalty = self._penalty(0.0, linear_ridge)
+        penalty = self._penalty(0.0)
         if self.side > MIN_NORM_SIDE:
             W, known = self._factored(penalty)
         else:

@@ -1,8 +1,8 @@
-"""Softmax regression: the statistics of another head first, then a few rounds of small gradients.
+"""Softmax regression: the first round's gram and cross, then rounds of small gradients.
 
-The first phases are those of the head whose features Φ are used (see `features`), usually gram and
-cross. They give a start, the rescaled least-squares head, and a bound on the curvature of the loss,
-B = ½ΦᵀΦ + μN, which is factored once. Each further phase is one step that cannot raise the loss:
+The first sums give a start, the rescaled least-squares head, and a bound on the curvature of the
+loss, B = ½ΦᵀΦ + μN, which is factored once. Each further phase is one step that cannot raise the
+loss:
 
     W ← V − B⁻¹ (Φᵀ(softmax(ΦV) − Y) + μN V)
 
@@ -14,8 +14,9 @@ Statist. Math. 44, 1992; the head is our own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -25,28 +26,32 @@ from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
 from ...math.blas import length
-from ...math.gram import LARGEST_ENTRY, Rows
-from ...math.softmax import Bound, Design
-from ...memory import Carried
+from ...math.gram import LARGEST_ENTRY, Rows, pieces, real, together
+from ...math.ridge import Moments
+from ...math.ridge_choice import Choice
+from ...math.softmax import Bound, Dense
 from ...values.arrays import F64, I64, Array, freeze
-from ...values.names import Phase
+from ...values.names import PHASE, Phase
 from ...values.statistics import ArraySpec, Statistics
 from ..base import (
     LARGEST_REAL,
     LAST,
+    RAW,
     Accumulator,
-    Block,
+    FeatureMap,
     Found,
-    Gathered,
     Head,
     Shape,
-    Source,
     State,
     marks,
+    products,
+    solved,
     state,
-    unsolved,
 )
-from .features import CodedFeatures, Lifted, SoftmaxFeatures, features_of
+from ..least_squares import Problem, Sums, fraction_bits, system_of, with_rows
+from ..options import FIXED
+from ..random_features import RandomFeatures
+from ..rounding import checked
 from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
@@ -60,38 +65,24 @@ ROWS_AT_ONCE = 256  # rows of Φ in float64 that stay in the cache for both prod
 EQUAL = 1e-12
 
 
-class Gradients:
-    """Sums of the gradient (D, C) at V and of the loss (1,), see `math.softmax.Gradients`."""
+class Gradients(sm.Gradients):
+    """Sums of the gradient (D, C) at V and of the loss (1,), of the Φ of rows."""
 
-    def __init__(self, features: SoftmaxFeatures, V: F64, smoothing: float) -> None:
-        self._features, self._sums = features, sm.Gradients(V, smoothing)
+    def __init__(self, features: FeatureMap, V: F64) -> None:
+        super().__init__(V)
+        self._features = features
 
-    @property
-    def exact(self) -> bool:
-        return self._sums.exact
-
-    def add(self, X: Rows, y: I64, known: State | None) -> State:
-        rows, left = self._features.lifted(X, known)
-        cut = (y[at : at + ROWS_AT_ONCE] for at in range(0, max(len(y), 1), ROWS_AT_ONCE))
-        designs = _designs(self._features, rows)
-        self._sums.add(zip(designs, cut, strict=True))
+    def add(self, X: Rows, y: I64, known: State | None) -> State:  # type: ignore[override]
+        rows, left = self._features.rows(X, known)
+        super().add((Dense(part), of) for part, of in pieces([(rows, y)], ROWS_AT_ONCE))
         return left
-
-    def taken(self) -> Mapping[str, Array]:
-        return self._sums.taken()
-
-
-def _designs(features: SoftmaxFeatures, rows: Lifted) -> Iterator[Design]:
-    """Φ of a few rows at a time; at least one part, which may have no rows."""
-    starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
-    return (features.design(rows[at : at + ROWS_AT_ONCE]) for at in starts)
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxHead(Head):
-    """Penalised multinomial logistic regression; phases of the features, then gradient-1 … -R.
+    """Penalised multinomial logistic regression; phases gram and gradient-1 … -R.
 
-    Once the first phases are over, before round ``number``: ``factor``, the triangle of L of
+    Once the first phase is over, before round ``number``: ``factor``, the triangle of L of
     B = L Lᵀ; ``point`` V, at which the gradient is gathered, ``step``, the last W, and ``best``,
     the best W so far, all (D, C); ``covered``, the sorted `marks` of the clients whose rows are in
     the bound; ``variances`` (D,) of the columns of Φ, by which the penalty weighs them, if it does.
@@ -105,7 +96,6 @@ class SoftmaxHead(Head):
     not_in_digest = ("covered",)
     options: SoftmaxOptions
 
-    features: SoftmaxFeatures = field(kw_only=True)
     number: int = 0
     factor: F64 | None = state()
     point: F64 | None = state()
@@ -117,27 +107,31 @@ class SoftmaxHead(Head):
     best_round: I64 | None = state(np.int64, "best-round")
     weights: F64 | None = state()  # (D, C), once the head is solved
 
-    @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        features = features_of(options, sources)
-        read = features.head.options  # what a file held, by its digest
-        named = replace(options, **{name: getattr(read, name) for name in sources or ()})
-        return cls(named, features=features)
+    @cached_property
+    def features(self) -> FeatureMap:
+        """Φ without the intercept, integers of fixed-point rows unless products are float32."""
+        random = self.options.random()
+        return RAW if random is None else RandomFeatures(random, "float64", FIXED)
+
+    @property
+    def _side(self) -> int:
+        """D, with the intercept."""
+        return self.features.columns(self._bound()[0]) + 1
 
     def phase(self) -> Phase | None:
         if self.weights is not None:
             return None
-        return Phase.of(GRADIENT, self.number) if self.number else self.features.head.phase()
+        return Phase.of(GRADIENT, self.number) if self.number else PHASE
 
     def schedule(self) -> tuple[Phase, ...]:
         later = (Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
-        return *self.features.head.schedule(), *later
+        return PHASE, *later
 
     # ------------------------------------------------------------ client side
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # gradients are of whole blocks
-        return super().at_once if self.number else self.features.at_once(self._bound()[0])
+        return super().at_once if self.number else together(self._side)
 
     def _keys(self) -> tuple[str, str]:
         key = self.features.key if self.number else ""
@@ -146,64 +140,52 @@ class SoftmaxHead(Head):
     def accumulator(self) -> Accumulator:
         """First the products of the features; then gradient (D, C) and loss (1,).
 
-        Random features or codes of the rows are kept for the next round.
+        Random features of the rows are kept for the next round.
         """
         if self.point is None:
-            return self.features.accumulator(self._bound()[1])
-        return Gradients(self.features, self.point, self.options.label_smoothing)
-
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        if self.point is None and isinstance(self.features, CodedFeatures):
-            return self.features.head._sums(blocks, carried)
-        return super()._sums(blocks, carried)
+            return Sums(self._bound()[1], True, self.features)
+        return Gradients(self.features, self.point)
 
     def _columns(self, dim: int) -> int:
         return dim + (self.options.width or 0)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        dim, classes = self._bound()
+        classes, exact = self._bound()[1], self.features.bits(bits) is not None
         if not self.number:
-            return self.features.array_specs(bits, dim, classes)
-        loss = ArraySpec((1,), "real", LARGEST_REAL)
-        if self.features.exact_bits(bits) is not None:
-            # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
-            # loss, unless its class has a probability of e^−32768.
-            loss = ArraySpec((1,), "int", LARGEST_ENTRY << sm.BITS)
-        gradient = replace(loss, shape=(self.features.columns(dim), classes))
-        return {"gradient": gradient, "loss": loss}
+            return products(self._side, classes, exact)
+        # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
+        # loss, unless its class has a probability of e^−32768.
+        most = LARGEST_ENTRY << sm.BITS if exact else LARGEST_REAL
+        loss = ArraySpec((1,), "int" if exact else "real", most)
+        return {"gradient": replace(loss, shape=(self._side, classes)), "loss": loss}
 
     # ------------------------------------------------------------ scores
 
     def decision_function(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
-        if self.weights is None:
-            raise unsolved()
-        rows, _ = self.features.lifted(X)
-        return sm.scores(_designs(self.features, rows), self.weights)
+        W, (rows, _) = solved(self.weights), self.features.rows(X)
+        starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
+        return sm.scores((Dense(rows[at : at + ROWS_AT_ONCE]) for at in starts), W)
 
     def affine(self) -> tuple[F64, F64] | None:
         W = self.weights
-        return (W[:-1], W[-1]) if self.options.features == "raw" and W is not None else None
+        return (W[:-1], W[-1]) if self.features is RAW and W is not None else None
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
-        """The scores of the best weights so far; after the first phases, those of the start."""
+        """The scores of the best weights so far; after the first phase, those of the start."""
         if self.weights is not None or self.best is not None:
             yield LAST, self._solved().decision_function(X)
 
     def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """Φ (n, D) without the intercept; no round of the gradient changes it."""
         if self.weights is not None or self.number:
-            yield LAST, self.features.expanded(X)
+            yield LAST, real(self.features.rows(X)[0])
 
     # ------------------------------------------------------------ state
 
-    def state_dict(self) -> dict[str, Array]:
-        return {**self.features.head.state_dict(), **super().state_dict()}
-
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
-        head = replace(self, features=self.features.restore(arrays), number=number)
-        head = Head.restore(head, phase, arrays)
+        head = Head.restore(replace(self, number=number), phase, arrays)
         if head.variances is not None and not (head.variances > 0).all():
             raise InvalidDataError("the array 'variances' of a head is not of positive numbers")
         marked = head.covered  # compared, not subtracted: they are of 64 bits
@@ -211,13 +193,8 @@ class SoftmaxHead(Head):
             raise InvalidDataError("the array 'covered' of a head does not name each client once")
         return head
 
-    def _bound_to(self, dim: int, classes: int) -> Self:
-        bound = super()._bound_to(dim, classes)
-        return replace(bound, features=self.features.bind(dim, classes))
-
     def _state_shapes(self) -> Mapping[str, Shape]:
-        dim, classes = self._bound()
-        side = self.features.columns(dim)
+        side, classes = self._side, self._bound()[1]
         if self.weights is not None:
             return {"weights": (side, classes)}
         if not self.number:
@@ -230,31 +207,36 @@ class SoftmaxHead(Head):
     # ------------------------------------------------------------ server side
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """Thresholds of the features, the start, or one step from a gradient."""
-        if self.number:
-            return self._further(total, validation)
-        head = self.features.head
-        if head.phase() == head.schedule()[-1]:
-            return self._start(total)
-        learned = head.absorb(total)[0]
-        sent = list(learned.state_dict().values())
-        return replace(self, features=replace(self.features, head=learned)), Found(sent=sent)
+        """The start, or one step from a gradient."""
+        return self._further(total, validation) if self.number else self._start(total)
 
     def _start(self, total: Statistics) -> tuple[Self, Found]:
         """V = s (G + 2μN)⁻¹ H from the factor of B = ½G + μN, which every later round uses."""
-        columns = self.features.columns(self._bound()[0])
+        columns = self._side
         memory.need(14 * columns * columns, f"the curvature of {columns} columns")
-        G, H = self.features.system(total)
+        G, H = system_of(total)
         variances = None
         if self.options.standardise:  # 1 for a constant column; the columns of H add up to Σφ
             means = H.sum(axis=1) / total.rows
             variances = rr.spreads(np.diag(G) / total.rows, means) ** 2
-        self.features.check(G, H, total, 2.0 * self.options.penalty * total.rows, variances)
         started = replace(self, variances=variances)
-        bound = Bound.of(G, started._penalty(total, columns))
+        started._check_start(G, H, total)
+        bound = Bound.of(G.T, started._penalty(total))  # C-ordered, its lower triangle filled
         V = 0.5 * START_SCALE * bound.solve(H)
         started = replace(started, factor=bound.factor, step=V, best=V, covered=marks(total))
         return started._before(1, V, [1.0], [0, 0]), Found(round={"features": columns}, sent=[V])
+
+    def _check_start(self, G: F64, H: F64, total: Statistics) -> None:
+        """Refuse with `NumericalError` sums whose rounding would change the start's scores."""
+        ridge, own = 2.0 * self.options.penalty * total.rows, self.variances
+        random, noise = self.options.random(), bool(total.context.noise)
+        if random is None and not noise:
+            moments = Moments.of(np.diag(G)[:-1].copy(), H[:-1], total.class_counts)
+            moments.check(ridge if own is None else ridge * own[:-1], constant=True)
+        elif random is not None and not (total.exact or noise):
+            counts, scaled = total.class_counts, own is not None
+            problem = Problem(G.T, H, total.rows, counts, True, scaled, "float64")
+            checked(problem, Choice(ridge), rows=random.compute)
 
     def _before(self, number: int, V: F64, momentum: list[float], best_round: list[int]) -> Self:
         """This head before a round."""
@@ -262,16 +244,14 @@ class SoftmaxHead(Head):
         freeze(small)  # so that the head's digest is computed once
         return replace(self, number=number, point=V, momentum=small[0], best_round=small[1])
 
-    def _penalty(self, total: Statistics, columns: int) -> F64:
+    def _penalty(self, total: Statistics) -> F64:
         """μN, times the variances if there are any; 0 for the intercept: (D,)."""
-        o, intercept = self.options, self.features.intercept
-        return sm.penalty_of(o.penalty, total.rows, columns, intercept, self.variances)
+        return sm.penalty_of(self.options.penalty, total.rows, self._side, True, self.variances)
 
     def _further(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """One step from the point V; the next V is ahead of it, by Nesterov's momentum."""
         known = self.state_dict()
-        V, (best_round, judged) = self.point, known["best-round"]
-        assert V is not None
+        V, (best_round, judged) = solved(self.point), known["best-round"]
         t, before, least = (*known["momentum"].tolist(), np.inf, np.inf)[:3]
         if self.number > 1 and judged != (validation is not None):
             raise UsageError(
@@ -301,25 +281,19 @@ class SoftmaxHead(Head):
         momentum, ours = [following, objective, least], [int(best_round), int(held is not None)]
         after = replace(self, step=W, best=best)
         after = after._before(self.number + 1, ahead, momentum, ours)
-        found = Found(head={"best_round": ours[0]}, round=facts, sent=[ahead])
-        return (after._solved() if self._is_last(ours[0], facts) else after), found
-
-    def _is_last(self, best_round: int, facts: Mapping[str, Any]) -> bool:
-        o = self.options
-        judged = facts["validation_loss"] is not None
-        waited = judged and 0 < o.patience <= self.number - best_round
-        return self.number >= o.rounds or facts["gradient_norm"] < o.tolerance or waited
+        after = after._solved() if self.number >= self.options.rounds else after
+        return after, Found(head={"best_round": ours[0]}, round=facts, sent=[ahead])
 
     def _measured(
         self, V: F64, total: Statistics, validation: Statistics | None
     ) -> tuple[dict[str, Any], F64]:
         """Loss, objective and gradient norm at V, a row each; and the gradient with the penalty."""
-        mu_n = self._penalty(total, len(V))[:, None]
+        mu_n = self._penalty(total)[:, None]
         gradient, loss = self._real(total)
         gradient = gradient + mu_n * V
-        if validation is not None and validation.rows == 0:
-            raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
-        held = None if validation is None else self._real(validation)[1] / validation.rows
+        held = None
+        if validation is not None:
+            held = self._real(with_rows(validation))[1] / validation.rows
         facts = {
             "loss": loss / total.rows,
             "objective": (loss + 0.5 * float((mu_n * V**2).sum())) / total.rows,
@@ -331,19 +305,16 @@ class SoftmaxHead(Head):
     def _real(self, total: Statistics) -> tuple[F64, float]:
         """Gradient and loss of a total in units of one."""
         gradient, loss = total.arrays["gradient"], float(total.arrays["loss"][0])
-        bits = self.features.exact_bits(total.context.space.get("fraction_bits"))
-        if not total.exact:
-            return gradient, loss
+        bits = fraction_bits(total)
         if bits is None:
-            raise InvalidDataError("integer statistics without their number of fraction bits")
+            return gradient, loss
         return gradient * 2.0 ** -(bits + sm.BITS), loss * 2.0**-sm.BITS
 
     def _solved(self) -> Self:
         """The best weights, without what only rounds need; a head that is solved as it is."""
         if self.weights is not None:
             return self
-        begun = type(self)(self.options, self.dim, self.classes, features=self.features)
-        return replace(begun, weights=self.best)
+        return replace(type(self)(self.options, self.dim, self.classes), weights=self.best)
 
 
 HEAD = SoftmaxHead
