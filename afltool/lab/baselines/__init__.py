@@ -1,8 +1,7 @@
 """The baselines: methods that papers of this field compare with, on the same cached features.
 
 No sums over rows determine their results, so they are not heads: `afltool baseline` simulates them
-on one machine and writes a head file. To add one: a module with a subclass of `base.Method`, a line
-here.
+and writes a head file. To add one: a module with a subclass of `base.Method`, a line here.
 """
 
 from __future__ import annotations
