@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import parallel
 from ...errors import NumericalError
 from ...values.arrays import F64, I64
 from ...values.names import Phase
@@ -58,12 +57,6 @@ class Run:
 
     def advance(self) -> None:
         """One round; `NumericalError` when weights are no longer finite."""
-        import torch
-
-        with parallel.torch_threads(torch):
-            self._advance()
-
-    def _advance(self) -> None:
         number, start, method = len(self.rounds) + 1, self.weights, self.method
         who = self.participants(number)
         begun = time.process_time()

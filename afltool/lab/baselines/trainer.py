@@ -134,7 +134,11 @@ def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
     import torch
 
     def alone(part: Any) -> Any:
-        with parallel.torch_threads(torch):
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             return work(part)
+        finally:
+            torch.set_num_threads(before)
 
     return list(parallel.each(alone, parts))
