@@ -15,7 +15,7 @@ from .base import Method
 from .clients import Clients, Purpose, permutation, stream
 from .network import DenseLayers, Tensor, first_weights
 from .settings import Settings
-from .trainer import Trainer, on_threads
+from .trainer import Trainer, on_threads, one_core
 
 FLOAT32 = 4  # bytes of a number in a message
 SCORED_AT_ONCE = 2048  # rows whose scores are made at a time
@@ -55,6 +55,7 @@ class Run:
         self.method: Method = cls(settings, self.clients, self.network)
         self.method.begin(self.weights)
 
+    @one_core()
     def advance(self) -> None:
         """One round; `NumericalError` when weights are no longer finite."""
         number, start, method = len(self.rounds) + 1, self.weights, self.method

@@ -13,6 +13,7 @@ kernels depend on where a matrix begins in memory, so every client's matrices be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -129,16 +130,19 @@ def aligned(theta: Tensor) -> Tensor:
     return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)
 
 
-def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
-    """``work`` of each part, in order; each of the threads in use computes with one core."""
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Inside, this thread's operations of PyTorch have one thread."""
     import torch
 
-    def alone(part: Any) -> Any:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            return work(part)
-        finally:
-            torch.set_num_threads(before)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
-    return list(parallel.each(alone, parts))
+
+def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
+    """``work`` of each part, in order; each of the threads in use computes with one core."""
+    return list(parallel.each(one_core()(work), parts))
