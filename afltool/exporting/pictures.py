@@ -72,15 +72,12 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
     `MismatchError`: the network that is built makes another space; the field is named.
     """
     space = header["space"]
-    if space["preprocessing"] is None:
+    if space["preprocessing"] is None or space["precision"] != "fp32":
+        imported = space["preprocessing"] is None
+        how = f"imported as {space['backbone']!r}" if imported else f"made in {space['precision']}"
         raise UsageError(
-            f"the features of {path} were imported as {space['backbone']!r}: afltool has "
-            "no network that makes them; export without --with-backbone"
-        )
-    if space["precision"] != "fp32":
-        raise UsageError(
-            f"the features of {path} were made in {space['precision']}; a graph computes in fp32: "
-            "export without --with-backbone, or extract in fp32"
+            f"the features of {path} were {how}, and a graph computes what a network made in fp32: "
+            "export without --with-backbone"
         )
     options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine="torch")
     return network_of(path, header, options)

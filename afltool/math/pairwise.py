@@ -3,7 +3,7 @@
 He et al., AFL, CVPR 2025, Theorem 1 and equations (6)–(16). The paper prints a minus sign before
 the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); the signs below are the right ones: with
 scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. The printed form and the one used here are
-equal (tests/test_linalg.py compares them):
+equal (tests/test_equations.py compares them):
 
     𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
 

@@ -225,10 +225,6 @@ class Spectral:
         """(G + λI)⁻¹ H, or the minimum-norm least-squares solution G⁺H for λ = 0."""
         return self.Q @ (self.filters(ridge)[:, None] * self.A)
 
-    def degrees_of_freedom(self, ridge: float) -> float:
-        """tr((G + λI)⁻¹ G), the effective number of parameters per class."""
-        return float((self.s.clip(0.0) * self.filters(ridge)).sum())
-
     def squared_error(self, ridge: float, target: float) -> float:
         """‖Y − XW‖² for W of this λ, given ‖Y‖²; O(d)."""
         f = self.filters(ridge)

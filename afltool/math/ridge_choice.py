@@ -23,7 +23,14 @@ from ..errors import NumericalError
 from ..values.arrays import F64
 from ..values.ridge_spec import Path, Ridge
 from .blas import Cholesky
-from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
+from .ridge import (
+    Spectral,
+    auto_grid,
+    cholesky_solve,
+    conditioning,
+    degrees_of_freedom,
+    not_definite,
+)
 
 Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
 
@@ -141,7 +148,7 @@ class SpectralSystem:
         if ridge > 0 and not conditioning(s.s + ridge).full:
             cholesky_solve(s.G, s.A[:, :0], ridge)
         error = s.squared_error(ridge, self.target)
-        return Fit(error, s.degrees_of_freedom(ridge), lambda: s.weights(ridge))
+        return Fit(error, degrees_of_freedom(s.s, ridge), lambda: s.weights(ridge))
 
     def search(self, better: Callable[[float], bool]) -> None:
         for ridge in auto_grid(self.spectral):

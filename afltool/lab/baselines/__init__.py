@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _checked(text: str, value: Any) -> str:
-    """Where a plug-in's method is, if the command line can have its options."""
+    """Where a plug-in's method is."""
     if not issubclass(value.settings_class, Settings):
         raise TypeError(f"{text} has no settings_class of lab.baselines.settings.Settings")
     return text

@@ -15,6 +15,8 @@ from .base import Method, Rows, average
 from .network import Model, Tensor
 from .settings import MOST, Settings
 
+STEP = 0.001  # of Adam on the logits of FedAWA's weights
+
 
 class FedAvg(Method):
     """FedAvg: the average of what the clients train, weighted by their rows."""
@@ -67,9 +69,6 @@ class LocalOnly(Method):
 
     def heads(self, weights: Tensor) -> Tensor:
         return self.own
-
-
-# ---------------------------------------------------------------- terms of the clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,9 +231,6 @@ class Moon(Method):
         return super().merge(round, who, start, theta)
 
 
-# ---------------------------------------------------------------- averages of the server
-
-
 @dataclass(frozen=True, kw_only=True)
 class FedDiscoSettings(Settings):
     """Options of FedDisco."""
@@ -285,10 +281,7 @@ def distances(counts: I64) -> F64:
 class FedAWASettings(Settings):
     """Options of FedAWA."""
 
-    GONE: ClassVar = {"weight_start": "shares"}
-
-    _step = "step of Adam on the weights' logits"
-    weight_step: float = Field(default=0.001, ge=0, description=_step)
+    GONE: ClassVar = {"weight_start": "shares", "weight_step": STEP}
 
 
 class FedAWA(Method):
@@ -315,7 +308,7 @@ class FedAWA(Method):
         T, places = self.T, list(who)
         w, slope = T[places].softmax(0), gradient(T[places], theta.double(), start.double())
         # The first step of Adam: both moments, corrected for their start, are of this gradient.
-        T[places] -= self.settings.weight_step * slope / (slope.abs() + 1e-8)
+        T[places] -= STEP * slope / (slope.abs() + 1e-8)
         return average(theta, w.numpy())
 
 
