@@ -36,9 +36,6 @@ class Trial:
     tolerance: float
     largest: float
 
-    def __add__(self, more: Trial) -> Trial:
-        return Trial(self.rows + more.rows, self.tolerance, max(self.largest, more.largest))
-
 
 def sample_rows(head: Head, bits: int | None) -> F32:
     """Rows (n, d) for a trial; the last two are refused by afltool."""
