@@ -157,7 +157,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 f"the estimators have different classes: {self.classes_} and {other.classes_}; "
                 "fit both with partial_fit(…, classes=all)"
             )
-        both = clone(self)
+        both: AnalyticClassifier = clone(self)
         known = ("classes_", "n_features_in_", "feature_names_in_")
         vars(both).update({name: one for name, one in vars(self).items() if name in known})
         return both._solve(operation(mine, theirs))

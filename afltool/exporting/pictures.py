@@ -88,7 +88,7 @@ def sample_squares(crop: int) -> U8:
     turns = rng.uniform(-12, 12, size=(12, 3, 1, 1, 2))
     waves = np.sin(2 * np.pi * (turns[..., 0] * y + turns[..., 1] * x))
     noise = rng.normal(0, 15, size=waves.shape)
-    return np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(128 + 90 * waves + noise, 0, 255), dtype=np.uint8)
 
 
 def on_pictures(

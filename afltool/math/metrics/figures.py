@@ -223,7 +223,8 @@ def reliability(rows: Scored, w: F64) -> dict[str, F64]:
     """
     sure = rows.confidence
     at = np.clip(np.ceil(sure * BINS).astype(int) - 1, 0, BINS - 1)
-    weight, confidence, right = (np.bincount(at, w * of, BINS) for of in (1.0, sure, rows.right))
+    sums: list[Any] = [np.bincount(at, w * of, BINS) for of in (1.0, sure, rows.right)]
+    weight, confidence, right = sums
     accuracy = shares(right, weight)
     return {"weight": weight, "confidence": shares(confidence, weight), "accuracy": accuracy}
 
