@@ -159,7 +159,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             )
         both: AnalyticClassifier = clone(self)
         known = ("classes_", "n_features_in_", "feature_names_in_")
-        vars(both).update({name: one for name, one in vars(self).items() if name in known})
+        both.__dict__.update({k: v for k, v in self.__dict__.items() if k in known})
         return both._solve(operation(mine, theirs))
 
     def _sums(self) -> Statistics:
