@@ -22,15 +22,8 @@ import scipy
 from ..errors import NumericalError
 from ..values.arrays import F64
 from ..values.ridge_spec import Path, Ridge
+from . import ridge as rr
 from .blas import Cholesky
-from .ridge import (
-    Spectral,
-    auto_grid,
-    cholesky_solve,
-    conditioning,
-    degrees_of_freedom,
-    not_definite,
-)
 
 Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
 
@@ -136,7 +129,7 @@ def gcv(fit: Fit, rows: int, outside: float = 0.0) -> float | None:
 class SpectralSystem:
     """P = λI by an eigendecomposition; ``target`` is ‖Y‖². The search tries `auto_grid` whole."""
 
-    spectral: Spectral
+    spectral: rr.Spectral
     target: float
     rows: int
     outside: float = 0.0
@@ -145,13 +138,13 @@ class SpectralSystem:
         """O(d); λ = 0 stands for the minimum norm. Raises `NumericalError` for a λ > 0 that
         `cholesky_solve` would refuse: it is asked where the eigenvalues leave that open."""
         s = self.spectral
-        if ridge > 0 and not conditioning(s.s + ridge).full:
-            cholesky_solve(s.G, s.A[:, :0], ridge)
+        if ridge > 0 and not rr.conditioning(s.s + ridge).full:
+            rr.cholesky_solve(s.G, s.A[:, :0], ridge)
         error = s.squared_error(ridge, self.target)
-        return Fit(error, degrees_of_freedom(s.s, ridge), lambda: s.weights(ridge))
+        return Fit(error, rr.degrees_of_freedom(s.s, ridge), lambda: s.weights(ridge))
 
     def search(self, better: Callable[[float], bool]) -> None:
-        for ridge in auto_grid(self.spectral):
+        for ridge in rr.auto_grid(self.spectral):
             better(float(ridge))
 
 
@@ -182,7 +175,7 @@ class FactoredSystem:
         try:
             factor = Cholesky(A)
         except scipy.linalg.LinAlgError as error:
-            raise not_definite(ridge, len(A), error) from None
+            raise rr.not_definite(ridge, len(A), error) from None
         W = factor.solve(self.H)
         left = self.target - float((W * self.H).sum() + (penalty[:, None] * W**2).sum())
         return Fit(max(left, 0.0), len(W) - _trace(factor, penalty), lambda: W)
