@@ -48,9 +48,8 @@ class LocalSettings(Settings):
 class LocalOnly(Method):
     """Local only: every client trains its own head, and nothing is averaged.
 
-    The report has the mean, the largest and the spread of the clients' accuracies on the test rows,
-    and each of them (``top1_by_client``). The written head is that of the client with the most
-    rows, so test rows do not choose it.
+    The report has the mean, the largest and the spread of the clients' accuracies on the test rows.
+    The written head is that of the client with the most rows, so test rows do not choose it.
     """
 
     name = "local"

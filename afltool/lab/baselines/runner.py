@@ -106,15 +106,6 @@ class Run:
             facts |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
         return facts
 
-    def by_client(self) -> dict[str, float]:
-        """After the last round: the accuracy on the test rows of every client that has its own
-        head; none for a method with one head."""
-        heads = self.method.heads(self.weights)
-        if len(heads) == 1:
-            return {}
-        each = self.accuracies(heads, self.test)
-        return dict(zip(self.clients.names, each.tolist(), strict=True))
-
     def accuracies(self, heads: Tensor, rows: Measured) -> F64:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""
 

@@ -88,7 +88,6 @@ def baseline(o: Baseline, files: Files) -> Job:
         write_records(run.rounds, table, overwrite=True)
         digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
         found |= {
-            "clients_dealt": len(partition.names),
             "head_digest": final.digest(),
             "partition": dict(partition.scheme),
             "digests": {**digests, "head": final.digest()},
@@ -156,28 +155,24 @@ def head_of(network: DenseLayers, theta: Any) -> Head:
 
 
 def summarize(method: str, run: Run) -> dict[str, Any]:
-    """The three accuracies, settings, sums over rounds, and the rounds themselves; by client, too,
-    where each has its own head. Clients without rows take no part."""
-    rounds, alone = run.rounds, run.by_client()
-
-    def total(name: str) -> Any:
-        return sum(one[name] for one in rounds)
-
+    """The three accuracies, settings, sums over rounds, and the rounds themselves. Clients without
+    rows take no part."""
+    names = ("upload_bytes", "download_bytes", "gather_seconds", "solve_seconds")
+    up, down, clients, server = (sum(one[name] for one in run.rounds) for name in names)
     return {
         "method": method,
-        "top1": rounds[-1]["top1"],
+        "top1": run.rounds[-1]["top1"],
         "n": len(run.test.y),
-        "accuracies": accuracies(rounds),
-        **({"top1_by_client": alone} if alone else {}),
+        "accuracies": accuracies(run.rounds),
         "settings": run.settings.as_dict(),
         **run.method.facts,
         "clients": len(run.clients),
         "rows": int(run.clients.sizes.sum()),
-        "upload_bytes": total("upload_bytes"),
-        "download_bytes": total("download_bytes"),
-        "client_seconds": round(total("gather_seconds"), 3),
-        "server_seconds": round(total("solve_seconds"), 3),
-        "rounds": rounds,
+        "upload_bytes": up,
+        "download_bytes": down,
+        "client_seconds": round(clients, 3),
+        "server_seconds": round(server, 3),
+        "rounds": run.rounds,
     }
 
 
