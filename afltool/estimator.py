@@ -33,7 +33,7 @@ from .values.statistics import Context, Statistics
 from .values.text import COLUMNS
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, clone
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -48,12 +48,11 @@ def _where(holds: Callable[[Head], bool], why: str) -> Any:
 
     def check(estimator: AnalyticClassifier) -> bool:
         try:
-            head = getattr(estimator, "head_", None) or estimator._made()
+            if holds(getattr(estimator, "head_", None) or estimator._made()):
+                return True
         except AflError as error:  # no such head
             raise AttributeError(str(error)) from error
-        if not holds(head):
-            raise AttributeError(f"a {estimator.head!r} head with these options {why}")
-        return True
+        raise AttributeError(f"a {estimator.head!r} head with these options {why}")
 
     return available_if(check)
 
@@ -61,12 +60,10 @@ def _where(holds: Callable[[Head], bool], why: str) -> Any:
 class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped bases
     """A classifier in closed form: sums over rows, then a linear system (AFL; see docs).
 
-    Two estimators that were fitted apart add up: ``a + b`` is the estimator fitted on the rows of
-    both, and ``ab - b`` is ``a`` again: b's rows are unlearned; ``sum(estimators)`` is that of all.
-    With ``fraction_bits`` the sums of linear, discriminant and safle are integers, and this is
-    exact; random-features and deepafl also need the option ``{"compute": "fixed"}``. Otherwise it
-    is up to rounding. It is for heads that one round solves: linear, random-features,
-    discriminant, safle with given thresholds, deepafl without layers.
+    Of heads that one round solves ``a + b`` is the estimator fitted on the rows of both, ``ab - b``
+    is ``a`` again (b's rows are unlearned), and ``sum(estimators)`` is that of all. With
+    ``fraction_bits`` the sums of linear, discriminant and safle are integers, and this is exact;
+    random-features and deepafl also need ``{"compute": "fixed"}``. Otherwise it is up to rounding.
 
     Parameters:
         head: name of a head: linear, random-features, discriminant, deepafl, safle, softmax.
@@ -74,22 +71,18 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             'auto' a head that has no ridge, or none that is chosen so, keeps to its own.
         intercept: add a constant feature, where the head knows that option.
         fraction_bits: round features to int16 with so many fraction bits, 0 to 15, as feature
-            files hold them; None: use them as they are. `fit` refuses bits that make a column
-            constant which varies.
-        options: further options of the head by name, such as ``{"width": 1024}``; not ``ridge``
-            and ``intercept``, which are parameters.
+            files hold them; None: use them as they are.
+        options: further options of the head by name, such as ``{"width": 1024}``.
 
     Attributes:
-        classes_: the labels, sorted, (C,).
-        n_features_in_: d.
+        classes_, n_features_in_: the labels, sorted, (C,); d.
         feature_names_in_: the names of the columns, where X had names. Sums and head have the
             columns in the order of their names, so that columns in another order add up.
-        head_: the solved head.
+        head_, report_: the solved head, and what solving found: ridge, rank, rounds.
         statistics_: the sums of heads of one round, else None.
         coef_, intercept_: of heads whose scores are linear in X, as scikit-learn has them: (C, d)
             and (C,); of two classes the second's minus the first's.
         n_iter_: the rounds of heads that take several.
-        report_: what solving found: ridge, rank, rounds.
 
     >>> X = [[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.8, 0.1]]
     >>> AnalyticClassifier(ridge=0.1).fit(X, ["a", "b", "a", "b"]).predict([[0.2, 0.8]]).tolist()
@@ -105,13 +98,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         fraction_bits: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.head = head
-        self.ridge = ridge
-        self.intercept = intercept
-        self.fraction_bits = fraction_bits
-        self.options = options
-
-    # ------------------------------------------------------------ fitting
+        self.head, self.ridge, self.intercept = head, ridge, intercept
+        self.fraction_bits, self.options = fraction_bits, options
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
@@ -131,10 +119,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     @_where(lambda head: head.one_round, "needs several rounds over all rows: use fit")  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Add the rows X (n, d) with labels y (n,) to what was learned so far.
-
-        ``classes``: all labels that will ever come; needed at the first call, and the same in all.
-        """
+        """Add the rows X (n, d) with labels y (n,) to what was learned so far; ``classes``: all
+        labels that will ever come, needed at the first call."""
         first = not hasattr(self, "head_")
         X, y = self._checked(X, y, reset=first)
         if first and classes is None:
@@ -144,7 +130,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(
                 f"the first call of partial_fit had the classes {self.classes_}, this one has "
-                f"{np.unique(classes)}: give the same ones, or none"
+                f"{np.unique(classes)}"
             )
         head = self._unsolved()
         more = statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
@@ -171,18 +157,17 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 f"the estimators have different classes: {self.classes_} and {other.classes_}; "
                 "fit both with partial_fit(…, classes=all)"
             )
-        both = type(self)(**self.get_params())
-        for name in ("classes_", "n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(both, name, getattr(self, name))
+        both: AnalyticClassifier = clone(self)
+        known = ("classes_", "n_features_in_", "feature_names_in_")
+        both.__dict__.update({k: v for k, v in self.__dict__.items() if k in known})
         return both._solve(operation(mine, theirs))
 
     def _sums(self) -> Statistics:
         check_is_fitted(self)
         if self.statistics_ is None:
             raise UsageError(
-                f"only heads of one round add up; this {self.head!r} head was fitted in several "
-                "rounds, or loaded from a file, which holds no statistics"
+                f"this {self.head!r} head was fitted in several rounds, or loaded from a file, "
+                "which holds no statistics: only sums of one round add up"
             )
         return self.statistics_
 
@@ -212,10 +197,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         cls, chosen = OPTIONS.get(self.head), dict(self.options or {})
         known = {} if cls is None else fields_of(cls)
         for name in chosen.keys() & {"ridge", "intercept"}:
-            raise UsageError(
-                f"{name} is a parameter of the estimator: give {name}={chosen[name]!r} beside "
-                f"options, not options={{{name!r}: …}}"
-            )
+            raise UsageError(f"give {name}={chosen[name]!r} beside options: it is a parameter")
         if "intercept" in known:
             chosen["intercept"] = self.intercept
         if self.ridge != "auto" and "ridge" not in known:
@@ -279,8 +261,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 f"expected at least two classes, found {len(self.classes_)} class: {self.classes_}"
             )
 
-    # ------------------------------------------------------------ answers
-
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, C); of two classes (n,), the second one's minus the first one's."""
         scores = self._scores(X)
@@ -294,8 +274,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
         places = decided(self._scores(X))  # refuses before fit
-        best: NDArray[Any] = self.classes_[places]
-        return best
+        return np.asarray(self.classes_[places])
 
     @_where(
         lambda head: head.log_probabilities,
@@ -307,10 +286,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return reported_scores(self.head_, scores)
 
     def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
-        """Make probabilities of the scores, by rows that were not fitted; `predict_proba` has them.
-
-        ``method``: platt, temperature or isotonic, as `afltool calibrate` has them.
-        """
+        """Make probabilities of the scores by rows that were not fitted, as `afltool calibrate`:
+        ``method`` is platt, temperature or isotonic."""
         check_is_fitted(self)
         X, y = self._checked(X, y, reset=False)
         head = _uncalibrated(self.head_)
@@ -324,15 +301,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.head_ = CalibratedHead.of(head, names, counts[counting.SCORES], edges, method)
         return self
 
-    # ------------------------------------------------------------ files
-
     def save(self, path: str | Path) -> Path:
-        """Write the solved head as a head file, which `afltool evaluate` and others read.
-
-        It is for features that were imported, without ``fraction_bits`` in any number format, else
-        in that one. Labels are whole numbers, reals, booleans, texts or dates; `UsageError` for
-        others, which a file could not give back.
-        """
+        """Write the solved head as a head file, for imported features: in any number format, or in
+        that of ``fraction_bits``. `UsageError` for labels that a file could not give back."""
         check_is_fitted(self)
         context, kind = self._context(self.head_), self.classes_.dtype.str
         try:
@@ -355,8 +326,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     @classmethod
     def load(cls, path: str | Path) -> AnalyticClassifier:
         """The estimator of a solved head file; it predicts, and has no statistics to add."""
-        file = load_solved_head(Path(path))
-        head, header = file
+        file = head, header = load_solved_head(Path(path))
         plain = _uncalibrated(head)
         options = plain.options.as_dict()
         every = {name: options.pop(name, None) for name in ("ridge", "intercept")}
@@ -377,7 +347,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 def _one_phase(
     head: Head, total: Statistics, before: dict[str, Any]
 ) -> tuple[Head, dict[str, Any]]:
-    """The head one phase further and its report, of which ``before`` was that until then."""
+    """The head one phase further, and its report after the one ``before``."""
     try:
         after, done = head.absorb(total)
         return after, done.report(before)
@@ -396,10 +366,8 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
-    """The labels whose texts are ``names``, in the NumPy type ``kind``; None: texts.
-
-    Raises `TypeError` or `ValueError` where that type has no labels of these texts.
-    """
+    """The labels whose texts are ``names``, in the NumPy type ``kind``; None: texts. Raises
+    `TypeError` or `ValueError` where that type has no labels of these texts."""
     texts = np.array(names)
     wanted = texts.dtype if kind is None else np.dtype(kind)
     if wanted.kind not in "biufMUO" or wanted.itemsize > 4 * 1000:  # a label has 1,000 characters

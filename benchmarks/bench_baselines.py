@@ -5,9 +5,8 @@
 Defaults: 50,000 × 512, 100 classes, 100 clients (Dirichlet 0.1), 5 rounds of each kind in turn, on
 all cores; seconds are those of the wall, medians. The floor is the two products of every step,
 4NdC operations a round, at the rate that they reach by themselves: one batch's rows and a head that
-all cores; wall seconds, medians. The floor is the two products of every step,
-the average. ``plain`` is what a user would write in PyTorch: a DataLoader that shuffles, a linear
-layer, cross_entropy, backward, SGD, a weighted average of state dicts.
+every step changes, and the average. ``plain`` is what a user would write in PyTorch: a DataLoader
+that shuffles, a linear layer, cross_entropy, backward, SGD, a weighted average of state dicts.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ import numpy as np
 import torch
 from measure import alternately, machine
 
+from afltool import parallel
 from afltool.lab.baselines import make_settings
-from afltool.lab.baselines.clients import Clients, dealt
-from afltool.lab.baselines.runner import Run
+from afltool.lab.baselines.clients import Clients, assigned
+from afltool.lab.baselines.runner import Measured, Run
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.assignment import assign
 
@@ -38,9 +38,9 @@ def federation(rows: int, d: int, classes: int, clients: int) -> Clients:
     ids = np.char.mod("%07d", np.arange(rows)).astype("S")
     owner = assign(ids, y, classes, PartitionOptions(clients=clients, alpha=0.1)).client
     names = [str(k) for k in range(clients)]
-    return dealt(
+    return assigned(
         torch.from_numpy(X), torch.from_numpy(y), np.arange(rows), owner, names, classes,
-        range(clients),
+        np.arange(clients),
     )  # fmt: skip
 
 
@@ -69,7 +69,8 @@ def plain(clients: Clients, d: int, classes: int) -> None:
         model = torch.nn.Linear(d, classes)
         model.load_state_dict(whole.state_dict())
         sgd = torch.optim.SGD(model.parameters(), lr=0.05)
-        data = torch.utils.data.TensorDataset(*clients.of(k))
+        own = clients.rows[k]
+        data = torch.utils.data.TensorDataset(clients.X[own], clients.y[own])
         for X, y in torch.utils.data.DataLoader(data, BATCH, shuffle=True):
             sgd.zero_grad()
             torch.nn.functional.cross_entropy(model(X), y).backward()
@@ -82,16 +83,18 @@ def main(
     rows: int = 50_000, d: int = 512, classes: int = 100, clients: int = 100, rounds: int = 5
 ) -> None:
     data = federation(rows, d, classes, clients)
-    run = Run("fedavg", make_settings("fedavg", {"rounds": 10**4}), data, threads=CORES)
+    settings = make_settings("fedavg", {"rounds": 10**4, "every": 10**4})
+    run = Run("fedavg", settings, data, Measured(data.X, data.y.numpy()))
     batches = rows / BATCH  # N rows of work, whatever short batches are filled up with
     steps = sum(-(-int(n) // BATCH) for n in data.sizes)
     begun = time.perf_counter()
-    ours, floor, theirs = alternately(
-        run.advance,
-        lambda: products(d, classes, round(batches)),
-        lambda: plain(data, d, classes),
-        repeats=rounds,
-    )
+    with parallel.using(CORES):
+        ours, floor, theirs = alternately(
+            run.advance,
+            lambda: products(d, classes, round(batches)),
+            lambda: plain(data, d, classes),
+            repeats=rounds,
+        )
     print(machine())
     print(
         f"{rows} × {d}, {classes} classes, {clients} clients, {steps} steps a round, "

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from afltool import parallel
 from afltool.lab.baselines import make_settings
-from afltool.lab.baselines.clients import Clients, dealt
+from afltool.lab.baselines.clients import Clients, assigned
 from afltool.lab.baselines.runner import Measured, Run
 
 
@@ -29,34 +30,35 @@ def federation(
     centres = 2 * np.random.default_rng(5).random((classes, d))
     X = np.abs(rng.normal(size=(len(y), d)) * 0.5 + centres[y])
     mixed = rng.permutation(len(y))
-    return dealt(
+    return assigned(
         torch.from_numpy(X[mixed]).to(dtype),
         torch.from_numpy(y[mixed]),
         np.arange(len(y)),
         owner[mixed],
         [f"site {k}" for k in range(len(sizes))],
         classes,
-        range(len(sizes)),
+        np.arange(len(sizes)),
     )
 
 
-def begun(name: str, clients: Clients, *, threads=1, **given: Any) -> Run:
+def begun(name: str, clients: Clients, **given: Any) -> Run:
     """A run before its first round; the rows of all clients are its test rows."""
     settings = make_settings(name, given)
     test = Measured(clients.X, clients.y.numpy())
-    return Run(name, settings, clients, test, threads=threads)
+    return Run(name, settings, clients, test)
 
 
-def finished(name: str, clients: Clients, **given: Any) -> Run:
+def finished(name: str, clients: Clients, *, threads=1, **given: Any) -> Run:
     """A run after its last round."""
     run = begun(name, clients, **given)
-    while run.round < run.settings.rounds:
-        run.advance()
+    with parallel.using(threads):
+        for _ in range(run.settings.rounds):
+            run.advance()
     return run
 
 
 def weights(name: str, clients: Clients, **given: Any) -> torch.Tensor:
-    return finished(name, clients, **given).state.weights
+    return finished(name, clients, **given).weights
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

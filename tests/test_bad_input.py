@@ -229,11 +229,10 @@ UNUSABLE = [
     ({"x": rows_with(-np.inf)[0], "y": Y}, ["--dtype", "float32"], ["feature 3 is -inf"]),
     *(
         ({"x": rows_with(value)[0], "y": Y}, [],
-         [f"row 4500, feature 3 is {value:.6g}", BEYOND,
-          f"--fraction-bits {bits} would hold all rows, and takes most from", "--dtype float32"])
-        for value, bits in ((64.5, 8), (-300.0, 6), (32767.2, 0))
+         [f"row 4500, feature 3 is {value:.6g}", BEYOND, "fewer --fraction-bits"])
+        for value in (64.5, -300.0, 32767.2)
     ),
-    ({"x": rows_with(1e39)[0], "y": Y}, [], ["is 1e+39", "no number of fraction bits holds it"]),
+    ({"x": rows_with(1e39)[0], "y": Y}, [], ["is 1e+39", "--dtype float32"]),
     ({"x": rows_with(1e39)[0], "y": Y}, ["--dtype", "float32"], ["beyond the range of float32"]),
     *(
         ({"x": X, "y": np.where(np.arange(5000) == 4321, label, Y)}, ["--classes", "classes.txt"],

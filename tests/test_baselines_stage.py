@@ -12,7 +12,6 @@ from conftest import embeddings
 import afltool
 from afltool.errors import UsageError
 from afltool.lab.baselines import METHODS, make_settings
-from afltool.lab.baselines import stage as stage
 
 QUICK = {"fedlpa": ["--epochs", "3"], "fedfisher": ["--epochs", "3"], "fedgen": ["--noise", "4"]}
 
@@ -122,7 +121,7 @@ def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):
     assert found[0] == found[1]
 
 
-def test_a_file_of_somebody_else_is_not_replaced(road, tmp_path, cli):
+def test_a_file_of_somebody_else_is_not_replaced(road, held_out, tmp_path, cli):
     """It is found before any work, under each name that the folder has for results."""
     out = tmp_path / "run"
     out.mkdir()
@@ -131,12 +130,11 @@ def test_a_file_of_somebody_else_is_not_replaced(road, tmp_path, cli):
         "rounds.csv": b"round,winner\n1,me\n",
         "head-held-out.h5": road.head.read_bytes(),
         "head.h5": road.head.read_bytes(),
-        "checkpoint.npz": road.train.read_bytes(),
     }
     for name, content in others.items():
         (out / name).write_bytes(content)
-        done = cli(*arguments(road, "fedavg", out))
-        assert done.exit_code == (3 if name == "checkpoint.npz" else 2), (name, done.stderr)
+        done = cli(*arguments(road, "fedavg", out, partition=held_out))
+        assert done.exit_code == 2, (name, done.stderr)
         assert str(out / name) in done.stderr
         assert (out / name).read_bytes() == content
         assert [p.name for p in out.iterdir()] == [name]
@@ -157,61 +155,38 @@ def test_running_again_is_up_to_date_and_another_run_is_refused(road, tmp_path, 
     assert (out / "head.h5").stat().st_mtime_ns != before
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [
-        ("fedavg", {"momentum": 0.9, "participation": 0.6}),
-        ("feddyn", {}),
-        ("feddyn", {"variant": "authors", "participation": 0.6}),
-        ("moon", {"hidden": 6}),
-        ("fedgen", {"noise": 4, "generator_hidden": 8}),
-        ("fedawa", {}),
-        ("local", {}),
-    ],
-)
-def test_a_stopped_run_goes_on_to_the_same_bits(name, more, road, held_out, tmp_path, watched):
-    settings = {"rounds": 4, "every": 1, **more}
+@pytest.mark.parametrize("stop", ["stopped_at", "killed_at"])
+def test_a_stopped_run_begins_again_and_comes_to_the_same_bits(
+    stop, road, held_out, tmp_path, watched
+):
+    settings = {"rounds": 4, "momentum": 0.9, "participation": 0.6}
     given = {"partition": held_out, "test": road.test, "settings": settings}
-    whole = afltool.baseline(name, road.train, tmp_path / "whole", **given)
+    whole = afltool.baseline("fedavg", road.train, tmp_path / "whole", **given)
     out = tmp_path / "parts"
-    with watched.stopped_at(2):
-        afltool.baseline(name, road.train, out, **given)
-    assert [p.name for p in out.iterdir()] == ["checkpoint.npz"]
-    afltool.baseline(name, road.train, out, **given)
-    assert watched.begun[-1][2] == 2
+    with getattr(watched, stop)(2):
+        afltool.baseline("fedavg", road.train, out, **given)
+    assert not list(out.glob("*"))
+    afltool.baseline("fedavg", road.train, out, **given)
     assert digest(out) == digest(whole)
     held = [afltool.info(one / "head-held-out.h5")["digest"] for one in (out, whole)]
     assert held[0] == held[1]
-    assert not (out / "checkpoint.npz").exists()
-    pairs = zip(summary(out)["rounds"], summary(whole)["rounds"], strict=True)
-    assert all(a["top1"] == b["top1"] for a, b in pairs)
-    alone = summary(out).get("top1_by_client", {})
-    assert (len(alone) == summary(out)["clients"]) == (name == "local")
-    assert alone == summary(whole).get("top1_by_client", {})
 
 
-def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, watched, cli):
+def test_what_a_kill_leaves_between_two_files_is_finished(road, tmp_path, cli):
+    """The summary is written last: without it a head is no finished baseline."""
     out = tmp_path / "run"
-    given = {"partition": road.clients, "test": road.test}
-    with watched.stopped_at(2):
-        afltool.baseline("fedavg", road.train, out, settings={"rounds": 5}, **given)
-    done = cli(*arguments(road, "fedavg", out, "--lr", "0.2"))
-    assert done.exit_code == 2
-    assert "interrupted" in done.stderr
-    done = cli(*arguments(road, "fedavg", out, "--lr", "0.2", "--overwrite"))
-    assert done.exit_code == 0, done.stderr
-
-
-def test_checkpoints_are_written_while_it_runs(road, tmp_path, monkeypatch, watched):
-    """What a kill leaves: the run dies in round 4, and the next one goes on from there."""
-    monkeypatch.setattr(stage, "CHECKPOINT_SECONDS", -1.0)
-    given = {"partition": road.clients, "test": road.test, "settings": {"rounds": 6}}
-    whole = afltool.baseline("feddyn", road.train, tmp_path / "whole", **given)
-    with watched.killed_at(4):
-        afltool.baseline("feddyn", road.train, tmp_path / "parts", **given)
-    afltool.baseline("feddyn", road.train, tmp_path / "parts", **given)
-    assert watched.begun[-1][2] == 3
-    assert digest(tmp_path / "parts") == digest(whole)
+    assert cli(*arguments(road, "fedavg", out)).exit_code == 0
+    before = summary(out)
+    for names in (
+        ["summary.json"],
+        ["summary.json", "rounds.csv"],
+        ["summary.json", "rounds.csv", "head.h5"],
+    ):
+        for name in names:
+            (out / name).unlink()
+        assert cli(*arguments(road, "fedavg", out)).exit_code == 0
+        assert summary(out)["digests"] == before["digests"]
+        assert sorted(p.name for p in out.iterdir()) == ["head.h5", "rounds.csv", "summary.json"]
 
 
 # ------------------------------------------------------------ presets

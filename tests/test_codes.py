@@ -47,17 +47,6 @@ def test_codes_are_digits_in_base_k(bucketing, exact):
     assert np.array_equal(found, (digits[:, dealt] * powers).sum(axis=2).T)
 
 
-def test_a_toy_of_three_numbers():
-    thresholds = np.array([[0.5, 1.5]])
-    for bucketing, expected in (("integer", [0, 1, 2]), ("overlap", [0, 1, 3])):
-        buckets = 3 if bucketing == "integer" else 2
-        dealt = np.arange(cd.digits_per_feature(bucketing, buckets))[None]
-        coder = cd.coder(thresholds, bucketing, buckets, dealt)
-        assert coder.codes(np.array([[0.0], [1.0], [2.0]])).tolist() == [expected]
-    one_hot = cd.coder(thresholds, "onehot", 3, np.arange(3)[None])
-    assert one_hot.codes(np.array([[0.0], [1.0], [2.0]])).tolist() == [[1, 2, 4]]
-
-
 def test_wide_codes_and_the_extremes_of_fixed_point():
     coder = cd.coder(np.zeros((10, 1)), "overlap", 1, np.arange(10)[None])
     found = coder.codes(np.ones((1, 10)))

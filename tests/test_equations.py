@@ -51,8 +51,9 @@ def test_lemma_1_and_theorem_1_with_the_signs_that_are_right():
     assert np.allclose(parts, pinv(X), atol=1e-12)
     Y = np.eye(CLASSES)[y]
     sent = zip((X_u, X_v), np.split(Y, ends), strict=True)
-    found = pairwise.fold([pairwise.party(x.T @ x, x.T @ t, 0.0) for x, t in sent])
-    assert np.allclose(found.W, parts @ Y, atol=1e-11)
+    sent = [pairwise.party(x.T @ x, x.T @ t, 0.0) for x, t in sent]
+    for order in (sent, sent[::-1]):
+        assert np.allclose(pairwise.fold(order).W, parts @ Y, atol=1e-11)
     u, v = 1.0, 2.0  # C_u and C_v of one feature; R = 1 / 3
     six, eight, ten = 1 - v / u - v / u / 3 * v, 1 - v / u / 3 * v, 1 - v / u * (1 + v / 3)
     assert np.allclose([six, eight, ten], [-7 / 3, -1 / 3, -7 / 3])

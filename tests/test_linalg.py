@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import reduce
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from problems import known_problem, row_sets
 
 from afltool import parallel
 from afltool.errors import InvalidDataError, NumericalError
-from afltool.heads.least_squares import Problem, solve
 from afltool.math import blas as triangle
 from afltool.math import pairwise, ridge
 from afltool.math import ridge_choice as rc
@@ -22,7 +20,6 @@ from afltool.math.gram import (
     FixedPoint,
     Products,
     add_product,
-    check_int64,
     encode,
     gram_and_cross,
     product,
@@ -31,7 +28,7 @@ from afltool.math.gram import (
     real_gram,
     together,
 )
-from afltool.math.ridge_choice import Choice, SpectralSystem, choose
+from afltool.math.ridge_choice import SpectralSystem, choose
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -58,11 +55,9 @@ def test_encode_rounds_to_the_nearest_step_and_names_what_it_refuses():
     for value, bits in ((64.0, 8), (1e4, 1), (32767.0, 0)):
         x = np.zeros((4, 3))
         x[2, 1] = value
-        with pytest.raises(InvalidDataError, match=rf"row 12, feature 1 .*--fraction-bits {bits} "):
+        with pytest.raises(InvalidDataError, match=r"row 12, feature 1 .*fewer --fraction-bits"):
             encode(x, 9, first_row=10)
         assert encode(x, bits)[2, 1] == round(value * 2**bits)
-    with pytest.raises(InvalidDataError, match="no number of fraction bits holds it"):
-        encode(np.array([[40000.0]]), 0)
     for value in (np.nan, np.inf, -np.inf):
         x[2, 1] = value
         with pytest.raises(InvalidDataError, match=r"row 7, feature 1"):
@@ -137,10 +132,12 @@ def test_sums_over_blocks_are_those_of_the_pooled_rows(monkeypatch, limit, inter
 
 def test_the_int64_bound_and_labels_are_checked_before_the_product():
     assert together(1) * 2**30 <= 2**53
-    check_int64(2**33 - 1)
+    X, y = FixedPoint(np.zeros((3, 2), np.int16), 9), np.zeros(3, np.int64)
+    sums = Products(2, 2, 9)
+    sums.rows = 2**33 - 4
+    sums.add(X, y)
     with pytest.raises(NumericalError, match="beyond the int64 limit"):
-        check_int64(2**33)
-    X = FixedPoint(np.zeros((3, 2), np.int16), 9)
+        sums.add(X, y)
     with pytest.raises(InvalidDataError, match=r"row 1 has label 5; with 2 classes"):
         gram_and_cross(X, np.array([0, 5, 1]), 2)
 
@@ -200,7 +197,7 @@ def test_squared_error_and_degrees_of_freedom_are_those_of_the_rows():
         assert np.isclose(spectral.squared_error(value, 80.0), error, rtol=1e-10)
         assert np.isclose(ridge.squared_error(W, X.T @ X, X.T @ Y, 80.0), error, rtol=1e-10)
         hat = X @ np.linalg.solve(X.T @ X + value * np.eye(12), X.T)
-        assert np.isclose(spectral.degrees_of_freedom(value), np.trace(hat), rtol=1e-10)
+        assert np.isclose(ridge.degrees_of_freedom(spectral.s, value), np.trace(hat), rtol=1e-10)
         point = choose(SpectralSystem(spectral, 80.0, 80), [value]).point
         assert np.isclose(point["gcv"], 80 * error / (80 - np.trace(hat)) ** 2, rtol=1e-10)
 
@@ -223,21 +220,6 @@ def test_where_only_eigenvalues_tell_a_large_system_is_left_to_them():
     assert ridge.solve_wide(X.T @ X, H, 1e-3) is not None
     with pytest.raises(NumericalError, match="use a larger --ridge"):
         ridge.solve_wide(X.T @ X, H, 1e-30)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.03])
-def test_the_report_of_a_large_head_is_that_of_its_eigenvalues(value, monkeypatch):
-    X = known_problem(80, 60, 3, 50.0, seed=7).X
-    Y = np.eye(4)[np.arange(80) % 4]
-    problem = Problem(X.T @ X, X.T @ Y, 80, Y.sum(axis=0), intercept=False)
-    W, report = solve(problem, Choice(value))
-    monkeypatch.setattr(ridge, "WIDE", 60)
-    wide, found = solve(problem, Choice(value))
-    assert np.array_equal(W, wide)
-    assert found["degrees_of_freedom"] == pytest.approx(report["degrees_of_freedom"], rel=1e-9)
-    name = "condition_with_ridge" if value else "condition"
-    assert report[name] / 60 <= found[name] <= 60 * report[name]
-    assert found.get("rank") == (None if value else report["rank"])
 
 
 @pytest.mark.parametrize("side", [1, 20, triangle.BLOCK, triangle.BLOCK + 7])
@@ -408,55 +390,6 @@ def test_a_ridge_of_a_path_that_cannot_be_solved_is_left_out():
 
 
 # ---------------------------------------------------------------- the pairwise law
-
-
-def parties(K, n, d, gamma, seed=0):
-    rng = np.random.default_rng(seed)
-    sizes = rng.multinomial(n, np.ones(K) / K)
-    X, Y = rng.normal(size=(n, d)), np.eye(3)[rng.integers(0, 3, n)]
-    ends = np.cumsum(sizes)[:-1]
-    split = zip(np.split(X, ends), np.split(Y, ends), strict=True)
-    return X, Y, [pairwise.party(x.T @ x, x.T @ y, gamma) for x, y in split]
-
-
-def merge_printed(u, v):
-    """The law as printed, signs corrected: W = 𝒲_u W_u + 𝒲_v W_v, with explicit inverses."""
-    R_u, R_v, R = np.linalg.inv(u.C), np.linalg.inv(v.C), np.linalg.inv(u.C + v.C)
-    one = np.eye(len(R))
-    A, B = R_u @ v.C, R_v @ u.C
-    weight_u = one - A + A @ R @ v.C
-    weight_v = one - B + B @ R @ u.C
-    return pairwise.Party(u.C + v.C, weight_u @ u.W + weight_v @ v.W, u.gamma + v.gamma)
-
-
-def test_the_erratum_with_scalars():
-    """𝒲_u = 1/3 and 𝒲_v = 2/3 for C_u = 1, C_v = 2; the signs as printed give −7/3."""
-    u = pairwise.Party(np.array([[1.0]]), np.array([[1.0]]))
-    v = pairwise.Party(np.array([[2.0]]), np.array([[0.0]]))
-    for merge in (pairwise.merge, merge_printed):
-        assert np.isclose(merge(u, v).W[0, 0], 1 / 3)
-        assert np.isclose(merge(v, u).W[0, 0], 1 / 3)
-        swapped = pairwise.Party(v.C, np.array([[1.0]]))
-        assert np.isclose(merge(pairwise.Party(u.C, np.array([[0.0]])), swapped).W[0, 0], 2 / 3)
-
-
-@pytest.mark.parametrize("K", [2, 5])
-def test_both_forms_of_the_law_agree_and_equal_the_pooled_fit(K):
-    X, Y, clients = parties(K, 300, 12, 0.0)
-    expected = scipy.linalg.lstsq(X, Y)[0]
-    for found in (pairwise.fold(clients), reduce(merge_printed, clients)):
-        assert np.allclose(found.W, expected, atol=1e-11)
-
-
-@pytest.mark.parametrize("gamma", [0.1, 100.0])
-def test_removing_gamma_gives_the_same_whatever_it_was(gamma):
-    X, Y, clients = parties(40, 300, 20, gamma)  # 7 or 8 rows each: fewer than features
-    G, H = pairwise.without_gamma(pairwise.fold(clients))
-    W = ridge.cholesky_solve(G, H, 0.0)
-    expected = scipy.linalg.lstsq(X, Y)[0]
-    assert np.abs(W - expected).sum() < 1e-8
-    left_in = pairwise.fold(clients).W
-    assert np.abs(left_in - expected).max() > 1e-3
 
 
 def test_a_singular_client_without_gamma_is_refused_with_the_remedy():

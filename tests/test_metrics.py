@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sklearn.metrics as theirs
-from scipy.stats import binom, norm
+from scipy.stats import binom
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
@@ -18,11 +18,10 @@ from afltool.math.metrics.figures import (
     POINTS,
     Scored,
     areas,
-    intervals,
     mcnemar,
-    paired_bootstrap,
     resampled,
     roc,
+    summary,
 )
 from afltool.stages.evaluate import figure_names
 
@@ -123,39 +122,33 @@ def test_what_the_rows_do_not_determine_is_nan_and_minus_infinity_is_a_score():
     assert np.isnan(areas(rows, (rows.y == 0).astype(float))).all()
     S, y = np.array([[0, -np.inf], [0, -np.inf], [0, 1]]), np.array([0, 1, 1])
     assert areas(Scored.of(S, S, y), np.ones(3))[1] == (0.5 + 1) / 2
-    lean = Scored.joined([Scored.of(rows.scores, rows.scores, rows.y, keep_scores=False)])
-    with pytest.raises(ValueError, match="without keeping"):
-        lean.ranked  # noqa: B018
+
+
+def ends(rows, samples, groups=None):
+    found = summary(rows, ["accuracy"], samples, 0, groups)["accuracy"]
+    assert found["low"] <= found["value"] <= found["high"]
+    return found["low"], found["high"]
 
 
 def test_intervals_of_rows_cover_and_shrink_with_the_rows():
-    def width(n):
-        rows = scored(n=n)
-        figures = {"accuracy": lambda w: FIGURES["accuracy"].of(rows, w)}
-        low, high = intervals(figures, resampled(n, 400, 0))["accuracy"]
-        assert low <= FIGURES["accuracy"].of(rows, np.ones(n)) <= high
-        return high - low
-
+    widths = [np.diff(ends(scored(n=n), 400))[0] for n in (400, 1600)]
     p = FIGURES["accuracy"].of(scored(n=400), np.ones(400))
-    assert width(400) == pytest.approx(2 * 1.96 * np.sqrt(p * (1 - p) / 400), rel=0.15)
-    assert width(1600) < 0.65 * width(400)
+    assert widths[0] == pytest.approx(2 * 1.96 * np.sqrt(p * (1 - p) / 400), rel=0.15)
+    assert widths[1] < 0.65 * widths[0]
     first, again, other = (list(resampled(50, 3, seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0], other[0])
     assert all(w.sum() == 50 for w in first)
+    assert summary(scored(n=50), ["f1"], 0, 0)["f1"].keys() == {"value"}
 
 
 def test_groups_are_drawn_whole_and_their_intervals_are_wider():
     groups = np.repeat(np.arange(20), 20)
-    right = groups % 2 == 0  # a patient's rows are all right or all wrong
-    y = np.zeros(400, np.int64)
-    one = np.eye(2)[np.where(right, 0, 1)]
-    rows = Scored.of(one, one, y)
-    figures = {"accuracy": lambda w: FIGURES["accuracy"].of(rows, w)}
+    one = np.eye(2)[groups % 2]  # a patient's rows are all right or all wrong
+    rows = Scored.of(one, one, np.zeros(400, np.int64))
     for w in resampled(400, 5, 3, groups):
         assert all(len(set(w[groups == g])) == 1 for g in range(20))
-    low, high = intervals(figures, resampled(400, 300, 0))["accuracy"]
-    wide = intervals(figures, resampled(400, 300, 0, groups))["accuracy"]
+    (low, high), wide = ends(rows, 300), ends(rows, 300, groups)
     assert wide[1] - wide[0] > 3 * (high - low)
 
 
@@ -166,34 +159,6 @@ def test_mcnemar_is_the_exact_binomial_test():
     assert (found["only_this"], found["only_other"]) == (8, 3)
     assert found["p_value"] == pytest.approx(2 * binom.cdf(3, 11, 0.5))
     assert mcnemar(first, first)["p_value"] == 1
-
-
-def test_a_paired_bootstrap_of_equal_seeds_is_one_of_rows():
-    """Of equal seeds it is the bootstrap of rows alone, so its p is near McNemar's."""
-    one = np.repeat([1, -1, 0], [30, 14, 356]).astype(np.int8)
-    p = paired_bootstrap(np.stack([one] * 5))
-    assert p == paired_bootstrap(np.stack([one] * 5)), "the seed is fixed"
-    normal = 2 * norm.sf(abs(one.mean()) / (one.std() / np.sqrt(len(one))))
-    assert p == pytest.approx(normal, abs=0.006)
-    assert paired_bootstrap(np.stack([one, -one])) == 1
-    assert paired_bootstrap(np.ones((3, 50), np.int8)) == 1 / 10_001
-
-
-def test_a_paired_bootstrap_has_the_deviation_of_rows_and_of_seeds():
-    """Against the normal p of a mean over rows and seeds that do not interact."""
-    rng = np.random.default_rng(0)
-    n, shift = 4000, np.array([-60, 30, 60, 90, 150, 180])
-    seeds = np.zeros((6, n), np.int8)
-    for s, k in enumerate(shift):  # seed s differs in |k| rows of its own, by chance
-        seeds[s, rng.choice(n, abs(k), replace=False)] = np.sign(k)
-    by_seed = seeds.mean(axis=1).std(ddof=1) / np.sqrt(6)
-    by_row = seeds.mean(axis=0).std() / np.sqrt(n)
-    p = paired_bootstrap(seeds)
-    far = abs(seeds.mean()) / np.hypot(by_seed, by_row)
-    assert by_seed > 4 * by_row, "the premise"
-    assert p == pytest.approx(2 * norm.sf(far), abs=0.03)
-    pooled = seeds[seeds != 0]
-    assert mcnemar(pooled > 0, pooled < 0)["p_value"] < 1e-6 < p / 100, "rows once a seed"
 
 
 def test_names_of_figures():

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-import numpy as np
 from torch import Tensor, nn
 
 from ..options.grammars import Views
-from ..values.arrays import U8, Array
 from .preprocessing import Preprocessing
 
 
@@ -43,10 +41,3 @@ class OverViews(nn.Module):
                 parts.append(self.network(view).float().double())
         mean: Tensor = (reduce(add, parts) / len(parts)).float()
         return mean
-
-
-def as_extracted(preprocessing: Preprocessing, pictures: Array) -> U8:
-    """The squares (n, 3, s, s) that extraction makes from uint8 pictures (n, h, w, 3)."""
-    from PIL import Image
-
-    return np.stack([preprocessing.pixels(Image.fromarray(one)) for one in pictures])

@@ -74,6 +74,7 @@ OWN = {
 }
 _SESSION = "gone: a session does it, see afltool session new, serve and join"
 _SCALED = "gone: solve makes the scaling of a total of what scale wrote"
+_VARIANTS = "--variant", "--distance", "--weight-start", "--weight-step", "--fisher"
 _RATES = "gone: choose rates by an axis of a study, or as examples/rivals.py does"
 #: Old command, or old option, or command and option → what stands in its place.
 RENAMED: dict[str, str] = {
@@ -87,6 +88,10 @@ RENAMED: dict[str, str] = {
     **dict.fromkeys(("--dp-epsilon", "--dp-delta", "--clip"), _SESSION),
     **dict.fromkeys(("scale --from", "scale --method", "scale --bins"), _SCALED),
     **dict.fromkeys(("--lr-rounds", "--stack"), _RATES),
+    **dict.fromkeys(
+        (*_VARIANTS, "--tolerance", "--iterations"),
+        "gone: a baseline has the one form of its paper",
+    ),
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "--label-smoothing": "gone: targets of the softmax head are one-hot",

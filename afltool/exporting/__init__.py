@@ -1,8 +1,7 @@
 """What `export` writes: a model with its metadata, packed as a file of another program's format.
 
-To add a format: a module here with two functions, and its line in `FORMATS`, with the packages that
-it needs. ``pack(model)`` gives the bytes of the file, ``run(data, model, given)`` what it makes of
-a batch, by the names of `Model.outputs`.
+To add a format: a module with two functions, and its line in `FORMATS`. ``pack(model)`` gives the
+bytes of the file, ``run(data, model, given)`` what it makes of a batch, by `Model.outputs`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,8 @@ FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
 
 
 def format_of(path: Path) -> Any:
-    """The module of the format that a file's name ends with.
-
-    `UsageError` names those that exist, or what to install where a package is missing.
-    """
+    """The module of the format that a file's name ends with; `UsageError` for another ending, and
+    where a package is missing."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
     module, packages = FORMATS[path.suffix.lower()]

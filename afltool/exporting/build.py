@@ -19,20 +19,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 FREE = {0: "n"}
-#: The entry of a file's metadata that holds all of it as JSON.
-KEY = "afltool"
+KEY = "afltool"  # the entry of a file's metadata that holds all of it as JSON
 
 
 @dataclass(frozen=True)
 class Model:
     """What a file is made of.
 
-    Attributes:
-        module: from one batch to the outputs.
-        input: its name, ``features`` or ``images``.
-        shape: of a batch, for the tracers; `FREE` axes may have any length.
-        outputs: their names in order.
-        metadata: JSON values that say what the model is.
+    ``module``: from one batch to the outputs; ``input``: its name, ``features`` or ``images``;
+    ``shape``: of a batch, whose `FREE` axes may have any length; ``outputs``: their names in order;
+    ``metadata``: JSON values that say what the model is.
     """
 
     module: nn.Module = field(repr=False)
@@ -74,8 +70,7 @@ def metadata_of(head: Head, header: Mapping[str, Any], given: dict[str, Any]) ->
     space = dict(header["space"])
     bits, log = space["fraction_bits"], head.log_probabilities
     rounding = "none: float32" if bits is None else f"round(x · 2^{bits}) / 2^{bits}, half to even"
-    what = "least-squares scores estimate one-hot labels; they are not probabilities"
-    what = "log-probabilities up to a constant for each row" if log else what
+    what = "log-probabilities up to a constant" if log else "estimates of labels, no probabilities"
     outputs = {
         "scores": f"(n, C) float64; the class with the highest is predicted; {what}",
         "predicted": f"(n,) int64, index of the class; {NOBODY}: a row that afltool refuses",

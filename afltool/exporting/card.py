@@ -1,7 +1,4 @@
-"""The model card: what an exported file is, in Markdown; data by counts only.
-
-`card.md` is its template. Whatever is put into it says itself and does nothing else.
-"""
+"""The model card: what an exported file is, in Markdown by the template card.md; data by counts."""
 
 from __future__ import annotations
 
@@ -22,18 +19,15 @@ def card(
     file: Mapping[str, Any],
     evaluation: Mapping[str, Any] | None,
 ) -> str:
-    """The text of a card.
-
-    ``metadata``: that of the exported file; ``report``: the head's; ``file``: facts of the file, by
-    their names on the card; ``evaluation``: what `evaluate` found, or None.
-    """
+    """The text of a card, of the file's ``metadata``, the head's ``report``, facts of the ``file``
+    by their names on the card, and what `evaluate` found, or None."""
     from jinja2 import Environment
 
     made = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=in_markdown
     )
-    made.filters |= {"chosen": _chosen, "pairs": _pairs, "listed": _listed}
-    made.filters |= {"figure": _figure, "label": figure_label}
+    made.filters |= {"chosen": _chosen, "pairs": _pairs, "listed": _listed, "figure": _figure}
+    made.filters["label"] = figure_label
     template = made.from_string(CARD.read_text(encoding="utf-8"))
     return template.render(**metadata, report=report, file=file, test=evaluation, many=MANY)
 
@@ -52,8 +46,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _figure(one: Any) -> str:
     if isinstance(one, Mapping):
-        value = _figure(one.get("value"))
-        if "low" in one and "high" in one:
-            return f"{value} (95 %: {_figure(one['low'])} to {_figure(one['high'])})"
-        return value
+        ends = [_figure(one[end]) for end in ("low", "high") if end in one]
+        return _figure(one.get("value")) + (f" (95 %: {' to '.join(ends)})" if ends else "")
     return f"{one:.4f}" if isinstance(one, int | float) else "undetermined"

@@ -15,16 +15,12 @@ def pack(model: Model) -> bytes:
     """The graph with its weights in one message; equal models give equal bytes."""
     numbers = sum(t.nbytes for t in model.module.state_dict().values())
     if numbers > MOST:
-        raise UsageError(
-            f"the model has {numbers / 1e9:.1f} GB of numbers and one .onnx file holds at most 2: "
-            "export it as .pt2"
-        )
+        raise UsageError(f"{numbers / 1e9:.1f} GB of numbers: .onnx holds 2, export it as .pt2")
     proto = exported(model.module, model.example, FREE, model.input, model.outputs)
     for key, value in ((KEY, model.text()), ("classes", json_text(model.metadata["classes"]))):
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
-    data: bytes = proto.SerializeToString(deterministic=True)
-    return data
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def run(data: bytes, model: Model, given: Array) -> dict[str, Array]:

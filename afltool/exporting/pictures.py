@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..backbones.graph import Features, OverViews, as_extracted
+from ..backbones.graph import Features, OverViews
 from ..errors import UsageError
 from ..extraction.network import Network
 from ..extraction.scoring import network_of
@@ -72,32 +70,25 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
     `MismatchError`: the network that is built makes another space; the field is named.
     """
     space = header["space"]
-    if space["preprocessing"] is None:
+    if space["preprocessing"] is None or space["precision"] != "fp32":
+        imported = space["preprocessing"] is None
+        how = f"imported as {space['backbone']!r}" if imported else f"made in {space['precision']}"
         raise UsageError(
-            f"the features of {path} were imported as {space['backbone']!r}: afltool has "
-            "no network that makes them; export without --with-backbone"
-        )
-    if space["precision"] != "fp32":
-        raise UsageError(
-            f"the features of {path} were made in {space['precision']}; a graph computes in fp32: "
-            "export without --with-backbone, or extract in fp32"
+            f"the features of {path} were {how}, and a graph computes what a network made in fp32: "
+            "export without --with-backbone"
         )
     options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine="torch")
     return network_of(path, header, options)
 
 
-def sample_pictures(crop: int) -> list[Array]:
-    """Batches of one size each, uint8 (n, h, w, 3): smaller, larger, tall, wide; from one seed."""
+def sample_squares(crop: int) -> U8:
+    """Waves with noise, of which a network makes different features, (12, 3, s, s); one seed."""
     rng = np.random.default_rng(0)
-    sides = [(crop, crop), (32, 32), (2 * crop + 1, crop + 7), (crop // 2 + 3, crop)]
-    pictures: list[Array] = []
-    for height, width in sides:  # waves with noise, of which a network makes different features
-        y, x = np.mgrid[:height, :width] / max(height, width)
-        turns = rng.uniform(-12, 12, size=(3, 1, 1, 3, 2))
-        waves = np.sin(2 * np.pi * (turns[..., 0] * y[..., None] + turns[..., 1] * x[..., None]))
-        noise = rng.normal(0, 15, size=(3, height, width, 3))
-        pictures.append(np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8))
-    return pictures
+    y, x = np.mgrid[:crop, :crop] / crop
+    turns = rng.uniform(-12, 12, size=(12, 3, 1, 1, 2))
+    waves = np.sin(2 * np.pi * (turns[..., 0] * y + turns[..., 1] * x))
+    noise = rng.normal(0, 15, size=waves.shape)
+    return np.asarray(np.clip(128 + 90 * waves + noise, 0, 255), dtype=np.uint8)
 
 
 def on_pictures(
@@ -110,14 +101,10 @@ def on_pictures(
     out: Path,
 ) -> Trial:
     """Features against extraction's, then scores against the head's of the same features."""
-
-    def tried(pictures: Array) -> Trial:
-        squares = as_extracted(network.preprocessing, pictures)
-        answers = packer.run(data, model, np.ascontiguousarray(squares.transpose(0, 2, 3, 1)))
-        compare_features(network, squares, answers["features"], str(out))
-        return compare(head, bits, answers["features"], answers, str(out))
-
-    return reduce(add, map(tried, sample_pictures(network.preprocessing.crop)))
+    squares = sample_squares(network.preprocessing.crop)
+    answers = packer.run(data, model, np.ascontiguousarray(squares.transpose(0, 2, 3, 1)))
+    compare_features(network, squares, answers["features"], str(out))
+    return compare(head, bits, answers["features"], answers, str(out))
 
 
 def compare_features(network: Network, squares: U8, features: Array, what: str) -> None:

@@ -19,7 +19,7 @@ from ..math.gram import LARGEST, FixedPoint, check_finite, encode
 from ..values.arrays import F32, F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
-#: are float32, whose sums depend on their order in the last bits, and of all others.
+#: are float32, and of all others.
 COARSE, FINE = 1e-3, 1e-6
 #: Of features that the head rounds to b fraction bits, and a file does not: so many times 2^−b of
 #: the row's largest score, or of 1 where that is less.
@@ -35,9 +35,6 @@ class Trial:
     rows: int
     tolerance: float
     largest: float
-
-    def __add__(self, more: Trial) -> Trial:
-        return Trial(self.rows + more.rows, self.tolerance, max(self.largest, more.largest))
 
 
 def sample_rows(head: Head, bits: int | None) -> F32:
@@ -106,7 +103,4 @@ def tolerance_of(head: Head, bits: int | None) -> tuple[float, float]:
 
 
 def differs(what: str, how: str) -> NumericalError:
-    return NumericalError(
-        f"{what} was not written: run on a sample, it {how}; this is a fault of afltool or of the "
-        "packages that packed it (torch, onnxruntime): try another format, and report it"
-    )
+    return NumericalError(f"{what} was not written: run on a sample, it {how}; report it")

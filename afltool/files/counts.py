@@ -222,7 +222,6 @@ def _metrics(
     yield "average-precision", {**_bound(fc.mean(precisions)), "average": "macro"}
     if head.probabilities:  # of other scores they would be no errors of probabilities
         yield "ece", _bound(fc.ece(head.confidence, head.edges))
-        yield "brier", _bound(fc.brier(head.scores, head.edges))
 
 
 def _exact(*values: float) -> Figure:

@@ -1,10 +1,8 @@
 """Symmetric matrices as one triangle, their products XᵀX, and Cholesky factors.
 
 They are stored, sent and added as the lower triangle row by row: entry (i, j) with j ≤ i lies at
-i(i+1)/2 + j. As LAPACK's packed storage this is 'U' packed by columns.
-
-Products are NumPy's, during which other threads of Python work. SciPy's wrappers of BLAS hold the
-interpreter's lock: while one thread is in ``scipy.linalg.blas.dsyrk`` the others stand still.
+i(i+1)/2 + j. As LAPACK's packed storage this is 'U' packed by columns. Products are NumPy's, during
+which other threads of Python work: SciPy's wrappers of BLAS hold the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -29,8 +27,7 @@ def add_gram(X: Array, triangle: Array) -> None:
     """triangle += XᵀX: X (n, d) float64 or float32, whose type the product has.
 
     Where ``triangle`` (d(d+1)/2,) is of integers, the product has to be of such numbers. n·d²
-    operations; beside the result there are `TILE` rows of the product in memory. NumPy computes
-    half of the products that are symmetric.
+    operations, as NumPy computes half of a symmetric product; in memory are `TILE` rows of it.
     """
     for a in range(0, X.shape[1], TILE):
         columns = X[:, a : a + TILE]
@@ -45,11 +42,11 @@ def add_gram(X: Array, triangle: Array) -> None:
 def cholesky_in_place(A: F64, floor: float | None = None) -> None:
     """The lower triangle of A (D, D) ← L with A = L Lᵀ; the upper triangle is not touched. D³/3.
 
-    As ``scipy.linalg.cholesky(A, lower=True)`` up to rounding, block column by block column, in
-    tiles that each one thread makes: the bits do not depend on the number of threads. LAPACK's own
-    dpotrf in OpenBLAS 0.3.30 crashes with two threads of its own from a side of about 16,000 on
-    (measured). Raises ``LinAlgError`` when A is not positive definite to working precision. With
-    a ``floor`` A may be singular: a pivot L_ii² not above it becomes infinite, so i is left out.
+    Block column by block column, in tiles that each one thread makes: the bits do not depend on the
+    number of threads. LAPACK's own dpotrf in OpenBLAS 0.3.30 crashes with two threads of its own
+    from a side of about 16,000 on (measured). Raises ``LinAlgError`` when A is not positive
+    definite to working precision. With a ``floor`` A may be singular: a pivot L_ii² not above it
+    becomes infinite, so i is left out.
     """
     for a in range(0, len(A), BLOCK):
         b = min(a + BLOCK, len(A))

@@ -26,6 +26,10 @@ from .counts import counted
 from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real, refuse_entries
 
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
+TOGETHER = 2**18  # codes that are made together: threads wait for each other with fewer
+STEPS = 16  # grid steps in an octave: quantiles are known to 1/16 of their value
+FINE_BITS = 9  # resolution 2^−9 near zero where features are no integers
+TOP_BITS = 24  # and their range, ±2^(24 − 9)
 
 
 def digits_per_feature(bucketing: str, buckets: int) -> int:
@@ -45,34 +49,24 @@ def levels(bucketing: str, buckets: int) -> F64:
 
 def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: int) -> F64:
     """The same evenly spaced thresholds for every feature, (d, T): no data needed."""
-    shares = levels(bucketing, buckets)
-    return np.tile(low + (high - low) * shares, (dim, 1))
+    return np.tile(low + (high - low) * levels(bucketing, buckets), (dim, 1))
 
 
 def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
     """Which digits make up which code: (E, G) numbers below ``digits``.
 
-    All digits are shuffled, as often as needed, and the first E·G are taken: if E·G is the number
-    of digits, each is used once. The generator is ``numpy.random.RandomState(seed)``, whose stream
-    NumPy has frozen, so the result is the same on all platforms and versions.
+    All digits are shuffled, as often as needed, and the first E·G are taken. NumPy has frozen the
+    stream of ``RandomState``, so the result is the same on all platforms and versions.
     """
-    rng = np.random.RandomState(seed)
-    wanted = groups * group_size
+    rng, wanted = np.random.RandomState(seed), groups * group_size
     shuffles = [rng.permutation(digits) for _ in range(-(-wanted // digits))]
-    dealt = np.concatenate(shuffles)[:wanted]
-    return dealt.reshape(groups, group_size).astype(np.int64)
-
-
-TOGETHER = 2**18  # codes that are made together: threads wait for each other with fewer
+    return np.concatenate(shuffles)[:wanted].reshape(groups, group_size).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Coder:
-    """Turns rows into codes; made by `coder`.
-
-    ``features`` (E, G): which feature each digit reads; ``cuts`` (E, G, S) and ``signs`` (S,): its
-    thresholds and how they count; ``radix`` k.
-    """
+    """Turns rows into codes: ``features`` (E, G) that the digits read, ``cuts`` (E, G, S) and
+    ``signs`` (S,), their thresholds and how they count, ``radix`` k."""
 
     features: I64
     cuts: F64
@@ -131,10 +125,8 @@ def one_hot(codes: Codes, size: int) -> F64:
 
 
 def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Features as rows (d, n), and cuts of a type that compares with them exactly.
-
-    For integers x̂ > t·2^f is x̂ > ⌊t·2^f⌋, and ±32767 bound every x̂.
-    """
+    """Features as rows (d, n), and cuts of a type that compares with them exactly: for integers
+    x̂ > t·2^f is x̂ > ⌊t·2^f⌋, and ±32767 bound every x̂."""
     if isinstance(X, FixedPoint):
         whole = np.floor(cuts * 2.0**X.bits).clip(-LARGEST - 1, LARGEST)
         return np.ascontiguousarray(X.values.T), whole.astype(np.int16)
@@ -143,26 +135,17 @@ def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.gen
     return np.ascontiguousarray(values.T), cuts
 
 
-# ---------------------------------------------------------------- histograms and quantiles
-
-STEPS = 16  # grid steps in an octave: quantiles are known to 1/16 of their value
-FINE_BITS = 9  # resolution 2^−9 near zero where features are no integers
-TOP_BITS = 24  # and their range, ±2^(24 − 9)
-
-
 def grid(bits: int | None) -> F64:
     """Edges of the grid on which features are counted: ascending, symmetric, in units of one.
 
     A bin is (edge before, edge]; the first holds everything up to the first edge. Every multiple
     of 2^−f up to 32·2^−f is an edge, then 16 to an octave, up to 32767·2^−f for features with f
-    fraction bits (385 edges) and to ±32768 for real ones, so that there is no value beyond.
+    fraction bits and to ±32768 for real ones, so that there is no value beyond.
     """
-    top = TOP_BITS if bits is None else 15
+    top, fine = (TOP_BITS, FINE_BITS) if bits is None else (15, bits)
     octaves = [np.arange(STEPS, 2 * STEPS) << octave for octave in range(top - 4)]
     up = np.concatenate([np.arange(STEPS), *octaves, [1 << top]])
-    scale = 2.0 ** -(FINE_BITS if bits is None else bits)
-    edges: F64 = np.concatenate([-up[:0:-1], up]) * scale
-    return edges
+    return np.asarray(np.concatenate([-up[:0:-1], up]) * 2.0**-fine)
 
 
 def histogram(X: Rows) -> I64:
@@ -177,9 +160,8 @@ def histogram(X: Rows) -> I64:
         return _counts(rows, len(edges), lambda part: table[part])
     edges, values = grid(None), real(X)
     check_finite(values)
-    most = float(edges[-1])
-    why = f", beyond the ±{most:g} in which thresholds are sought: scale the features"
-    refuse_entries(values, np.abs(values) > most, 0, why)
+    why = f", beyond the ±{edges[-1]:g} in which thresholds are sought: scale the features"
+    refuse_entries(values, np.abs(values) > edges[-1], 0, why)
     return _counts(values, len(edges), lambda part: np.searchsorted(edges, part))
 
 
@@ -200,6 +182,4 @@ def quantiles(counts: I64, shares: F64, edges: F64) -> F64:
     """
     below = counts.cumsum(axis=1)
     wanted = np.ceil(shares * below[:, -1:] - 1e-9)
-    places = (below[:, None, :] < wanted[:, :, None]).sum(axis=2)
-    thresholds: F64 = edges[places]
-    return thresholds
+    return np.asarray(edges[(below[:, None, :] < wanted[:, :, None]).sum(axis=2)])

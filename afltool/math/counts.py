@@ -1,16 +1,14 @@
 """Co-occurrence counts of codes: the blocks of ΦᵀΦ and ΦᵀY where Φ is one-hot, as integers.
 
 Row n has one code c[j, n] ∈ {0 … V−1} in each of E groups, and Φ = [φ_1 … φ_E] holds their one-hot
-vectors (Bacellar et al., CVPR 2026, lemma 1). ΦᵀΦ then consists of counts
+vectors (Bacellar et al., CVPR 2026, lemma 1). ΦᵀΦ then consists of counts, int64,
 
     labels[j, a, c]       rows of class c with code a in group j          (ΦᵀY)
     pairs[p, a−1, b−1]    rows with code a ≥ 1 in group j and b ≥ 1 in l  p = j(j−1)/2 + l, l < j
 
 The diagonal of ΦᵀΦ is the sums of labels over classes; the rest of a group's own block is 0. Pairs
 leave codes 0 out, because a group's codes add up to all rows: what is missing follows from the
-labels (`with_margins`). For V = 8 that saves a quarter of the numbers, the largest ones. Φ is never
-built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot
-overflow below 2^63 rows.
+labels (`with_margins`). Φ is never built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds.
 """
 
 from __future__ import annotations
@@ -54,11 +52,9 @@ def add_labels(codes: Codes, y: I64, counts: I64) -> None:
 def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
     """counts[p, a−1, b−1] += rows with codes a and b in the groups of pair p; in place.
 
-    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V−1, V−1). Equals the blocks below
-    the diagonal of ``Phi.T @ Phi`` without their first rows and columns. A few groups j at a time
+    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V−1, V−1). A few groups j at a time
     are read as one number in base V, counted against group l in one histogram and told apart by its
-    marginals, which saves increments. The threads in use take such bundles in turn, the longest
-    first. Memory beside the result: about 4 MB and 4 bytes a row for each thread.
+    marginals, which saves increments; the threads in use take such bundles, the longest first.
     """
     groups, rows = codes.shape
     together = bundle(size, rows)
@@ -83,7 +79,7 @@ def counted(places: Array, cells: int) -> Array:
     """How often each of 0 … cells−1 is among the places, int32 (cells,); other threads work on.
 
     The sum of the columns of a sparse matrix: half of the time of ``np.bincount``, which keeps the
-    interpreter's lock. Places are int32 where the cells allow it, and not looked at.
+    interpreter's lock.
     """
     one, ones = (np.ones(n, np.int32) for n in (1, len(places)))
     ends = np.array([0, len(places)], places.dtype)
@@ -136,9 +132,6 @@ def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts
             counts[first : first + kept] += margin[:, 1:, 1:]
 
 
-# ---------------------------------------------------------------- hybrid: real features and codes
-
-
 def add_sums(codes: Codes, values: Array, sums: Array) -> None:
     """sums[j, a−1] += sum of the rows with code a ≥ 1 in group j (Φᵀx); (E, V−1, d), in place.
 
@@ -159,15 +152,9 @@ def add_sums(codes: Codes, values: Array, sums: Array) -> None:
         sums[first : first + together] += (turned @ values).reshape(-1, size, dim)[:, 1:]
 
 
-# ---------------------------------------------------------------- the matrix that they stand for
-
-
 def with_margins(labels: Counts, pairs: Counts, j: int) -> Counts:
-    """The blocks of group j with all groups before it, (j, V, V), from pairs without codes 0.
-
-    Each row of a block adds up to the rows with that code in group j, each column to those of the
-    other group: n_j = Σ_c labels[j, :, c] fills in what `add_pairs` leaves out.
-    """
+    """The blocks of group j with all groups before it, (j, V, V), from pairs without codes 0: each
+    row of a block adds up to the rows with that code in group j, each column likewise."""
     size = labels.shape[1]
     block = np.empty((j, size, size), dtype=np.int64)
     block[:, 1:, 1:] = pairs[pair_count(j) : pair_count(j + 1)]
@@ -183,10 +170,7 @@ def _rows_of(labels: Counts, pairs: Counts, j: int) -> Counts:
 
 
 def fill_lower(labels: Counts, pairs: Counts, out: F64) -> None:
-    """ΦᵀΦ into the lower triangle of ``out`` (D, D), which is 0; the upper one is not touched.
-
-    ``labels`` (E, V, C) of `add_labels`; its sums over classes are the diagonal.
-    """
+    """ΦᵀΦ into the lower triangle of ``out`` (D, D), which is 0; the upper one is not touched."""
     groups, size, _ = labels.shape
     for j in range(1, groups):
         out[j * size : (j + 1) * size, : j * size] = _rows_of(labels, pairs, j)
@@ -196,10 +180,8 @@ def fill_lower(labels: Counts, pairs: Counts, out: F64) -> None:
 def density(labels: Counts, pairs: Counts) -> float:
     """The share of the D² entries of ΦᵀΦ that are not 0, without the matrix."""
     groups, size, _ = labels.shape
-    cells = int(np.count_nonzero(labels.sum(axis=2)))
-    for j in range(1, groups):
-        cells += 2 * int(np.count_nonzero(with_margins(labels, pairs, j)))
-    return float(cells / (groups * size) ** 2)
+    blocks = sum(np.count_nonzero(with_margins(labels, pairs, j)) for j in range(1, groups))
+    return float((np.count_nonzero(labels.sum(axis=2)) + 2 * blocks) / (groups * size) ** 2)
 
 
 def quadratic(labels: Counts, pairs: Counts, W: F64) -> float:

@@ -20,13 +20,11 @@ from . import blas
 from .blas import length
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
-REALS = (
-    ": use --dtype float32, or scale the features (afltool scale, then import --scale); the other "
-    "sites do alike by import --like THIS.h5"
-)
-FRACTION_BITS = "; --fraction-bits {} would hold it, of the rows so far, or use --dtype float32"
 EXACT_FLOAT64 = 2**53
 EXACT_INT64 = 2**63 - 1
+LARGEST_ENTRY = 2**15  # of |x̂|: int16, and the constant feature 2^bits
+PIECE = 512  # rows: 2 MB of 512 features in float64
+BUFFER_BYTES = 64 << 20  # of float64 rows; blocks are half as large, see `files.features`
 
 
 @dataclass(frozen=True)
@@ -69,36 +67,25 @@ def dim(X: Rows) -> int:
 
 
 def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np.int16]:
-    """Round real features to fixed point, int16 (n, d).
+    """Round real features to fixed point, int16 (n, d); nothing is ever clipped.
 
     Raises `InvalidDataError` with row, column and value for NaN, infinity and values outside
-    ±32767/2^bits, naming the largest number of bits that would fit. Nothing is ever clipped.
+    ±32767/2^bits.
 
     >>> encode(np.array([[0.5, -1.0]]), bits=9)
     array([[ 256, -512]], dtype=int16)
     """
     check_finite(x, first_row)
     scaled = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
-    largest = np.abs(scaled).max(initial=0.0)
-    if largest > LARGEST:
-        most = np.abs(scaled) == largest
-        fit = largest_bits(float(np.abs(x[most]).max()))
+    if (largest := np.abs(scaled).max(initial=0.0)) > LARGEST:
         refuse_entries(
-            x, most, first_row,
+            x, np.abs(scaled) == largest, first_row,
             f", beyond the range ±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction "
-            f"bits{'; no number of fraction bits holds it' if fit is None else ''}",
-            REALS if fit is None else FRACTION_BITS.format(fit),
+            "bits", ": use fewer --fraction-bits or --dtype float32, or scale the features "
+            "(afltool scale, then import --scale)",
         )  # fmt: skip
     values: NDArray[np.int16] = scaled.astype(np.int16)
     return values
-
-
-def largest_bits(largest: float) -> int | None:
-    """Most fraction bits f ≥ 0 with largest · 2^f ≤ 32767; None if there are none."""
-    for bits in range(15, -1, -1):
-        if np.rint(largest * 2.0**bits) <= LARGEST:
-            return bits
-    return None
 
 
 def refuse_entries(
@@ -125,31 +112,13 @@ def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
 
 
 def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
-    """Raise `InvalidDataError` naming the first entry of x (n, d) that is no float32.
-
-    So no product of features, in float64, can overflow.
-    """
+    """Raise `InvalidDataError` naming the first entry of x (n, d) that is no float32, so that no
+    product of features, in float64, can overflow."""
     check_finite(x, first_row)
     with np.errstate(over="ignore"):
         beyond = np.isinf(x.astype(np.float32, copy=False))
-    most = np.finfo(np.float32).max
-    why = f", beyond the range of float32, ±{most:.6g}: scale the features"
+    why = f", beyond the range of float32, ±{np.finfo(np.float32).max:.6g}: scale the features"
     refuse_entries(x, beyond, first_row, why)
-
-
-def check_int64(rows: int) -> None:
-    """Refuse a gram of fixed-point rows that could exceed int64: rows · 2^30 > 2^63 − 1."""
-    if rows * LARGEST_ENTRY**2 > EXACT_INT64:
-        raise NumericalError(
-            f"{rows} rows with entries up to {LARGEST_ENTRY} could give gram entries beyond the "
-            f"int64 limit {EXACT_INT64:.3g}",
-            advice=": extract with fewer --fraction-bits",
-        )
-
-
-PIECE = 512  # rows: 2 MB of 512 features in float64
-BUFFER_BYTES = 64 << 20  # of float64 rows; blocks are half as large, see `files.features`
-LARGEST_ENTRY = 2**15  # of |x̂|: int16, and the constant feature 2^bits
 
 
 class Products:
@@ -157,7 +126,8 @@ class Products:
 
     A new buffer for each block would double the cost of the conversion, by page faults. For
     fixed-point rows every sum is exact: a buffer has at most 2^23 rows, so no product exceeds
-    2^23 · 2^30 = 2^53, and the triangle is of int64.
+    2^23 · 2^30 = 2^53, and the triangle is of int64. ``intercept``: a constant feature 1 (2^bits in
+    fixed point) is appended as the last column.
     """
 
     def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
@@ -171,21 +141,20 @@ class Products:
 
     @classmethod
     def like(cls, X: Rows, classes: int, intercept: bool = False) -> Products:
-        """Empty sums for rows like X.
-
-        With ``intercept`` a constant feature 1 (2^bits in fixed point, as exact as any other) is
-        appended as the last column.
-        """
+        """Empty sums for rows like X."""
         return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
 
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
         check_labels(y, self.classes)
         self.rows += len(y)
-        if self.bits is not None:
-            check_int64(self.rows)
-        step = together(self._buffer.shape[1])
-        for part, labels in pieces([(X, y)], step):
+        if self.bits is not None and self.rows * LARGEST_ENTRY**2 > EXACT_INT64:
+            raise NumericalError(
+                f"{self.rows} rows with entries up to {LARGEST_ENTRY} could give gram entries "
+                f"beyond the int64 limit {EXACT_INT64:.3g}",
+                advice=": extract with fewer --fraction-bits",
+            )
+        for part, labels in pieces([(X, y)], together(self._buffer.shape[1])):
             self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
@@ -193,8 +162,7 @@ class Products:
         """gram as a packed triangle and cross (d, C) of the rows so far; it begins again at zero.
 
         They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``: float64, or of
-        fixed point int64 in units of 2^(−2 bits) and 2^−bits. Both are the caller's own: of one
-        class, or of one feature, the transpose of a buffer would be the buffer.
+        fixed point int64 in units of 2^(−2 bits) and 2^−bits.
         """
         self.rows = 0
         cross = self._sums.T.astype(np.float64 if self.bits is None else np.int64, order="C")
@@ -228,8 +196,8 @@ def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
 def real_gram(X: Array) -> F64:
     """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
 
-    For features that are real numbers. A float32 product rounds within its block of rows; add the
-    blocks in float64. Twice as fast as `gram_and_cross`.
+    A float32 product rounds within its block of rows; add the blocks in float64. Twice as fast as
+    `gram_and_cross`.
     """
     triangle = np.zeros(length(X.shape[1]))
     blas.add_gram(X, triangle)

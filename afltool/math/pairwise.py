@@ -3,7 +3,7 @@
 He et al., AFL, CVPR 2025, Theorem 1 and equations (6)–(16). The paper prints a minus sign before
 the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); the signs below are the right ones: with
 scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. The printed form and the one used here are
-equal (tests/test_linalg.py compares them):
+equal (tests/test_equations.py compares them):
 
     𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
 
@@ -14,8 +14,9 @@ digits. The law is there to check this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
+from typing import NamedTuple
 
 import scipy
 
@@ -26,9 +27,10 @@ from ..values.statistics import ArraySpec, Statistics, Sum
 from .blas import length, pack
 from .ridge import cross_matrix, definite_solve, gram_matrix
 
+MATRIX, WEIGHTS = "regularized-gram", "local-weights"  # arrays of what a client uploads
 
-@dataclass(frozen=True)
-class Party:
+
+class Party(NamedTuple):
     """What the paper uploads: ``C`` = XᵀX + γI, (d, d), and ``W`` = C⁻¹XᵀY, (d, classes);
     ``gamma`` is the sum of the γ in C."""
 
@@ -66,21 +68,15 @@ def without_gamma(total: Party) -> tuple[F64, F64]:
     return G, total.C @ total.W
 
 
-MATRIX, WEIGHTS = "regularized-gram", "local-weights"  # arrays of what a client uploads
-
-
 def uploaded(part: Statistics) -> Statistics:
     """What a client of the paper uploads instead of its sums, (13) and (15), in float64.
 
     ``regularized-gram``: the triangle of C = XᵀX + γI, (d(d+1)/2,); ``local-weights``: C⁻¹XᵀY, (d,
     classes). Raises `NumericalError` where C cannot be inverted.
     """
-    one = _party(part)
-    arrays = {MATRIX: pack(one.C), WEIGHTS: one.W}
-    specs = {
-        MATRIX: ArraySpec(arrays[MATRIX].shape, "real", square=True),
-        WEIGHTS: ArraySpec(one.W.shape, "real"),
-    }
+    C, W, _ = _party(part)
+    arrays = {MATRIX: pack(C), WEIGHTS: W}
+    specs = {name: ArraySpec(a.shape, "real", square=a.ndim == 1) for name, a in arrays.items()}
     return replace(part, phase=Phase(UPLOADED), arrays=arrays, specs=specs)
 
 
@@ -88,7 +84,8 @@ def _party(part: Statistics) -> Party:
     """A client's upload, of its file or of its sums."""
     part.check_finite()
     gamma = sum(g * n for g, n in part.gammas.items())
-    first, second = (MATRIX, WEIGHTS) if part.phase == UPLOADED else (GRAM, CROSS)
+    sent = part.phase == UPLOADED
+    first, second = (MATRIX, WEIGHTS) if sent else (GRAM, CROSS)
     if set(part.arrays) != {first, second}:
         raise UsageError(
             f"the pairwise law is for phases with gram and cross; phase {part.phase!r} has "
@@ -101,18 +98,16 @@ def _party(part: Statistics) -> Party:
             f"{first} {matrix.shape} and {second} {other.shape} of client {min(part.clients)} do "
             "not fit: expected d(d+1)/2 numbers beside d rows; make the statistics again"
         )
-    if part.phase == UPLOADED:
-        return Party(gram_matrix(matrix, None), other, gamma)
-    bits = part.context.space.get("fraction_bits") if part.exact else None
-    return party(gram_matrix(matrix, bits), cross_matrix(other, bits), gamma)
+    bits = part.context.space.get("fraction_bits") if part.exact and not sent else None
+    G, H = gram_matrix(matrix, bits), cross_matrix(other, bits)
+    return Party(G, H, gamma) if sent else party(G, H, gamma)
 
 
 def pairwise_total(parts: Iterable[Statistics], repeats: bool = False) -> Statistics:
     """Fold clients one after another by Theorem 1, then remove Kγ by (16).
 
     Takes phases whose arrays are gram and cross, or what `uploaded` made of them. The result holds
-    float64 arrays gram and cross in real units.
-    Each client's γ (head option ``gamma``) makes its matrix invertible. ``repeats``: see `Sum`.
+    float64 arrays gram and cross in real units. ``repeats``: see `Sum`.
     """
     counts: list[Sum] = []  # carries clients and row counts, with the checks of a sum
 

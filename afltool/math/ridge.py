@@ -5,8 +5,7 @@ Squared errors come from ‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀG
 
 Sums of a feature that lies far from zero may no longer tell its deviation: Σ(x − x̄)² = Σx² − N x̄²
 cancels. With |x̄| = r times the deviation, rounding Σx² once changes it by r² times the spacing of
-float64. A whole sum has ten to thirty such roundings as its error, as measured for 400 to 400,000
-rows.
+float64; a whole sum has ten to thirty such roundings as its error.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from . import blas
 from .blas import unpack
 
 EPS = float(np.finfo(float).eps)
+TINY = float(np.finfo(float).tiny)
 WIDE = 2048  # features from which on an eigenvalue problem costs seconds
 FARTHEST = 1e6  # |x̄| / deviation: rounding then is below 1 % of Σ(x − x̄)², and 10 % at three times
 CONSTANT = 1e4  # roundings: class sums of a constant feature differ by less (measured: one)
@@ -44,11 +44,7 @@ class Moments:
 
     @classmethod
     def of(cls, raw: F64, H: F64, counts: Array) -> Moments:
-        """From Σx² (d,), the class sums XᵀY (d, C) and the rows of each class (C,).
-
-        >>> Moments.of(np.array([4.0]), np.array([[2.0, 0.0]]), np.array([1, 1])).centred
-        array([2.])
-        """
+        """From Σx² (d,), the class sums XᵀY (d, C) and the rows of each class (C,)."""
         rows = float(counts.sum())
         means = H.sum(axis=1) / rows
         expected = np.outer(means, counts)
@@ -58,9 +54,8 @@ class Moments:
     def check(self, ridge: F64 | float, constant: bool) -> None:
         """Refuse with `NumericalError` features that vary, but whose deviation is lost.
 
-        ``ridge``: what is added to ``centred``, (d,) or one for all; beside a large ridge the loss
-        does not matter. ``constant``: whether the problem has a constant feature. Without one a
-        single such feature takes its place, and only a second one needs their deviations.
+        ``ridge``: what is added to ``centred``, (d,) or one for all. ``constant``: whether the
+        problem has a constant feature; without one a single feature far from zero takes its place.
         """
         lost = (self.centred + ridge < self.raw / FARTHEST**2) & (self.raw > 0)
         bad = np.flatnonzero(lost & self.varies)
@@ -112,7 +107,7 @@ def conditioning(eigenvalues: F64) -> Conditioning:
 
 
 def eigenvalues(G: F64) -> F64:
-    """Ascending eigenvalues of a symmetric matrix; as ``scipy.linalg.eigvalsh``, 4/3 d³."""
+    """Ascending eigenvalues of a symmetric matrix, 4/3 d³."""
     return np.asarray(scipy.linalg.eigvalsh(G, check_finite=False), dtype=np.float64)
 
 
@@ -149,8 +144,8 @@ def solve_wide(G: F64, H: F64, ridge: float) -> tuple[F64, float, float] | None:
     """W of `cholesky_solve`, the condition number of G + λI and degrees of freedom, no spectrum.
 
     The condition number is LAPACK's estimate in the 1-norm, and tr((G + λI)⁻¹ G) is
-    d − λ tr (G + λI)⁻¹: d³ operations, nearly all of matrices, where eigenvalues take 4/3 d³, half
-    of them of vectors. None where λ = 0 and G may be singular: then only eigenvalues tell.
+    d − λ tr (G + λI)⁻¹: d³ operations, where eigenvalues take 4/3 d³, half of them slow. None where
+    λ = 0 and G may be singular: then only eigenvalues tell.
     """
     try:
         L = _factor(G, ridge)
@@ -164,11 +159,7 @@ def solve_wide(G: F64, H: F64, ridge: float) -> tuple[F64, float, float] | None:
     if share <= len(G) * EPS and not ridge:
         return None
     inverse, _ = scipy.linalg.lapack.dpotri(L, lower=1, overwrite_c=1)
-    return (
-        W,
-        1.0 / max(float(share), np.finfo(float).tiny),
-        len(G) - ridge * float(np.trace(inverse)),
-    )
+    return W, 1.0 / max(float(share), TINY), len(G) - ridge * float(np.trace(inverse))
 
 
 def definite_solve(A: F64, B: F64) -> F64:
@@ -183,8 +174,7 @@ def definite_solve(A: F64, B: F64) -> F64:
         try:
             return np.asarray(scipy.linalg.solve(A, B, assume_a="pos", check_finite=False))
         except scipy.linalg.LinAlgWarning:
-            pass
-    D = 1.0 / np.sqrt(np.diag(A))[:, None]
+            D = 1.0 / np.sqrt(np.diag(A))[:, None]
     scaled = D * A * D[:, 0]
     if not conditioning(eigenvalues(scaled)).full:
         raise scipy.linalg.LinAlgError("singular to working precision")
@@ -235,10 +225,6 @@ class Spectral:
         """(G + λI)⁻¹ H, or the minimum-norm least-squares solution G⁺H for λ = 0."""
         return self.Q @ (self.filters(ridge)[:, None] * self.A)
 
-    def degrees_of_freedom(self, ridge: float) -> float:
-        """tr((G + λI)⁻¹ G), the effective number of parameters per class."""
-        return float((self.s.clip(0.0) * self.filters(ridge)).sum())
-
     def squared_error(self, ridge: float, target: float) -> float:
         """‖Y − XW‖² for W of this λ, given ‖Y‖²; O(d)."""
         f = self.filters(ridge)
@@ -252,18 +238,16 @@ def squared_error(W: F64, G: F64, H: F64, target: float) -> float:
 
 def auto_grid(spectral: Spectral) -> F64:
     """Ridges to try: powers 10^(j/4) from 1e-10 λ_max to λ_max, the same for equal totals."""
-    tiny = np.finfo(float).tiny
-    top = np.ceil(4 * np.log10(max(float(spectral.s[-1]), tiny)))
+    top = np.ceil(4 * np.log10(max(float(spectral.s[-1]), TINY)))
     grid = np.asarray(10.0 ** (np.arange(top - 40, top + 1) / 4))
-    return grid[grid >= tiny]
+    return grid[grid >= TINY]
 
 
 def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
     """Statistics of centred rows and labels, from those with a constant last feature.
 
-    G (d+1, d+1) and H (d+1, C) whose last row belongs to the constant 1. Returns the centred gram
-    G_c = G_xx − N x̄x̄ᵀ, H_c = H_x − N x̄ȳᵀ, and the means x̄ (d,), ȳ (C,): a ridge then leaves the
-    intercept ȳ − x̄ᵀW alone, as scikit-learn's Ridge does.
+    Of G (d+1, d+1) and H (d+1, C) the centred gram G_c = G_xx − N x̄x̄ᵀ, H_c = H_x − N x̄ȳᵀ, and the
+    means x̄ (d,), ȳ (C,): a ridge then leaves the intercept ȳ − x̄ᵀW alone, as scikit-learn's Ridge.
     """
     mean_x, mean_y = G[-1, :-1] / rows, H[-1] / rows
     G_c = G[:-1, :-1] - rows * np.outer(mean_x, mean_x)
@@ -271,10 +255,8 @@ def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
 
 
 def spreads(moments: F64, means: F64 | float) -> F64:
-    """Standard deviations (d,) from second moments Σx²/N and means Σx/N; 1 for a constant feature.
-
-    A feature counts as constant where its variance is lost in the rounding of its second moment.
-    """
+    """Standard deviations (d,) from second moments Σx²/N and means Σx/N; 1 for a constant feature,
+    whose variance is lost in the rounding of its second moment."""
     variances = moments - means**2
     varied = variances > len(moments) * EPS * np.abs(moments)
     return np.sqrt(np.where(varied, variances, 1.0))
@@ -282,11 +264,8 @@ def spreads(moments: F64, means: F64 | float) -> F64:
 
 def not_determined(c: Conditioning, rows: int) -> RidgeNeededError:
     """What is said of a system that does not determine the weights."""
-    why = (
-        f"{rows} rows are fewer than {c.dim} features"
-        if rows < c.dim
-        else "some features are constant zero or combinations of others"
-    )
+    few = f"{rows} rows are fewer than {c.dim} features"
+    why = few if rows < c.dim else "some features are constant zero or combinations of others"
     return RidgeNeededError(
         f"the data do not determine the head: the gram matrix has rank {c.rank} of {c.dim} "
         f"(eigenvalues {c.smallest:.3g} to {c.largest:.3g}); {why}",

@@ -6,9 +6,8 @@ Wahba, Technometrics 21, 1979). Only a λ for which the system can be solved is 
 
     GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system
 
-There are two systems. `SpectralSystem`: one eigendecomposition, from which every λ follows cheaply.
-`FactoredSystem`: one Cholesky factorisation a λ, for systems too large for eigenvectors.
-Their `search` tries ridges; ``better(λ)`` says whether λ is better than all tried before.
+`SpectralSystem`: one eigendecomposition, from which every λ follows cheaply. `FactoredSystem`: one
+Cholesky factorisation a λ, for systems too large for eigenvectors.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ import scipy
 from ..errors import NumericalError
 from ..values.arrays import F64
 from ..values.ridge_spec import Path, Ridge
+from . import ridge as rr
 from .blas import Cholesky
-from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
 
 Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
 
@@ -81,9 +80,8 @@ def choose(
 ) -> Choice:
     """The best of ``ridges`` (None: the system searches); of equally good ones the largest.
 
-    ``held`` gives the squared error a row of weights (D, C) on held-out rows. If it is given, the
-    best ridge has the least such error. Raises `NumericalError` of the largest ridge where the
-    system can be solved for none.
+    ``held``: the squared error a row of weights (D, C) on held-out rows. Raises `NumericalError` of
+    the largest ridge where the system can be solved for none.
     """
     path: list[Point] = []
     refused: dict[float, NumericalError] = {}
@@ -96,27 +94,24 @@ def choose(
         except NumericalError as error:
             refused[ridge] = error
             return False
-        point: Point = {
-            "ridge": float(ridge),
-            "gcv": gcv(fit, system.rows, system.outside),
+        estimate = gcv(fit, system.rows, system.outside)
+        path.append({
+            "ridge": float(ridge), "gcv": estimate,
             "training_mse": max(fit.squared_error, 0.0) / system.rows,
             "degrees_of_freedom": fit.degrees_of_freedom,
-        }
-        measured = point["gcv"]
+        })  # fmt: skip
+        value = float("inf") if estimate is None else estimate
         if held is not None:
-            measured = point["validation_mse"] = held(fit.weights())
-        path.append(point)
-        value = float("inf") if measured is None else measured
-        wins = best is None or value < best[0]
-        if wins or (best is not None and value == best[0] and ridge > best[1]):
+            value = path[-1]["validation_mse"] = held(fit.weights())
+        before = (float("inf"), -1.0) if best is None else best[:2]
+        if best is None or value < before[0] or (value == before[0] and ridge > before[1]):
             best = value, float(ridge), fit
-        return wins
+        return value < before[0] or len(path) == 1
 
+    for ridge in () if ridges is None else ridges:
+        better(ridge)
     if ridges is None:
         system.search(better)
-    else:
-        for ridge in ridges:
-            better(ridge)
     if best is None:
         raise refused[max(refused)]
     path.sort(key=lambda point: float(point["ridge"]))
@@ -134,24 +129,22 @@ def gcv(fit: Fit, rows: int, outside: float = 0.0) -> float | None:
 class SpectralSystem:
     """P = λI by an eigendecomposition; ``target`` is ‖Y‖². The search tries `auto_grid` whole."""
 
-    spectral: Spectral
+    spectral: rr.Spectral
     target: float
     rows: int
     outside: float = 0.0
 
     def fit(self, ridge: float) -> Fit:
-        """O(d). Raises `NumericalError` for a λ > 0 that `cholesky_solve` would refuse.
-
-        It is asked, d³/3, where the eigenvalues leave that open. λ = 0 stands for the minimum norm.
-        """
+        """O(d); λ = 0 stands for the minimum norm. Raises `NumericalError` for a λ > 0 that
+        `cholesky_solve` would refuse: it is asked where the eigenvalues leave that open."""
         s = self.spectral
-        if ridge > 0 and not conditioning(s.s + ridge).full:
-            cholesky_solve(s.G, s.A[:, :0], ridge)
+        if ridge > 0 and not rr.conditioning(s.s + ridge).full:
+            rr.cholesky_solve(s.G, s.A[:, :0], ridge)
         error = s.squared_error(ridge, self.target)
-        return Fit(error, s.degrees_of_freedom(ridge), lambda: s.weights(ridge))
+        return Fit(error, rr.degrees_of_freedom(s.s, ridge), lambda: s.weights(ridge))
 
     def search(self, better: Callable[[float], bool]) -> None:
-        for ridge in auto_grid(self.spectral):
+        for ridge in rr.auto_grid(self.spectral):
             better(float(ridge))
 
 
@@ -182,7 +175,7 @@ class FactoredSystem:
         try:
             factor = Cholesky(A)
         except scipy.linalg.LinAlgError as error:
-            raise not_definite(ridge, len(A), error) from None
+            raise rr.not_definite(ridge, len(A), error) from None
         W = factor.solve(self.H)
         left = self.target - float((W * self.H).sum() + (penalty[:, None] * W**2).sum())
         return Fit(max(left, 0.0), len(W) - _trace(factor, penalty), lambda: W)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from threading import Lock
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
 from ..values.arrays import F64, Array
@@ -26,8 +25,6 @@ class Rounding:
     >>> found.add(x, np.rint(x * 2) / 2)
     >>> found.lost.tolist()
     [False, True, False]
-    >>> found.said(["age", "dose", "site"]).partition(";")[0]
-    "the column 'dose' (errors up to 100 % of its range"
     """
 
     def __init__(self, dim: int, constant: Sequence[int] = ()) -> None:
@@ -46,35 +43,31 @@ class Rounding:
             self._error = np.maximum(self._error, error)
 
     @property
-    def varies(self) -> NDArray[np.bool_]:
+    def varies(self) -> Array:
         """(d,) bool: whether the values that were given differ by more than `NOISE`."""
-        (low, _), (high, _) = self._low, self._high
-        varies: NDArray[np.bool_] = high - low > NOISE * np.maximum(np.abs(low), np.abs(high))
-        return varies & ~self._known
+        low, high = self._low[0], self._high[0]
+        size = np.maximum(np.abs(low), np.abs(high))
+        return np.asarray((high - low > NOISE * size) & ~self._known)
 
     @property
-    def lost(self) -> NDArray[np.bool_]:
+    def lost(self) -> Array:
         """(d,) bool: features that vary, and of which rounding leaves a single value."""
-        lost: NDArray[np.bool_] = self.varies & (self._low[1] == self._high[1])
-        return lost
+        return np.asarray(self.varies & (self._low[1] == self._high[1]))
 
     @property
     def shares(self) -> F64:
         """(d,): the largest error as a part of the range."""
-        range_, none = self._high[0] - self._low[0], np.zeros(len(self._error))
-        shares: F64 = np.divide(self._error, range_, out=none, where=self.varies)
-        return shares
+        none, range_ = np.zeros(len(self._error)), self._high[0] - self._low[0]
+        return np.asarray(np.divide(self._error, range_, out=none, where=self.varies))
 
     @property
-    def thin(self) -> NDArray[np.bool_]:
+    def thin(self) -> Array:
         """(d,) bool: those that are rounded to fewer than `ENOUGH` steps of their range."""
-        thin: NDArray[np.bool_] = self.shares > 0.5 / ENOUGH
-        return thin
+        return np.asarray(self.shares > 0.5 / ENOUGH)
 
     def said(self, columns: Sequence[str] | None = None) -> str:
         """The feature that loses most, and how many keep few steps."""
-        shares, few = self.shares, int(self.thin.sum())
-        j = int(shares.argmax())
+        shares, few, j = self.shares, int(self.thin.sum()), int(self.shares.argmax())
         name = f"feature {j}" if columns is None else f"the column {columns[j]!r}"
         lost = f"errors up to {100 * min(shares[j], 1.0):.3g} % of its range"
         if few:

@@ -20,10 +20,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class LowRank:
-    """Ω = Z Uᵀ: ``Z`` (d_F, r), ``U`` (d_Φ, r), r ≤ the columns of W.
-
-    Where r would not be smaller than d_Φ, ``U`` is None and ``Z`` is Ω itself.
-    """
+    """Ω = Z Uᵀ: ``Z`` (d_F, r), ``U`` (d_Φ, r); for r = d_Φ ``U`` is None and ``Z`` Ω itself."""
 
     Z: F64
     U: F64 | None = None
@@ -41,11 +38,10 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
     """Ω = Z Uᵀ from a thin SVD W = U diag(s) Qᵀ: (s_j² Π + γ I) z_j = s_j Υ q_j.
 
     ``Pi`` Π (d_F, d_F), ``Upsilon`` Υ (d_F, C), ``W`` (d_Φ, C), all float64. Equals (17), the
-    paper's form by eigendecompositions of Π and WWᵀ (tests/test_sandwich.py compares them), but
-    WWᵀ has rank ≤ C, so its d_Φ³ eigendecomposition is not needed. For γ > 0 one tridiagonal
-    form of Π serves every column (4/3 d_F³ operations); for γ = 0 the eigenvectors of Π (9 d_F³),
-    where 0/0 = 0, which gives Ω = F⁺ R W⁺. Raises `NumericalError` when Π + γ/s² I is not positive
-    definite to working precision.
+    paper's form by eigendecompositions of Π and WWᵀ, whose rank is at most C. For γ > 0 one
+    tridiagonal form of Π serves every column (4/3 d_F³ operations); for γ = 0 the eigenvectors of Π
+    (9 d_F³), where 0/0 = 0, which gives Ω = F⁺ R W⁺. Raises `NumericalError` when Π + γ/s² I is not
+    positive definite to working precision.
     """
     U, s, Qt = scipy.linalg.svd(W, full_matrices=False)
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
@@ -64,9 +60,8 @@ def reconstructing(
     """Ω = argmin (1−η)‖R − FΩW‖² + η‖E − FΩQ‖² + γ‖Ω‖², the paper's (88) with η = 1 − ρ.
 
     ``labels``: FᵀR (d_F, C) and W (d_Φ, C); ``decoder``: FᵀE (d_F, d_Φ) and Q (d_Φ, d_Φ), where
-    E = Φ_0 − Φ_tQ is what the decoder Q leaves of Φ_0. Both terms have the left factor F, so it is
-    one sandwiched problem with target [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q]. The
-    right factor has full rank, so Ω is dense, and its SVD costs about 20 d_Φ³ operations.
+    E = Φ_0 − Φ_tQ is what the decoder Q leaves of Φ_0. It is one sandwiched problem with target
+    [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q], whose SVD costs about 20 d_Φ³ operations.
     """
     a, b = np.sqrt(1.0 - share), np.sqrt(share)
     Upsilon = np.hstack([a * labels[0], b * decoder[0]])
@@ -74,10 +69,8 @@ def reconstructing(
 
 
 def bytes_needed(hidden: int, width: int = 0) -> int:
-    """Memory of `low_rank` beside Π itself: a working copy of it, float64.
-
-    ``width``: d_Φ where the right factor has full rank; its SVD and the dense Ω are added.
-    """
+    """Memory of `low_rank` beside Π: a working copy of it, float64, and of a right factor of full
+    rank ``width`` = d_Φ its SVD and the dense Ω."""
     return 8 * (hidden * hidden + 6 * width * width + 4 * hidden * width)
 
 
@@ -87,10 +80,8 @@ def _positive(lam: F64) -> F64:
 
 
 def _divided(numerator: F64, left: F64, right: F64, gamma: float) -> F64:
-    denominator = gamma + np.outer(left, right)
-    out = np.zeros_like(numerator)
-    np.divide(numerator, denominator, out=out, where=denominator > 0)
-    return out
+    under, none = gamma + np.outer(left, right), np.zeros_like(numerator)
+    return np.asarray(np.divide(numerator, under, out=none, where=under > 0))
 
 
 def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
@@ -99,8 +90,7 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
         return np.zeros_like(B)
     n = len(Pi)
     if n == 1:  # nothing to reduce, and LAPACK takes no empty subdiagonal
-        single: F64 = B / (scales * Pi[0, 0] + gamma)
-        return single
+        return np.asarray(B / (scales * Pi[0, 0] + gamma))
     reduced, d, e, tau, _ = scipy.linalg.lapack.dsytrd(Pi, lower=1, lwork=64 * n)
     reflectors = np.asfortranarray(reduced[1:, :-1])
     Z = np.array(B, order="F")
@@ -120,5 +110,5 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
 
 def _reflected(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
     """Q B or Qᵀ B for the reflectors that `dsytrd` leaves below the subdiagonal."""
-    product: F64 = scipy.linalg.lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
-    return product
+    made = scipy.linalg.lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])
+    return np.asarray(made[0])

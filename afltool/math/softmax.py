@@ -4,9 +4,8 @@ For fixed-point rows everything that is summed is an integer, so the sums do not
 order: weights are rounded to integers such that the scores Φ̂V̂ are exact in float64, probabilities
 and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an exact integer product.
 
-Φ is [X, 1] for features and [X, one-hot codes] for codes, whose products are sparse: a dense
-one-hot matrix is never made. Columns of fixed-point rows are integers in units of 2^−bits, the
-constant 1 is 2^bits. The products Φ V and Φᵀ R are of a few rows at a time.
+Φ is [X, 1] for features and [X, one-hot codes] for codes, whose products are sparse. Columns of
+fixed-point rows are integers in units of 2^−bits, the constant 1 is 2^bits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import scipy
 
 from ..errors import NumericalError
-from ..values.arrays import F64, I64, Array, Once
+from ..values.arrays import F64, I64, Array
 from . import blas
 from .blas import pack, unpack_transposed
 from .codes import Codes
@@ -26,7 +25,6 @@ from .gram import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
 LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
-KEPT_SIDE = 4096  # of a factor that is kept as LAPACK wants it, 128 MB
 FEW_CLASSES = 32  # up to which the largest score of a row is found faster in a transposed copy
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
 FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as fast,
@@ -112,17 +110,14 @@ def _values(X: Rows) -> tuple[int | None, F64]:
 
 
 def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
-    """V ≈ V̂ · 2^−s with V̂ integral (as float64) and the largest s that keeps Φ̂V̂ exact.
-
-    ``reach`` ≥ Σ_j |Φ̂_j| of any row, so that a score is at most reach · |V̂| ≤ 2^53.
-    """
+    """V ≈ V̂ · 2^−s with V̂ integral (as float64) and the largest s that keeps Φ̂V̂ exact:
+    ``reach`` ≥ Σ_j |Φ̂_j| of any row, so that a score is at most reach · |V̂| ≤ 2^53."""
     largest = float(np.abs(V).max(initial=0.0))
     if not np.isfinite(largest):
         raise NumericalError("the weights are not finite: the iteration has diverged")
     shift = np.floor(np.log2(EXACT_FLOAT64 // reach / largest)) if largest else 0
     s = int(min(shift, LARGEST_SHIFT))
-    rounded: F64 = np.rint(V * 2.0**s)
-    return rounded, s
+    return np.asarray(np.rint(V * 2.0**s)), s
 
 
 def scores(designs: Iterable[Design], V: F64) -> F64:
@@ -139,10 +134,8 @@ def prepared(design: Design, V: F64) -> F64:
 
 
 def softmax_in_place(S: F64, unit: float = 1.0) -> tuple[F64, F64]:
-    """unit · softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,).
-
-    ``unit``: a power of 2, which changes no digit.
-    """
+    """unit · softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,); ``unit`` is a
+    power of 2, which changes no digit."""
     columns = S.T if S.shape[1] > FEW_CLASSES else np.ascontiguousarray(S.T)
     top = columns.max(axis=0)[:, None]
     S -= top
@@ -217,9 +210,6 @@ class Gradients:
         self._gradient[:], self._loss, self._rows = 0.0, 0.0, 0
 
 
-_upper_once = Once(unpack_transposed)  # every round solves with one factor
-
-
 class Bound:
     """B = ½G + diag(penalty), factored once: B ⊗ I is above the Hessian everywhere.
 
@@ -248,7 +238,7 @@ class Bound:
 
     def solve(self, H: F64) -> F64:
         """B⁻¹ H (D, C); 2 D² C operations. V − B⁻¹ gradient never has a larger penalised loss."""
-        upper = (_upper_once if len(H) <= KEPT_SIDE else unpack_transposed)(self.factor)
+        upper = unpack_transposed(self.factor)
         W: F64 = scipy.linalg.cho_solve((upper, False), H, check_finite=False)
         return W
 
@@ -260,9 +250,6 @@ def penalty_of(
 
     With ``variances`` (columns,) μN var_j: W diag(std) is then penalised as W is without them.
     """
-    diagonal = np.full(columns, mu * rows)
-    if variances is not None:
-        diagonal *= variances
-    if intercept:
-        diagonal[-1] = 0.0
+    diagonal = np.full(columns, mu * rows) * (1.0 if variances is None else variances)
+    diagonal[columns - intercept :] = 0.0
     return diagonal

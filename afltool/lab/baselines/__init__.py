@@ -1,8 +1,7 @@
 """The baselines: methods that papers of this field compare with, on the same cached features.
 
 No sums over rows determine their results, so they are not heads: `afltool baseline` simulates them
-on one machine and writes a head file. To add one: a module with a subclass of `base.Method`, a line
-here.
+and writes a head file. To add one: a module with a subclass of `base.Method`, a line here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _checked(text: str, value: Any) -> str:
-    """Where a plug-in's method is, if the command line can have its options."""
+    """Where a plug-in's method is."""
     if not issubclass(value.settings_class, Settings):
         raise TypeError(f"{text} has no settings_class of lab.baselines.settings.Settings")
     return text

@@ -3,10 +3,8 @@
 A method adds a module with a subclass of `Method` and a line in the registry of this package. Its
 clients' part is `term`, its server's part is `merge`. Everything else (rows, batches, threads,
 evaluation, files) is the same for all, so a method whose terms are 0 gives the results of FedAvg,
-bit for bit.
-
-`afltool baseline METHOD -h` imports the module of a method to show its settings. So these modules
-import PyTorch inside functions only.
+bit for bit. `afltool baseline METHOD -h` imports the module of a method to show its settings, so
+these modules import PyTorch inside functions only.
 """
 
 from __future__ import annotations
@@ -25,9 +23,8 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """A batch of one client, as a term sees it: rows X (B, d), labels y (B,), ``share`` (B,), which
-    is 1 / rows of the batch, or 0 where it is only filled up, z (B, h), which enters the last
-    layer, and the scores (B, C)."""
+    """A batch of one client: rows X (B, d), labels y (B,), ``share`` (B,), 1 / rows of the batch or
+    0 where it is only filled up, z (B, h), which enters the last layer, and the scores (B, C)."""
 
     X: Tensor
     y: Tensor
@@ -49,16 +46,13 @@ class Method:
     pools: ClassVar[bool] = False  # the federation is one client
     sends: ClassVar[bool] = True  # messages go between the clients and the server
 
-    def __init__(
-        self, settings: Any, clients: Clients, network: DenseLayers, threads: int = 1
-    ) -> None:
+    def __init__(self, settings: Any, clients: Clients, network: DenseLayers) -> None:
         self.settings, self.clients, self.network = settings, clients, network
-        self.threads = threads
-        self.memory: dict[str, Tensor] = {}  # all that is kept between rounds, beside the weights
         self.facts: dict[str, Any] = {}  # the method's entries in the report
 
     def begin(self, weights: Tensor) -> None:
-        """Set ``memory`` before the first round; all clients start from ``weights`` (P,)."""
+        """Set what is kept between rounds; all clients start from ``weights`` (P,). `UsageError`
+        for what the method cannot train."""
 
     def starts(self, who: Sequence[int], weights: Tensor) -> Tensor:
         """The weights at which the participants start, (P,) or (S, P)."""
@@ -76,12 +70,11 @@ class Method:
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
         """What is added to Σ share · cross-entropy of one client, whose part of the tensors it
-        gets, and ``start`` (P,); `torch.func` differentiates it in ``model``, for a stack of
-        clients at once."""
+        gets, and ``start`` (P,); `torch.func` differentiates it in ``model``."""
         return 0.0
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        """W^{t+1} (P,) from the participants' results ``theta`` (S, P); updates ``memory``."""
+        """W^{t+1} (P,) from the participants' results ``theta`` (S, P)."""
         return average(theta, self.weigh(who))
 
     def weigh(self, who: Sequence[int]) -> F64:
@@ -90,7 +83,7 @@ class Method:
         return np.ones(len(who)) if uniform else self.clients.shares[list(who)]
 
     def heads(self, weights: Tensor) -> Tensor:
-        """The classifiers to evaluate, (M, P): that of the server, or each client's own."""
+        """The classifiers to evaluate, (M, P): the server's, or each client's own."""
         return weights[None]
 
     def upload(self, round: int) -> int:
@@ -101,10 +94,6 @@ class Method:
         """Numbers that one participant gets in a round."""
         return self.network.size * self.sends
 
-    def notes(self) -> list[str]:
-        """Warnings for the user before the first round; `UsageError` for what it cannot train."""
-        return []
-
 
 def average(theta: Tensor, weights: F64) -> Tensor:
     """Σ w_k θ_k / Σ w_k (P,) of θ (S, P): in float64, in the order of the clients, rounded once."""
@@ -112,23 +101,3 @@ def average(theta: Tensor, weights: F64) -> Tensor:
     for row, share in zip(theta, (weights / weights.sum()).tolist(), strict=True):
         total.add_(row.double(), alpha=share)
     return total.to(theta.dtype)
-
-
-def first_weights(network: DenseLayers, seed: int, dtype: Any) -> Tensor:
-    """The common start (P,): 0 for a linear head, whose loss is convex.
-
-    Hidden layers need a random start that all share: uniform on ±1/√fan_in, from the seed.
-    """
-    import torch
-
-    from ...heads.projections import projection
-
-    theta = torch.zeros(network.size, dtype=dtype)
-    if network.linear:
-        return theta
-    for number, (W, b) in enumerate(network.layers(network.model(theta))):
-        drawn = projection("linear-uniform", seed, number, W.shape[1], W.shape[0])
-        W.copy_(torch.from_numpy(drawn.A.T.copy()))
-        if b is not None and drawn.a is not None:
-            b.copy_(torch.from_numpy(drawn.a))
-    return theta

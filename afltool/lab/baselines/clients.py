@@ -16,9 +16,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...values.arrays import F64, I64
+from ...values.arrays import F64, I64, Array
 
 
 class Purpose(IntEnum):
@@ -66,10 +65,6 @@ class Clients:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def dim(self) -> int:
-        return int(self.X.shape[1])
-
     @cached_property
     def keys(self) -> tuple[int, ...]:
         """For each client the number that selects its random streams."""
@@ -91,23 +86,13 @@ class Clients:
         y = self.y.numpy()
         return np.stack([np.bincount(y[r], minlength=self.classes) for r in self.rows])
 
-    def of(self, k: int) -> tuple[Any, Any]:
-        """Client k's rows (n_k, d) and labels (n_k,), copied."""
-        return self.X[self.rows[k]], self.y[self.rows[k]]
-
     def pooled(self) -> Clients:
         """All rows as one client."""
         return replace(self, rows=(np.concatenate(self.rows),), names=("all",))
 
 
-def dealt(
-    X: Any,
-    y: Any,
-    order: NDArray[Any],
-    owner: NDArray[Any],
-    names: Sequence[str],
-    classes: int,
-    chosen: Sequence[int],
+def assigned(
+    X: Any, y: Any, order: Array, owner: Array, names: Sequence[str], classes: int, chosen: Array
 ) -> Clients:
     """The ``chosen`` clients that have rows.
 

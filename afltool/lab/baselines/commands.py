@@ -32,11 +32,12 @@ def commands() -> dict[str, Command]:
 
 
 def _methods(word: str) -> dict[str, Command]:
-    says = {name: _says(name) for name in ([word] if word in METHODS else METHODS)}
-    return {
-        name: Command(first_line(text), "Methods", Train, says=text, given={"method": name})
-        for name, text in says.items()
-    }
+    found = {}
+    for name in [word] if word in METHODS else METHODS:
+        text = (inspect.getdoc(method_class(name)) or "").split("\n\n")[0]
+        given = {"method": name}
+        found[name] = Command(first_line(text), "Methods", Train, says=text, given=given)
+    return found
 
 
 def of_method(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
@@ -54,23 +55,14 @@ def train(o: Train) -> None:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    """The three accuracies of a baseline and what they cost, on stderr."""
+    """The three accuracies of a baseline and its bytes, on stderr."""
     from ...rendering.tables import tell_facts
 
     facts = []
     for name, one in summary["accuracies"].items():
-        spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
-        largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
         note = f" ({one['note']})" if "note" in one else ""
-        text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
+        text = f"{one['top1']:.2%} in round {one['round']}{note}"
         facts.append((name.replace("_", " "), text))
     up, down = (byte_text(summary[f"{way}_bytes"]) for way in ("upload", "download"))
     facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
-    seconds = f"clients {summary['client_seconds']:.1f}, server {summary['server_seconds']:.1f}"
-    facts.append(("processor seconds", seconds))
     tell_facts(facts, summary["rounds"])
-
-
-def _says(name: str) -> str:
-    """The first paragraph of a method's docstring."""
-    return (inspect.getdoc(method_class(name)) or "").split("\n\n")[0]

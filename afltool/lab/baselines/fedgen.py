@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .base import Method, Rows, first_weights
+from .base import Method, Rows
 from .clients import Purpose, stream
-from .network import DenseLayers, Model, Tensor
+from .network import DenseLayers, Model, Tensor, first_weights
 from .settings import Settings
 
 BATCH = 64  # generated rows of a step if the clients take all their rows at once
@@ -49,19 +49,17 @@ class FedGen(Method):
     settings_class = FedGenSettings
     preset: ClassVar = {"generator_steps": 1000}
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def begin(self, weights: Tensor) -> None:
+        from torch.optim import Adam
+
         s, net = self.settings, self.network
         widths = (s.noise + net.widths[-1], s.generator_hidden, net.widths[-2])
         self.generator = DenseLayers(widths, bias=True)
+        seed = s.seed + 2**32  # a start that differs from the network's
+        self.omega = first_weights(self.generator, seed, weights.dtype)
+        self.adam = Adam([self.omega], lr=s.generator_lr)
         self.pooled = self.clients.counts.sum(axis=0)
         self.streams: dict[int, Words] = {}  # of each client, for an epoch
-
-    def begin(self, weights: Tensor) -> None:
-        seed = self.settings.seed + 2**32  # a start that differs from the network's
-        omega = first_weights(self.generator, seed, weights.dtype)
-        zeros = omega.new_zeros(omega.shape)
-        self.memory |= {"omega": omega, "mean": zeros, "square": zeros.clone()}
 
     def drawn(
         self, round: int, clients: Sequence[int], epoch: int, number: int
@@ -69,14 +67,14 @@ class FedGen(Method):
         """A batch of generated features beside each batch of rows."""
         import torch
 
-        if not self.settings.weight:
+        s = self.settings
+        if not s.weight:
             return {}
         for k in clients if number == 0 else ():  # each goes on from step to step of an epoch
             key = self.clients.keys[k]
-            self.streams[k] = stream(self.settings.seed, Purpose.GENERATED, round, key, epoch)
-        size = self.settings.batch_size or BATCH
-        y, inputs = self.noise([self.streams[k] for k in clients], size)
-        model = self.generator.model(self.memory["omega"])
+            self.streams[k] = stream(s.seed, Purpose.GENERATED, round, key, epoch)
+        y, inputs = self.noise([self.streams[k] for k in clients], s.batch_size or BATCH)
+        model = self.generator.model(self.omega)
         made = torch.stack([self.generator.forward(model, one)[1] for one in inputs])
         return {"labels": y, "generated": made}
 
@@ -92,13 +90,14 @@ class FedGen(Method):
         return cross_entropy(linear(z, *self.network.layers(model)[-1]), y)
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        merged, steps = super().merge(round, who, start, theta), self.settings.generator_steps
+        merged = super().merge(round, who, start, theta)
         words = stream(self.settings.seed, Purpose.GENERATOR, round)
-        for number in range(steps):
-            self._adam(self._slope(words, merged), (round - 1) * steps + number + 1)
+        for _ in range(self.settings.generator_steps):
+            self.omega.grad = self.slope(words, merged)
+            self.adam.step()
         return merged
 
-    def _slope(self, words: Words, weights: Tensor) -> Tensor:
+    def slope(self, words: Words, weights: Tensor) -> Tensor:
         """Gradient in ω (P_G,) of the cross-entropy of the last layer on generated features."""
         from torch.func import grad
 
@@ -108,22 +107,14 @@ class FedGen(Method):
             _, z = self.generator.forward(self.generator.model(omega), drawn)
             return self._entropy(self.network.model(weights), z, y)
 
-        return grad(loss)(self.memory["omega"])
-
-    def _adam(self, slope: Tensor, count: int) -> None:
-        """Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; 0.9, 0.999."""
-        m, v = self.memory["mean"], self.memory["square"]
-        m.mul_(0.9).add_(slope, alpha=0.1)
-        v.mul_(0.999).addcmul_(slope, slope, value=0.001)
-        root = (v / (1 - 0.999**count)).sqrt_().add_(1e-8)
-        self.memory["omega"].addcdiv_(m, root, value=-self.settings.generator_lr / (1 - 0.9**count))
+        return grad(loss)(self.omega)
 
     def noise(self, streams: Sequence[Words], rows: int) -> tuple[Tensor, Tensor]:
         """Labels (A, B), drawn in proportion to their counts, and the generator's input, noise
         beside one-hot labels (A, B, ·)."""
         import torch
 
-        kind = self.memory["omega"].numpy().dtype
+        kind: Any = self.omega.numpy().dtype
         ends, draws = np.cumsum(self.pooled), []
         for words in streams:
             u = (words.random_raw(rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -14,6 +14,8 @@ from ...values.arrays import F64, I64
 from .base import Method, Rows, average
 from .network import Model, Tensor
 from .settings import MOST, Settings
+
+STEP = 0.001  # of Adam on the logits of FedAWA's weights
 
 
 class FedAvg(Method):
@@ -46,9 +48,8 @@ class LocalSettings(Settings):
 class LocalOnly(Method):
     """Local only: every client trains its own head, and nothing is averaged.
 
-    The report has the mean, the largest and the spread of the clients' accuracies on the test rows,
-    and each of them (``top1_by_client``). The written head is that of the client with the most
-    rows, so test rows do not choose it.
+    The report has the mean, the largest and the spread of the clients' accuracies on the test rows.
+    The written head is that of the client with the most rows, so test rows do not choose it.
     """
 
     name = "local"
@@ -56,20 +57,17 @@ class LocalOnly(Method):
     sends = False
 
     def begin(self, weights: Tensor) -> None:
-        self.memory["own"] = weights.repeat(len(self.clients), 1)
+        self.own = weights.repeat(len(self.clients), 1)
 
     def starts(self, who: Sequence[int], weights: Tensor) -> Tensor:
-        return self.memory["own"][list(who)]
+        return self.own[list(who)]
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        self.memory["own"][list(who)] = theta
-        return self.memory["own"][int(self.clients.sizes.argmax())].clone()
+        self.own[list(who)] = theta
+        return self.own[int(self.clients.sizes.argmax())].clone()
 
     def heads(self, weights: Tensor) -> Tensor:
-        return self.memory["own"]
-
-
-# ---------------------------------------------------------------- terms of the clients
+        return self.own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,70 +102,41 @@ def squared_distance(model: Model, other: Model) -> Tensor:
 class FedDynSettings(Settings):
     """Options of FedDyn."""
 
-    alpha: float = Field(default=1.0, gt=0, description="α of the dynamic regulariser")
-    _variant = "whose updates: authors weighs by rows, pfllib does not square the pull"
-    variant: Literal["paper", "authors", "pfllib"] = Field(default="paper", description=_variant)
+    GONE: ClassVar = {"variant": "paper"}
+
+    alpha: float = Field(default=1.0, gt=0, description="α of the dynamic regularizer")
 
 
 class FedDyn(Method):
     """FedDyn: a linear term of each client makes its optimum agree with the server's.
 
-        W_k ≈ argmin F_k(W) − ⟨g_k, W⟩ + α_k/2 ‖W − W^t‖²
+        W_k ≈ argmin F_k(W) − ⟨g_k, W⟩ + α/2 ‖W − W^t‖²;   g_k ← g_k − α (W_k − W^t)
+        h ← h − (α/K) Σ_S (W_k − W^t);   W^{t+1} = mean_S W_k − h/α
 
-    Acar et al., "Federated learning based on dynamic regularization", ICLR 2021. Clients keep g_k
-    (authors: H_k), the server h. Averages are unweighted by definition. Three variants:
-
-    paper     α_k = α;  g_k ← g_k − α (W_k − W^t);  h ← h − (α/K) Σ_S (W_k − W^t);
-              W^{t+1} = mean_S W_k − h/α.  Its fixed point has mean_k ∇F_k = 0, unweighted.
-    authors   α_k = α N/(K n_k);  H_k ← H_k + (W_k − W^t), g_k = −α_k H_k;
-              W^{t+1} = mean_S W_k + mean_K H_k.  Its fixed point has Σ n_k ∇F_k = 0.
-    pfllib    as paper, but the clients' penalty is α/2 ‖W − W^t‖, not squared: a pull of constant
-              length, which stalls wherever ‖∇F_k − g_k‖ ≤ α/2.
+    Acar et al., "Federated learning based on dynamic regularization", ICLR 2021. Clients keep g_k,
+    the server h. Averages are unweighted by definition: its fixed point has mean_k ∇F_k = 0.
     """
 
     name = "feddyn"
     settings_class = FedDynSettings
 
     def begin(self, weights: Tensor) -> None:
-        clients = weights.new_zeros(len(self.clients), len(weights))
-        if self.settings.variant == "authors":
-            self.memory["H"] = clients
-        else:
-            self.memory |= {"g": clients, "h": weights.new_zeros(len(weights)).double()}
+        self.g = weights.new_zeros(len(self.clients), len(weights))
+        self.h = weights.new_zeros(len(weights)).double()
 
     def local(self, stacked: Sequence[int]) -> dict[str, Tensor]:
-        kept = self.memory["H" if self.settings.variant == "authors" else "g"][list(stacked)]
-        alpha = kept.new_full((len(stacked),), self.settings.alpha)
-        if self.settings.variant != "authors":
-            return {"g": kept, "alpha": alpha}
-        shares = kept.new_tensor(self.clients.shares[list(stacked)].tolist())
-        alpha = alpha / (len(self.clients) * shares)
-        return {"g": -alpha[:, None] * kept, "alpha": alpha}
+        return {"g": self.g[list(stacked)]}
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
         g, start = (self.network.model(given[name]) for name in ("g", "start"))
         along = sum((p * q).sum() for p, q in zip(model, g, strict=True))
-        pull = squared_distance(model, start)
-        if self.settings.variant == "pfllib":  # of length 0 it has no direction
-            pull = pull.where(pull > 0, 1.0).sqrt() * (pull > 0)
-        return given["alpha"] / 2 * pull - along
+        return self.settings.alpha / 2 * squared_distance(model, start) - along
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        places, moved = list(who), theta - start
-        mean = _mean(theta).double()
-        if self.settings.variant == "authors":
-            H = self.memory["H"]
-            H[places] += moved
-            return (mean + _mean(H).double()).to(theta.dtype)
-        alpha, h = self.settings.alpha, self.memory["h"]
-        self.memory["g"][places] -= alpha * moved
-        h -= alpha * (len(places) / len(self.clients)) * _mean(moved.double())
-        return (mean - h / alpha).to(theta.dtype)
-
-
-def _mean(theta: Tensor) -> Tensor:
-    """The unweighted mean (P,) of θ (S, P)."""
-    return average(theta, np.ones(len(theta)))
+        alpha, moved, ones = self.settings.alpha, theta - start, np.ones(len(who))
+        self.g[list(who)] -= alpha * moved
+        self.h -= alpha * (len(who) / len(self.clients)) * average(moved.double(), ones)
+        return (average(theta, ones).double() - self.h / alpha).to(theta.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,19 +200,16 @@ class Moon(Method):
     name = "moon"
     settings_class = MoonSettings
 
-    def notes(self) -> list[str]:
-        note = (
-            "moon on a linear head is FedAvg: its term compares representations, and frozen "
-            "features have the same one in every round; --hidden 1024 trains a layer below the head"
-        )
-        return [note] if self.network.linear else []
-
     def begin(self, weights: Tensor) -> None:
-        if not self.network.linear:
-            self.memory["previous"] = weights.repeat(len(self.clients), 1)
+        self.previous = None if self.network.linear else weights.repeat(len(self.clients), 1)
+        if self.previous is None:
+            log.info(
+                "moon on a linear head is FedAvg: its term compares representations, and frozen "
+                "features have the same one in every round; --hidden 1024 trains a layer below it"
+            )
 
     def local(self, stacked: Sequence[int]) -> dict[str, Tensor]:
-        kept = self.memory.get("previous")
+        kept = self.previous
         return {} if kept is None else {"previous": kept[list(stacked)]}
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor | float:
@@ -259,31 +225,28 @@ class Moon(Method):
         return self.settings.mu * (rows.share * terms).sum()
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        if not self.network.linear:
-            self.memory["previous"][list(who)] = theta
+        if self.previous is not None:
+            self.previous[list(who)] = theta
         return super().merge(round, who, start, theta)
-
-
-# ---------------------------------------------------------------- averages of the server
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedDiscoSettings(Settings):
     """Options of FedDisco."""
 
+    GONE: ClassVar = {"distance": "kl"}
+
     a: float = Field(default=0.05, ge=0, description="a, the weight of the distance")
     b: float = Field(default=0.01, ge=0, description="b, added to every weight")
-    _distance = "of class shares from uniform; kl is divided by the sum over clients"
-    distance: Literal["kl", "l2"] = Field(default="kl", description=_distance)
 
 
 class FedDisco(Method):
     """FedDisco: FedAvg with less weight for clients whose class shares are far from uniform.
 
-    The weights are w_k ∝ max(0, p_k − a d_k + b), d_k the distance of the client's class shares
-    from uniform; clients send their class counts once, with the first round. Ye et al., "FedDisco:
-    Federated learning with discrepancy-aware collaboration", ICML 2023. Its code divides the KL
-    distances by their sum over clients; the L2 distances are taken as they are.
+    The weights are w_k ∝ max(0, p_k − a d_k + b), d_k the KL distance of the client's class shares
+    from uniform, divided by its sum over clients as in the authors' code; clients send their class
+    counts once, with the first round. Ye et al., "FedDisco: Federated learning with
+    discrepancy-aware collaboration", ICML 2023.
     """
 
     name = "feddisco"
@@ -291,7 +254,7 @@ class FedDisco(Method):
 
     def weigh(self, who: Sequence[int]) -> F64:
         s, p = self.settings, super().weigh(who)
-        d = distances(self.clients.counts, s.distance)[list(who)]
+        d = distances(self.clients.counts)[list(who)]
         weights: F64 = (p - s.a * d + s.b).clip(min=0.0)
         if weights.any():
             return weights
@@ -304,12 +267,11 @@ class FedDisco(Method):
         return self.network.size + (self.clients.classes if round == 1 else 0)
 
 
-def distances(counts: I64, kind: str) -> F64:
+def distances(counts: I64) -> F64:
     """d_k (K,) of class counts (K, C); clients have rows."""
-    shares, classes = counts / counts.sum(axis=1, keepdims=True), counts.shape[1]
-    if kind == "l2":
-        return np.asarray(np.sqrt(((shares - 1 / classes) ** 2).sum(axis=1)))
-    logs = np.log(shares * classes, out=np.zeros_like(shares), where=shares > 0)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    scaled = shares * counts.shape[1]
+    logs = np.log(scaled, out=np.zeros_like(shares), where=shares > 0)
     d = (shares * logs).sum(axis=1)
     return np.asarray(d / d.sum() if d.sum() > 0 else d)
 
@@ -318,10 +280,7 @@ def distances(counts: I64, kind: str) -> F64:
 class FedAWASettings(Settings):
     """Options of FedAWA."""
 
-    _step = "step of Adam on the weights' logits"
-    weight_step: float = Field(default=0.001, ge=0, description=_step)
-    _start = "start of the logits: p_k, as the authors' code, or log p_k, FedAvg's weights"
-    weight_start: Literal["shares", "log-shares"] = Field(default="shares", description=_start)
+    GONE: ClassVar = {"weight_start": "shares", "weight_step": STEP}
 
 
 class FedAWA(Method):
@@ -342,14 +301,13 @@ class FedAWA(Method):
     def begin(self, weights: Tensor) -> None:
         import torch
 
-        p = torch.from_numpy(self.clients.shares.copy())
-        self.memory["T"] = p.log() if self.settings.weight_start == "log-shares" else p
+        self.T = torch.from_numpy(self.clients.shares.copy())
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
-        T, places = self.memory["T"], list(who)
+        T, places = self.T, list(who)
         w, slope = T[places].softmax(0), gradient(T[places], theta.double(), start.double())
         # The first step of Adam: both moments, corrected for their start, are of this gradient.
-        T[places] -= self.settings.weight_step * slope / (slope.abs() + 1e-8)
+        T[places] -= STEP * slope / (slope.abs() + 1e-8)
         return average(theta, w.numpy())
 
 

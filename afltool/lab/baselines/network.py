@@ -47,3 +47,23 @@ class DenseLayers:
         for W, b in below:
             X = linear(X, W, b).relu()
         return X, linear(X, *top)
+
+
+def first_weights(network: DenseLayers, seed: int, dtype: Any) -> Tensor:
+    """The common start (P,): 0 for a linear head, whose loss is convex.
+
+    Hidden layers need a random start that all share: uniform on ±1/√fan_in, from the seed.
+    """
+    import torch
+
+    from ...heads.projections import projection
+
+    theta = torch.zeros(network.size, dtype=dtype)
+    if network.linear:
+        return theta
+    for number, (W, b) in enumerate(network.layers(network.model(theta))):
+        drawn = projection("linear-uniform", seed, number, W.shape[1], W.shape[0])
+        W.copy_(torch.from_numpy(drawn.A.T.copy()))
+        if b is not None and drawn.a is not None:
+            b.copy_(torch.from_numpy(drawn.a))
+    return theta

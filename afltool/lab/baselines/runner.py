@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,43 +11,30 @@ from ...errors import NumericalError
 from ...values.arrays import F64, I64
 from ...values.names import Phase
 from . import method_class
-from .base import Method, first_weights
+from .base import Method
 from .clients import Clients, Purpose, permutation, stream
-from .network import DenseLayers, Tensor
+from .network import DenseLayers, Tensor, first_weights
 from .settings import Settings
-from .trainer import Trainer, on_threads
+from .trainer import Trainer, on_threads, one_core
 
 FLOAT32 = 4  # bytes of a number in a message
 SCORED_AT_ONCE = 2048  # rows whose scores are made at a time
 Round = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Rows to measure on: X (n, d), a tensor, and labels y (n,)."""
 
-    X: Any
+    X: Tensor
     y: I64
 
 
-@dataclass
-class State:
-    """All that is kept between rounds.
-
-    ``memory``: the ``weights``, those of the round that held-out clients like ``best``, and what
-    the method keeps; ``rounds``: cost and accuracies of every round.
-    """
-
-    memory: dict[str, Tensor]
-    rounds: list[Round] = field(default_factory=list)
-
-    @property
-    def weights(self) -> Tensor:
-        return self.memory["weights"]
-
-
 class Run:
-    """One method on one federation; `advance` makes a round, `state` is what a checkpoint keeps."""
+    """One method on one federation; `advance` makes a round.
+
+    ``weights`` (P,) after the last round, ``best`` (P,) of the round that the ``held_out`` rows
+    like best, ``rounds``: cost and accuracies of every round. Threads do not change the result.
+    """
 
     def __init__(
         self,
@@ -57,42 +43,22 @@ class Run:
         clients: Clients,
         test: Measured,
         held_out: Measured | None = None,
-        *,
-        threads: int = 1,
     ) -> None:
-        """``threads`` do not change the result."""
         cls = method_class(name)
         self.clients = clients.pooled() if cls.pools else clients
         self.settings, self.test, self.held_out = settings, test, held_out
-        self.threads = threads
-        widths = settings.widths(clients.dim, clients.classes)
+        widths = settings.widths(clients.X.shape[1], clients.classes)
         self.network = DenseLayers(widths, not settings.no_bias)
-        self.method: Method = cls(settings, self.clients, self.network, threads)
-        self.notes = self.method.notes()
-        self.trainer = Trainer(self.clients, self.network, settings, threads)
-        weights = first_weights(self.network, settings.seed, clients.X.dtype)
-        self.method.begin(weights)
-        self.state = State(self.method.memory)
-        self.state.memory["weights"] = weights
+        self.trainer = Trainer(self.clients, self.network, settings)
+        self.weights = self.best = first_weights(self.network, settings.seed, clients.X.dtype)
+        self.rounds: list[Round] = []
+        self.method: Method = cls(settings, self.clients, self.network)
+        self.method.begin(self.weights)
 
-    @property
-    def round(self) -> int:
-        """Number of finished rounds."""
-        return len(self.state.rounds)
-
-    def resume(self, state: State) -> None:
-        """Continue from the state that an earlier run kept."""
-        self.state, self.method.memory = state, state.memory
-
+    @one_core()
     def advance(self) -> None:
-        """One round, whose cost and, if it is measured, accuracies are added to the state.
-
-        Raises `NumericalError` when weights are no longer finite, before they are kept.
-        """
-        on_threads(1, lambda _: self._advance(), [None])
-
-    def _advance(self) -> None:
-        number, start, method = self.round + 1, self.state.weights, self.method
+        """One round; `NumericalError` when weights are no longer finite."""
+        number, start, method = len(self.rounds) + 1, self.weights, self.method
         who = self.participants(number)
         begun = time.process_time()
         trained = self.trainer(number, who, method.starts(who, start), method)
@@ -113,10 +79,10 @@ class Run:
                 f"round {number}: {bad} of {len(merged)} weights are not finite: the descent "
                 f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}"
             )
-        self.state.memory["weights"] = merged
+        self.weights = merged
         if number % self.settings.every == 0 or number == self.settings.rounds:
             entry |= self._measured()
-        self.state.rounds.append(entry)
+        self.rounds.append(entry)
 
     def participants(self, round: int) -> list[int]:
         """The clients of a round, ascending; at least one."""
@@ -128,28 +94,17 @@ class Run:
         return sorted(drawn.tolist())
 
     def _measured(self) -> Round:
-        heads, facts = self.method.heads(self.state.weights), Round()
+        heads, facts = self.method.heads(self.weights), Round()
         if self.held_out is not None:
             value = float(self.accuracies(heads, self.held_out).mean())
-            if value > max(
-                (one.get("held_out_top1", -1.0) for one in self.state.rounds), default=-1.0
-            ):
-                self.state.memory["best"] = self.state.weights.clone()
+            if all(value > one.get("held_out_top1", -1.0) for one in self.rounds):
+                self.best = self.weights
             facts["held_out_top1"] = value
         each = self.accuracies(heads, self.test)
         facts["top1"] = float(each.mean())
         if len(heads) > 1:
             facts |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
         return facts
-
-    def by_client(self) -> dict[str, float]:
-        """After the last round: the accuracy on the test rows of every client that has its own
-        head; none for a method with one head."""
-        heads = self.method.heads(self.state.weights)
-        if len(heads) == 1:
-            return {}
-        each = self.accuracies(heads, self.test)
-        return dict(zip(self.clients.names, each.tolist(), strict=True))
 
     def accuracies(self, heads: Tensor, rows: Measured) -> F64:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""
@@ -159,5 +114,5 @@ class Run:
             scores = (self.network.forward(self.network.model(head), X)[1] for head in heads)
             return [(S.numpy().argmax(axis=1) == y).sum() for S in scores]
 
-        found = on_threads(self.threads, hits, range(0, len(rows.y), SCORED_AT_ONCE))
+        found = on_threads(hits, range(0, len(rows.y), SCORED_AT_ONCE))
         return np.asarray(np.sum(found, axis=0) / len(rows.y))

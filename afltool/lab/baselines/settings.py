@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from ...errors import UsageError
 from ...files import schema
 from ...options.base import File, Flat, Options, Reads, Writes
-from ...options.common import Output
+from ...options.common import Output, Threads
 
 # He et al., CVPR 2025, appendix E; Tang et al., ICLR 2026, "consistent settings".
 _APPENDIX_E = {"rounds": 500, "lr": 0.05, "epochs": 1, "batch_size": 64, "participation": 1.0}
@@ -23,6 +24,8 @@ MOST = 10**5  # rounds and epochs; every round has an entry in the head's header
 @dataclass(frozen=True, kw_only=True)
 class Settings(Options):
     """Options of every method; the module of a method adds its own options."""
+
+    GONE: ClassVar[Mapping[str, Any]] = {}  # what recipes say of options that there were
 
     rounds: int = Field(default=500, ge=1, le=MOST, description="rounds of communication R")
     lr: float = Field(default=0.05, gt=0, description="learning rate η of the clients")
@@ -68,18 +71,14 @@ class Settings(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineOptions(Options):
+class BaselineOptions(Threads):
     """What every baseline is run on."""
-
-    EXECUTION_ONLY: ClassVar = frozenset({"threads"})
 
     partition: Annotated[Path, Reads("partition")] = Field(description="who owns which row")
     _test = "features with labels to measure the accuracy on"
     test: Annotated[Path, Reads("features")] = Field(description=_test)
     _preset = "a paper's settings; options given beside it win"
     preset: Literal["afl", "deepafl"] | None = Field(default=None, description=_preset)
-    _threads = "clients trained at the same time (default: one per core)"
-    threads: int | None = Field(default=None, ge=1, le=4096, description=_threads)
 
 
 @dataclass(frozen=True)
@@ -102,5 +101,4 @@ class BaselineFolder:
     HEAD = "head.h5"
     HELD_OUT_HEAD = "head-held-out.h5"
     ROUNDS = "rounds.csv"
-    CHECKPOINT = "checkpoint.npz"
-    WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS, CHECKPOINT)
+    WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS)

@@ -12,14 +12,15 @@ kernels depend on where a matrix begins in memory, so every client's matrices be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from ... import parallel
 from ...values.arrays import I64
 from .base import Method, Rows
 from .clients import Clients, Purpose, permutation, stream
@@ -32,13 +33,10 @@ CACHE, MOST = 1 << 20, 16  # most bytes, and most classifiers, of a stack
 
 
 class Trainer:
-    """Trains clients of a federation in threads; each thread takes a stack of clients at a time."""
+    """Trains clients of a federation; each thread takes a stack of clients at a time."""
 
-    def __init__(
-        self, clients: Clients, network: DenseLayers, settings: Settings, threads: int
-    ) -> None:
+    def __init__(self, clients: Clients, network: DenseLayers, settings: Settings) -> None:
         self.clients, self.network, self.settings = clients, network, settings
-        self.threads = threads
         self.stack = max(1, min(MOST, CACHE // (4 * network.size)))
 
     def __call__(self, round: int, who: Sequence[int], start: Tensor, method: Method) -> Tensor:
@@ -50,7 +48,7 @@ class Trainer:
             stacked = [who[place] for place in places]
             out[places] = self._train(round, stacked, starts[places], method)
 
-        on_threads(self.threads, work, self._stacks(who))
+        on_threads(work, self._stacks(who))
         return out
 
     def _width(self, k: int) -> int:
@@ -58,17 +56,13 @@ class Trainer:
         n = -(-int(self.clients.sizes[k]) // LANE) * LANE
         return -(-min(self.settings.batch_size or n, n) // LINE) * LINE
 
-    def _stacks(self, who: Sequence[int]) -> list[list[int]]:
+    def _stacks(self, who: Sequence[int]) -> Iterator[list[int]]:
         """Places in ``who``: stacks of clients with one width and similar sizes, largest first."""
-        order = sorted(
-            range(len(who)),
-            key=lambda i: (-self._width(who[i]), -self.clients.sizes[who[i]], who[i]),
-        )
-        stacks: list[list[int]] = []
-        for width, alike in groupby(order, lambda i: self._width(who[i])):
+        keys = [(-self._width(k), -int(self.clients.sizes[k]), k) for k in who]
+        order = sorted(range(len(who)), key=keys.__getitem__)
+        for width, alike in groupby(order, lambda i: -keys[i][0]):
             places, most = list(alike), 1 if width > 4 * LANE else self.stack
-            stacks += [places[at : at + most] for at in range(0, len(places), most)]
-        return stacks
+            yield from (places[at : at + most] for at in range(0, len(places), most))
 
     def _train(self, round: int, stacked: Sequence[int], starts: Tensor, method: Method) -> Tensor:
         """θ (A, P) after the round.
@@ -136,16 +130,19 @@ def aligned(theta: Tensor) -> Tensor:
     return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)
 
 
-def on_threads(threads: int, work: Any, parts: Sequence[Any]) -> list[Any]:
-    """``work`` of each part, in order; each thread computes with one core."""
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Inside, this thread's operations of PyTorch have one thread."""
     import torch
 
-    alone, before = partial(torch.set_num_threads, 1), torch.get_num_threads()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        if threads == 1 or len(parts) < 2:
-            alone()
-            return [work(part) for part in parts]
-        with ThreadPoolExecutor(threads, initializer=alone) as pool:
-            return list(pool.map(work, parts))
+        yield
     finally:
         torch.set_num_threads(before)
+
+
+def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
+    """``work`` of each part, in order; each of the threads in use computes with one core."""
+    return list(parallel.each(one_core()(work), parts))

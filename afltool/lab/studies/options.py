@@ -194,8 +194,8 @@ class TableOptions(Options):
     also: Annotated[tuple[str, ...], _each("--also is NAME=FILE.csv"), Holds("[^=]*=(.*)")] = Field(
         default=(), description=_also
     )
-    _test = "compare every row with the first: McNemar's exact test on equal rows, of several "
-    _test += "seeds a bootstrap of rows and seeds; Student's paired t over seeds"
+    _test = "compare every row with the first: McNemar's exact test of two heads on equal rows, or "
+    _test += "Student's paired t over seeds"
     test: Literal["mcnemar", "t"] | None = Field(default=None, description=_test)
 
 

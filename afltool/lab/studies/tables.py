@@ -17,7 +17,7 @@ from ...files.evaluations import figure_label, figure_text
 from ...files.features import open_features
 from ...files.heads import check_fits, load_solved_head
 from ...heads.scoring import score
-from ...math.metrics.figures import SAMPLES, mcnemar, paired_bootstrap
+from ...math.metrics.figures import mcnemar
 from ...values.text import json_text
 from . import frames
 from .cells import OF_PARTITION, SEEDS
@@ -269,7 +269,7 @@ def _paired_t(pairs: pd.DataFrame) -> tuple[str, float | str]:
 def _mcnemar(
     pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
 ) -> tuple[str, float | str]:
-    """McNemar's exact test of two heads; of several seeds a bootstrap of rows and seeds."""
+    """McNemar's exact test of two heads; seeds that are right on the same rows count once."""
     words, each = "McNemar", [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
     if not each:
         return words, "no results of equal seeds"
@@ -283,12 +283,9 @@ def _mcnemar(
                 "compares heads on the same rows: choose with --where"
             )
     both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
-    if len(both) == 1:
-        return words, float(mcnemar(*next(iter(both.values())))["p_value"])
-    differences = np.stack([a.astype(np.int8) - b.astype(np.int8) for a, b in both.values()])
-    seeds, rows = differences.shape
-    words = f"paired bootstrap of {rows:,} rows and {seeds} seeds, {SAMPLES:,} samples"
-    return words, paired_bootstrap(differences)
+    if len(both) > 1:
+        return words, "seeds differ: choose one with --where, or --test t"
+    return words, float(mcnemar(*next(iter(both.values())))["p_value"])
 
 
 def _right(head: Path, rows: Path) -> tuple[Any, Any]:

@@ -1,9 +1,8 @@
 """Scored rows as counts: integers that add up over blocks, sites and rounds.
 
-The predicted class and the place of the row's own are those of `figures`. What is put into bins is
-in fixed point, round(s · 2^32). So the last bits of a score, which depend on the library and on the
-block that a row is in, change no count, unless two scores of a row are equal up to them, or a score
-lies within them of the middle between two fixed-point numbers and of an edge.
+What is put into bins is in fixed point, round(s · 2^32). So the last bits of a score, which depend
+on the library and on the block that a row is in, change no count, unless two scores of a row are
+equal up to them, or a score lies within them of the middle between two numbers and of an edge.
 """
 
 from __future__ import annotations
@@ -41,13 +40,10 @@ class Metrics:
 
     @property
     def tops(self) -> dict[str, float]:
-        """Shares of rows whose own class has the highest score, and one of the five highest.
-
-        Of five classes or fewer the second one would be 1 for any scores: it is left out.
-        """
-        hits = {"top1": int(self.tally.right.sum()), "top5": self.top5_hits}
-        few = len(self.tally.own) <= 5
-        return {name: hits[name] / self.n for name in (TOPS[:1] if few else TOPS)}
+        """Shares of rows whose own class has the highest score, and one of the five highest, which
+        is left out of five classes or fewer."""
+        hits = (int(self.tally.right.sum()), self.top5_hits)[: 1 + (len(self.tally.own) > 5)]
+        return {name: n / self.n for name, n in zip(TOPS, hits, strict=False)}
 
     def __add__(self, other: Metrics) -> Metrics:
         return Metrics(self.tally + other.tally, self.top5_hits + other.top5_hits)
@@ -58,22 +54,14 @@ class Metrics:
         return {**self.tops, "n": self.n, "per_class": dict(zip(classes, each, strict=True))}
 
     def intervals(self, classes: tuple[str, ...]) -> dict[str, list[float | None]]:
-        """JSON: the ends of `wilson`'s 95 % interval of each class's accuracy (null without rows).
-
-        It is for rows that are drawn independently: rows of one patient are not.
-        """
-        right, own = self.tally.right.tolist(), self.tally.own.tolist()
-        return {
-            name: nulls(wilson(hits, n)) for name, hits, n in zip(classes, right, own, strict=True)
-        }
+        """JSON: the ends of `wilson`'s 95 % interval of each class's accuracy (null without rows),
+        for rows that are drawn independently: rows of one patient are not."""
+        each = zip(self.tally.right.tolist(), self.tally.own.tolist(), strict=True)
+        return {name: nulls(wilson(*one)) for name, one in zip(classes, each, strict=True)}
 
 
 def score_metrics(S: F64, y: I64) -> tuple[Metrics, I64]:
-    """Metrics of one block, scores S (n, C) against labels (n,), and the predicted classes.
-
-    >>> score_metrics(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1]))[0].tops
-    {'top1': 0.5}
-    """
+    """Metrics of one block, scores S (n, C) against labels (n,), and the predicted classes."""
     predicted = decided(S)
     hits = int((places(S, y, predicted) < 5).sum())
     return Metrics(Tally.counted(y, predicted, S.shape[1]), hits), predicted
@@ -84,8 +72,7 @@ def confusion_entry(y: I64, predicted: I64, classes: int) -> list[list[int]] | d
     not 0: numbers of the ``true`` and the ``predicted`` class, and the ``rows``."""
     cells = y * classes + predicted
     if classes < MANY:
-        matrix: list[list[int]] = _counts(cells, np.empty((classes, classes))).tolist()
-        return matrix
+        return list(_counts(cells, np.empty((classes, classes))).tolist())
     used, rows = np.unique(cells, return_counts=True)
     columns = (*np.divmod(used, classes), rows)
     return {name: a.tolist() for name, a in zip(CELLS, columns, strict=True)}
@@ -154,5 +141,4 @@ def _cells(scores: F64, bins: Bins) -> I64:
 
 def _counts(cells: I64, like: Array) -> I64:
     """How often each cell of an array occurs among numbers of cells."""
-    counts: I64 = np.bincount(cells, minlength=like.size).reshape(like.shape)
-    return counts
+    return np.bincount(cells, minlength=like.size).reshape(like.shape)

@@ -7,9 +7,9 @@ do not determine is NaN, in JSON null. `decided` is the only place where scores 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -20,9 +20,12 @@ from ...errors import InvalidDataError
 from ...values.arrays import F64, I64, Array
 from ..gram import Rows
 
-Weights = F64  # of rows
 BINS = 15  # of the expected calibration error
 SCORES_AT_ONCE = 2**23  # scores of the rows that are scored together: 64 MB
+POINTS = 200  # of a drawn ROC curve
+MANY = 1000  # classes from which on nothing has an entry for each pair of them
+CURVES = 100  # of so many classes
+LEVELS = 0.025, 0.975  # ends of an interval, as shares of the samples
 
 
 def decided(S: F64) -> I64:
@@ -46,8 +49,7 @@ def decided(S: F64) -> I64:
 
 
 def best(S: F64, top: int) -> I64:
-    """The classes with the highest scores, int64 (n, top): equal ones in class order, as in
-    `decided`."""
+    """The classes with the highest scores, int64 (n, top), equal ones in class order."""
     predicted = decided(S)[:, None]
     return predicted if top == 1 else np.argsort(-S, axis=1, kind="stable")[:, :top]
 
@@ -85,7 +87,7 @@ class Tally:
         return cls(confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0))
 
     @classmethod
-    def counted(cls, y: I64, predicted: I64, classes: int, w: Weights | None = None) -> Tally:
+    def counted(cls, y: I64, predicted: I64, classes: int, w: F64 | None = None) -> Tally:
         """That of rows of classes y that are predicted as ``predicted``; ``w``: their weights."""
         hit = y == predicted
         parts = (y[hit], None if w is None else w[hit]), (y, w), (predicted, w)
@@ -99,9 +101,9 @@ class Tally:
 class Scored:
     """Rows that a head scored: ``y`` and ``predicted`` int64 (n,).
 
+    ``own`` and ``confidence`` float64 (n,): the scores of the row's own and of its predicted class.
     ``scores`` float64 (n, C) as `heads.checks.reported_scores` has them: None if no requested
-    figure needs them. ``own`` and ``confidence`` float64 (n,): those of the row's own and of its
-    predicted class. ``positive``: the class that figures of one class are of.
+    figure needs them. ``positive``: the class that figures of one class are of.
     """
 
     y: I64
@@ -117,17 +119,14 @@ class Scored:
         """Rows with scores S (n, C), which decide, and the ``reported`` ones, which are rated."""
         rows, predicted = np.arange(len(y)), decided(S)
         own, confidence = reported[rows, y], reported[rows, predicted]
-        kept = reported if keep_scores else None
-        return cls(y, predicted, own, confidence, S.shape[1], kept)
+        return cls(y, predicted, own, confidence, S.shape[1], reported if keep_scores else None)
 
     @classmethod
     def joined(cls, parts: Sequence[Scored]) -> Scored:
         """The rows of all parts, one after another."""
         names = ["y", "predicted", "own", "confidence"]
         names += [] if parts[0].scores is None else ["scores"]
-        rows: dict[str, Any] = {
-            name: np.concatenate([getattr(p, name) for p in parts]) for name in names
-        }
+        rows: dict[str, Any] = {n: np.concatenate([getattr(p, n) for p in parts]) for n in names}
         return replace(parts[0], **rows)
 
     @property
@@ -135,24 +134,22 @@ class Scored:
         """Whether the prediction of each row is right, bool (n,)."""
         return np.equal(self.y, self.predicted)
 
-    def tally(self, w: Weights) -> Tally:
+    def tally(self, w: F64) -> Tally:
         """Weight of the rows of each class."""
         return Tally.counted(self.y, self.predicted, self.classes, w)
 
     @cached_property
     def ranked(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """For each class the rows from its lowest score on, and where equal scores begin."""
-        if self.scores is None:
-            raise ValueError("the rows were scored without keeping their scores")
+        assert self.scores is not None
         orders = []
         for scores in self.scores.T:
             order = np.argsort(scores, kind="stable")
             ordered = scores[order]  # −∞ among them, so no differences
-            starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-            orders.append((order, starts))
+            orders.append((order, np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])))
         return orders
 
-    def by_score(self, k: int, w: Weights) -> tuple[F64, F64]:
+    def by_score(self, k: int, w: F64) -> tuple[F64, F64]:
         """Weight at each score of class k, the lowest first: of other rows and of its own."""
         order, starts = self.ranked[k]
         own, weight = self.y[order] == k, w[order]
@@ -194,16 +191,17 @@ def f1_scores(of: Tally) -> F64:
     return shares(2 * of.right, of.predicted + of.own)
 
 
-def _mean(values: Array, w: Weights) -> float:
+def _mean(values: Array, w: F64) -> float:
     """The mean of values of rows with weights; NaN without rows."""
     return float(w @ values / w.sum()) if w.any() else float("nan")
 
 
-def areas(rows: Scored, w: Weights) -> F64:
-    """Area under the ROC curve of each class against the rest, (C,).
+def areas(rows: Scored, w: F64) -> F64:
+    """Area under the ROC curve of each class against the rest, (C,); NaN for a class with no rows
+    or with all rows.
 
     The chance that a row of the class has a higher score of it than one of the rest; equal scores
-    count half (Mann and Whitney's U). NaN for a class with no rows or with all rows.
+    count half (Mann and Whitney's U).
     """
     found = np.full(rows.classes, np.nan)
     for k in range(rows.classes):
@@ -213,36 +211,28 @@ def areas(rows: Scored, w: Weights) -> F64:
     return found
 
 
-def log_loss(rows: Scored, w: Weights) -> float:
+def log_loss(rows: Scored, w: F64) -> float:
     """Mean of −log p of the row's own class; p at least the spacing of float64 at 1."""
     return _mean(-np.log(np.maximum(rows.own, np.finfo(float).eps)), w)
 
 
-def reliability(rows: Scored, w: Weights) -> dict[str, F64]:
+def reliability(rows: Scored, w: F64) -> dict[str, F64]:
     """Per bin of confidence ((0, 1] in `BINS` equal ones): its weight, confidence and accuracy.
 
     Guo et al., On Calibration of Modern Neural Networks, ICML 2017, section 2.
     """
-    confidence = rows.confidence
-    at = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
-    weight = np.bincount(at, w, BINS).astype(np.float64)
-    right = np.bincount(at, w * rows.right, BINS)
-    return {
-        "weight": weight,
-        "confidence": shares(np.bincount(at, w * confidence, BINS), weight),
-        "accuracy": shares(right, weight),
-    }
+    sure = rows.confidence
+    at = np.clip(np.ceil(sure * BINS).astype(int) - 1, 0, BINS - 1)
+    sums: list[Any] = [np.bincount(at, w * of, BINS) for of in (1.0, sure, rows.right)]
+    weight, confidence, right = sums
+    accuracy = shares(right, weight)
+    return {"weight": weight, "confidence": shares(confidence, weight), "accuracy": accuracy}
 
 
-def ece(rows: Scored, w: Weights) -> float:
+def ece(rows: Scored, w: F64) -> float:
     """Expected calibration error: Σ weight · |accuracy − confidence| over bins / Σ weight."""
     bins = reliability(rows, w)
     return _mean(np.abs(np.nan_to_num(bins["accuracy"] - bins["confidence"])), bins["weight"])
-
-
-POINTS = 200  # of a drawn ROC curve
-MANY = 1000  # classes from which on nothing has an entry for each pair of them
-CURVES = 100  # of so many classes
 
 
 def curve(others: Array, own: Array) -> tuple[F64, F64]:
@@ -274,12 +264,12 @@ class Figure:
     the mean over classes (macro), or, with ``one_class``, may be where no class is positive.
     """
 
-    each: Callable[[Scored, Weights], F64 | float]
+    each: Callable[[Scored, F64], F64 | float]
     needs: str = ""
     one_class: bool = False
     mean: bool = False
 
-    def of(self, rows: Scored, w: Weights) -> float:
+    def of(self, rows: Scored, w: F64) -> float:
         """Its value on rows with weights; of each class that of the positive one, or the mean."""
         found = np.atleast_1d(self.each(rows, w))
         if self.one_class and rows.positive is not None:
@@ -308,15 +298,24 @@ FIGURES: dict[str, Figure] = {
 def summary(
     rows: Scored, names: Sequence[str], samples: int, seed: int, groups: I64 | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Value and ends of the 95 % interval of each figure by name, for JSON.
+    """Value and ends of the 95 % percentile interval of each figure by name, for JSON; null where
+    no sample determines it.
 
     ``samples``: number of bootstrap samples, of rows or of whole groups; 0 gives no intervals.
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
-    of, n = {name: partial(FIGURES[name].of, rows) for name in names}, len(rows.y)
-    ends = intervals(of, resampled(n, samples, seed, groups)) if samples else {}
-    every = {name: nulls([one(np.ones(n)), *ends.get(name, ())]) for name, one in of.items()}
-    parts = ("value", "low", "high")  # without samples the value alone
-    return {name: dict(zip(parts, one, strict=False)) for name, one in every.items()}
+
+    def values(w: F64) -> list[float]:
+        return [FIGURES[name].of(rows, w) for name in names]
+
+    found, n = {}, len(rows.y)
+    drawn = [values(w) for w in resampled(n, samples, seed, groups)]
+    for i, (name, value) in enumerate(zip(names, values(np.ones(n)), strict=True)):
+        known = [one[i] for one in drawn if isfinite(one[i])]
+        ends = np.quantile(known, LEVELS) if known else [np.nan] * (2 if samples else 0)
+        every = zip(("value", "low", "high"), nulls([value, *ends]), strict=False)
+        found[name] = dict(every)
+    return found
 
 
 def by_part(
@@ -341,19 +340,15 @@ def drawn(areas: F64, wanted: Iterable[int] = ()) -> list[int]:
 
 def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
     """The data of pictures: bins of confidence for ece, ROC curves of the classes for auc."""
-    found: dict[str, Any] = {}
+    found, every = dict[str, Any](), np.ones(len(rows.y))
     if "ece" in names:
-        bins = reliability(rows, np.ones(len(rows.y)))
-        found["reliability"] = {name: nulls(values) for name, values in bins.items()}
+        found["reliability"] = {name: nulls(a) for name, a in reliability(rows, every).items()}
     if "auc" in names:
-        found_areas = areas(rows, np.ones(len(rows.y)))
-        told = drawn(found_areas, [] if rows.positive is None else [rows.positive])
-        every = zip(told, nulls(found_areas[told]), strict=True)
-        found["roc"] = {classes[k]: {**roc(rows, k), "auc": area} for k, area in every}
+        sizes = areas(rows, every)
+        told = drawn(sizes, [] if rows.positive is None else [rows.positive])
+        pairs = zip(told, nulls(sizes[told]), strict=True)
+        found["roc"] = {classes[k]: {**roc(rows, k), "auc": area} for k, area in pairs}
     return found
-
-
-# ---------------------------------------------------------------- how sure a figure is
 
 
 def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[F64]:
@@ -365,76 +360,24 @@ def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> 
     rng = np.random.default_rng([seed, rows])
     units = rows if groups is None else int(groups.max(initial=-1)) + 1
     for _ in range(samples):
-        drawn = np.bincount(rng.integers(0, units, units), minlength=units).astype(float)
-        yield drawn if groups is None else drawn[groups]
-
-
-INSIDE = 0.95  # the share of the samples in an interval
-LEVELS = (1 - INSIDE) / 2, (1 + INSIDE) / 2
-
-
-def intervals(
-    figures: Mapping[str, Callable[[F64], float]], samples: Iterable[F64]
-) -> dict[str, tuple[float, float]]:
-    """The 95 % percentile interval of each figure over samples; NaN where no sample determines it.
-
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
-    """
-    values = np.array([[of(w) for of in figures.values()] for w in samples])
-    by_name = {}
-    for name, column in zip(figures, values.reshape(-1, len(figures)).T, strict=True):
-        known = column[~np.isnan(column)]
-        ends = np.quantile(known, LEVELS) if len(known) else [np.nan] * 2
-        by_name[name] = (float(ends[0]), float(ends[1]))
-    return by_name
+        times = np.bincount(rng.integers(0, units, units), minlength=units).astype(float)
+        yield times if groups is None else times[groups]
 
 
 def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
-    """McNemar's exact test: are two heads right on the same rows equally often?
-
-    ``first``, ``second`` bool (n,): whether each head is right. Take the rows where only one head
-    is right. If both heads are equally good, the number of these rows where the first one is right
-    follows Binomial(rows, ½); the p-value is two-sided. McNemar, Psychometrika 12, 1947.
-    """
+    """`mcnemar_of` two heads that are right on the rows ``first`` and ``second``, bool (n,)."""
     only_first = int(np.count_nonzero(first & ~second))
     return mcnemar_of(only_first, int(np.count_nonzero(second & ~first)))
 
 
 def mcnemar_of(only_first: int, only_second: int) -> dict[str, Any]:
-    """`mcnemar` of the numbers of rows that only one head predicts right."""
+    """McNemar's exact test, of the numbers of rows that only one of two heads predicts right.
+
+    If both are equally good, the first number follows Binomial(both, ½); the p-value is two-sided.
+    McNemar, Psychometrika 12, 1947.
+    """
     from scipy.stats import binomtest
 
     differ = only_first + only_second
     p = binomtest(only_first, differ).pvalue if differ else 1.0
     return {"only_this": only_first, "only_other": only_second, "p_value": float(p)}
-
-
-SAMPLES = 10_000  # of a paired bootstrap
-
-
-def paired_bootstrap(differences: NDArray[np.int8], samples: int = SAMPLES, seed: int = 0) -> float:
-    """The p-value of no difference between two heads that were made with several seeds.
-
-    ``differences`` int8 (S, n), S ≥ 2: for each seed and row +1 where only the first head is right,
-    −1 where only the second one is, else 0. The statistic D is their mean. A sample draws n rows
-    and, because seeds are clusters, S − 1 of the S seeds, both with replacement; a row that is
-    drawn is drawn for every seed, since all of them are tested on the same rows. p is two-sided:
-    the share of samples whose mean is as far from D as D is from 0, (1 + count) / (1 + samples).
-    Owen, The Pigeonhole Bootstrap, Annals of Applied Statistics 1, 2007; S − 1 after Rao and Wu,
-    JASA 83, 1988: with S seeds the deviation between them would come out too small.
-    """
-    seeds, rows = differences.shape
-    rng = np.random.default_rng([seed, seeds, rows])
-    patterns, times = np.unique(differences.astype(np.int64), axis=1, return_counts=True)
-    ours = (seeds - 1) * int(differences.sum(dtype=np.int64))  # in units of 1 / (S (S − 1) n)
-    drawn_seeds = rng.multinomial(seeds - 1, np.full(seeds, 1 / seeds), size=samples)
-    far = 0
-    for start in range(0, samples, _AT_ONCE):
-        chosen = drawn_seeds[start : start + _AT_ONCE]
-        drawn_rows = rng.multinomial(rows, times / rows, size=len(chosen))
-        sums = seeds * ((drawn_rows @ patterns.T) * chosen).sum(axis=1)
-        far += int(np.count_nonzero(np.abs(sums - ours) >= abs(ours)))
-    return (1 + far) / (1 + samples)
-
-
-_AT_ONCE = 500  # samples whose rows are drawn together

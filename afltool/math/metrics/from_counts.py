@@ -26,7 +26,7 @@ class Range:
 
     @property
     def value(self) -> float:
-        """The middle: no more than `error` away from the figure."""
+        """The middle, no more than `error` away."""
         return (self.least + self.most) / 2
 
     @property
@@ -50,33 +50,9 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-# ---------------------------------------------------------------- from the confusion matrix
-
-
 def precisions(of: Tally) -> F64:
     """TP / (TP + FP) of each class, (C,)."""
     return shares(of.right, of.predicted)
-
-
-def kappa(of: Tally) -> float:
-    """Cohen's kappa, (p_o − p_e) / (1 − p_e)."""
-    n, right, chance = _sums(of)
-    return float((n * right - chance) / (n * n - chance)) if n * n != chance else float("nan")
-
-
-def matthews(of: Tally) -> float:
-    """Matthews' correlation coefficient of C classes (Gorodkin 2004); 0 where it is 0/0."""
-    n, right, chance = _sums(of)
-    true, predicted = (sum(int(x) ** 2 for x in one) for one in (of.own, of.predicted))
-    under = (n * n - true) * (n * n - predicted)
-    return float((n * right - chance) / under**0.5) if under > 0 else 0.0
-
-
-def _sums(of: Tally) -> tuple[int, int, int]:
-    """Rows, right ones, and Σ_c (rows of c) (predictions of c), as whole numbers of any size."""
-    own, predicted = of.own.tolist(), of.predicted.tolist()
-    chance = sum(a * b for a, b in zip(own, predicted, strict=True))
-    return sum(own), int(of.right.sum()), chance
 
 
 def exact(of: Tally) -> dict[str, float]:
@@ -87,12 +63,7 @@ def exact(of: Tally) -> dict[str, float]:
         "macro-precision": known_mean(precisions(of)),
         "macro-specificity": known_mean(specificities(of)),
         "f1": known_mean(f1_scores(of)),
-        "kappa": kappa(of),
-        "mcc": matthews(of),
     }
-
-
-# ---------------------------------------------------------------- from bins of scores
 
 
 def areas(scores: I64) -> list[Range]:
@@ -109,12 +80,9 @@ def area(others: Array, own: Array) -> Range:
 
 
 def average_precisions(scores: I64) -> list[Range]:
-    """Average precision of each class.
-
-    From the highest bin on: with t rows of the class and f others above a bin with p and m, the
-    precision at its j-th row of the class is at least (t + j) / (t + j + f + m), and at most
-    (t + p) / (t + p + f). Σ_j 1 / (a + j) ≤ log((a + p) / a).
-    """
+    """Average precision of each class: with t rows of the class and f others above a bin with p and
+    m, the precision at its j-th row of the class is at least (t + j) / (t + j + f + m), and at most
+    (t + p) / (t + p + f). Σ_j 1 / (a + j) ≤ log((a + p) / a)."""
     ranges = []
     for others, own in scores[:, :, ::-1].astype(np.float64):
         t, f, used = np.cumsum(own) - own, np.cumsum(others) - others, own > 0
@@ -143,17 +111,6 @@ def ece(confidence: I64, edges: F64) -> Range:
     nearest = np.maximum(0, np.maximum(low, -high)).sum()
     farthest = np.maximum(np.abs(low), np.abs(high)).sum()
     return Range(nearest / n, farthest / n) if n else _NONE
-
-
-def brier(scores: I64, edges: F64) -> Range:
-    """Mean over rows of Σ_c (p_c − y_c)², of two classes half of it; p is clipped to 0 … 1."""
-    inside = np.clip(edges, 0, 1)
-    low, high, n = inside[:-1], inside[1:], float(scores[0].sum())
-    own, others = scores[:, 1].sum(axis=0), scores[:, 0].sum(axis=0)
-    least = (own * (1 - high) ** 2 + others * low**2).sum()
-    most = (own * (1 - low) ** 2 + others * high**2).sum()
-    n *= 2 if len(scores) == 2 else 1
-    return Range(float(least / n), float(most / n)) if n else _NONE
 
 
 def quantile(rows: I64, edges: F64, share: float) -> Range:
