@@ -350,7 +350,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         more: dict[str, Any] = {"label_type": kind}
         if self._columns is not None:
             more[COLUMNS] = list(self.feature_names_in_)  # in the order of X
-        return save_head(Path(path), self.head_, made_by, context, report=self.report_, **more)
+        save_head(Path(path), self.head_, made_by, context, report=self.report_, **more)
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> AnalyticClassifier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 
 import h5py
@@ -14,7 +15,7 @@ from damage import cut, flip, forge, middle_of, unfinished
 
 import afltool
 from afltool.errors import NumericalError
-from afltool.files import atomic, outputs
+from afltool.files import outputs
 from afltool.files.features import features_digest, open_features
 from afltool.files.tables import write_json
 from afltool.values.arrays import canonical_json
@@ -230,7 +231,7 @@ UNUSABLE = [
     *(
         ({"x": rows_with(value)[0], "y": Y}, [],
          [f"row 4500, feature 3 is {value:.6g}", BEYOND,
-          f"--fraction-bits {bits} would hold all rows, and takes most from", "--dtype float32"])
+          f"--fraction-bits {bits} would hold it", "--dtype float32"])
         for value, bits in ((64.5, 8), (-300.0, 6), (32767.2, 0))
     ),
     ({"x": rows_with(1e39)[0], "y": Y}, [], ["is 1e+39", "no number of fraction bits holds it"]),
@@ -448,20 +449,11 @@ def writers(road, out):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("stage", "foreseen"), [("import", False), ("aggregate", False), ("aggregate", True)]
-)
-def test_no_space_left(stage, foreseen, road, small_disk, tmp_path, cli, monkeypatch):
-    """Before the first byte is written, and, where the estimate was wrong, while it is written."""
+@pytest.mark.parametrize("stage", ["import", "aggregate"])
+def test_no_space_left(stage, road, small_disk, tmp_path, cli):
     filler, out = fill(small_disk, leave=2048), small_disk / "o.h5"
-    args = writers(road, out)[stage]
-    with monkeypatch.context() as patch:
-        if not foreseen:
-            patch.setattr(atomic, "_need_space", lambda *_: None)
-        done = cli(*args)
-        refused(done, INPUT, out, "no space left", "free some space")
-        assert ("MB free" in done.stderr) == foreseen
-        assert [p.name for p in small_disk.iterdir()] == ["filler"]
+    refused(cli(*writers(road, out)[stage]), INPUT, out, "no space left", "free some space")
+    assert [p.name for p in small_disk.iterdir()] == ["filler"]
     filler.unlink()
     elsewhere = tmp_path / "elsewhere.h5"
     for place in (out, elsewhere):
@@ -474,7 +466,7 @@ def test_no_space_left_in_the_installed_command(road, small_disk):
     fill(small_disk, leave=12288)
     done = installed("import", road.embeddings, "-o", small_disk / "o.h5")
     refused(done, INPUT, "no space left", small_disk / "o.h5")
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(re.findall("^(?!import: rounding)", done.stderr.strip(), re.M)) == 1
     assert [p.name for p in small_disk.iterdir()] == ["filler"]
 
 

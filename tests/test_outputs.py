@@ -290,19 +290,6 @@ def test_a_partial_file_that_is_a_link_is_not_followed(copies, cli):
             assert not out.exists()
 
 
-def test_a_left_over_partial_file_goes_when_there_is_no_space(copies, cli, monkeypatch):
-    """It may be what fills the disk; and a command that is refused leaves nothing."""
-    out = copies / "out.h5"
-    partial_path(out).write_bytes(bytes(10_000))
-    full = shutil.disk_usage(copies)._replace(free=0)
-    with monkeypatch.context() as patch:
-        patch.setattr("afltool.files.atomic.shutil.disk_usage", lambda _: full)
-        done = cli(*each_output(copies)["aggregate"][0], out)
-    assert done.exit_code == INPUT
-    assert "no space left" in done.stderr
-    assert not partial_path(out).exists()
-
-
 # ---------------------------------------------------------------- texts and tables
 
 

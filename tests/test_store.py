@@ -61,7 +61,7 @@ def write(path, n=700, dtype="int16", key="", step=100, stop=None, commit=True):
     """A feature file written in steps; with ``stop`` it is given up after so many rows."""
     x, y, ids = rows(n)
     begun = None
-    with writing_features(path, header(dtype)["space"], key, n) as writer:
+    with writing_features(path, header(dtype)["space"], key) as writer:
         begun = writer.rows
         for start in range(writer.rows, n, step):
             if stop is not None and start >= stop:
@@ -326,7 +326,7 @@ NOT_OURS = [
     (linked("labels", h5py.SoftLink("/features")), "/labels is a link"),
     (linked("labels", h5py.ExternalLink("f.h5", "/labels")), "/labels is a link"),
     (instead("labels", shape=(700,), dtype="<i8", external=[("raw", 0, 5600)]), "not a plain"),
-    (instead("labels", data=np.zeros(700, "<i8")), "/labels is not a plain"),
+    (instead("labels", data=np.zeros(700, "<i8")), "its content has the digest"),
     (instead("labels", data=np.zeros(700, "<i8"), compression="gzip", **PLAIN), "not a plain"),
     (instead("labels", data=["a"] * 700, chunks=(700,)), "/labels is not a plain"),
     (lambda file: file.__delitem__("labels"), "classes and no /labels"),
@@ -334,7 +334,7 @@ NOT_OURS = [
 ]
 OF_SUMS = [
     (instead("arrays/gram", data=np.zeros(36, "<i4"), fletcher32=True, compression="lzf"), "plain"),
-    (instead("arrays/gram", data=np.zeros(36, "<i4"), compression="gzip"), "not a plain"),
+    (instead("arrays/gram", data=np.zeros(36, "<i4"), compression="gzip"), "content has the dig"),
     (instead("arrays/gram", data=np.zeros(36, "<i4"), fletcher32=True, **HUGE), "not a plain"),
     (lambda file: file.__setitem__("arrays/again", file["/"]), "again"),
 ]  # fmt: skip

@@ -87,6 +87,7 @@ RENAMED: dict[str, str] = {
     **dict.fromkeys(("--dp-epsilon", "--dp-delta", "--clip"), _SESSION),
     **dict.fromkeys(("scale --from", "scale --method", "scale --bins"), _SCALED),
     **dict.fromkeys(("--lr-rounds", "--stack"), _RATES),
+    "--cache": "gone: afltool run keeps the rows of a round in memory for the next",
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "import --features": "renamed: --feature-columns",

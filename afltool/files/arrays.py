@@ -7,10 +7,6 @@ HDF5 can point elsewhere: links to other files, virtual datasets, bytes of datas
 references. A file from a stranger could so make a reader open any path, or wait at a pipe. Only a
 file's own objects are opened, and their claimed sizes are checked before memory is taken. Nothing
 of variable length is read: the library follows such pointers without a check and crashes.
-
-Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
-flushed (libver below 1.10). The library does not survive a failed write, so it writes through
-`_Disk`, which does not tell it.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeE
 MOST_OBJECTS = 10_000  # in one file; a head of 1,000 layers has 3,000
 SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
 _PLAIN = {h5z.FILTER_FLETCHER32}
-_PACKED = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE}  # before 0.4 with fletcher32 behind them
+_PACKED = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32}
 
 
 # ---------------------------------------------------------------- files
@@ -48,13 +44,13 @@ _PACKED = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE}  # before 0.4 with fletcher32
 
 @contextmanager
 def writing(
-    path: Path, kind: str, size: int = 0, go_on: Callable[[Path], bool] | None = None
+    path: Path, kind: str, go_on: Callable[[Path], bool] | None = None
 ) -> Iterator[h5py.File]:
     """An HDF5 file open for writing that takes its final name only if the block succeeds.
 
     The arguments are those of `replacing`.
     """
-    with replacing(path, kind, size, go_on) as place:
+    with replacing(path, kind, go_on) as place:
         mode = "r+" if os.fstat(place).st_size else "w"
         disk, file = _Disk(place, "r+b", closefd=False), None
         try:
@@ -154,7 +150,7 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
         return
     count = min(-(-value.nbytes // schema.CHUNK_BYTES), len(value))
     how = {"chunks": (-(-len(value) // count), *value.shape[1:]), "track_times": False}
-    if not pays(name, value):
+    if not _pays(name, value):
         file.create_dataset(name, data=value, fletcher32=True, **how)
         return
     packed = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
@@ -165,16 +161,15 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
         data.id.write_direct_chunk((start, *(0,) * (value.ndim - 1)), deflated(part))
 
 
-def pays(name: str, value: Array) -> bool:
+def _pays(name: str, value: Array) -> bool:
     """Whether an array is compressed: narrow integers always, wide ones where a sample halves.
 
     A gram matrix hardly shrinks, and is not compressed, for speed.
     """
     if not _may_be_packed(name, value.dtype) or value.dtype.itemsize <= 2:
         return _may_be_packed(name, value.dtype)
-    flat = value.reshape(-1)
-    count = min(len(flat), SAMPLE // value.dtype.itemsize)
-    sample = flat[(len(flat) - count) // 2 :][:count]
+    flat, count = value.reshape(-1), SAMPLE // value.dtype.itemsize
+    sample = flat[max(0, len(flat) - count) // 2 :][:count]
     return 2 * len(deflated(sample)) <= sample.nbytes
 
 
@@ -252,8 +247,8 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
     data = file.get(name)
     if not isinstance(data, h5py.Dataset):
         raise damaged(path, f"the dataset /{name} is missing")
-    if not _plain(name, data):
-        raise damaged(path, f"/{name} is not a plain, checksummed dataset")
+    if not _is_plain(name, data):
+        raise damaged(path, f"/{name} is not a plain dataset")
     kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
     if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
         has = f"has the type {data.dtype.str} and {data.ndim} dimensions"
@@ -265,7 +260,7 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
     return data
 
 
-def _plain(name: str, data: h5py.Dataset) -> bool:
+def _is_plain(name: str, data: h5py.Dataset) -> bool:
     """Whether all of a dataset's bytes lie in this file, behind the filters that we write.
 
     Where the bytes lie is asked first: the shape of a virtual dataset may be that of another file.
@@ -275,12 +270,9 @@ def _plain(name: str, data: h5py.Dataset) -> bool:
         return False
     made = data.id.get_create_plist()
     filters = {made.get_filter(i)[0] for i in range(made.get_nfilters())}
-    if data.size == 0:
-        return filters <= _PLAIN
-    packed = _PACKED <= filters <= _PACKED | _PLAIN and _may_be_packed(name, data.dtype)
     most = (max(len(data), schema.CHUNK_ROWS), *data.shape[1:])
-    fits = data.chunks is not None and all(np.less_equal(data.chunks, most))
-    return fits and (packed or filters == _PLAIN)
+    fits = data.chunks is None or data.size == 0 or all(np.less_equal(data.chunks, most))
+    return fits and filters <= (_PACKED if _may_be_packed(name, data.dtype) else _PLAIN)
 
 
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:

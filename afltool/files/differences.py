@@ -24,8 +24,8 @@ def differences(first: Path, second: Path) -> list[Difference]:
     """What differs in two files, each of which is read whole and compared with its digest.
 
     A field is ``{"what", "first", "second"}``; of names, what one of the files has alone. An array
-    has both shapes, or ``entries``, how many ``differ``, the ``largest`` difference of numbers as
-    they are stored (None: one is not finite), and ``at`` which place it is.
+    has both shapes, or ``entries``, how many ``differ``, and the ``largest`` difference of numbers
+    as they are stored (None: of texts, or one is not finite).
 
     Raises:
         MismatchError: the files are of two kinds.
@@ -77,27 +77,27 @@ def _of_arrays(name: str, a: Array | None, b: Array | None) -> Iterator[Differen
         shapes = ("absent" if one is None else f"{list(one.shape)} {one.dtype}" for one in (a, b))
         yield dict(zip(("what", "first", "second"), (name, *shapes), strict=True))
         return
-    differ, largest, at = 0, 0, list[int]()
-    step = max(1, BLOCK_BYTES // 8 // max(1, int(np.prod(a.shape[1:]))))
+    step, differ, largest = max(1, BLOCK_BYTES // 8 // max(1, a[:1].size)), 0, 0.0
     for start in range(0, len(a), step):
-        apart = _distance(a[start : start + step], b[start : start + step])
+        one, other = a[start : start + step], b[start : start + step]
+        apart = np.asarray(one != other)
+        if one.dtype.kind == other.dtype.kind == "f":
+            apart &= ~(np.isnan(one) & np.isnan(other))
         differ += int(np.count_nonzero(apart))
-        if apart.dtype != bool and (most := apart.max(initial=0).item()) > largest:
-            place = np.unravel_index(int(apart.argmax()), apart.shape)
-            largest, at = most, [start + int(place[0]), *map(int, place[1:])]
+        if apart.any():
+            largest = max(largest, _largest(one[apart], other[apart]))
     if differ:
-        facts = {"what": name, "entries": int(np.prod(a.shape)), "differ": differ, "at": at}
-        yield {**facts, "largest": largest if np.isfinite(largest) else None}
+        known = largest if np.isfinite(largest) else None
+        yield {"what": name, "entries": a.size, "differ": differ, "largest": known}
 
 
-def _distance(a: Array, b: Array) -> Array:
-    """|a − b|, of integers exactly, ∞ where it is no number; of texts whether they differ."""
-    if "f" in (a.dtype.kind, b.dtype.kind):
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        with np.errstate(invalid="ignore"):
-            away = np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=np.inf, posinf=np.inf)
-        return np.where(same, 0.0, away)
-    if a.dtype.kind not in "iu":
-        return np.asarray(a != b)
-    low, high = (f(a, b).astype(np.int64).view(np.uint64) for f in (np.minimum, np.maximum))
-    return np.asarray(high - low)
+def _largest(a: Array, b: Array) -> float:
+    """max |a − b|: of integers exactly, ∞ where one is no number."""
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        low, high = (f(a, b).astype(np.int64).view(np.uint64) for f in (np.minimum, np.maximum))
+        return int((high - low).max())
+    if a.dtype.kind not in "iuf":
+        return np.inf
+    with np.errstate(invalid="ignore"):
+        away = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return float(np.nan_to_num(away, nan=np.inf, posinf=np.inf).max())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import progress
 from ..errors import CorruptFileError, InvalidDataError
 from ..math.gram import check_float32, encode
 from ..progress import log
@@ -39,8 +38,7 @@ class FeatureWriter:
     """
 
     def __init__(self, path: Path, file: h5py.File, space: Mapping[str, Any]):
-        self.path, self.bits = path, space["fraction_bits"]
-        self._file = file
+        self.path, self.bits, self._file = path, space["fraction_bits"], file
         if schema.FEATURES not in file:
             dim, kind = space["dim"], schema.FEATURE_TYPES[space["dtype"]]
             how = {"chunks": (schema.CHUNK_ROWS, dim), "dtype": kind, "fletcher32": True}
@@ -50,33 +48,16 @@ class FeatureWriter:
         self.rows, self.state = _progress(file)
         self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
 
-    def append(self, x: NDArray[np.floating]) -> None:
+    def append(self, x: NDArray[np.generic]) -> None:
         """Add rows (n, d) of real features; see `encode` for what is refused."""
-        self.append_values(self.stored(self.rows, x))
-
-    def stored(self, first_row: int, x: NDArray[np.generic]) -> NDArray[Any]:
-        """Rows (n, d) of numbers in the file's own type; in any thread, they are not added."""
-        wide = np.asarray(x, dtype=np.float64)
-        if self.bits is None:
-            return as_float32(wide, first_row)
-        return encode(wide, self.bits, first_row)
+        wide, bits, at = np.asarray(x, dtype=np.float64), self.bits, self.rows
+        self.append_values(as_float32(wide, at) if bits is None else encode(wide, bits, at))
 
     def append_values(self, values: NDArray[Any]) -> None:
         """Add rows that are already in the file's own type."""
         self._data.resize(self.rows + len(values), axis=0)
         self._data[self.rows :] = values
         self.rows += len(values)
-
-    def fill(self, what: str, rows: int, blocks: Iterable[NDArray[Any]]) -> None:
-        """Add blocks of ``rows`` rows in all, in the file's own type; ``what`` shows how far it is.
-
-        A stop is heard between two blocks.
-        """
-        with progress.task(what, rows, "rows") as task:
-            for values in blocks:
-                self.append_values(values)
-                task.advance(len(values))
-                progress.stop_point()
 
     def commit(self, state: Any) -> None:
         """Make the rows so far survive a kill. The count follows the rows, in a second flush."""
@@ -91,9 +72,8 @@ class FeatureWriter:
         """
         if not self.rows and not header["source"].get("shard"):
             raise InvalidDataError(f"{self.path}: there are no rows to write")
-        assert len(row_ids) == self.rows
+        assert {len(row_ids), len(row_ids if labels is None else labels)} == {self.rows}
         if labels is not None:
-            assert len(labels) == self.rows
             put_array(self._file, schema.LABELS, labels.astype("<i8"))
         put_array(self._file, schema.ROW_IDS, row_ids)
         digest = features_digest(self._data, labels, row_ids)
@@ -109,16 +89,15 @@ def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float3
 
 @contextmanager
 def writing_features(
-    path: Path, space: Mapping[str, Any], resume_key: str = "", expect_rows: int = 0
+    path: Path, space: Mapping[str, Any], resume_key: str = ""
 ) -> Iterator[FeatureWriter]:
     """A `FeatureWriter` of rows in ``space``; its file takes its name when the block succeeds.
 
     A partial file with the same ``resume_key`` is continued, once every committed row could be
     read. One with another key, or a damaged one, is written from the start, with a warning.
     """
-    row = space["dim"] * np.dtype(schema.FEATURE_TYPES[space["dtype"]]).itemsize
     go_on = partial(_resumable, resume_key=resume_key) if resume_key else None
-    with writing(path, "features", expect_rows * (row + 40), go_on) as file:
+    with writing(path, "features", go_on) as file:
         if resume_key:
             put_attribute(file, schema.RESUME_KEY, resume_key)
         yield FeatureWriter(path, file, space)

@@ -49,8 +49,8 @@ def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> 
 def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
     """What tells features from others, as recipes hold it among their inputs.
 
-    The digest alone does not: it covers the stored numbers, the labels and the row ids, but neither
-    what a number stands for (the space) nor what a label stands for (the classes).
+    The digest covers the stored numbers, the labels and the row ids, but neither what a number
+    stands for (the space) nor what a label stands for (the classes).
     """
     return {"features": header["digest"], "space": header["space"], "classes": header["classes"]}
 
@@ -74,7 +74,7 @@ class Features:
         if self.given_labels is None:
             raise UsageError(
                 f"{self.path} has no labels (made with --unlabelled); expected a feature file with "
-                "labels here. Without them rows can be predicted, and nothing else"
+                "labels here"
             )
         return self.given_labels
 
@@ -110,7 +110,6 @@ class Features:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """See `meaning`."""
         return meaning(self.header)
 
     def to_numpy(self) -> F64:
@@ -118,10 +117,7 @@ class Features:
         return np.concatenate([np.zeros((0, self.dim)), *(real(X) for _, X in self.blocks())])
 
     def to_frame(self) -> DataFrame:
-        """All rows as real numbers, indexed by row id, with a column ``label`` of class names.
-
-        Features of a table have its columns' names, others are 0 … d−1.
-        """
+        """All rows as real numbers, indexed by row id, with a column ``label`` of class names."""
         from pandas import DataFrame, Index
 
         ids = Index([one.decode("utf-8", "replace") for one in self.row_ids], name="row_id")
@@ -141,13 +137,10 @@ class Features:
 
         ``space``: another one than theirs; ``source``: what was done to the rows.
         """
-        return {
-            "recipe": made_by,
-            "provenance": provenance(**was),
-            "space": self.header["space"] if space is None else space,
-            "classes": self.header["classes"],
-            "source": {**self.header["source"], **source},
-        }
+        known = {name: self.header[name] for name in ("space", "classes")}
+        known |= {} if space is None else {"space": space}
+        origin = {"source": {**self.header["source"], **source}}
+        return {"recipe": made_by, "provenance": provenance(**was), **known, **origin}
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start … stop−1 as heads take them."""
@@ -173,7 +166,7 @@ class Features:
         return ((start, self.wrap(values)) for start, values in self.stored_blocks())
 
     def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """All rows in order as they are stored, as (first row, block); blocks are only read.
+        """All rows in order as they are stored, as (first row, block).
 
         A pass over a file compares its digest at the end and raises `CorruptFileError` if it is
         another: what was computed from the blocks counts only when the end is reached.
@@ -199,19 +192,17 @@ class Features:
         return replace(self, data=whole)
 
 
-def verify_features(path: Path) -> Header:
-    """Read every byte of a feature file and compare its digest; returns the header."""
+def verify_features(path: Path) -> None:
+    """Read every byte of a feature file and compare its digest."""
     with open_features(path, labelled=False) as features:
         for _ in features.stored_blocks():
             pass
-        return features.header
 
 
 def check_alike(train: Path, test: Path) -> None:
     """Refuse with `MismatchError` test features of another space, or of other classes."""
     ours, theirs = (
-        {key: header[key] for key in ("space", "classes")}
-        for header in (read_header(train, "features"), read_header(test, "features"))
+        meaning(read_header(one, "features")) | {"features": ""} for one in (train, test)
     )
     if where := difference(ours, theirs, f"in {train}", f"in {test}"):
         raise MismatchError(
@@ -241,15 +232,12 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
 def _check_shapes(features: Features) -> None:
     path, data, labels = features.path, features.data, features.given_labels
     space, n, classes = features.header["space"], len(features), len(features.classes)
-    kind = schema.FEATURE_TYPES[space["dtype"]]
-    if (data.shape, data.dtype.str) != ((n, space["dim"]), kind) or (
-        labels is not None and len(labels) != n
-    ):
-        has = "no labels" if labels is None else f"{len(labels)} labels"
+    kind, counted = schema.FEATURE_TYPES[space["dtype"]], n if labels is None else len(labels)
+    if (data.shape, data.dtype.str, counted) != ((n, space["dim"]), kind, n):
         raise damaged(
             path,
-            f"features {data.shape} {data.dtype.str}, {has} and {n} row ids do not fit together; "
-            f"its header says {kind} with {space['dim']} features per row",
+            f"features {data.shape} {data.dtype.str}, {counted} labels and {n} row ids do not fit "
+            f"together; its header says {kind} with {space['dim']} features per row",
         )
     if labels is None and classes:
         raise damaged(path, f"it has {classes} classes and no /labels")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from ..errors import (
 from ..inputs import HDF5, given_path, is_hdf5, open_regular, parsed_json
 from ..memory import check_backed
 from ..values.arrays import Array, canonical_json
-from . import hdf5, schema
+from . import schema
 from .arrays import (
     damage_as_error,
     damaged,
@@ -35,7 +36,6 @@ from .arrays import (
     get_array,
     get_attribute,
     own_objects_only,
-    pays,
     put_array,
     put_attribute,
     undisturbed,
@@ -44,37 +44,36 @@ from .arrays import (
 from .headers import KINDS, check
 
 Header = dict[str, Any]
-LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
 BLOCK = 128 << 20  # bytes, of a block of rows and what is made of it
 
 
 # ---------------------------------------------------------------- writing
 
 
-def put_header(file: h5py.File, kind: str, header: Header) -> None:
-    """Write the kind, the version and the header with its checksum."""
+def put_header(file: h5py.File, kind: str, header: Header) -> Header:
+    """Write the kind, the version and the header with its checksum; gives it as it is read."""
     data = canonical_json(header).encode()
     if len(data) > schema.HEADER_LIMIT:
         raise InvalidDataError(
             f"the header of this {kind} file would have {len(data) / 1e6:.1f} MB; expected at most "
-            f"{schema.HEADER_LIMIT / 1e6:.1f} MB, which name about 1,700,000 clients: take fewer "
-            "clients at a time, or shorter names"
+            f"{schema.HEADER_LIMIT / 1e6:.1f} MB: take fewer clients at a time, or shorter names"
         )
     put_array(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
     put_attribute(file, schema.FORMAT, kind)
     put_attribute(file, schema.FORMAT_VERSION, schema.VERSION)
     put_attribute(file, schema.HEADER_SHA256, hashlib.sha256(data).hexdigest())
+    return {"kind": kind, **json.loads(data)}
 
 
-def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
-    """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
-    # At the least: what is compressed may become next to nothing.
-    size = LEAST_BYTES + sum(a.nbytes for name, a in arrays.items() if not pays(name, a))
-    with writing(path, kind, size) as file, undisturbed():
+def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Header:
+    """Write one whole file of named arrays; gives the header as it is read.
+
+    See `writing` for what a failure leaves (nothing).
+    """
+    with writing(path, kind) as file, undisturbed():
         for name, value in arrays.items():
             put_array(file, name, value)
-        put_header(file, kind, header)
-    return path
+        return put_header(file, kind, header)
 
 
 def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,8 +129,8 @@ def _check_start(path: Path) -> None:
         raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
     if start != HDF5:
         raise CorruptFileError(
-            f"{path} is not an afltool file: expected HDF5, which it is not; "
-            "of embeddings (.npz, .parquet …) afltool import makes one"
+            f"{path} is not an afltool file: expected HDF5; of embeddings (.npz, .parquet …) "
+            "afltool import makes one"
         )
 
 
@@ -161,23 +160,17 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     return {"kind": text, **header}
 
 
-def fingerprint(header: Mapping[str, Any]) -> str:
-    """SHA-256 of a whole header; it stands for the arrays, too, whose digest is in the header."""
-    return hashlib.sha256(canonical_json(header).encode()).hexdigest()
+def check_unchanged(path: Path, header: Header, seen: Header | None) -> None:
+    """Refuse a file whose header is not the one that was ``seen`` before."""
+    if seen is not None and header != seen:
+        raise MismatchError(f"{path} has changed while this command worked; run it again")
 
 
-def check_unchanged(path: Path, header: Mapping[str, Any], seen: str | None) -> None:
-    """Refuse a file whose header is not the one that was checked before (its `fingerprint`)."""
-    if seen is not None and fingerprint(header) != seen:
-        raise MismatchError(
-            f"{path} has changed since its header was checked: another file took its place; give "
-            "the command files that nobody writes, and run it again"
-        )
+def read_file(path: Path, kind: str, seen: Header | None = None) -> tuple[Header, dict[str, Array]]:
+    """The header and every array of a file but the header's bytes, by name.
 
-
-def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, dict[str, Array]]:
-    """The header and every array of a file but the header's bytes, by name; ``seen``: see
-    `check_unchanged`."""
+    ``seen``: see `check_unchanged`.
+    """
     with reading(path, kind) as (file, header), damage_as_error(path):
         check_unchanged(path, header, seen)
         if strange := sorted(set(file) - {schema.HEADER, *KINDS[kind].MEMBERS}):
@@ -211,15 +204,14 @@ def read_header(path: Path, kind: str | None = None) -> Header:
         return header
 
 
-def verify(path: Path) -> dict[str, Any]:
+def verify(path: Path) -> Header:
     """Read everything in a file and compare its digest; the header.
 
     Raises `CorruptFileError` when anything does not hold.
     """
-    header = hdf5.read_header(path)
+    header = read_header(path)
     module, reader = KINDS[header["kind"]].READ_BY
     getattr(import_module(f".{module}", __package__), reader)(path)
-    hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))
     return header
 
 
@@ -230,8 +222,7 @@ def room(path: Path) -> int:
     """
     with suppress(OSError, AflError):
         size = 8 * os.path.getsize(path)
-        rows = size > BLOCK and read_header(path)["kind"] == "features"
-        return BLOCK if rows else size
+        return BLOCK if size > BLOCK and read_header(path)["kind"] == "features" else size
     return 0
 
 

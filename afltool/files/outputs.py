@@ -41,26 +41,21 @@ def check_output(path: Path) -> None:
     """
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
-    if path.name in ("", "..") or "\0" in str(path):
-        raise UsageError(f"{str(path)!r} is not the name of a file: say where the output goes")
-    if path.name.endswith(schema.PARTIAL):
+    if path.name in ("", "..") or "\0" in str(path) or path.name.endswith(schema.PARTIAL):
         raise UsageError(
-            f"{path}: names in {schema.PARTIAL} are for unfinished files; choose another"
+            f"{str(path)!r} is not the name of a file, or of an unfinished one: choose another"
         )
     with writer_errors(path):
         try:
             mode = path.lstat().st_mode
         except FileNotFoundError:
             return
-        link = f"a symbolic link, to {os.readlink(path)}" if stat.S_ISLNK(mode) else ""
     if not stat.S_ISREG(mode):
-        raise InputError(
-            f"cannot write {path}: it is {link or kind_of(mode)}; give the path of a regular file"
-        )
+        what = "a symbolic link" if stat.S_ISLNK(mode) else kind_of(mode)
+        raise InputError(f"cannot write {path}: it is {what}; give the path of a regular file")
     if path.suffix in (KEY, PUBLIC):
         raise OutputExistsError(
-            f"{path} exists and has the name of a key: no command replaces it; choose another "
-            "path, or move it away yourself"
+            f"{path} exists and has the name of a key: no command replaces it; choose another path"
         )
 
 
@@ -98,13 +93,10 @@ def refuse_inside(
     given: Iterable[tuple[str, Path, bool]],
     at_home: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse an input that lies in an output folder under a name that the command writes there.
+    """Refuse with `UsageError` an input in an output folder under a name that is written there.
 
     ``names`` are patterns; ``given``: an option, its file, whether it is written; ``at_home``: the
     name under which the file of an option may lie there, because it is left as it is.
-
-    Raises:
-        UsageError: with the option and the file.
     """
     root = os.path.realpath(folder)
     for name, path, written in given if os.path.isdir(root) else ():

@@ -46,7 +46,8 @@ def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path
     arrays = {schema.ROW_IDS: p.row_ids, schema.LABELS: p.labels, schema.CLIENT: p.client}
     if not np.array_equal(p.labels, p.effective_labels):
         arrays[schema.EFFECTIVE_LABELS] = p.effective_labels
-    return hdf5.write_file(path, "partition", header, arrays)
+    hdf5.write_file(path, "partition", header, arrays)
+    return path
 
 
 def load_partition(path: Path) -> Partition:
@@ -75,17 +76,15 @@ def load_partition(path: Path) -> Partition:
 
 
 def export_partition(path: Path, p: Partition, table: Path, overwrite: bool = False) -> Path:
-    """Write the partition of a file as CSV, parquet or JSON: row, client, label, held_out."""
+    """Write the partition of a file as CSV or parquet: row, client, label, held_out."""
     from .tables import write_records
 
-    if table.suffix not in (".csv", ".parquet", ".json"):
-        raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
+    if table.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{table}: an export is a .csv or .parquet file")
     try:
         ids = [i.decode() for i in p.row_ids.tolist()]
     except UnicodeDecodeError as error:
-        raise InvalidDataError(
-            f"{path}: the row id {error.object!r} is not UTF-8, which a table of texts cannot hold"
-        ) from None
+        raise InvalidDataError(f"{path}: the row id {error.object!r} is not UTF-8") from None
     columns = {
         "row": ids,
         "client": [p.names[k] for k in p.client.tolist()],
@@ -143,8 +142,8 @@ class ClientRows:
                 "NAME for a silo whose whole file is one client"
             )
         check_name(client)
-        owner, held, labels = np.zeros(len(rows), np.int32), np.zeros(1, bool), rows.labels
-        names = (client,)
+        owner, held = np.zeros(len(rows), np.int32), np.zeros(1, bool)
+        names, labels = (client,), rows.labels
         dealt = Assignment(client=owner, names=names, held_out=held, effective_labels=labels)
         return cls(rows, dealt)
 
@@ -176,13 +175,13 @@ class ClientRows:
         at = self.dealt.effective_labels // len(self.rows.classes)
         owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
         pairs, sizes = np.unique(np.stack([owner, at]), axis=1, return_counts=True)
-        for (client, group), size in zip(pairs.T, sizes, strict=True):
+        for client, group in pairs.T[sizes < least]:
             who = "the sum" if pooled else f"client {self.dealt.names[client]!r}"
-            if size < least:
-                raise InvalidDataError(
-                    f"{who} has {size} rows of the group {names[group]!r}; expected none or at "
-                    f"least {least}: join groups, or agree on another --min-group"
-                )
+            n = int(((owner == client) & (at == group)).sum())
+            raise InvalidDataError(
+                f"{who} has {n} rows of the group {names[group]!r}; expected none or at least "
+                f"{least}: join groups, or agree on another --min-group"
+            )
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -220,19 +219,17 @@ class ClientRows:
                 continue
             values, rows = self._read(group)
             owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
-            order = np.argsort(owner, kind="stable")
+            order, step = np.argsort(owner, kind="stable"), self.rows.block_rows()
             starts = np.searchsorted(owner[order], group)
             for k, start in zip(group, starts, strict=True):
                 mine = order[start : start + self.sizes[k]]
-                step = self.rows.block_rows()
                 parts = [mine[at : at + step] for at in range(0, max(len(mine), 1), step)]
                 yield k, [(self.rows.wrap(values[part]), labels[part]) for part in parts]
 
     def _groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Clients in order, as many together as their rows fit into the buffer."""
         budget = max(1, BUFFER_BYTES // (self.rows.dim * self.rows.data.dtype.itemsize))
-        group: list[int] = []
-        held = 0
+        group, held = list[int](), 0
         for k in clients:
             if group and held + self.sizes[k] > budget:
                 yield group

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..errors import AflError, OutputExistsError
 from ..values.arrays import canonical_json
-from ..values.text import telling_first
+from ..values.text import differing
 from .hdf5 import read_header, strict, unusable, verify
 from .outputs import check_output
 
@@ -63,23 +63,19 @@ def state(target: Target, every_byte: bool = False) -> State:
     return State("stale" if reason else "done", reason, header["kind"])
 
 
-def change(then: Any, now: Any, path: str = "") -> str:
+def change(then: Any, now: Any) -> str:
     """The first field in which two recipes differ, with both values; '' if they are equal.
 
     >>> change({"options": {"ridge": 1.0}}, {"options": {"ridge": 2.0}})
     'ridge 1.0 → 2.0'
     """
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        keys = sorted(then.keys() | now.keys(), key=telling_first)
-        inner = ((key, f"{path}.{key}" if path else key) for key in keys)
-        found = (change(then.get(key), now.get(key), name) for key, name in inner)
-        return next(filter(None, found), "")
-    if then == now:
+    found = differing(then, now)
+    if found is None:
         return ""
-    name = path.removeprefix("options.")
-    if isinstance(then, list) and isinstance(now, list) and len(then) != len(now):
-        return f"{name} {len(then)} → {len(now)} entries"
-    return f"{name} {_short(then)} → {_short(now)}"
+    path, old, new = found
+    if isinstance(old, list) and isinstance(new, list) and len(old) != len(new):
+        return f"{path.removeprefix('options.')} {len(old)} → {len(new)} entries"
+    return f"{path.removeprefix('options.')} {_short(old)} → {_short(new)}"
 
 
 def _short(value: Any) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from .. import parallel
-from ..errors import InvalidDataError, naming
-from ..math.gram import REALS, FixedPoint, encode, largest_bits, real
+from .. import parallel, progress
+from ..errors import naming
+from ..math.gram import FixedPoint, encode, real
 from ..math.rounding import Rounding
 from ..progress import log
 from ..values.arrays import F64
@@ -42,9 +41,12 @@ class RowStream:
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        rows = len(self.row_ids)
-        with writing_features(path, self.header["space"], expect_rows=rows) as writer:
-            writer.fill(self.what, rows, self.blocks())
+        with writing_features(path, self.header["space"]) as writer:
+            with progress.task(self.what, len(self.row_ids), "rows") as task:
+                for values in self.blocks():
+                    writer.append_values(values)
+                    task.advance(len(values))
+                    progress.stop_point()
             writer.finish(self.labels, self.row_ids, self.header)
 
 
@@ -60,8 +62,7 @@ def rounded(
     """The rows of ``path``, ``parts()`` as ``rows_of`` makes them, in the number format of a space.
 
     It says what they lose. Rounding that makes a feature constant is refused unless it is
-    ``allowed``, or it was known to be ``constant``. A value beyond the fixed point is refused with
-    what holds all rows.
+    ``allowed``, or it was known to be ``constant``.
     """
     columns, bits = space.get(COLUMNS), space["fraction_bits"]
     found = Rounding(space["dim"], constant)
@@ -78,32 +79,10 @@ def rounded(
         found.add(x, real(FixedPoint(fixed, bits)))
         return fixed
 
-    try:
-        yield from parallel.each(stored, parts(), lambda part: size * len(part[1]))
-    except InvalidDataError as error:
-        if "--fraction-bits" in error.advice:
-            advice = _advice(lambda: (rows_of(*part) for part in parts()), space, constant)
-            error.args = (str(error).replace(error.advice, f"{advice}{REALS}"),)
-        raise
+    yield from parallel.each(stored, parts(), lambda part: size * len(part[1]))
     if not allowed:
         with naming(path):
             found.check(columns)
     if found.shares.any():
         level = logging.WARNING if found.thin.any() else logging.INFO
         log.log(level, "%s: rounding takes most from %s", what, found.said(columns))
-
-
-def _advice(
-    blocks: Callable[[], Iterator[F64]], space: Mapping[str, Any], constant: Sequence[int]
-) -> str:
-    """The most fraction bits that hold all rows, and what they cost the worst column."""
-    bits = largest_bits(max(float(np.abs(x).max(initial=0.0)) for x in blocks()))
-    if bits is None:
-        return "; no number of fraction bits holds all rows"
-    found = Rounding(space["dim"], constant)
-    for x in blocks():
-        found.add(x, real(FixedPoint(encode(x, bits), bits)))
-    said, lost = found.said(space.get(COLUMNS)), int(found.lost.sum())
-    if lost:
-        return f"; {bits} fraction bits hold all rows and make {lost} constant, such as {said}"
-    return f"; --fraction-bits {bits} would hold all rows, and takes most from {said}"

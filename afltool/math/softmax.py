@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 
 from ..errors import NumericalError
-from ..values.arrays import F64, I64, Array, Once
+from ..values.arrays import F64, I64, Array
 from . import blas
 from .blas import pack, unpack_transposed
 from .codes import Codes
@@ -26,7 +26,6 @@ from .gram import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
 LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
-KEPT_SIDE = 4096  # of a factor that is kept as LAPACK wants it, 128 MB
 FEW_CLASSES = 32  # up to which the largest score of a row is found faster in a transposed copy
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
 FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as fast,
@@ -217,9 +216,6 @@ class Gradients:
         self._gradient[:], self._loss, self._rows = 0.0, 0.0, 0
 
 
-_upper_once = Once(unpack_transposed)  # every round solves with one factor
-
-
 class Bound:
     """B = ½G + diag(penalty), factored once: B ⊗ I is above the Hessian everywhere.
 
@@ -248,7 +244,7 @@ class Bound:
 
     def solve(self, H: F64) -> F64:
         """B⁻¹ H (D, C); 2 D² C operations. V − B⁻¹ gradient never has a larger penalised loss."""
-        upper = (_upper_once if len(H) <= KEPT_SIDE else unpack_transposed)(self.factor)
+        upper = unpack_transposed(self.factor)
         W: F64 = scipy.linalg.cho_solve((upper, False), H, check_finite=False)
         return W
 

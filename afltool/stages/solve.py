@@ -87,7 +87,8 @@ def solve(o: Solve, files: Files) -> Job:
 
         def write(path: Path, made_by: Recipe) -> HeadFile | None:
             clients = len(total.clients)
-            found = write_head(path, made_by, after, total.context, report, clients=clients)
+            how = {"context": total.context, "report": report, "clients": clients}
+            found = write_head(path, made_by, after, **how)
             done = after.phase() is None
             then = f"next phase {after.phase()!r}: afltool local-stats … --head {path}"
             log.info("solve: %s", f"done; {after.serves.format(path)}" if done else then)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any, Self
 from unicodedata import normalize
 from urllib.parse import quote
@@ -24,10 +23,7 @@ LONGEST = 200  # characters of a file name before its ending; file systems allow
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse with `InvalidDataError` a text that no file can hold: half a character is in it.
-
-    Python keeps bytes of a path that are not UTF-8 in a text, but no header can.
-    """
+    """Refuse with `InvalidDataError` a text that is not Unicode: no header can hold it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -50,20 +46,18 @@ def ordered_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
     ([2, 1, 0], ['age', 'f9', 'f10'])
     """
 
-    def key(name: str) -> tuple[list[Any], str]:
-        parts: list[Any] = re.split("([0-9]+)", name)
+    def key(place: int) -> tuple[list[Any], str]:
+        parts: list[Any] = re.split("([0-9]+)", known[place])
         parts[1::2] = [(len(digits), digits) for digits in (p.lstrip("0") for p in parts[1::2])]
-        return parts, name
+        return parts, known[place]
 
-    all_composed = [composed(name) for name in names]
-    order = sorted(range(len(names)), key=lambda j: key(all_composed[j]))
-    in_order = [all_composed[j] for j in order]
-    for one, after in pairwise(in_order):
-        if one == after:
-            raise InvalidDataError(f"two columns are called {one!r}: rename one of them")
-    for name in in_order:
+    known = [composed(name) for name in names]
+    order = sorted(range(len(known)), key=key)
+    for name in known:
         check_text("column", name)
-    return order, in_order
+        if known.count(name) > 1:
+            raise InvalidDataError(f"two columns are called {name!r}: rename one of them")
+    return order, [known[place] for place in order]
 
 
 def check_name(name: str) -> None:
@@ -92,8 +86,6 @@ def numbered(names: tuple[str, ...]) -> bool:
 
 def places_of_numbers(names: Sequence[str]) -> dict[int, int]:
     """The places, from 0, of names that are whole numbers.
-
-    A number that is the place of one name and itself the name at another can be read in two ways.
 
     >>> places_of_numbers(["2", "cat", "07"])
     {2: 0, 7: 2}

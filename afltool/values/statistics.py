@@ -1,7 +1,4 @@
-"""What a client sends: sums over its rows, and who and what they are sums of.
-
-`Statistics` is a commutative group: see the laws in its docstring, tested by these names.
-"""
+"""What a client sends: sums over its rows, and who and what they are sums of."""
 
 from __future__ import annotations
 
@@ -148,8 +145,7 @@ class Statistics:
     - zero             a − a is exactly 0, and a + (b − b) = a
 
     Adding what does not belong together (another context, phase or shape; a client that is already
-    in it, or its rows) raises `MismatchError` naming what differs, integer overflow
-    `NumericalError`.
+    in it, or its rows) raises `MismatchError`, integer overflow `NumericalError`.
     """
 
     phase: Phase
@@ -209,13 +205,14 @@ class Statistics:
 class Sum:
     """A running sum of statistics: constant memory however many are added.
 
+    ``repeats``: add clients although their rows are in the sum by another name.
+
     >>> one = Statistics(Phase("gram"), {"gram": np.array([1, 2, 3])}, np.array([2]))
     >>> Sum(one).add(one).result().arrays["gram"]
     array([2, 4, 6])
     """
 
     def __init__(self, first: Statistics, repeats: bool = False) -> None:
-        """``repeats``: add clients although their rows are in the sum by another name."""
         self._like, self._repeats = first, repeats
         self._arrays = {name: a.copy() for name, a in first.arrays.items()}
         self._bounds = {name: _largest(a) for name, a in first.arrays.items()}
@@ -233,8 +230,7 @@ class Sum:
             raise NumericalError(f"the sum would be of {rows} rows, more than 2^53")
         self._combine(other, np.add)
         self._clients.update(other.clients)
-        for source, who in sources_of(other.clients).items():
-            self._sources.setdefault(source, who)
+        self._sources.update(sources_of(other.clients))
         return self
 
     def subtract(self, other: Statistics) -> Sum:
@@ -269,30 +265,18 @@ class Sum:
         operation(self._counts, other.class_counts, out=self._counts)
 
     def _check_addable(self, other: Statistics) -> None:
-        like = self._like
         if other.phase == UPLOADED:
             raise MismatchError(
                 "these are weights of clients, and not sums",
                 advice=": add them up by aggregate --law pairwise",
             )
-        if like.phase != other.phase:
-            raise MismatchError(
-                f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
-            )
-        contexts = like.context.as_dict(), other.context.as_dict()
-        if where := difference(*contexts, "in the others", "in these"):
-            raise MismatchError(
-                f"these statistics do not belong to the others: {where}; "
-                "make them again with the same backbone, options, classes and head",
-                advice=ONE_LIST if where.startswith("classes") else "",
-            )
-        if like.specs and other.specs and like.specs != other.specs:
-            raise MismatchError(
-                "these statistics say of their arrays what the others do not: make them again"
-            )
-        ours, theirs = (_shapes(s) for s in (like, other))
-        if where := difference(ours, theirs, "in the others", "in these"):
-            raise MismatchError(f"these statistics have other arrays than the others: {where}")
+        for ours, theirs in zip(_meaning(self._like), _meaning(other), strict=True):
+            if ours and theirs and (where := difference(ours, theirs, "in the others", "in these")):
+                raise MismatchError(
+                    f"these statistics do not belong to the others: {where}; "
+                    "make them again with the same backbone, options, classes and head",
+                    advice=ONE_LIST if where.startswith("classes") else "",
+                )
 
     def _check_new(self, other: Statistics) -> None:
         if twice := self._clients.keys() & other.clients.keys():
@@ -333,8 +317,8 @@ def total_of(
     """Σ ``parts`` − Σ ``leaving``, one of them in memory at a time beside the sum.
 
     For integers any order and grouping gives the same bits. ``parts``: at least one, each with what
-    an error calls it, such as its path or its member; ``leaving``: of clients that are in the sum.
-    ``repeats``: add clients whose rows are in the sum by another name. Errors as of `Statistics`.
+    an error calls it; ``leaving``: of clients that are in the sum. ``repeats``: as of `Sum`. Errors
+    as of `Statistics`.
     """
     stream = iter(parts)
     total = Sum(next(stream)[1], repeats)
@@ -345,9 +329,12 @@ def total_of(
     return total.result()
 
 
-def _shapes(s: Statistics) -> dict[str, str]:
+def _meaning(s: Statistics) -> tuple[dict[str, Any], ...]:
+    """What statistics that are added have in common; what is empty is not known."""
     named = {**s.arrays, "class_counts": s.class_counts}
-    return {name: f"{a.shape} {array_kind(a)}" for name, a in named.items()}
+    arrays = {name: f"{a.shape} {array_kind(a)}" for name, a in named.items()}
+    specs = {name: spec.entry() for name, spec in s.specs.items()}
+    return {"phase": s.phase}, s.context.as_dict(), {"arrays": arrays}, specs
 
 
 def _largest(a: Array) -> int:

@@ -66,7 +66,7 @@ FAULTS = {
     "fuzz-toml": Fault("fuzzed run configuration (TOML), read", "fuzz_faults:toml", 500),
     "fuzz-runs": Fault("fuzzed option of `run` (TOML), run", "fuzz_faults:toml_runs", 60),
     "fuzz-tables": Fault(
-        "fuzzed CSV, JSON, parquet table of clients", "fuzz_faults:tables", 150
+        "fuzzed CSV, parquet table of clients", "fuzz_faults:tables", 150
     ),
     "fuzz-embeddings": Fault(
         "fuzzed .npz, .npy, labels, class lists", "fuzz_faults:embeddings", 200

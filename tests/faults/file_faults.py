@@ -140,7 +140,6 @@ def _use(files: Files, name: str, path: Path, out: Path) -> tuple[list[Any], Any
         "input-labels.txt": ["import", files["input-x.npy"], "--labels", path],
         "input-classes.txt": ["import", npz, "--classes", path],
         "input-table.csv": ["partition", train, "--scheme", "file", "--table", path],
-        "input-table.json": ["partition", train, "--scheme", "file", "--table", path],
         "partition-noisy": ["verify"],
     }
     kinds = {

@@ -168,12 +168,12 @@ def _toml(value: Any) -> str:
 
 
 def tables(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """CSV, JSON and parquet tables of rows and clients, with bytes changed, cut, doubled, or noise;
+    """CSV and parquet tables of rows and clients, with bytes changed, cut, doubled, or noise;
     as `partition --table` reads them."""
     import pandas as pd
 
     pd.read_csv(files["input-table.csv"]).to_parquet(work / "table.parquet")
-    good = [files["input-table.csv"], files["input-table.json"], work / "table.parquet"]
+    good = [files["input-table.csv"], work / "table.parquet"]
     train = files["features-int16"]
 
     def check(drawn: tuple[Path, bytes]) -> None:

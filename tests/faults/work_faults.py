@@ -151,10 +151,6 @@ def read_only(bench: Bench, files: Files, tries: int, draw: Random, work: Path) 
             bench.inside(f"{name} to {out}", stage(name, files, out))
             if any(folder.iterdir()):
                 bench.failures.append(f"{name}: something was written")
-    for cache in (folder / "cache",):
-        args = ["local-stats", files["features-int16"], "--client", "a", "--sum", "--head",
-                files["head-deepafl-0"], "--cache", cache, "-o", work / "cached.h5"]  # fmt: skip
-        bench.inside("cache", args)
     if root:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
     else:
