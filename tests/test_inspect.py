@@ -262,7 +262,7 @@ def test_a_name_is_a_client_and_a_file(train, tmp_path, suffix):
     for number, names in enumerate((ODD, ["01", "1"], WILD)):
         at = tmp_path / str(number)
         at.mkdir()
-        where, again = table(at / f"t{suffix}", train, names), at / f"again{suffix}"
+        where, again = table(at / f"t{suffix}", train, names), at / "again.csv"
         how = {"scheme": "file", "export": again}
         dealt = afltool.partition(train, at / "c.h5", table=where, **how)
         p = load_partition(dealt)

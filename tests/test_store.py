@@ -328,7 +328,7 @@ NOT_OURS = [
     (instead("labels", shape=(700,), dtype="<i8", external=[("raw", 0, 5600)]), "not a plain"),
     (instead("labels", data=np.zeros(700, "<i8")), "its content has the digest"),
     (instead("labels", data=np.zeros(700, "<i8"), compression="gzip", **PLAIN), "not a plain"),
-    (instead("labels", data=["a"] * 700, chunks=(700,)), "/labels is not a plain"),
+    (instead("labels", data=["a"] * 700, chunks=(700,)), "/labels is missing, or not a plain"),
     (lambda file: file.__delitem__("labels"), "classes and no /labels"),
     (lambda file: file.attrs.__setitem__(schema.FORMAT, "features"), "its kind is None"),
 ]

@@ -1,12 +1,9 @@
 """HDF5 files that are whole or not there, and arrays in them: read only as what they claim.
 
-HDF5 checks chunks under fletcher32, the superblock and object headers (from libver 1.8 on); zlib
-checks what it unpacks. The digest of each file covers the rest, and every reader compares it.
-
-HDF5 can point elsewhere: links to other files, virtual datasets, bytes of datasets in another file,
-references. A file from a stranger could so make a reader open any path, or wait at a pipe. Only a
-file's own objects are opened, and their claimed sizes are checked before memory is taken. Nothing
-of variable length is read: the library follows such pointers without a check and crashes.
+HDF5 checks chunks under fletcher32 and object headers, zlib what it unpacks; the digest of each
+file covers the rest. A stranger's file could point to any path, or to a pipe: only a file's own
+objects are opened, and their claimed sizes are checked before memory is taken. Nothing of variable
+length is read: the library follows such pointers without a check and crashes.
 """
 
 from __future__ import annotations
@@ -46,10 +43,7 @@ _PACKED = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32}
 def writing(
     path: Path, kind: str, go_on: Callable[[Path], bool] | None = None
 ) -> Iterator[h5py.File]:
-    """An HDF5 file open for writing that takes its final name only if the block succeeds.
-
-    The arguments are those of `replacing`.
-    """
+    """An HDF5 file open for writing that takes its name if the block succeeds, as `replacing`."""
     with replacing(path, kind, go_on) as place:
         mode = "r+" if os.fstat(place).st_size else "w"
         disk, file = _Disk(place, "r+b", closefd=False), None
@@ -67,10 +61,7 @@ def writing(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block, which calls the HDF5 library to write.
-
-    Raised in the middle of `_Disk.write` it would be a failed write to the library.
-    """
+    """Let Ctrl-C wait for the end of the block: in `_Disk.write` it would be a failed write."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,9 +78,8 @@ def undisturbed() -> Iterator[None]:
 class _Disk(io.FileIO):
     """A file whose first failed write is kept for `check`; later ones are dropped.
 
-    To the HDF5 library every write succeeds, and the file is left as a kill at the failed write
-    would leave it. (Measured with HDF5 2.0: "No space left" in a flush makes the file impossible to
-    close, prints a traceback at exit or ends in a segmentation fault.)
+    To the HDF5 library every write succeeds. (HDF5 2.0: "No space left" in a flush makes the file
+    impossible to close, prints a traceback at exit or ends in a segmentation fault.)
     """
 
     _failure: OSError | None = None
@@ -139,10 +129,7 @@ def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
 
 @undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array, in chunks along its first axis, all of one size.
-
-    Integers of additive arrays are deflated where that pays; other chunks get a checksum.
-    """
+    """Write or replace an array, in chunks along its first axis: deflated where that pays."""
     if name in file:
         del file[name]
     if value.size == 0:
@@ -162,10 +149,7 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
 
 
 def _pays(name: str, value: Array) -> bool:
-    """Whether an array is compressed: narrow integers always, wide ones where a sample halves.
-
-    A gram matrix hardly shrinks, and is not compressed, for speed.
-    """
+    """Whether an array is compressed: narrow integers always, wide ones where a sample halves."""
     if not _may_be_packed(name, value.dtype) or value.dtype.itemsize <= 2:
         return _may_be_packed(name, value.dtype)
     flat, count = value.reshape(-1), SAMPLE // value.dtype.itemsize
@@ -180,9 +164,8 @@ def _may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
 def deflated(part: Array) -> bytes:
     """An array's bytes as HDF5's filters shuffle and gzip read them.
 
-    The gzip filter looks for repeated strings. Counts have runs of zeros instead, or hardly any:
-    zlib's Z_RLE or Z_HUFFMAN_ONLY takes a fifth to a third fewer bytes in less time
-    (docs/decisions/safle.md).
+    Counts have runs of zeros, or hardly any: Z_RLE or Z_HUFFMAN_ONLY takes a fifth to a third fewer
+    bytes than the gzip filter, in less time (docs/decisions/safle.md).
     """
     shuffled = np.ascontiguousarray(part).view(np.uint8).reshape(-1, part.itemsize).T
     data, found = np.ascontiguousarray(shuffled).data, []
@@ -225,30 +208,23 @@ def damaged(path: Path, what: str) -> CorruptFileError:
 
 def own_objects_only(path: Path, file: h5py.File) -> None:
     """Raise `CorruptFileError` for a link to elsewhere, anywhere in the file; none is followed."""
-    count = 0
+    left = iter(range(MOST_OBJECTS))
 
     def look(name: bytes, link: Any) -> str | None:
         """What is wrong, which ends the visit; the library lets no exception through."""
-        nonlocal count
-        count += 1
         if link.type != h5l.TYPE_HARD:
             return f"/{name.decode('utf-8', 'backslashreplace')} is a link, and none is followed"
-        return f"it has more than {MOST_OBJECTS} objects" if count > MOST_OBJECTS else None
+        return f"it has more than {MOST_OBJECTS} objects" if next(left, None) is None else None
 
     if wrong := file.id.links.visit(look, info=True):
         raise damaged(path, wrong)
 
 
 def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
-    """A dataset that is what it claims: plain numbers of its type, as many bytes as its shape.
-
-    Nothing is allocated before the checks, so a file that claims 10^12 rows does no harm.
-    """
+    """A dataset that is what it claims: plain numbers of its type, as many bytes as its shape."""
     data = file.get(name)
-    if not isinstance(data, h5py.Dataset):
-        raise damaged(path, f"the dataset /{name} is missing")
-    if not _is_plain(name, data):
-        raise damaged(path, f"/{name} is not a plain dataset")
+    if not (isinstance(data, h5py.Dataset) and _is_plain(name, data)):
+        raise damaged(path, f"/{name} is missing, or not a plain dataset")
     kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
     if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
         has = f"has the type {data.dtype.str} and {data.ndim} dimensions"
@@ -263,7 +239,6 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
 def _is_plain(name: str, data: h5py.Dataset) -> bool:
     """Whether all of a dataset's bytes lie in this file, behind the filters that we write.
 
-    Where the bytes lie is asked first: the shape of a virtual dataset may be that of another file.
     A chunk is unpacked whole, so it must be no larger than the data or a writer's block.
     """
     if data.is_virtual or data.external or data.dtype.kind not in "iufS" or not data.shape:

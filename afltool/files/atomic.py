@@ -1,7 +1,6 @@
 """Writing a file whole or not at all: under a partial name, locked, synced, then renamed.
 
-Every file that afltool writes goes through `replacing`, so that one set of rules holds for all; see
-`outputs` for where they may go. `write_once` is for secrets, which nothing may ever replace.
+Every file goes through `replacing` but secrets, which nothing may ever replace: `write_once`.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ def replacing(
 
 
 def _locked(partial: Path) -> int:
-    """The descriptor of a partial file, made if it is not there, and locked.
-
-    Refused where it may be somebody else's, before it is truncated.
-    """
+    """The descriptor of a partial file, made if it is not there, and locked; refused if foreign."""
     descriptor = os.open(partial, PARTIAL_FLAGS, 0o666)
     try:
         status = os.fstat(descriptor)
@@ -91,7 +87,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
-    """Write a small file that is not HDF5: text, JSON, a table, a picture. '-' stands for stdout.
+    """Write a small file that is not HDF5. '-' stands for stdout.
 
     An existing file with the same bytes is left as it is. Another one raises `OutputExistsError`
     unless ``overwrite``.
@@ -105,13 +101,18 @@ def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
         if path.stat().st_size == len(data) and read_bytes(path, len(data)) == data:
             return path
     check_output(path)
-    if path.exists() and not overwrite:
-        raise OutputExistsError(
-            f"{path} exists and holds something else; choose another path, or use --overwrite"
-        )
+    check_equal(path, overwrite or not path.exists())
     with replacing(path, path.suffix[1:]) as place, os.fdopen(place, "wb", closefd=False) as file:
         file.write(data)
     return path
+
+
+def check_equal(path: Path, equal: bool) -> None:
+    """Refuse to replace a file that is not the same."""
+    if not equal:
+        raise OutputExistsError(
+            f"{path} exists and holds something else; choose another -o, or use --overwrite"
+        )
 
 
 def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
@@ -125,10 +126,9 @@ def as_bytes(text: str) -> bytes:
 
 
 def write_once(path: Path, data: bytes) -> bytes:
-    """Write a private file unless it exists; returns the bytes that it then holds.
+    """Write a private file (mode 600) unless it exists; returns the bytes that it then holds.
 
-    It has mode 600 and folders that are made for it 700, whatever the umask. The file gets its
-    name by a hard link, which fails where the name exists: of two writers one is first.
+    It gets its name by a hard link, which fails where the name exists: of two writers one is first.
     """
     if not os.path.lexists(path):
         check_output(path)

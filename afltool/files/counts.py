@@ -1,7 +1,4 @@
-"""Files of counts, which `evaluate --counts` writes, and what they say of heads.
-
-The figures are those that `evaluate` would have found, with how sure they are.
-"""
+"""Files of counts, which `evaluate --counts` writes, and what they say of heads."""
 
 from __future__ import annotations
 
@@ -34,27 +31,18 @@ OF_GROUPS = ("accuracy", "balanced-accuracy", "f1")
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """What is counted of one head; n rows, C classes, B bins. docs/format.md has the arrays.
-
-    ``edges`` float64 (B + 1,): bin b has scores in (edges[b], edges[b + 1]], the first and the last
-    bin also what lies beyond. ``scores`` int64 (C, 2, B): of each class the scores of other rows
-    and of its own ones. ``confidence`` int64 (2, B): highest scores of wrong rows and of right
-    ones. ``probabilities``: whether scores are probabilities. ``groups`` int64 (G, C, C): a
-    confusion matrix for each group, of −1 where it is held back. Of 1,000 classes or more
-    ``confusion`` is None, and ``groups`` int64 (G, 3, C): rows of each class that are predicted
-    right, that are its own, and that are predicted as it, as ``tally`` has them of all rows.
-    """
+    """What is counted of one head; C classes, B bins, G groups. docs/format.md has the arrays."""
 
     name: str
     digest: str
-    probabilities: bool
-    edges: F64
+    probabilities: bool  # whether scores are such
+    edges: F64  # (B + 1,): bin b has scores in (edges[b], edges[b + 1]]; outer ones have the rest
     tally: Tally
-    confusion: I64 | None
+    confusion: I64 | None  # (C, C); None of 1,000 classes or more
     ranks: I64
-    scores: I64
-    confidence: I64
-    groups: I64 | None = None
+    scores: I64  # (C, 2, B): of each class the scores of other rows and of its own ones
+    confidence: I64  # (2, B): highest scores of wrong rows and of right ones
+    groups: I64 | None = None  # (G, C, C), or (G, 3, C) tallies; −1 in those that are held back
 
     @property
     def right(self) -> int:
@@ -95,16 +83,12 @@ def holds_counts(path: Path) -> bool:
 def read_counts(path: Path) -> Counts:
     """The counts in a file as arrays, checked: its digest, and whether any rows can have them.
 
-    Raises:
-        UsageError: a file of other statistics.
-        others: as `load_statistics`.
+    Raises `UsageError`: a file of other statistics; else as `load_statistics`.
     """
     s = load_statistics(path)
     if s.phase != COUNTS or s.context.noise:
-        raise UsageError(
-            f"{path} has no counts (or with noise, as 0.3 made them), its phase is {s.phase!r}: "
-            "write some with afltool evaluate HEAD FEATURES --counts -o DIR"
-        )
+        found = f"{path} has no counts (or with noise), its phase is {s.phase!r}"
+        raise UsageError(f"{found}: write some with afltool evaluate HEAD FEATURES --counts -o DIR")
     options = make_options(s.context.head["name"], s.context.head["options"])
     assert isinstance(options, EvaluationOptions)
     many = of_head(counting.TALLIES, 0) in s.arrays  # older files have matrices of any size
@@ -148,33 +132,24 @@ def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, 
 
     A figure of ``metrics`` is ``exact``, or a ``bound``: it lies between ``least`` and ``most``,
     and ``value`` is the middle. ``low`` and ``high`` are the ends of Wilson's 95 % interval, of
-    figures that are shares of rows. ``classes`` has figures of each class, ``at_ends`` the share of
-    rows with the score of their own class in a bin at an end. ``positive``: classes whose ROC
-    curves are there in any case.
+    figures that are shares of rows. ``positive``: classes whose ROC curves are there in any case.
     """
     if counts.rows <= 0:
-        raise InvalidDataError(
-            f"{counts.path} counts {counts.rows} rows: there is nothing to evaluate"
-        )
-    return [
-        {
-            "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
-            "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
-            "clients": len(counts.statistics.clients),
-            **_of(counts, head, positive),
-        }
-        for head in counts.heads
-    ]
+        raise InvalidDataError(f"{counts.path} counts no rows: there is nothing to evaluate")
+    return [_of(counts, head, positive) for head in counts.heads]
 
 
 def _of(counts: Counts, head: HeadCounts, positive: Sequence[str]) -> dict[str, Any]:
-    names = counts.classes
+    names, path = counts.classes, str(counts.path)
     tops = np.cumsum(head.ranks)[: len(names) - 1].tolist()
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
     sizes = np.array([one.value for one in areas])
     told = drawn(sizes, [k for k, name in enumerate(names) if name in positive])
     rocs = zip(told, nulls(sizes[told]), strict=True)
     return {
+        "head": {"name": head.name, "digest": head.digest, "path": path},
+        "total": {"path": path, "digest": counts.statistics.digest()},
+        "clients": len(counts.statistics.clients),
         **Metrics(head.tally, int(head.ranks[:5].sum())).as_dict(names),
         **({} if head.confusion is None else {"confusion": head.confusion.tolist()}),
         "metrics": dict(_metrics(head, areas, precisions)),
@@ -213,28 +188,28 @@ def _share(hits: int, n: int) -> Figure:
     return _exact(hits / n if n else float("nan"), *fc.wilson(hits, n))
 
 
-def _bound(limits: fc.Range) -> Figure:
-    names = ("value", "least", "most", "error")
-    values = nulls(getattr(limits, name) for name in names)
-    return {**dict(zip(names, values, strict=True)), "is": "bound"}
+def _bound(one: fc.Range) -> Figure:
+    value, least, most, error = nulls((one.value, one.least, one.most, one.error))
+    return {"value": value, "least": least, "most": most, "error": error, "is": "bound"}
 
 
 def _classes(
     names: Sequence[str], of: Tally, areas: list[fc.Range], precisions: list[fc.Range]
 ) -> dict[str, dict[str, Any]]:
     """Rows and figures of each class by its name."""
-    f1 = f1_scores(of)
-    right, rows, predicted = (a.tolist() for a in (of.right, of.own, of.predicted))
+    columns = (of.right.tolist(), of.own.tolist(), of.predicted.tolist(), f1_scores(of))
     return {
         name: {
-            "rows": rows[c],
-            "sensitivity": _share(right[c], rows[c]),
-            "precision": _share(right[c], predicted[c]),
-            "f1": _exact(f1[c]),
-            "auc": _bound(areas[c]),
-            "average-precision": _bound(precisions[c]),
+            "rows": rows,
+            "sensitivity": _share(right, rows),
+            "precision": _share(right, predicted),
+            "f1": _exact(f1),
+            "auc": _bound(area),
+            "average-precision": _bound(precision),
         }
-        for c, name in enumerate(names)
+        for name, right, rows, predicted, f1, area, precision in zip(
+            names, *columns, areas, precisions, strict=True
+        )
     }
 
 

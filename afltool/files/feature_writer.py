@@ -1,10 +1,12 @@
-"""Writes feature files: rows appended, committed, and continued after a kill."""
+"""Writes feature files: rows appended, committed, and continued after a kill; or a whole stream."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CorruptFileError, InvalidDataError
-from ..math.gram import check_float32, encode
+from .. import parallel, progress
+from ..errors import CorruptFileError, InvalidDataError, naming
+from ..math.gram import FixedPoint, check_float32, encode, real
+from ..math.rounding import Rounding
 from ..progress import log
-from ..values.arrays import canonical_json
+from ..values.arrays import F64, canonical_json
+from ..values.text import COLUMNS
 from . import schema
 from .arrays import (
     checked_dataset,
@@ -29,6 +34,8 @@ from .arrays import (
 )
 from .features import Labels, features_digest
 from .hdf5 import Header, put_header
+
+Parts = Iterable[tuple[int, Any]]  # the number of the first row, and rows
 
 
 class FeatureWriter:
@@ -129,3 +136,70 @@ def _resumable(path: Path, resume_key: str) -> bool:
         why = str(error)
     log.warning("%s; it is written from the start", why)
     return False
+
+
+# ---------------------------------------------------------------- a stream of rows
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """Rows that the writer of features pulls.
+
+    ``header`` has what they are: space, classes, recipe, provenance, source. ``labels`` are None
+    where there are none. ``blocks()`` gives the rows in order, in the type of the file; it may
+    raise in the end what only all rows tell, and then no file is left.
+    """
+
+    what: str  # the stage
+    header: Header
+    labels: Labels | None
+    row_ids: NDArray[Any]
+    blocks: Callable[[], Iterator[NDArray[Any]]]
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        with writing_features(path, self.header["space"]) as writer:
+            with progress.task(self.what, len(self.row_ids), "rows") as task:
+                for values in self.blocks():
+                    writer.append_values(values)
+                    task.advance(len(values))
+                    progress.stop_point()
+            writer.finish(self.labels, self.row_ids, self.header)
+
+
+def rounded(
+    what: str,
+    path: Path,
+    space: Mapping[str, Any],
+    parts: Callable[[], Parts],
+    rows_of: Callable[[int, Any], F64],
+    constant: Sequence[int] = (),
+    allowed: bool = False,
+) -> Iterator[NDArray[Any]]:
+    """The rows of ``path``, ``parts()`` as ``rows_of`` makes them, in the number format of a space.
+
+    It says what they lose. Rounding that makes a feature constant is refused unless it is
+    ``allowed``, or it was known to be ``constant``.
+    """
+    columns, bits = space.get(COLUMNS), space["fraction_bits"]
+    found = Rounding(space["dim"], constant)
+    size = 40 * space["dim"]  # bytes of a row and what is made of it
+
+    def stored(part: tuple[int, Any]) -> NDArray[Any]:
+        with naming(path, columns=columns):
+            x = rows_of(*part)
+            if bits is None:
+                single = as_float32(x, part[0])
+                found.add(x, single)
+                return single
+            fixed = encode(x, bits, part[0])
+        found.add(x, real(FixedPoint(fixed, bits)))
+        return fixed
+
+    yield from parallel.each(stored, parts(), lambda part: size * len(part[1]))
+    if not allowed:
+        with naming(path):
+            found.check(columns)
+    if found.shares.any():
+        level = logging.WARNING if found.thin.any() else logging.INFO
+        log.log(level, "%s: rounding takes most from %s", what, found.said(columns))

@@ -57,25 +57,19 @@ def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Features:
-    """A finished feature file, open for reading; made by `open_features`.
-
-    ``data``: the rows, in the file, or in memory, see `in_memory`.
-    """
+    """A finished feature file, open for reading; made by `open_features`."""
 
     path: Path
     header: Header
     given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
-    data: h5py.Dataset | NDArray[Any]
+    data: h5py.Dataset | NDArray[Any]  # the rows, in the file, or in memory, see `in_memory`
 
     @property
     def labels(self) -> Labels:
         """The label of each row, int64 (n,); `UsageError` where the file has none."""
         if self.given_labels is None:
-            raise UsageError(
-                f"{self.path} has no labels (made with --unlabelled); expected a feature file with "
-                "labels here"
-            )
+            raise UsageError(f"{self.path} has no labels (made with --unlabelled); expected some")
         return self.given_labels
 
     def __len__(self) -> int:
@@ -87,8 +81,7 @@ class Features:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all rows take, as they are stored."""
-        return len(self) * self.dim * int(self.data.dtype.itemsize)
+        return int(self.data.nbytes)
 
     @cached_property
     def by_id(self) -> NDArray[np.int64]:
@@ -105,8 +98,7 @@ class Features:
 
     @property
     def bits(self) -> int | None:
-        bits: int | None = self.header["space"]["fraction_bits"]
-        return bits
+        return self.header["space"]["fraction_bits"]  # type: ignore[no-any-return]
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -205,18 +197,15 @@ def check_alike(train: Path, test: Path) -> None:
         meaning(read_header(one, "features")) | {"features": ""} for one in (train, test)
     )
     if where := difference(ours, theirs, f"in {train}", f"in {test}"):
-        raise MismatchError(
-            f"the test features {test} do not fit {train}: {where}; extract both with the same "
-            "backbone, options and --classes FILE"
-        )
+        advice = "extract both with the same backbone, options and --classes FILE"
+        raise MismatchError(f"the test features {test} do not fit {train}: {where}; {advice}")
 
 
 @contextmanager
 def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
     """Open a finished feature file; labels and row ids are read, features as they are asked for.
 
-    A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
-    that needs none.
+    One without labels is refused (`UsageError`) unless ``labelled`` is False.
     """
     with reading(path, "features") as (file, header):
         with damage_as_error(path):
@@ -234,14 +223,10 @@ def _check_shapes(features: Features) -> None:
     space, n, classes = features.header["space"], len(features), len(features.classes)
     kind, counted = schema.FEATURE_TYPES[space["dtype"]], n if labels is None else len(labels)
     if (data.shape, data.dtype.str, counted) != ((n, space["dim"]), kind, n):
-        raise damaged(
-            path,
-            f"features {data.shape} {data.dtype.str}, {counted} labels and {n} row ids do not fit "
-            f"together; its header says {kind} with {space['dim']} features per row",
-        )
+        found = f"features {data.shape} {data.dtype.str}, {counted} labels and {n} row ids"
+        raise damaged(path, f"{found} do not fit together, nor {kind} of {space['dim']} features")
     if labels is None and classes:
         raise damaged(path, f"it has {classes} classes and no /labels")
     if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise damaged(
-            path, f"labels run from {labels.min()} to {labels.max()}, with {classes} classes"
-        )
+        found = f"labels run from {labels.min()} to {labels.max()}"
+        raise damaged(path, f"{found}, with {classes} classes")

@@ -15,16 +15,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..errors import (
-    AflError,
-    CorruptFileError,
-    InputError,
-    InvalidDataError,
-    MismatchError,
-    OutputExistsError,
-    UsageError,
-)
-from ..inputs import HDF5, given_path, is_hdf5, open_regular, parsed_json
+from .. import errors
+from ..errors import AflError, CorruptFileError, InputError, UsageError
+from ..inputs import given_path, is_hdf5, parsed_json
 from ..memory import check_backed
 from ..values.arrays import Array, canonical_json
 from . import schema
@@ -41,7 +34,7 @@ from .arrays import (
     undisturbed,
     writing,
 )
-from .headers import KINDS, check
+from .headers import KINDS, misfit
 
 Header = dict[str, Any]
 BLOCK = 128 << 20  # bytes, of a block of rows and what is made of it
@@ -54,10 +47,9 @@ def put_header(file: h5py.File, kind: str, header: Header) -> Header:
     """Write the kind, the version and the header with its checksum; gives it as it is read."""
     data = canonical_json(header).encode()
     if len(data) > schema.HEADER_LIMIT:
-        raise InvalidDataError(
-            f"the header of this {kind} file would have {len(data) / 1e6:.1f} MB; expected at most "
-            f"{schema.HEADER_LIMIT / 1e6:.1f} MB: take fewer clients at a time, or shorter names"
-        )
+        sizes = f"{len(data):,} bytes; expected at most {schema.HEADER_LIMIT:,}"
+        text = f"the header of this {kind} file would have {sizes}: take fewer clients at a time"
+        raise errors.InvalidDataError(text)
     put_array(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
     put_attribute(file, schema.FORMAT, kind)
     put_attribute(file, schema.FORMAT_VERSION, schema.VERSION)
@@ -66,10 +58,7 @@ def put_header(file: h5py.File, kind: str, header: Header) -> Header:
 
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Header:
-    """Write one whole file of named arrays; gives the header as it is read.
-
-    See `writing` for what a failure leaves (nothing).
-    """
+    """Write one whole file of named arrays; gives the header as it is read."""
     with writing(path, kind) as file, undisturbed():
         for name, value in arrays.items():
             put_array(file, name, value)
@@ -90,10 +79,11 @@ def strict(made_by: Mapping[str, Any]) -> dict[str, Any]:
 
 def unusable(path: Path, why: object) -> AflError:
     """What is said of an output that is damaged, or no HDF5 file, and so perhaps somebody's."""
-    kind: type[AflError] = OutputExistsError
+    text = f"{path} exists and is not usable ({why}); remove it or use --overwrite"
     with suppress(OSError, AflError):  # of a pipe nothing is read
-        kind = CorruptFileError if is_hdf5(path) else kind
-    return kind(f"{path} exists and is not usable ({why}); remove it or use --overwrite")
+        if is_hdf5(path):
+            return CorruptFileError(text)
+    return errors.OutputExistsError(text)
 
 
 # ---------------------------------------------------------------- reading
@@ -103,8 +93,8 @@ def unusable(path: Path, why: object) -> AflError:
 def reading(path: Path, kind: str | None = None) -> Iterator[tuple[h5py.File, Header]]:
     """A complete file of ours, open for reading without a lock, with its header.
 
-    Raises `InputError` when it is missing, `CorruptFileError` when it is incomplete, damaged or
-    foreign, `UsageError` when it is of another kind than ``kind``.
+    Raises `InputError`: it is missing; `CorruptFileError`: it is incomplete, damaged or foreign;
+    `UsageError`: it is of another kind than ``kind``.
     """
     _check_start(path)
     with damage_as_error(path):
@@ -119,19 +109,14 @@ def reading(path: Path, kind: str | None = None) -> Iterator[tuple[h5py.File, He
 def _check_start(path: Path) -> None:
     """Refuse a path with nothing to read, and what does not begin as HDF5 does."""
     try:
-        with open_regular(path) as file:
-            start = file.read(len(HDF5))
+        ours = is_hdf5(path)
     except FileNotFoundError:
         raise InputError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    if not start:
-        raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
-    if start != HDF5:
-        raise CorruptFileError(
-            f"{path} is not an afltool file: expected HDF5; of embeddings (.npz, .parquet …) "
-            "afltool import makes one"
-        )
+    if not ours:
+        size = f"{os.path.getsize(path):,} bytes that are none"
+        raise CorruptFileError(f"{path} is not an afltool file: expected HDF5, found {size}")
 
 
 def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
@@ -142,9 +127,8 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     if not known:
         raise CorruptFileError(f"{path} is not an afltool file: its kind is {text!r}")
     if version != schema.VERSION:
-        raise CorruptFileError(
-            f"{path} has format version {version}; this afltool reads version {schema.VERSION}"
-        )
+        reads = f"this afltool reads version {schema.VERSION}"
+        raise CorruptFileError(f"{path} has format version {version}; {reads}")
     if kind not in (None, text):
         raise UsageError(f"{path} is a {text} file; expected a {kind} file here")
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
@@ -156,21 +140,19 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     header = parsed_json(data, f"{path} is damaged: its header", nan_is_null=nan_is_null)
     if "seal" in header:
         raise InputError(f"{path} is signed: finish its session with the afltool that began it")
-    check(path, str(text), header)
+    if wrong := misfit(header, KINDS[str(text)]):
+        raise CorruptFileError(f"{path} is damaged: in its header {wrong}")
     return {"kind": text, **header}
 
 
 def check_unchanged(path: Path, header: Header, seen: Header | None) -> None:
     """Refuse a file whose header is not the one that was ``seen`` before."""
     if seen is not None and header != seen:
-        raise MismatchError(f"{path} has changed while this command worked; run it again")
+        raise errors.MismatchError(f"{path} has changed while this command worked; run it again")
 
 
 def read_file(path: Path, kind: str, seen: Header | None = None) -> tuple[Header, dict[str, Array]]:
-    """The header and every array of a file but the header's bytes, by name.
-
-    ``seen``: see `check_unchanged`.
-    """
+    """The header and every array of a file, by name; ``seen``: see `check_unchanged`."""
     with reading(path, kind) as (file, header), damage_as_error(path):
         check_unchanged(path, header, seen)
         if strange := sorted(set(file) - {schema.HEADER, *KINDS[kind].MEMBERS}):
@@ -205,10 +187,7 @@ def read_header(path: Path, kind: str | None = None) -> Header:
 
 
 def verify(path: Path) -> Header:
-    """Read everything in a file and compare its digest; the header.
-
-    Raises `CorruptFileError` when anything does not hold.
-    """
+    """Read everything in a file and compare its digest (`CorruptFileError`); the header."""
     header = read_header(path)
     module, reader = KINDS[header["kind"]].READ_BY
     getattr(import_module(f".{module}", __package__), reader)(path)
@@ -216,45 +195,25 @@ def verify(path: Path) -> Header:
 
 
 def room(path: Path) -> int:
-    """Bytes that reading and checking a file takes at most: eight for each of it, of rows a block.
-
-    Of a file that cannot be read 0: whoever reads it says why.
-    """
+    """Bytes that reading and checking a file takes at most; 0 of one that cannot be read."""
     with suppress(OSError, AflError):
         size = 8 * os.path.getsize(path)
         return BLOCK if size > BLOCK and read_header(path)["kind"] == "features" else size
     return 0
 
 
-# ---------------------------------------------------------------- files that a command line names
-
-
 def expand(paths: Sequence[str | Path]) -> list[Path]:
-    """Files from files, folders (their *.h5) and quoted globs.
+    """Files from files and folders (their *.h5).
 
-    Raises `InputError` when an unfinished file matches: without it a sum would lack a client.
+    Raises `InputError` for an unfinished file in a folder: without it a sum would lack a client.
     """
-    return [file for item in paths for file in _matches(given_path(item))]
-
-
-def _matches(path: Path) -> list[Path]:
-    if path.is_dir():
-        folder, pattern = path, "*.h5"
-    elif not path.exists() and any(c in str(path) for c in "*?["):
-        folder, pattern = Path(path.anchor or "."), str(path.relative_to(path.anchor))
-    else:
-        return [path]
-    try:
-        whole, unfinished = (sorted(folder.glob(pattern + end)) for end in ("", schema.PARTIAL))
-    except ValueError as error:
-        raise UsageError(f"{folder / pattern} is not a pattern: {error}") from None
-    if unfinished:
-        raise InputError(
-            f"{len(unfinished)} files are unfinished, such as {unfinished[0]}: run the command "
-            "that was writing them again"
-        )
-    if not whole:
-        raise InputError(f"no file matches {folder / pattern}: check the path")
-    if path.is_dir():  # a folder in it is named by whoever reads it as a file
-        return whole
-    return [file for match in whole for file in _matches(match)]
+    found: list[Path] = []
+    for path in map(given_path, paths):
+        inside = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+        if unfinished := sorted(path.glob(f"*.h5{schema.PARTIAL}")):
+            some = f"{len(unfinished)} files are unfinished, such as {unfinished[0]}"
+            raise InputError(f"{some}: run the command that was writing them again")
+        if not inside:
+            raise InputError(f"no file matches {path / '*.h5'}: check the path")
+        found += inside
+    return found

@@ -28,8 +28,7 @@ NOTHING_FOUND: Mapping[str, Any] = {}
 
 
 class HeadFile(NamedTuple):
-    """A head, or what has one of its two roles alone, and the header of its file, which has the
-    rounds that made it."""
+    """A head, or what has one of its two roles alone, and the header of its file."""
 
     head: Head
     header: dict[str, Any]
@@ -171,20 +170,18 @@ def check_bound(
     path: str | Path,
     features: Mapping[str, Any],
 ) -> None:
-    """Refuse with `MismatchError` a file of another space, or other classes, than the head's.
+    """Refuse with `MismatchError` a file of other ``features`` (space, classes) than the head's.
 
-    ``features``: its space, and its classes. A head that was made of no features, and is bound to
-    none, fits all, one whose space has no ``dtype`` any number format.
+    A head that was made of no features, and is bound to none, fits all, one whose space has no
+    ``dtype`` any number format.
     """
     ours, theirs = ({k: one[k] for k in features if header[k]} for one in (header, features))
     if header["space"] and "dtype" not in header["space"]:
         alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
         ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
     if where := difference(ours, theirs, f"in {head}", f"in {path}"):
-        raise MismatchError(
-            f"{path} does not fit the head {head}: {where}; extract its rows with the backbone, "
-            "options and classes (--classes FILE) of the head"
-        )
+        advice = "extract its rows with the head's backbone, options and --classes FILE"
+        raise MismatchError(f"{path} does not fit the head {head}: {where}; {advice}")
 
 
 def rows_of(path: Path) -> Context:
@@ -203,14 +200,9 @@ def new_head(
     Also the feature space that it is bound to by such a file, if any. ``opening``: who has them
     open already.
     """
-    chosen, space = make_options(name, options), None
+    chosen, space, sources = make_options(name, options), None, dict[str, Source]()
     tell_idle(chosen, options or {})
     with ExitStack() as files:
-
-        def opened(path: Path) -> Features:
-            return files.enter_context(open_features(path, labelled=False))
-
-        sources = {}
         for option in chosen.files():
             path = Path(str(getattr(chosen, option)))
             if not path.exists():
@@ -219,8 +211,8 @@ def new_head(
                 loaded, header = load_head(path)
                 sources[option] = Source("head", header["digest"], (), loaded.state_dict())
             else:
-                rows = (opening or opened)(path)
-                header, blocks = rows.header, (X for _, X in rows.blocks())
+                one = opening(path) if opening else files.enter_context(open_features(path, False))
+                header, blocks = one.header, (X for _, X in one.blocks())
                 sources[option] = Source("features", header["digest"], blocks)
             space = header["space"]
         return head_class(name).begin(chosen, sources), space
@@ -244,15 +236,12 @@ def head_from(
     path = Path(spec)
     if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
         head = make_head(str(spec), options)
-        if head.options.files():
-            raise UsageError(
-                f"--{head.options.files()[0]} FILE ends up in the head: write it with afltool head "
-                f"{spec} … -o head0.h5 and give --head head0.h5 to everybody"
-            )
+        if files := head.options.files():
+            write = f"write it with afltool head {spec} … -o head0.h5 and give --head head0.h5"
+            raise UsageError(f"--{files[0]} FILE ends up in the head: {write}")
         return head, None
     if options:
         raise UsageError(
-            f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
-            "cannot be given beside it"
+            f"{path} is a head file and holds its options: leave {flag(min(options))} out"
         )
     return load(path)

@@ -34,17 +34,11 @@ def partial_path(path: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Refuse a path that no output may have, also with --overwrite.
-
-    These are: what is not the name of a file; a link, folder, device, pipe or socket; a file with
-    the name of a key.
-    """
+    """Refuse a path that no output may have, also with --overwrite: no file's, or a key's."""
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
     if path.name in ("", "..") or "\0" in str(path) or path.name.endswith(schema.PARTIAL):
-        raise UsageError(
-            f"{str(path)!r} is not the name of a file, or of an unfinished one: choose another"
-        )
+        raise UsageError(f"{str(path)!r} is not the name of a file that is whole: choose another")
     with writer_errors(path):
         try:
             mode = path.lstat().st_mode
@@ -54,9 +48,8 @@ def check_output(path: Path) -> None:
         what = "a symbolic link" if stat.S_ISLNK(mode) else kind_of(mode)
         raise InputError(f"cannot write {path}: it is {what}; give the path of a regular file")
     if path.suffix in (KEY, PUBLIC):
-        raise OutputExistsError(
-            f"{path} exists and has the name of a key: no command replaces it; choose another path"
-        )
+        text = f"{path} exists and has the name of a key: no command replaces it"
+        raise OutputExistsError(f"{text}; choose another path")
 
 
 def check_own(results: Iterable[Path], begun: bool) -> None:
@@ -64,10 +57,8 @@ def check_own(results: Iterable[Path], begun: bool) -> None:
     for path in filter(os.path.lexists, results):
         check_output(path)
         if not begun:
-            raise OutputExistsError(
-                f"{path} exists, and nothing has begun in this folder: it would be lost; move "
-                "it away, choose another -o, or use --overwrite"
-            )
+            text = f"{path} exists, and nothing has begun in this folder: it would be lost"
+            raise OutputExistsError(f"{text}; choose another -o, or use --overwrite")
 
 
 @contextmanager
@@ -103,7 +94,5 @@ def refuse_inside(
         inside = os.path.relpath(os.path.realpath(path), root)
         known = written or (at_home or {}).get(name) == inside
         if not known and any(fnmatch(inside, one) for one in names):
-            raise UsageError(
-                f"{name} {path} is a file that this command writes into {folder}: it would be "
-                f"lost; choose another -o, or give a copy of it"
-            )
+            text = f"{name} {path} is a file that this command writes into {folder}"
+            raise UsageError(f"{text}: it would be lost; choose another -o")

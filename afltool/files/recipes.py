@@ -44,10 +44,7 @@ class State:
 
 
 def state(target: Target, every_byte: bool = False) -> State:
-    """Whether a file is there and was made by its recipe: by its header, or by ``every_byte``.
-
-    What was only to be tolerated does not matter where nothing had to be.
-    """
+    """Whether a file is there and was made by its recipe: by its header, or by ``every_byte``."""
     path, wanted = target.path, target.recipe
     if not os.path.lexists(path):
         return State("missing")
@@ -56,7 +53,7 @@ def state(target: Target, every_byte: bool = False) -> State:
     except (AflError, OSError) as error:
         return State("damaged", str(error))
     made_by = _filled(header, wanted)
-    if not (header.get("source") or {}).get("skipped"):
+    if not (header.get("source") or {}).get("skipped"):  # nothing had to be tolerated
         made_by, wanted = strict(made_by), strict(wanted)
     then, now = (json.loads(canonical_json(one)) for one in (made_by, wanted))
     reason = change(then, now)
@@ -89,10 +86,9 @@ def _short(value: Any) -> str:
 def _filled(header: Mapping[str, Any], wanted: Recipe) -> dict[str, Any]:
     """The recipe of a file; what older versions left out of it is read from its other fields.
 
-    They did not name the space and the classes of the features among the inputs. The header has
-    those of the file itself, which are the same; of a converted file it has the number format that
-    was converted. Nor did they name the clients that a head remembers: those are taken for equal.
-    The rule that chose a ridge was the first version of it.
+    They did not name the space and the classes of the features, which are those of the file itself
+    (of a converted one before that), nor the clients that a head remembers (taken for equal), nor
+    the rule that chose a ridge (the first version of it).
     """
     made_by = header["recipe"]
     own = header.get("context", header)
@@ -119,10 +115,8 @@ def is_done(target: Target, overwrite: bool = False) -> State:
         return State("missing")  # its writer refuses one that is there
     found = state(target, not overwrite)
     if found.word == "stale" and not overwrite:
-        raise OutputExistsError(
-            f"{path} exists and was made differently: {found.reason}; choose another -o, or use "
-            "--overwrite"
-        )
+        text = f"{path} exists and was made differently: {found.reason}"
+        raise OutputExistsError(f"{text}; choose another -o, or use --overwrite")
     if found.word == "damaged" and not overwrite:
         raise unusable(path, found.reason)
     return found

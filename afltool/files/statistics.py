@@ -41,10 +41,7 @@ def save_statistics(path: Path, s: Statistics, made_by: Mapping[str, Any]) -> Pa
 def write_statistics(
     path: Path, made_by: Mapping[str, Any], s: Statistics, seconds: float | None = None
 ) -> StatisticsFile:
-    """Write statistics, integers in their narrowest type; gives them as a reader has them.
-
-    ``seconds``: what gathering them took.
-    """
+    """Write statistics, integers in their narrowest type; gives them as a reader has them."""
     specs = {name: one.entry() for name, one in s.specs.items()}
     header = {
         "digest": s.digest(),
@@ -64,24 +61,19 @@ def write_statistics(
 
 
 def load_statistics(path: Path, seen: hdf5.Header | None = None) -> Statistics:
-    """Read a statistics file: its digest is checked, and whether any rows can have such sums.
-
-    ``seen``: its header when it was checked, see `hdf5.check_unchanged`.
-    """
+    """Read a statistics file: its digest is checked, and whether any rows can have such sums."""
     return read_statistics(path, seen).statistics
 
 
 def read_statistics(path: Path, seen: hdf5.Header | None = None) -> StatisticsFile:
-    """`load_statistics`, with the header."""
+    """`load_statistics`, with the header; ``seen``: that when it was checked."""
     from ..heads import invariants  # of every head; who only writes needs none
 
     header, arrays = hdf5.read_file(path, "statistics", seen)
     with damage_as_error(path):
         named = {name: _wide(a) for name, a in hdf5.additive(arrays).items()}
         said = header.get(schema.ARRAYS, {})
-        specs = {
-            name: ArraySpec.of(a.shape, said[name]) for name, a in named.items() if name in said
-        }
+        specs = {k: ArraySpec.of(a.shape, said[k]) for k, a in named.items() if k in said}
         counts = arrays[schema.CLASS_COUNTS]
         s = replace(described(path, header), arrays=named, class_counts=counts, specs=specs)
     hdf5.check_digest(path, header, s.digest())

@@ -18,25 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import (
-    CorruptFileError,
-    InputError,
-    InvalidDataError,
-    MismatchError,
-    OutputExistsError,
-    UsageError,
-)
+from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import open_regular
 from ..math.metrics.counting import CELLS
 from ..plugins import install
 from ..progress import log
 from ..values.names import ROW_IDS, composed
 from ..values.text import json_text, shown
-from .atomic import as_bytes, replacing, write_bytes, write_text
+from .atomic import as_bytes, check_equal, replacing, write_text
 from .outputs import STDOUT, check_output, partial_path
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 SUFFIXES = (".csv", ".parquet")  # of what can be read
+OF_ROWS = (".csv", ".jsonl", ".parquet")  # of what rows are written to as they come
 #: What Python, NumPy and pandas write for a label that is missing.
 NO_LABELS = {"-1", "-1.0", "nan", "NaN", "None", "NaT", "<NA>"}
 
@@ -49,17 +43,15 @@ Cell = str | float | None
 
 
 def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) -> Columns:
-    """Columns of a .csv or .parquet table, by name.
+    """Columns of a .csv or .parquet table, by name; those of ``maybe`` may be absent.
 
     Cells are texts, character by character: ``01`` and ``1`` differ and ``NA`` is a text. Only an
     empty cell (parquet: null, too) is missing. Other values of parquet are written as Python writes
-    them. Columns of ``maybe`` may be absent.
+    them.
 
-    Raises:
-        UsageError: another kind of file.
-        InputError: there is no such file, or it is larger than `MOST_TABLE`.
-        CorruptFileError: the file cannot be read as what its suffix says.
-        InvalidDataError: a column of ``needed`` is absent, or a name stands over two columns.
+    Raises `UsageError`: another kind of file; `InputError`: no such file, or one that is too large;
+    `CorruptFileError`: it is not what its suffix says; `InvalidDataError`: a column of ``needed``
+    is absent, or a name stands over two columns.
     """
     suffix, names = table.suffix.lower(), [*dict.fromkeys((*needed, *maybe))]
     if suffix not in SUFFIXES:
@@ -67,10 +59,7 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
     if not table.is_file():
         raise InputError(f"{table}: there is no such file, check the path")
     if (size := table.stat().st_size) > MOST_TABLE:
-        raise InputError(
-            f"{table} has {size / 1e6:,.0f} MB; expected at most {MOST_TABLE / 1e6:,.0f} MB: leave "
-            "out columns that are not needed, or write parquet"
-        )
+        raise InputError(f"{table} has {size:,} bytes; expected at most {MOST_TABLE:,}")
     header, columns = (_read_csv if suffix == ".csv" else _read_parquet)(table, names)
     if missing := [column for column in needed if column not in columns]:
         raise InvalidDataError(
@@ -119,10 +108,8 @@ def opened_parquet(path: Path) -> Iterator[Any]:
     """A pyarrow.parquet.ParquetFile; `CorruptFileError`: its bytes are damaged."""
     pa = _pyarrow("reading")
     try:
-        with (
-            open_regular(path) as source,
-            pa.parquet.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
+        source = open_regular(path)
+        with source, pa.parquet.ParquetFile(source, page_checksum_verification=True) as file:
             yield file
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file, check the path") from error
@@ -155,17 +142,15 @@ def arrow_texts(table: str | Path, name: str, column: Any) -> Column:
 
 
 def check_labels(where: str | Path, labels: Mapping[str, int]) -> None:
-    """Refuse labels that mean that there is none, and name classes that look alike.
+    """Refuse labels that mean that there is none (`InvalidDataError`), name those that look alike.
 
     ``labels``: how many rows have each label of a table or an archive without a class list.
-
-    Raises `InvalidDataError`: a label is among `NO_LABELS`, or blank.
     """
     if none := sorted(label for label in labels if label in NO_LABELS or not label.strip()):
+        n, named = sum(labels[label] for label in none), " or ".join(map(repr, none))
         raise InvalidDataError(
-            f"{where}: {sum(labels[label] for label in none)} of {sum(labels.values())} rows have "
-            f"the label {' or '.join(map(repr, none))}, which usually means that a row has none. "
-            "Leave these rows out; if it is a class, name all classes with --classes FILE"
+            f"{where}: {n} of {sum(labels.values())} rows have the label {named}, which usually "
+            "means none: leave them out, or name all classes with --classes FILE"
         )
     forms = sorted((composed(label).strip().casefold(), label) for label in labels)
     times = Counter(form for form, _ in forms)
@@ -189,17 +174,14 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     accents in another Unicode form. A table of images has them in ``path``, and may then have rows
     that are not among ``ids``.
 
-    Raises:
-        InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
-        MismatchError: a row id without a row in the table, or a row that nobody asked for.
+    Raises `InvalidDataError`: no such column, a row id that is absent or there twice, an empty
+    value; `MismatchError`: a row id without a row in the table, or a row that nobody asked for.
     """
     columns = read_columns(table, (name,), ROW_IDS)
-    called = next((one for one in ROW_IDS if one in columns and one != name), None)
-    if called is None:
-        raise InvalidDataError(
-            f"{table}: expected the row ids in a column row or path beside {name}; rename the one "
-            "that has them to path"
-        )
+    called = next((one for one in ROW_IDS if one in columns and one != name), "")
+    if not called:
+        text = f"{table}: expected the row ids in a column row or path beside {name}"
+        raise InvalidDataError(f"{text}; rename the one that has them")
     rows = columns[called]
     for row, times in Counter(rows).items():
         if row is None or times > 1:
@@ -214,17 +196,16 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     missing = [shown(one) for one in wanted if one not in values]
     strangers = len(rows) - len(wanted) + len(missing)
     if missing or (strangers and called != "path"):
-        example = f", such as {missing[0]!r}" if missing else ""
+        lack = f"{len(missing)}{f', such as {missing[0]!r}' if missing else ''}"
         raise MismatchError(
-            f"{table} must have each of the {len(wanted)} rows once; missing: "
-            f"{len(missing)}{example}; not in the features: {strangers}"
+            f"{table} must have each of the {len(wanted)} rows once; missing: {lack}; not in the "
+            f"features: {strangers}"
         )
     if strangers:
         log.info("%s: %d rows are not among the %d asked for", table, strangers, len(wanted))
     if empty := [one for one in wanted if not values[one]]:
-        raise InvalidDataError(
-            f"{table}: row {empty[0]!r} has no {name!r} ({len(empty)} of {len(wanted)} rows)"
-        )
+        share = f"{len(empty)} of {len(wanted)} rows"
+        raise InvalidDataError(f"{table}: row {empty[0]!r} has no {name!r} ({share})")
     return [str(values[one]) for one in wanted]
 
 
@@ -257,14 +238,12 @@ def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
     return write_text(json_text(value, indent=2) + "\n", path, overwrite)
 
 
-def check_table(path: Path, jsonl: bool = False) -> None:
+def check_table(path: Path, suffixes: Sequence[str] = (".csv",)) -> None:
     """Refuse a table of another format or without a place, before it is filled."""
     if path == STDOUT:
         return
-    if path.suffix.lower() not in (".csv", ".parquet", *[".jsonl"][:jsonl]):
-        raise UsageError(
-            f"{path}: a table is a .csv{', .jsonl' * jsonl} or .parquet file, or - for stdout"
-        )
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path}: a table is a {' or '.join(suffixes)} file, or - for stdout")
     check_output(path)
     if path.suffix.lower() == ".parquet":
         _pyarrow("writing")
@@ -276,13 +255,10 @@ def write_records(
     overwrite: bool = False,
     columns: list[str] | None = None,
 ) -> Path:
-    """Records, or columns by name, as .csv (also on stdout) or .parquet: all, or these."""
+    """Records, or columns by name, as .csv (also on stdout): all of them, or these."""
     import pandas as pd
 
     frame = pd.DataFrame(records, columns=columns)
-    if path.suffix == ".parquet":
-        _pyarrow("writing")
-        return write_bytes(frame.to_parquet(index=False), path, overwrite)
     return write_text(csv_of_frame(frame, index=False), path, overwrite)
 
 
@@ -311,8 +287,8 @@ def writing_rows(
     """A function that appends rows, each with a cell (str or float, or None) for each column.
 
     The .csv, .jsonl or .parquet file takes its name when the block succeeds; '-' is stdout, with
-    ``as_json`` JSON Lines. A file that is there must hold the same bytes, unless ``overwrite``:
-    else `OutputExistsError` at the end. Rows of parquet are in memory until then.
+    ``as_json`` JSON Lines. `write_bytes` says what happens to an existing file. Rows of parquet are
+    in memory until the end.
     """
     suffix = path.suffix.lower()
     in_json = as_json if path == STDOUT else suffix == ".jsonl"
@@ -320,7 +296,9 @@ def writing_rows(
     header = "" if in_json else csv_lines([list(columns)])
     if path == STDOUT:
         _print(header)
-        yield lambda rows: _print(text(map(_shown, rows) if sys.stdout.isatty() else rows))
+        safe = shown if sys.stdout.isatty() else str  # no name makes a line or obeys
+        cells = lambda row: [safe(c) if isinstance(c, str) else c for c in row]  # noqa: E731
+        yield lambda rows: _print(text(map(cells, rows)))
         return
     with replacing(path, suffix[1:]) as place, os.fdopen(place, "wb", closefd=False) as file:
         if suffix == ".parquet":
@@ -331,16 +309,8 @@ def writing_rows(
             file.write(as_bytes(header))
             yield lambda rows: file.write(as_bytes(text(rows)))
         file.flush()
-        there = path.exists() and not overwrite
-        if there and not filecmp.cmp(path, partial_path(path), shallow=False):
-            raise OutputExistsError(
-                f"{path} exists and holds something else; choose another -o, or use --overwrite"
-            )
-
-
-def _shown(row: Sequence[Cell]) -> list[Cell]:
-    """A row on a terminal, where no name makes a line or obeys."""
-    return [shown(cell) if isinstance(cell, str) else cell for cell in row]
+        if not overwrite and path.exists():
+            check_equal(path, filecmp.cmp(path, partial_path(path), shallow=False))
 
 
 def _json_lines(columns: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:

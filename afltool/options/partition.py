@@ -79,7 +79,7 @@ class Partition(PartitionOptions, Output):
 
     features: Annotated[File, Reads("features")] = Field(description="features to deal to clients")
     out: Annotated[File, Writes("partition")] = Field(description="partition file")
-    _export = "also a .csv or .parquet of rows"
+    _export = "also a .csv of rows"
     export: FileOut = Field(default=None, kw_only=True, description=_export)
 
 

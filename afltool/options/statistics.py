@@ -109,7 +109,7 @@ class Aggregate(AggregateOptions, Output):
     """Add statistics up, in any order and grouping; totals can be added, too."""
 
     STAGE: ClassVar = "stages.aggregate:aggregate"
-    files: Annotated[Files, Reads("statistics")] = Field(description="files, folders, globs, or -")
+    files: Annotated[Files, Reads("statistics")] = Field(description="files, folders, or -")
     out: Annotated[File, Writes("statistics")] = Field(description="file of the sum")
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
+from ..files.feature_writer import RowStream, rounded
 from ..files.features import Features
 from ..files.hdf5 import Header, check_unchanged, expand, read_header, recipe, strict
 from ..files.recipes import Target
-from ..files.rows import RowStream, rounded
 from ..files.schema import made_with
 from ..files.tables import column_by_row
 from ..math.gram import real

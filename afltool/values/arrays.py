@@ -32,9 +32,7 @@ def freeze(arrays: Iterable[Array]) -> None:
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal values give equal texts.
 
-    Raises:
-        InvalidDataError: a text in it is not Unicode, so that no header and no digest can hold it.
-        NumericalError: a number in it is NaN or infinite.
+    Raises `InvalidDataError`: a text is not Unicode; `NumericalError`: a number is not finite.
     """
     text = json_text(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
@@ -106,10 +104,7 @@ class Digest:
 
 
 def array_kind(value: Array) -> str:
-    """Canonical type of an additive array: '<i8' for integers, '<f8' for reals.
-
-    Raises `InvalidDataError` for an array that is of neither: booleans, complex numbers, uint64.
-    """
+    """'<i8' for integers, '<f8' for reals; `InvalidDataError` for neither, such as uint64."""
     kind = "<i8" if value.dtype.kind in "iu" else "<f8"
     _check_held(value.dtype, np.dtype(kind))
     return kind
@@ -118,10 +113,8 @@ def array_kind(value: Array) -> str:
 def _check_held(given: np.dtype[Any], kind: np.dtype[Any]) -> None:
     """Refuse a type that is none of numbers, or some of whose numbers ``kind`` cannot hold."""
     if given.kind not in "iuf" or not np.can_cast(given, kind):
-        raise InvalidDataError(
-            f"an array of type {given} is not of numbers that {kind.name} holds: make it one of "
-            "int64 or float64"
-        )
+        text = f"an array of type {given} is not of numbers that {kind.name} holds"
+        raise InvalidDataError(f"{text}: make it one of int64 or float64")
 
 
 def narrowest(value: Array) -> str:

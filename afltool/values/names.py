@@ -1,7 +1,4 @@
-"""Names: of clients and classes, of phases, and of the arrays of one linear system.
-
-A client has any text for a name, and exactly one file name. A phase is what clients sum up next.
-"""
+"""Names: of clients and classes, of phases, and of the arrays of one linear system."""
 
 from __future__ import annotations
 
@@ -24,12 +21,8 @@ LONGEST = 200  # characters of a file name before its ending; file systems allow
 
 def check_text(what: str, text: str) -> None:
     """Refuse with `InvalidDataError` a text that is not Unicode: no header can hold it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidDataError(
-            f"the {what} {text!r} is not Unicode text: expected UTF-8; rename it"
-        ) from None
+    if text.encode("utf-8", "ignore").decode() != text:
+        raise InvalidDataError(f"the {what} {text!r} is not Unicode text: rename it")
 
 
 def composed(text: str) -> str:
@@ -73,10 +66,8 @@ def check_apart(names: Iterable[str], where: str) -> None:
     for name in sorted(names):
         other = known.setdefault(composed(name).casefold(), name)
         if other != name:
-            raise InvalidDataError(
-                f"{where}: the clients {other!r} and {name!r} would have one file where the disk "
-                "does not tell capitals apart; rename one of them"
-            )
+            text = f"{where}: the clients {other!r} and {name!r} would have one file on this disk"
+            raise InvalidDataError(f"{text}; rename one of them")
 
 
 def numbered(names: tuple[str, ...]) -> bool:
@@ -103,10 +94,9 @@ def file_of_number(k: int, clients: int) -> str:
 
 
 def file_stem(name: str) -> str:
-    """A name as the beginning of a file name: different names give different ones.
+    """A name, percent-encoded, as the beginning of a file name; no two names have the same.
 
-    Characters other than letters, digits, spaces and ``_.-~`` are percent-encoded. Of a long name
-    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has.
+    Of a long name the beginning stays, and a digest follows behind ``+``, which no encoding has.
     """
     check_name(name)
     safe = quote(name, safe=" ")

@@ -66,9 +66,7 @@ def parse_ridge(value: str | float) -> Ridge:
 
 @dataclass(frozen=True)
 class Bins(Written):
-    """``count`` bins (a, b] of equal width from ``first`` / ``per`` on, ``per`` in a unit.
-
-    The first and the last one also have what lies beyond.
+    """``count`` bins (a, b] from ``first`` / ``per`` on; the outer ones have the rest.
 
     >>> parse_bins("0:1:30").edges[:3]
     [0.0, 0.03333333333333333, 0.06666666666666667]

@@ -29,7 +29,7 @@ class ClientId:
     partition: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name} (partition {self.partition[:12]})" if self.partition else self.name
+        return self.name + f" (partition {self.partition[:12]})" * bool(self.partition)
 
 
 @dataclass(frozen=True)
@@ -72,26 +72,16 @@ def same_source(
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What an array of statistics is, whatever rows it is of: said by the head that gathers it.
+    """What an array of statistics is, whatever rows it is of: said by the head that gathers it."""
 
-    Attributes:
-        shape: its shape; files, which repeat the rest, have that of the array.
-        kind: 'count' of rows, from 0 on; 'int', exact sums; both int64. 'real', float64.
-        per_row: no row adds more than this to an entry, in magnitude and in the array's units;
-            infinite where no bound is known.
-        square: the last axis is the triangle of XᵀX; axes before it are of different rows.
-        rows_of: name of the array that has the sums of squares of the features on the first axis.
-        by_class: the last axis is of classes, whose entries are sums over the rows of a class.
-        cells: axes along which each row is counted once, so that sums over them are the rows.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # files, which repeat the rest, have that of the array
+    #: Rows counted, from 0 on, or exact sums, both int64; float64.
     kind: Literal["count", "int", "real"]
-    per_row: float = math.inf
-    square: bool = False
-    rows_of: str = ""
-    by_class: bool = False
-    cells: tuple[int, ...] = ()
+    per_row: float = math.inf  # no row adds more to an entry, in magnitude and the array's units
+    square: bool = False  # the last axis is the triangle of XᵀX, those before are of other rows
+    rows_of: str = ""  # the array with the sums of squares of the features on the first axis
+    by_class: bool = False  # the last axis is of classes; entries are sums over rows of a class
+    cells: tuple[int, ...] = ()  # axes along which each row counts once: their sums are the rows
 
     @property
     def exact(self) -> bool:
@@ -132,9 +122,8 @@ class Context:
 class Statistics:
     """Named additive arrays over rows, with row counts and clients.
 
-    ``arrays`` maps names to integer (exact mode) or float64 arrays; symmetric matrices are one
-    triangle. ``class_counts`` is int64 (C,). ``specs``: what the arrays are, by name; empty where
-    nobody has said it, as in files of earlier versions.
+    ``arrays``: integers (exact mode) or float64; symmetric matrices are one triangle.
+    ``class_counts``: int64 (C,). ``specs``: what the arrays are; files up to 0.3 do not say it.
 
     Laws (exact for integers, up to rounding for float64):
 
@@ -184,8 +173,7 @@ class Statistics:
         for name, array in self.arrays.items():
             if wrong := int((~np.isfinite(array)).sum()):
                 raise InvalidDataError(
-                    f"{wrong} entries of the array {name!r} are not finite; look at the features "
-                    "that it was made of"
+                    f"{wrong} entries of the array {name!r} are not finite: look at the features"
                 )
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -266,10 +254,8 @@ class Sum:
 
     def _check_addable(self, other: Statistics) -> None:
         if other.phase == UPLOADED:
-            raise MismatchError(
-                "these are weights of clients, and not sums",
-                advice=": add them up by aggregate --law pairwise",
-            )
+            advice = ": add them up by aggregate --law pairwise"
+            raise MismatchError("these are weights of clients, and not sums", advice=advice)
         for ours, theirs in zip(_meaning(self._like), _meaning(other), strict=True):
             if ours and theirs and (where := difference(ours, theirs, "in the others", "in these")):
                 raise MismatchError(
@@ -280,20 +266,18 @@ class Sum:
 
     def _check_new(self, other: Statistics) -> None:
         if twice := self._clients.keys() & other.clients.keys():
-            raise MismatchError(
-                f"client {min(twice)} is given twice ({len(twice)} of its clients are in the sum "
-                "already)"
-            )
+            n = f"{len(twice)} of its clients are in the sum already"
+            raise MismatchError(f"client {min(twice)} is given twice ({n})")
         for who, client in other.clients.items():
             if self._dealt.setdefault(client.rows_digest, who.partition) != who.partition:
                 raise MismatchError(
-                    f"client {who} and clients in the sum come from two partitions of the same "
-                    "rows, which would be counted twice; use the clients of one partition"
+                    f"client {who} and clients in the sum come from two partitions of the same rows"
+                    ": use the clients of one"
                 )
         if not self._repeats and (both := same_source(self._sources, other.clients)):
+            source = other.clients[both[1]].source[:12]
             raise MismatchError(
-                f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
-                f"{other.clients[both[1]].source[:12]}), which would be counted twice",
+                f"clients {both[0]} and {both[1]} have rows of the same feature file ({source})",
                 advice="; give each file once, or --allow-repeats if you mean it",
             )
 

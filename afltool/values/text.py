@@ -26,29 +26,16 @@ SHOWN = 5  # names that a message lists
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """``value`` as JSON; ``style`` is that of `json.dumps`.
-
-    Raises:
-        NumericalError: a number in it is NaN or infinite, which no other reader takes.
-
-    >>> json_text({"a": [1, 2.5]})
-    '{"a": [1, 2.5]}'
-    """
+    """``value`` as JSON, ``style`` as of `json.dumps`; `NumericalError` for NaN and infinity."""
     try:
         return json.dumps(value, allow_nan=False, **style)
     except ValueError as error:
-        raise NumericalError(
-            f"{error}: a result that is not a finite number is not written; look at the features "
-            "(are they very large, or all 0?)"
-        ) from None
+        text = f"{error}: a result that is not a finite number is not written"
+        raise NumericalError(f"{text}; look at the features") from None
 
 
 def comma_list(values: Iterable[str]) -> str:
-    """Texts as a line of CSV.
-
-    >>> comma_list(["a", "b, c"])
-    'a,"b, c"'
-    """
+    """Texts as a line of CSV."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(values)
     return line.getvalue()
@@ -64,9 +51,8 @@ def toml_line(name: str, value: Any) -> str:
     try:
         line.encode()
     except UnicodeEncodeError:  # bytes of a name that are not UTF-8
-        raise UsageError(
-            f"a TOML file cannot name {shown(value)}: expected UTF-8; choose another name or folder"
-        ) from None
+        what = f"a TOML file cannot name {shown(value)}"
+        raise UsageError(f"{what}: expected UTF-8; choose another name") from None
     return line
 
 
@@ -164,8 +150,8 @@ def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> 
 def byte_text(size: float) -> str:
     """A number of bytes for a person.
 
-    >>> byte_text(512), byte_text(21_400), byte_text(4_280_000), byte_text(2.5e9)
-    ('512 bytes', '21.4 kB', '4.28 MB', '2.50 GB')
+    >>> byte_text(512), byte_text(21_400), byte_text(2.5e9)
+    ('512 bytes', '21.4 kB', '2.50 GB')
     """
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
