@@ -225,13 +225,8 @@ TWO = {"x": np.ones((2, 2)), "y": np.arange(2)}
 #: Arrays of an archive, options of import, and what is said of them.
 UNUSABLE = [
     ({"x": rows_with(np.nan)[0], "y": Y}, [], ["row 4500, feature 3 is nan", "must be finite"]),
-    ({"x": rows_with(-np.inf)[0], "y": Y}, ["--dtype", "float32"], ["feature 3 is -inf"]),
-    *(
-        ({"x": rows_with(value)[0], "y": Y}, [],
-         [f"row 4500, feature 3 is {value:.6g}", BEYOND,
-          f"--fraction-bits {bits} would hold it", "--dtype float32"])
-        for value, bits in ((64.5, 8), (-300.0, 6), (32767.2, 0))
-    ),
+    ({"x": rows_with(-300.0)[0], "y": Y}, [],
+     ["row 4500, feature 3 is -300", BEYOND, "--fraction-bits 6 would hold it", "--dtype float32"]),
     ({"x": rows_with(1e39)[0], "y": Y}, [], ["is 1e+39", "no number of fraction bits holds it"]),
     ({"x": rows_with(1e39)[0], "y": Y}, ["--dtype", "float32"], ["beyond the range of float32"]),
     *(
@@ -239,25 +234,17 @@ UNUSABLE = [
          [f"row 4321 has the label {label}", "3 classes", "from 0 to 2", "1 rows are outside"])
         for label in (3, -1)
     ),
-    ({"x": X, "y": np.where(np.arange(5000) == 7, 10**12, Y)}, [], ["row 7 has the label 1000000"]),
     ({"x": X, "y": np.where(np.arange(5000) == 7, "ant", Y.astype(str))},
      ["--classes", "classes.txt"], ["row 7 has the label ant"]),
     ({"x": X, "y": Y.astype(float)}, [], ["labels are integers or names"]),
-    ({"x": X, "y": np.array([b"\xff"] * 5000)}, [], ["labels are not UTF-8"]),
     ({"x": X, "y": Y[:-1]}, [], ["5000 rows need 5000 labels; found shape (4999,)"]),
     ({"x": np.zeros((0, 5)), "y": np.zeros(0, int)}, [], ["found shape (0, 5)"]),
-    ({"x": np.zeros((5, 0)), "y": np.zeros(5, int)}, [], ["found shape (5, 0)"]),
-    ({"x": np.zeros(5), "y": np.zeros(5, int)}, [], ["found shape (5,)"]),
     ({"x": np.ones((5, 2)), "y": np.array(["a"] * 5)}, [], ["at least two classes, found 1 (a)"]),
     ({"z": np.ones((5, 2))}, [], ["has the arrays z; expected x (n, d) and y (n,)"]),
-    ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, [], ["type <U1"]),
     ({"x": np.array([[None]]), "y": np.zeros(1, int)}, [], ["cannot be read"]),
     ({**TWO, "row_ids": ["a", "a"]}, [], ["1 repeat"]),
     ({**TWO, "row_ids": ["a", "b\nc"]}, [], ["one line each"]),
-    ({**TWO, "row_ids": ["a", ""]}, [], ["not empty"]),
-    ({**TWO, "row_ids": ["a", "a\0b"]}, [], ["without NUL"]),
     ({**TWO, "row_ids": ["a", "\ud800"]}, [], ["not Unicode text"]),
-    ({**TWO, "row_ids": ["a"]}, [], ["found shape (1,)"]),
 ]  # fmt: skip
 
 
@@ -319,15 +306,10 @@ HARD = {  # rows of six features, from random ones
 
 SOLVED = {
     "min-norm": ("linear", {"min_norm": True}),
-    "min-norm centred": ("linear", {"min_norm": True, "intercept": True, "standardise": True}),
-    "auto": ("linear", {"ridge": "auto"}),
     "auto centred": ("linear", {"ridge": "auto", "intercept": True}),
     "path": ("linear", {"ridge": "1e-3:1e3:5"}),
-    "ridge": ("linear", {"ridge": 1e-300, "intercept": True}),
-    "fed3r": ("discriminant", {"rule": "fed3r"}),
-    "lda": ("discriminant", {"rule": "lda"}),
+    "ridge": ("linear", {"ridge": 1e-300, "intercept": True, "standardise": True}),
     "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
-    "naive-bayes": ("discriminant", {"rule": "naive-bayes"}),
     "random-features": ("random-features", {"width": 16, "ridge": "auto"}),
 }
 
