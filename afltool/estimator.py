@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
-from .files.arrays import damage_as_error
-from .files.hdf5 import recipe
+from .files.hdf5 import damage_as_error, recipe
 from .files.heads import load_solved_head, save_head
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..values.arrays import F32, U8, Digest
 from . import hdf5, schema
-from .arrays import damage_as_error
+from .hdf5 import damage_as_error
 
 
 def save_frozen(

@@ -21,8 +21,7 @@ from ..values.arrays import F64, I64
 from ..values.names import COUNTS
 from ..values.statistics import Statistics
 from ..values.text import difference
-from .arrays import damaged
-from .hdf5 import read_header
+from .hdf5 import damaged, read_header
 from .statistics import load_statistics
 
 Figure = dict[str, Any]

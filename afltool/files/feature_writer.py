@@ -23,17 +23,18 @@ from ..progress import log
 from ..values.arrays import F64, canonical_json
 from ..values.text import COLUMNS
 from . import schema
-from .arrays import (
+from .features import Labels, features_digest
+from .hdf5 import (
+    Header,
     checked_dataset,
     damage_as_error,
     get_attribute,
     own_objects_only,
     put_array,
     put_attribute,
+    put_header,
     writing,
 )
-from .features import Labels, features_digest
-from .hdf5 import Header, put_header
 
 Parts = Iterable[tuple[int, Any]]  # the number of the first row, and rows
 

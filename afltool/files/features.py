@@ -20,8 +20,16 @@ from ..partitions import rows_digest
 from ..values.arrays import F64, Digest
 from ..values.text import COLUMNS, difference
 from . import schema
-from .arrays import checked_dataset, damage_as_error, damaged, get_array
-from .hdf5 import Header, check_digest, read_header, reading
+from .hdf5 import (
+    Header,
+    check_digest,
+    checked_dataset,
+    damage_as_error,
+    damaged,
+    get_array,
+    read_header,
+    reading,
+)
 from .schema import provenance
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ..values.names import Phase
 from ..values.statistics import Context
 from ..values.text import difference
 from . import hdf5, schema
-from .arrays import damage_as_error, damaged
 from .features import Features, open_features
+from .hdf5 import damage_as_error, damaged
 from .schema import provenance
 
 NOTHING_FOUND: Mapping[str, Any] = {}

@@ -20,8 +20,8 @@ from ..partitions import Assignment, Partition
 from ..values.arrays import Digest
 from ..values.names import check_name
 from . import hdf5, schema
-from .arrays import damage_as_error, damaged
 from .features import Features
+from .hdf5 import damage_as_error, damaged
 from .schema import provenance
 
 if TYPE_CHECKING:

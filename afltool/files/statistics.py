@@ -14,7 +14,7 @@ from ..values.arrays import Array, freeze, narrowest
 from ..values.names import Phase
 from ..values.statistics import MOST_ROWS, ArraySpec, Client, ClientId, Context, Statistics
 from . import hdf5, schema
-from .arrays import damage_as_error, damaged
+from .hdf5 import damage_as_error, damaged
 from .schema import versions
 
 #: Columns of the table of clients beside ``partitions`` and ``sources``, where digests stand once.

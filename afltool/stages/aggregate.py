@@ -12,8 +12,7 @@ from typing import Any
 
 from .. import parallel, progress
 from ..errors import InputError, MismatchError, UsageError
-from ..files.arrays import damage_as_error
-from ..files.hdf5 import Header, expand, read_header, recipe, room
+from ..files.hdf5 import Header, damage_as_error, expand, read_header, recipe, room
 from ..files.recipes import Recipe, Target
 from ..files.statistics import clients_of, load_statistics, write_statistics
 from ..options.statistics import Aggregate

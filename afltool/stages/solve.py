@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MismatchError, UsageError, naming
-from ..files.arrays import damage_as_error
-from ..files.hdf5 import recipe
+from ..files.hdf5 import damage_as_error, recipe
 from ..files.heads import HeadFile, check_bound, new_head, rows_of, tell_idle, write_head
 from ..files.recipes import Recipe
 from ..files.statistics import described
