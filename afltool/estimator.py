@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
-from .files.arrays import damage_as_error
-from .files.hdf5 import recipe
+from .files.hdf5 import damage_as_error, recipe
 from .files.heads import load_solved_head, save_head
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of
@@ -321,7 +320,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         more: dict[str, Any] = {"label_type": kind}
         if self._columns is not None:
             more[COLUMNS] = list(self.feature_names_in_)  # in the order of X
-        return save_head(Path(path), self.head_, made_by, context, report=self.report_, **more)
+        save_head(Path(path), self.head_, made_by, context, report=self.report_, **more)
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> AnalyticClassifier:

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 from measure import digits, machine
 
-from afltool.files.arrays import deflated
 from afltool.files.features import Features, open_features
+from afltool.files.hdf5 import deflated
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding

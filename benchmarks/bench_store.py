@@ -33,7 +33,7 @@ HEADER = {
 def write_store(path: Path, values: np.ndarray, ids: np.ndarray) -> None:
     n, dim = values.shape
     space = {**HEADER["space"], "dim": dim}
-    with writing_features(path, space, expect_rows=n) as writer:
+    with writing_features(path, space) as writer:
         for start in range(0, n, BLOCK):
             writer.append_values(values[start : start + BLOCK])
         writer.finish(np.arange(n) % 2, ids, {**HEADER, "space": space})

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from afltool.files import hdf5, outputs, schema
-from afltool.files.arrays import put_array, writing
+from afltool.files.hdf5 import put_array, writing
 
 # The least that a statistics file says of itself.
 HEADER = {

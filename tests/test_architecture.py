@@ -164,7 +164,7 @@ CALLED = {
     "json.dumps": "values.text files.tables",
     "os.replace": "files.atomic datasets.tiny_imagenet",
     "os.link": "files.atomic",
-    "h5py.File": "files.hdf5 files.outputs files.feature_writer files.arrays",
+    "h5py.File": "files.hdf5 files.feature_writer",
     ".write_text": "",
     ".write_bytes": "",
     ".savez": "files.row_cache",

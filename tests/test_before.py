@@ -39,7 +39,7 @@ WRONG = [
     (["--image-size", 10**6], 2, "--image-size is 1 to 4096"),
     (["--weights-seed", 2**70], 2, "--weights-seed is 0 to 2^63 − 1"),
     (["--participation", 0.5, "--participation-seed", -1], 2, "found -1"),
-    (["--cache", "c\udcff"], 2, "a TOML file cannot name"),
+    (["--classes", "c\udcff"], 2, "a TOML file cannot name"),
 ]
 
 
@@ -104,12 +104,11 @@ def test_paths_of_a_run_are_absolute_in_its_options(road, tmp_path, monkeypatch)
     (tmp_path / "images.csv").write_text("path,label\n")
     (tmp_path / "resnet18").write_text("a file of a backbone's name")
     run = RunConfig(
-        data="table:images.csv", backbone="resnet18", weights="random", cache="cache",
+        data="table:images.csv", backbone="resnet18", weights="random",
         head="safle", classes="c.txt",
     ).with_absolute_paths()  # fmt: skip
     assert run.extract.data == f"table:{tmp_path / 'images.csv'}"
     assert (run.extract.backbone, run.own.head) == ("resnet18", "safle")
-    assert run.local_stats.cache == tmp_path / "cache"
     assert run.extract.classes == tmp_path / "c.txt"
     assert RunConfig(**run.given()) == run
 

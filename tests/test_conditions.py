@@ -167,7 +167,7 @@ def test_what_is_said_of_an_array_that_it_does_not_fit_is_no_error_of_python():
 def test_statistics_that_say_other_things_of_their_arrays_are_not_added():
     one = Statistics(Phase("gram"), {"g": np.zeros(1, int)}, np.array([1]))
     said = [replace(one, specs={"g": ArraySpec((1,), "int", most)}) for most in (1, 2)]
-    with pytest.raises(MismatchError, match="say of their arrays"):
+    with pytest.raises(MismatchError, match="do not belong to the others"):
         Sum(said[0]).add(said[1])
     assert Sum(said[0]).add(one).result().specs == said[0].specs
 

@@ -117,7 +117,8 @@ def test_what_is_counted_is_what_scikit_learn_counts(road, at):
             wanted = top_k_accuracy_score(y, S, k=k, labels=range(4), normalize=False)
             assert counts.ranks[:k].sum() == wanted
         assert counts.digest == afltool.info(head)["digest"]
-    assert found.pairs.tolist() == [confusion_matrix(*right, labels=[False, True]).tolist()]
+    pairs = found.statistics.arrays["pairs"].tolist()
+    assert pairs == [confusion_matrix(*right, labels=[False, True]).tolist()]
 
 
 def test_probabilities_are_counted_where_a_head_has_them(road, tmp_path):
@@ -186,10 +187,6 @@ def test_figures_of_a_total_are_those_of_the_pooled_rows(road, at):
         plain = afltool.evaluate(head, road.test)
         same = ("top1", "n", "per_class", "confusion")
         assert {k: one[k] for k in same} == {k: plain[k] for k in same}
-    against = afltool.evaluate(road.head, road.test, against=at / "other.h5")["against"]
-    (told,) = found[0]["others"]
-    tested = ("only_this", "only_other", "p_value")
-    assert [told[k] for k in tested] == [against[k] for k in tested]
 
 
 @settings(max_examples=40)
@@ -218,10 +215,6 @@ def test_figures_lie_within_their_bounds_for_any_scores(data):
     found = fc.ece(into["confidence"], edges)
     wanted = ece(Scored.of(P, P, y), np.ones(n))
     if np.array_equal(mine, P.argmax(axis=1)):
-        assert found.least - 1e-9 <= wanted <= found.most + 1e-9
-    for share in (0.1, 0.5, 1.0):
-        found = fc.quantile(into["confidence"].sum(axis=0), edges, share)
-        wanted = np.quantile(S.max(axis=1), share, method="inverted_cdf")
         assert found.least - 1e-9 <= wanted <= found.most + 1e-9
 
 

@@ -203,7 +203,7 @@ def test_a_wrong_row_is_what_the_counts_say_where_probabilities_are_equal():
         (["--positive", "1"], "auc, sensitivity, specificity"),
         (["--by", "sites.csv"], "TABLE:COLUMN"),
         (["--by", "absent.csv:site"], "absent.csv"),
-        (["--errors", "wrong.xlsx"], ".parquet"),
+        (["--errors", "wrong.xlsx"], ".csv"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(road, cli, options, said):

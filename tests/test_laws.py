@@ -115,7 +115,7 @@ def silo(name, source, rows=1):
 def test_what_does_not_belong_together_is_refused_with_the_field():
     context = one().context
     for change, message in (
-        ({"phase": "other"}, "phase 'other'"),
+        ({"phase": "other"}, "phase is 'other'"),
         ({"context": replace(context, classes=("0", "x"))}, "'x' only in these; '1' only in"),
         ({"context": replace(context, space={"fraction_bits": 8})}, "fraction_bits is 8"),
         ({"arrays": {"gram": one().arrays["gram"]}}, "cross is None in these"),

@@ -12,7 +12,6 @@ from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
-import pandas
 import pytest
 from conftest import command_of, inside
 
@@ -21,7 +20,6 @@ from afltool.cli.app import app
 from afltool.errors import UsageError
 from afltool.files.features import open_features
 from afltool.files.outputs import partial_path
-from afltool.files.tables import write_confusion, write_records
 from afltool.options.base import (
     Holds,
     Options,
@@ -261,20 +259,6 @@ def test_odd_places_are_refused_and_stay_as_they_are(stage, copies, cli, monkeyp
     assert not list(copies.glob("**/*.partial"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may replace a device")
-def test_a_device_is_not_replaced_even_by_root(copies, cli):
-    device = copies / "null"
-    try:
-        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    except PermissionError:
-        pytest.skip("this root may not make devices")
-    for name in ("aggregate", "evaluate"):
-        done = cli(*each_output(copies)[name][0], device, "--overwrite")
-        assert done.exit_code == INPUT
-        assert "is a device" in done.stderr
-        assert stat.S_ISCHR(os.lstat(device).st_mode)
-
-
 def test_a_partial_file_that_is_a_link_is_not_followed(copies, cli):
     precious = copies / "precious"
     precious.write_bytes(b"my thesis")
@@ -288,19 +272,6 @@ def test_a_partial_file_that_is_a_link_is_not_followed(copies, cli):
             assert precious.read_bytes() == b"my thesis"
             partial_path(out).unlink()
             assert not out.exists()
-
-
-def test_a_left_over_partial_file_goes_when_there_is_no_space(copies, cli, monkeypatch):
-    """It may be what fills the disk; and a command that is refused leaves nothing."""
-    out = copies / "out.h5"
-    partial_path(out).write_bytes(bytes(10_000))
-    full = shutil.disk_usage(copies)._replace(free=0)
-    with monkeypatch.context() as patch:
-        patch.setattr("afltool.files.atomic.shutil.disk_usage", lambda _: full)
-        done = cli(*each_output(copies)["aggregate"][0], out)
-    assert done.exit_code == INPUT
-    assert "no space left" in done.stderr
-    assert not partial_path(out).exists()
 
 
 # ---------------------------------------------------------------- texts and tables
@@ -348,18 +319,3 @@ def test_no_command_replaces_a_key(copies, cli):
             assert done.exit_code == USAGE, (path, done.stderr)
             assert f"{path} exists and has the name of a key" in " ".join(done.stderr.split())
             assert path.read_text() == name
-
-
-def test_records_and_confusion_are_written_as_pandas_writes_them(tmp_path):
-    records = [
-        {"phase": "gram", "n": 3, "some": 7, "x": 0.1, "flag": True, "text": 'a,"b"', "mixed": 1},
-        {"phase": "=1+1", "n": 4, "x": float("nan"), "flag": False, "late": 1e-5, "mixed": 2.5},
-        {"phase": "ü", "n": 2**60, "some": None, "x": 1e300, "late": float("inf"), "mixed": None},
-    ]
-    for number, given in enumerate((records, records[:1], records[1:], [])):
-        path = write_records(given, tmp_path / f"{number}.csv")
-        assert path.read_text() == pandas.DataFrame(given).to_csv(index=False)
-    found = {"per_class": {"=x": 0, 'b"': 0}, "confusion": [[3, 0], [10**12, 2]]}
-    frame = pandas.DataFrame(found["confusion"], index=["=x", 'b"'], columns=["=x", 'b"'])
-    path = write_confusion(found, tmp_path / "c.csv")
-    assert path.read_text() == frame.to_csv(index_label="true")

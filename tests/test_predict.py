@@ -148,13 +148,13 @@ def test_what_does_not_fit_is_refused_by_the_field_that_differs(road, tmp_path):
         afltool.predict(road.head, other, out)
     classes = read_header(road.test)["classes"]
     turned = forge(road.test, tmp_path / "turned.h5", {"classes": classes[::-1]})
-    with pytest.raises(MismatchError, match=r"classes\[0\]"):
+    with pytest.raises(MismatchError, match="the same in another order"):
         afltool.predict(road.head, turned, out)
     with pytest.raises(UsageError, match=r"is not solved yet.*next phase"):
         afltool.predict(road.head0, road.test, out)
     with pytest.raises(UsageError, match=r"is a statistics file; expected a features file"):
         afltool.predict(road.head, road.total, out)
-    with pytest.raises(UsageError, match=r"\.csv, \.jsonl or \.parquet"):
+    with pytest.raises(UsageError, match=r"\.csv or \.jsonl or \.parquet"):
         afltool.predict(road.head, road.test, tmp_path / "p.txt")
     images = write_imagefolder(tmp_path / "images", per_class=1, splits=("test",))
     with pytest.raises(UsageError, match=r"were imported.*feature file"):

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from cache_damage import KINDS, damaged
 from conftest import forget_stop
 from typer.testing import CliRunner
 
@@ -18,7 +14,6 @@ import afltool
 from afltool import progress
 from afltool.cli.app import app
 from afltool.files.heads import load_head
-from afltool.heads.deepafl.layers import Layers
 
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]
 
@@ -130,74 +125,6 @@ def test_partial_participation_draws_clients_for_each_layer(road, tmp_path, kind
     assert (drawn[2] == drawn[3]) == alike  # W_1 and Ω_2 the second (the paper's appendix M)
     assert len(set(drawn)) > 1
     run(road, tmp_path / "RUN", *words, 2, "--participation-kind", kind, code=2)
-
-
-# ---------------------------------------------------------------- caches
-
-
-@pytest.mark.parametrize("each", [False, True])
-def test_a_cache_changes_the_work_and_nothing_else(road, heads, tmp_path, each, monkeypatch):
-    cache, more, begin = tmp_path / "cache", () if each else ("--sum",), Layers.first
-
-    def never(self, X):
-        assert not len(X)
-        return begin(self, X)
-
-    for number, head in enumerate(heads[:-1]):
-        if number == 3:  # the features of the rows are not looked at any more
-            monkeypatch.setattr(Layers, "first", never)
-        gather(road, head, tmp_path / f"cached{number}", *more, "--cache", cache)
-        assert len(list(cache.iterdir())) == 1, "one task"
-    monkeypatch.undo()
-    gather(road, heads[4], tmp_path / "plain", *more)
-    found = [
-        [
-            digest(p)
-            for p in ([tmp_path / name] if not each else sorted((tmp_path / name).iterdir()))
-        ]
-        for name in ("plain", "cached4")
-    ]
-    assert found[0] == found[1]
-
-
-def test_a_cache_of_other_rows_another_head_or_that_is_damaged_is_not_taken(road, heads, tmp_path):
-    """What a killed command left is overwritten."""
-    cache, plain = tmp_path / "cache", tmp_path / "plain.h5"
-    gather(road, heads[0], tmp_path / "a.h5", "--sum", "--cache", cache)
-    gather(road, heads[1], tmp_path / "b.h5", "--sum", "--only", "0-3", "--cache", cache)
-    gather(road, heads[1], tmp_path / "c.h5", "--sum", "--only", "0-3")
-    assert digest(tmp_path / "b.h5") == digest(tmp_path / "c.h5")
-    gather(road, heads[1], plain, "--sum")
-    for how in KINDS:
-        out, own = tmp_path / f"{how}.h5", tmp_path / how
-        gather(road, heads[0], tmp_path / f"{how}-0.h5", "--sum", "--cache", own)
-        for path in own.rglob("*.npz"):
-            path.write_bytes(damaged(path.read_bytes(), how, random.Random(3)))
-        done = gather(road, heads[1], out, "--sum", "--cache", own)
-        assert "computed again" in done.stderr
-        assert digest(out) == digest(plain), how
-    *_, whole = kept = sorted(own.rglob("*.npz"))
-    whole.with_name(whole.name + ".partial").write_bytes(bytes(200_000))
-    done = gather(road, heads[2], tmp_path / "d.h5", "--sum", "--cache", own)
-    assert "computed again" not in done.stderr
-    assert sorted(own.rglob("*.*")) == kept
-
-
-def test_a_full_disk_under_the_cache_is_an_error_and_leaves_nothing(road, heads, tmp_path):
-    """A limit of the size of files stands for the disk: writes fail, and no signal comes."""
-    code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); "
-        "from afltool.cli import main; sys.exit(main())"
-    )
-    words = ["local-stats", road.train, "--client", "a", "--sum", "--head", heads[1],
-             "-o", tmp_path / "a.h5", "--cache", tmp_path / "cache"]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 3
-    assert "no space left on the disk; free some s" in done.stderr
-    assert not [p for p in (tmp_path / "cache").rglob("*.*") if p.suffix != ".npz"], "whole blocks"
-    assert not (tmp_path / "a.h5").exists()
 
 
 # ---------------------------------------------------------------- held-out clients

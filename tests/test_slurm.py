@@ -119,7 +119,7 @@ def test_a_task_is_asked_to_stop_well_before_its_limit(time, seconds):
             "alpha": st.floats(1e-6, 1e6),
             "clients": st.integers(1, 10**6),
             "keep_clients": st.booleans(),
-            "cache": st.text("ab/ '\"\\", min_size=1).map(Path),
+            "classes": st.text("ab/ '\"\\", min_size=1).map(Path),
             "ridge": st.sampled_from(["auto", "1e-3:1e3:5", "2"]),
             "intercept": st.booleans(),
         },
@@ -284,7 +284,7 @@ def hostile(tmp_path, monkeypatch):
 
 
 def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
-    """A run's folder, working directory, head, cache, environment and words of the site."""
+    """A run's folder, working directory, head, environment and words of the site."""
     at, run = hostile.at, hostile.at / "run"
     shutil.copy(road.head0, at / f"{NAME}.h5")
     (at / "env" / "bin").mkdir(parents=True)
@@ -292,7 +292,6 @@ def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
     site = at / "site.toml"
     site.write_text("""setup = ['echo "$((1 + 1))" >"$STUB/setup"']\n""")
     given = ["--train-features", road.train, "--test-features", road.test]
-    given += ["--cache", "c $(touch X5)"]
     words = [word for name in ("partition-name", "account", "qos") for word in (f"--{name}", WORD)]
     args = [*given, *words, "--head", f"{NAME}.h5", "--venv", "env", "-o", "run", "--site", site]
     printed = json.loads(cli("slurm", *args, "--dry-run", "--json").stdout)
@@ -326,7 +325,6 @@ def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
     assert (hostile.stub / "setup").read_text() == "2\n", "setup lines are meant to be shell"
     config = RunConfig(**read_config(run / "run.toml"))
     assert config.first_head == at / f"{NAME}.h5"
-    assert config.local_stats.cache == at / "c $(touch X5)"
 
 
 def test_what_cannot_be_printed_is_in_no_script(road, cli, tmp_path, monkeypatch):

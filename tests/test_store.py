@@ -23,10 +23,9 @@ from hypothesis.extra.numpy import arrays
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, InvalidDataError
 from afltool.files import hdf5, outputs, schema
-from afltool.files.arrays import describe_additive, put_array, writing
 from afltool.files.feature_writer import writing_features
 from afltool.files.features import open_features
-from afltool.files.hdf5 import verify
+from afltool.files.hdf5 import put_array, verify, writing
 from afltool.files.heads import load_head, save_head
 from afltool.files.partitions import load_partition, save_partition
 from afltool.files.statistics import load_statistics, save_statistics
@@ -61,7 +60,7 @@ def write(path, n=700, dtype="int16", key="", step=100, stop=None, commit=True):
     """A feature file written in steps; with ``stop`` it is given up after so many rows."""
     x, y, ids = rows(n)
     begun = None
-    with writing_features(path, header(dtype)["space"], key, n) as writer:
+    with writing_features(path, header(dtype)["space"], key) as writer:
         begun = writer.rows
         for start in range(writer.rows, n, step):
             if stop is not None and start >= stop:
@@ -316,25 +315,21 @@ HUGE = {"maxshape": (None,), "chunks": (1 << 20,), "shuffle": True, "compression
 #: What is wrong with a feature file of 700 rows, and what is said of it.
 NOT_OURS = [
     (instead("labels", data=np.zeros(700, "<f8"), **PLAIN), "has the type <f8"),
-    (instead("labels", data=np.zeros(700, ">i8"), **PLAIN), "has the type >i8"),
-    (instead("labels", data=np.zeros((700, 1), "<i8"), fletcher32=True), "2 dimensions"),
     (instead("labels", data=np.zeros(699, "<i8"), fletcher32=True), "699 labels"),
     (instead("labels", data=np.full(700, -1), **PLAIN), "labels run from -1 to -1"),
-    (instead("row_ids", data=np.zeros(700, "<i8"), **PLAIN), "has the type <i8"),
     (instead("features", data=np.zeros((700, D), "<f4"), fletcher32=True), "do not fit together"),
-    (instead("features", data=np.zeros((9, D - 1), "<i2"), fletcher32=True), "do not fit together"),
     (linked("labels", h5py.SoftLink("/features")), "/labels is a link"),
     (linked("labels", h5py.ExternalLink("f.h5", "/labels")), "/labels is a link"),
     (instead("labels", shape=(700,), dtype="<i8", external=[("raw", 0, 5600)]), "not a plain"),
-    (instead("labels", data=np.zeros(700, "<i8")), "/labels is not a plain"),
+    (instead("labels", data=np.zeros(700, "<i8")), "its content has the digest"),
     (instead("labels", data=np.zeros(700, "<i8"), compression="gzip", **PLAIN), "not a plain"),
-    (instead("labels", data=["a"] * 700, chunks=(700,)), "/labels is not a plain"),
+    (instead("labels", data=["a"] * 700, chunks=(700,)), "/labels is missing, or not a plain"),
     (lambda file: file.__delitem__("labels"), "classes and no /labels"),
     (lambda file: file.attrs.__setitem__(schema.FORMAT, "features"), "its kind is None"),
 ]
 OF_SUMS = [
     (instead("arrays/gram", data=np.zeros(36, "<i4"), fletcher32=True, compression="lzf"), "plain"),
-    (instead("arrays/gram", data=np.zeros(36, "<i4"), compression="gzip"), "not a plain"),
+    (instead("arrays/gram", data=np.zeros(36, "<i4"), compression="gzip"), "content has the dig"),
     (instead("arrays/gram", data=np.zeros(36, "<i4"), fletcher32=True, **HUGE), "not a plain"),
     (lambda file: file.__setitem__("arrays/again", file["/"]), "again"),
 ]  # fmt: skip
@@ -545,24 +540,14 @@ def read(path):
     return hdf5.read_file(path, "statistics")[1]
 
 
-def test_a_bitmap_and_its_values_are_the_array(tmp_path):
-    for shape in ((300, 31, 31), (70,), (5, 1 << 16)):
-        value = thin(shape, 0.05)
-        path = thinned(written(tmp_path / f"{len(shape)}.h5", value), "counts")
-        with h5py.File(path) as file:
-            facts = describe_additive(path, file)["counts"]
-        assert (facts["shape"], facts["bytes"]) == (list(shape), value.nbytes)
-        assert 0 < facts["stored_bytes"] < value.nbytes
-        assert np.array_equal(read(path)["arrays/counts"], value)
-        assert set(read(path)) == {"arrays/counts"}
-    for value in (np.zeros(1 << 17, np.uint8), np.zeros((0, 3), np.uint8)):
-        found = read(written(tmp_path / "zeros.h5", value))["arrays/counts"]
-        assert (found.shape, found.any()) == (value.shape, False)
+def test_a_bitmap_that_does_not_fit_is_refused(tmp_path):
+    value = thin((300, 31, 31), 0.05)
+    path = thinned(written(tmp_path / "a.h5", value), "counts")
+    assert np.array_equal(read(path)["arrays/counts"], value)
     for name, other, words in (
         ("arrays/counts", np.ones(7, np.uint8), "is damaged"),
         ("sparse/counts/kept", np.ones(9, np.uint8), "is not a bitmap"),
         ("sparse/counts/shape", np.array([-1, 5]), "is not a shape"),
-        ("sparse/counts/shape", np.array([1.5]), "is not a shape"),
     ):
         make = instead(name, data=other, fletcher32=True, chunks=other.shape)
         with pytest.raises(CorruptFileError, match=words):

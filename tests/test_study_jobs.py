@@ -125,7 +125,7 @@ def hostile_study(road):
     Path("-s.toml").write_text(
         f"train-features = {json.dumps(str(road.train))}\n"
         f"test-features = {json.dumps(str(road.test))}\nclients = 3\n[[method]]\n"
-        f"head = {json.dumps(f'{NAME}.h5')}\ncache = 'c $(touch X5)'\n"
+        f"head = {json.dumps(f'{NAME}.h5')}\n"
         "[[method]]\nbaseline = 'fedavg'\nrounds = 1\nlabel = '$(touch X6)'\n"
     )
     return read(Path("-s.toml"))
@@ -172,7 +172,7 @@ def test_what_cannot_be_printed_is_in_no_script_of_a_study(hostile, road, cli):
     before = set(Path().iterdir())
     for unfit in ("a\ntouch X1\n#", "a\x1b[31m", "\udcff"):
         for how in (["--slurm"], ["--slurm", "--dry-run"], ["--print"]):
-            for given in [["-o", unfit]] + [["-o", "S", "--cache", unfit]] * (how == ["--print"]):
+            for given in [["-o", unfit]]:
                 done = cli("study", "./-s.toml", *given, *how)
                 assert done.exit_code == 2
                 assert "cannot name" in done.stderr

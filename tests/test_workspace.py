@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool.errors import InputError, UsageError
+from afltool.errors import UsageError
 from afltool.files.features import open_features
-from afltool.files.row_cache import CarriedFolder
 from afltool.memory import Remembered, Room, parse_size
 from afltool.options.evaluation import Evaluate
 from afltool.options.statistics import LocalStats
@@ -152,48 +151,37 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
         assert len(none.features(path)) == 400
 
 
-# ---------------------------------------------------------------- memory and the folder
+# ---------------------------------------------------------------- memory
 
 
 @given(
     st.integers(0, 4000), st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 3)
 )
 @settings(max_examples=40, deadline=None)
-def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, free, sizes, rounds):
+def test_blocks_come_back_as_they_were_left_within_the_room(free, sizes, rounds):
     rng, room = np.random.default_rng(0), Room(free)
-    folder = CarriedFolder(tmp_path_factory.mktemp("cache") / "a")
     carried, left, kept = Remembered(room=room), {}, set()
     for number in range(rounds):
-        after, later = carried.following(f"key {number}"), folder.following(f"key {number}")
+        after = carried.following(f"key {number}")
         for block, n in enumerate(sizes):
             key = f"key {number - 1}"
-            taken, read = carried.take(key, block, n), folder.take(key, block, n)
+            taken = carried.take(key, block, n)
             assert (taken is not None) == (block in kept)
-            assert (read is not None) == (number > 0)
-            for one in filter(None, (taken, read)):
-                assert one.keys() == left[block].keys()
-                assert all(np.array_equal(one[k], a) for k, a in left[block].items())
+            if taken is not None:
+                assert taken.keys() == left[block].keys()
+                assert all(np.array_equal(taken[k], a) for k, a in left[block].items())
             arrays = {"phi": rng.normal(size=(n, 5)), "hidden": rng.normal(size=(n, 3))}
             left[block] = {k: a.astype(np.float32) for k, a in arrays.items()}
             after.put(block, left[block])
-            later.put(block, left[block])
             held = sum(a.nbytes for one in after.blocks.values() for a in one.values())
             assert held + room.free <= free
             assert room.free >= 0
         carried, kept = after, set(after.blocks)
     assert carried.take("another key", 0, sizes[0]) is None
-    assert folder.take("another key", 0, sizes[0]) is None
     assert room.free == free
-    for place in (Remembered(), folder):
-        after = place.following("k")
-        after.put(0, {"phi": np.ones((4, 2))})
-        assert after.take("k", 0, 5) is None, "rows of another number"
-
-
-def test_a_full_disk_is_an_error_that_says_what_to_do(small_disk):
-    with pytest.raises(InputError, match="free some space"):
-        CarriedFolder(small_disk / "a").put(0, {"phi": np.ones((400, 500))})
-    assert not list((small_disk / "a").iterdir())
+    after = Remembered().following("k")
+    after.put(0, {"phi": np.ones((4, 2))})
+    assert after.take("k", 0, 5) is None, "rows of another number"
 
 
 def test_memory_is_a_size(split):

@@ -92,6 +92,7 @@ RENAMED: dict[str, str] = {
         (*_VARIANTS, "--tolerance", "--iterations"),
         "gone: a baseline has the one form of its paper",
     ),
+    "--cache": "gone: afltool run keeps the rows of a round in memory for the next",
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "--label-smoothing": "gone: targets of the softmax head are one-hot",

@@ -143,11 +143,8 @@ def _apart(one: dict[str, Any]) -> str:
     """What is said of a difference."""
     if "differ" not in one:
         return f"{_short(one['first'])} in the first file, {_short(one['second'])} in the second"
-    text = f"{one['differ']:,} of {one['entries']:,} entries differ"
-    if not one["at"]:
-        return text
-    most = "no finite number" if one["largest"] is None else f"at most {one['largest']:.6g}"
-    return f"{text}, by {most} (at {one['at']})"
+    most = "" if one["largest"] is None else f", by at most {one['largest']:.6g}"
+    return f"{one['differ']:,} of {one['entries']:,} entries differ{most}"
 
 
 def _short(value: Any) -> str:

@@ -67,7 +67,7 @@ def read_named(
 
     A folder stands for the images below it, at any depth, sorted by the bytes of their paths, or,
     where it holds no others, its DICOM files; a
-    .csv, .parquet or .json file for those of its ``column``, relative to ``data_root``, else to
+    .csv or .parquet file for those of its ``column``, relative to ``data_root``, else to
     its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
     image, unless it is one that afltool wrote.
 

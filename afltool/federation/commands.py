@@ -289,7 +289,8 @@ def finish(party: Replica) -> Path:
         save_head(folder / SCALING, scale, made_by, Context(raw, agreed.classes))
         space["scaling"] = scale.digest()
     context = Context(space, agreed.classes)
-    path = save_head(folder / SOLVED, party.head(number), made_by, context)
+    path = folder / SOLVED
+    save_head(path, party.head(number), made_by, context)
     totals = [party.total(r) for r in range(1, number)]
     begun, over = ((folder / f"head-{r}.h5").stat().st_mtime for r in (1, number))
     counts = read_counts(folder / f"total-{number - 1}.h5") if agreed.evaluation else None

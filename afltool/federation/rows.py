@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InvalidDataError, MismatchError
 from ..files.features import open_features
-from ..files.hdf5 import check_unchanged, fingerprint, read_header
+from ..files.hdf5 import Header, check_unchanged, read_header
 from ..files.heads import rows_of
 from ..files.partitions import ClientRows
 from ..heads.base import Block
@@ -131,7 +131,7 @@ class SiteRows:
                 raise InvalidDataError(f"{text}; agreed: {o.min_cell}, or none")
 
 
-def _check_file(agreed: Agreement, path: Path) -> str:
+def _check_file(agreed: Agreement, path: Path) -> Header:
     """Refuse other features or classes; returns what tells whether another file takes its place."""
     units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
     ours, theirs = (
@@ -140,10 +140,10 @@ def _check_file(agreed: Agreement, path: Path) -> str:
     )
     if where := difference(ours, theirs, "agreed", f"in {path}"):
         raise MismatchError(f"the rows of {path} are not those of the session: {where}")
-    return fingerprint(read_header(path, "features"))
+    return read_header(path, "features")
 
 
-def _blocks(agreed: Agreement, path: Path, seen: str, by: str = "") -> Iterator[Raw]:
+def _blocks(agreed: Agreement, path: Path, seen: Header, by: str = "") -> Iterator[Raw]:
     with open_features(path) as rows:
         check_unchanged(path, rows.header, seen)
         clients = ClientRows.of_silo(rows, "site")

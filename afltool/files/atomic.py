@@ -1,7 +1,6 @@
 """Writing a file whole or not at all: under a partial name, locked, synced, then renamed.
 
-Every file that afltool writes goes through `replacing`, so that one set of rules holds for all; see
-`outputs` for where they may go. `write_once` is for secrets, which nothing may ever replace.
+Every file goes through `replacing` but secrets, which nothing may ever replace: `write_once`.
 """
 
 from __future__ import annotations
@@ -26,19 +25,14 @@ PARTIAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 @contextmanager
 def replacing(
-    path: Path,
-    kind: str | None,
-    size: int = 0,
-    go_on: Callable[[Path], bool] | None = None,
-    durable: bool = True,
+    path: Path, kind: str | None, go_on: Callable[[Path], bool] | None = None
 ) -> Iterator[int]:
     """The descriptor of a partial file, which takes the name ``path`` if the block succeeds.
 
-    ``kind``: what the event of the file says. ``size``: about how many bytes it will have.
-    ``durable``: wait for the disk, so that the file survives a power cut; a cache need not. A
-    second writer of one file is refused. ``go_on`` is called when the partial file is locked: True
-    continues what an earlier run left in it, otherwise the file is emptied. When the block fails,
-    the partial file is removed; with ``go_on`` it stays if it holds something.
+    ``kind``: what the event of the file says. A second writer of one file is refused. ``go_on`` is
+    called when the partial file is locked: True continues what an earlier run left in it, otherwise
+    the file is emptied. When the block fails, the partial file is removed; with ``go_on`` it stays
+    if it holds something.
     """
     check_output(path)
     partial = partial_path(path)
@@ -48,16 +42,13 @@ def replacing(
     try:
         with writer_errors(path):
             if go_on is None or not go_on(partial):
-                os.ftruncate(lock, 0)  # before the space is measured: it may be what fills the disk
-            _need_space(path, size - os.fstat(lock).st_size)
+                os.ftruncate(lock, 0)
             yield lock
-            if durable:
-                os.fsync(lock)
+            os.fsync(lock)
             check_output(path)  # again: another program may have written a file there
             os.replace(partial, path)
         _sync_folder(path.parent)
-        if durable:
-            event("file", path=path, kind=kind)
+        event("file", path=path, kind=kind)
     except BaseException:
         if go_on is None or os.fstat(lock).st_size == 0:
             with suppress(OSError):
@@ -68,38 +59,22 @@ def replacing(
 
 
 def _locked(partial: Path) -> int:
-    """The descriptor of a partial file, which is made if it is not there, and locked.
-
-    Refused where it may be somebody else's, before it is truncated.
-    """
-    while True:
-        descriptor = os.open(partial, PARTIAL_FLAGS, 0o666)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-                raise InputError(
-                    f"{partial} is in the way: expected an unfinished file or nothing, found a "
-                    "device, a pipe or a file with other names; remove it"
-                )
-            system.lock(descriptor)
-        except (OSError, InputError):
-            os.close(descriptor)
-            raise
+    """The descriptor of a partial file, made if it is not there, and locked; refused if foreign."""
+    descriptor = os.open(partial, PARTIAL_FLAGS, 0o666)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise InputError(f"{partial} is in the way: it is no unfinished file; remove it")
+        system.lock(descriptor)
         # Who had it before may have renamed or removed it between our open and our lock.
         with suppress(FileNotFoundError):
             if os.lstat(partial).st_ino == status.st_ino:
                 return descriptor
+    except BaseException:
         os.close(descriptor)
-
-
-def _need_space(path: Path, size: int) -> None:
-    """Refuse to start writing ``size`` bytes onto a disk that has fewer."""
-    free = shutil.disk_usage(path.parent).free
-    if size > free:
-        raise InputError(
-            f"no space left for {path}: it takes {size / 1e6:.1f} MB and its disk has "
-            f"{free / 1e6:.1f} MB free; free some space or choose another folder"
-        )
+        raise
+    os.close(descriptor)
+    return _locked(partial)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -112,7 +87,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
-    """Write a small file that is not HDF5: text, JSON, a table, a picture. '-' stands for stdout.
+    """Write a small file that is not HDF5. '-' stands for stdout.
 
     An existing file with the same bytes is left as it is. Another one raises `OutputExistsError`
     unless ``overwrite``.
@@ -126,16 +101,18 @@ def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
         if path.stat().st_size == len(data) and read_bytes(path, len(data)) == data:
             return path
     check_output(path)
-    if path.exists() and not overwrite:
-        raise OutputExistsError(
-            f"{path} exists and holds something else; choose another path, or use --overwrite"
-        )
-    with (
-        replacing(path, path.suffix[1:], len(data)) as place,
-        os.fdopen(place, "wb", closefd=False) as file,
-    ):
+    check_equal(path, overwrite or not path.exists())
+    with replacing(path, path.suffix[1:]) as place, os.fdopen(place, "wb", closefd=False) as file:
         file.write(data)
     return path
+
+
+def check_equal(path: Path, equal: bool) -> None:
+    """Refuse to replace a file that is not the same."""
+    if not equal:
+        raise OutputExistsError(
+            f"{path} exists and holds something else; choose another -o, or use --overwrite"
+        )
 
 
 def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
@@ -149,10 +126,9 @@ def as_bytes(text: str) -> bytes:
 
 
 def write_once(path: Path, data: bytes) -> bytes:
-    """Write a private file unless it exists; returns the bytes that it then holds.
+    """Write a private file (mode 600) unless it exists; returns the bytes that it then holds.
 
-    It has mode 600 and folders that are made for it 700, whatever the umask. The file gets its
-    name by a hard link, which fails where the name exists: of two writers one is first.
+    It gets its name by a hard link, which fails where the name exists: of two writers one is first.
     """
     if not os.path.lexists(path):
         check_output(path)
@@ -199,22 +175,20 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
     source = Path(os.path.realpath(source))
     check_output(path)
     partial = partial_path(path)
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.unlink(missing_ok=True)
         os.link(source, partial)
         os.replace(partial, path)
+        partial.unlink(missing_ok=True)  # of two names of one file a rename leaves both
         event("file", path=path, kind=kind)
-    except OSError:
-        with (
-            replacing(path, kind, source.stat().st_size) as place,
-            source.open("rb") as file,
-            os.fdopen(place, "wb", closefd=False) as copy,
-        ):
-            shutil.copyfileobj(file, copy)
-    finally:
-        with suppress(OSError):
-            partial.unlink()  # of two names of one file a rename leaves both
+        return path
+    with (
+        replacing(path, kind) as place,
+        source.open("rb") as file,
+        os.fdopen(place, "wb", closefd=False) as copy,
+    ):
+        shutil.copyfileobj(file, copy)
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..values.arrays import F32, U8, Digest
 from . import hdf5, schema
-from .arrays import damage_as_error
+from .hdf5 import damage_as_error
 
 
 def save_frozen(
@@ -17,7 +17,8 @@ def save_frozen(
     """Write a frozen backbone; ``about``: what its header says of it."""
     made = {"recipe": dict(made_by), "provenance": schema.provenance()}
     header = {"digest": _digest(about, graph, probe), **made, "backbone": dict(about)}
-    return hdf5.write_file(path, "backbone", header, {schema.GRAPH: graph, schema.PROBE: probe})
+    hdf5.write_file(path, "backbone", header, {schema.GRAPH: graph, schema.PROBE: probe})
+    return path
 
 
 def load_frozen(path: Path) -> tuple[hdf5.Header, U8, F32]:

@@ -50,14 +50,13 @@ class Confusion(Struct):
     confusion: list[list[Whole]] | Cells
 
     def __post_init__(self) -> None:
-        if isinstance(self.confusion, list):
-            lengths = {len(self.confusion), *map(len, self.confusion)}
-            if lengths - {len(self.per_class)}:
-                raise ValueError("lists of different lengths")
-        elif max([*self.confusion.true, *self.confusion.predicted], default=0) >= len(
-            self.per_class
-        ):
-            raise ValueError(f"a cell of a class beyond its {len(self.per_class)} classes")
+        cells, n = self.confusion, len(self.per_class)
+        if isinstance(cells, list):
+            fits = {len(cells), *map(len, cells)} == {n}
+        else:
+            fits = max([*cells.true, *cells.predicted], default=0) < n
+        if not fits:
+            raise ValueError(f"a confusion matrix that is not of {n} classes")
 
 
 class Bins(Alike):
@@ -129,8 +128,6 @@ def figure_text(one: Any) -> str:
 
     >>> figure_text({"value": 0.9, "low": 0.8, "high": 0.95, "is": "exact"})
     '0.9000 (0.8000 to 0.9500)'
-    >>> figure_text({"value": 0.9, "error": 0.002, "is": "bound"})
-    '0.9000 ± 0.0020 at most'
     >>> figure_text({"value": 0.99, "error": 0.00001, "is": "bound"})
     '0.9900 ± 0.0001 at most'
     """

@@ -20,8 +20,16 @@ from ..partitions import rows_digest
 from ..values.arrays import F64, Digest
 from ..values.text import COLUMNS, difference
 from . import schema
-from .arrays import checked_dataset, damage_as_error, damaged, get_array
-from .hdf5 import Header, check_digest, read_header, reading
+from .hdf5 import (
+    Header,
+    check_digest,
+    checked_dataset,
+    damage_as_error,
+    damaged,
+    get_array,
+    read_header,
+    reading,
+)
 from .schema import provenance
 
 if TYPE_CHECKING:
@@ -49,33 +57,27 @@ def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> 
 def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
     """What tells features from others, as recipes hold it among their inputs.
 
-    The digest alone does not: it covers the stored numbers, the labels and the row ids, but neither
-    what a number stands for (the space) nor what a label stands for (the classes).
+    The digest covers the stored numbers, the labels and the row ids, but neither what a number
+    stands for (the space) nor what a label stands for (the classes).
     """
     return {"features": header["digest"], "space": header["space"], "classes": header["classes"]}
 
 
 @dataclass
 class Features:
-    """A finished feature file, open for reading; made by `open_features`.
-
-    ``data``: the rows, in the file, or in memory, see `in_memory`.
-    """
+    """A finished feature file, open for reading; made by `open_features`."""
 
     path: Path
     header: Header
     given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
-    data: h5py.Dataset | NDArray[Any]
+    data: h5py.Dataset | NDArray[Any]  # the rows, in the file, or in memory, see `in_memory`
 
     @property
     def labels(self) -> Labels:
         """The label of each row, int64 (n,); `UsageError` where the file has none."""
         if self.given_labels is None:
-            raise UsageError(
-                f"{self.path} has no labels (made with --unlabelled); expected a feature file with "
-                "labels here. Without them rows can be predicted, and nothing else"
-            )
+            raise UsageError(f"{self.path} has no labels (made with --unlabelled); expected some")
         return self.given_labels
 
     def __len__(self) -> int:
@@ -87,8 +89,7 @@ class Features:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all rows take, as they are stored."""
-        return len(self) * self.dim * int(self.data.dtype.itemsize)
+        return int(self.data.nbytes)
 
     @cached_property
     def by_id(self) -> NDArray[np.int64]:
@@ -105,12 +106,10 @@ class Features:
 
     @property
     def bits(self) -> int | None:
-        bits: int | None = self.header["space"]["fraction_bits"]
-        return bits
+        return self.header["space"]["fraction_bits"]  # type: ignore[no-any-return]
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """See `meaning`."""
         return meaning(self.header)
 
     def to_numpy(self) -> F64:
@@ -118,10 +117,7 @@ class Features:
         return np.concatenate([np.zeros((0, self.dim)), *(real(X) for _, X in self.blocks())])
 
     def to_frame(self) -> DataFrame:
-        """All rows as real numbers, indexed by row id, with a column ``label`` of class names.
-
-        Features of a table have its columns' names, others are 0 … d−1.
-        """
+        """All rows as real numbers, indexed by row id, with a column ``label`` of class names."""
         from pandas import DataFrame, Index
 
         ids = Index([one.decode("utf-8", "replace") for one in self.row_ids], name="row_id")
@@ -141,13 +137,10 @@ class Features:
 
         ``space``: another one than theirs; ``source``: what was done to the rows.
         """
-        return {
-            "recipe": made_by,
-            "provenance": provenance(**was),
-            "space": self.header["space"] if space is None else space,
-            "classes": self.header["classes"],
-            "source": {**self.header["source"], **source},
-        }
+        known = {name: self.header[name] for name in ("space", "classes")}
+        known |= {} if space is None else {"space": space}
+        origin = {"source": {**self.header["source"], **source}}
+        return {"recipe": made_by, "provenance": provenance(**was), **known, **origin}
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start … stop−1 as heads take them."""
@@ -173,7 +166,7 @@ class Features:
         return ((start, self.wrap(values)) for start, values in self.stored_blocks())
 
     def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """All rows in order as they are stored, as (first row, block); blocks are only read.
+        """All rows in order as they are stored, as (first row, block).
 
         A pass over a file compares its digest at the end and raises `CorruptFileError` if it is
         another: what was computed from the blocks counts only when the end is reached.
@@ -199,33 +192,28 @@ class Features:
         return replace(self, data=whole)
 
 
-def verify_features(path: Path) -> Header:
-    """Read every byte of a feature file and compare its digest; returns the header."""
+def verify_features(path: Path) -> None:
+    """Read every byte of a feature file and compare its digest."""
     with open_features(path, labelled=False) as features:
         for _ in features.stored_blocks():
             pass
-        return features.header
 
 
 def check_alike(train: Path, test: Path) -> None:
     """Refuse with `MismatchError` test features of another space, or of other classes."""
     ours, theirs = (
-        {key: header[key] for key in ("space", "classes")}
-        for header in (read_header(train, "features"), read_header(test, "features"))
+        meaning(read_header(one, "features")) | {"features": ""} for one in (train, test)
     )
     if where := difference(ours, theirs, f"in {train}", f"in {test}"):
-        raise MismatchError(
-            f"the test features {test} do not fit {train}: {where}; extract both with the same "
-            "backbone, options and --classes FILE"
-        )
+        advice = "extract both with the same backbone, options and --classes FILE"
+        raise MismatchError(f"the test features {test} do not fit {train}: {where}; {advice}")
 
 
 @contextmanager
 def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
     """Open a finished feature file; labels and row ids are read, features as they are asked for.
 
-    A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
-    that needs none.
+    One without labels is refused (`UsageError`) unless ``labelled`` is False.
     """
     with reading(path, "features") as (file, header):
         with damage_as_error(path):
@@ -241,19 +229,12 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
 def _check_shapes(features: Features) -> None:
     path, data, labels = features.path, features.data, features.given_labels
     space, n, classes = features.header["space"], len(features), len(features.classes)
-    kind = schema.FEATURE_TYPES[space["dtype"]]
-    if (data.shape, data.dtype.str) != ((n, space["dim"]), kind) or (
-        labels is not None and len(labels) != n
-    ):
-        has = "no labels" if labels is None else f"{len(labels)} labels"
-        raise damaged(
-            path,
-            f"features {data.shape} {data.dtype.str}, {has} and {n} row ids do not fit together; "
-            f"its header says {kind} with {space['dim']} features per row",
-        )
+    kind, counted = schema.FEATURE_TYPES[space["dtype"]], n if labels is None else len(labels)
+    if (data.shape, data.dtype.str, counted) != ((n, space["dim"]), kind, n):
+        found = f"features {data.shape} {data.dtype.str}, {counted} labels and {n} row ids"
+        raise damaged(path, f"{found} do not fit together, nor {kind} of {space['dim']} features")
     if labels is None and classes:
         raise damaged(path, f"it has {classes} classes and no /labels")
     if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise damaged(
-            path, f"labels run from {labels.min()} to {labels.max()}, with {classes} classes"
-        )
+        found = f"labels run from {labels.min()} to {labels.max()}"
+        raise damaged(path, f"{found}, with {classes} classes")

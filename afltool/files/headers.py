@@ -1,17 +1,15 @@
 """The fields of each kind's header (docs/format.md), as types that msgspec checks JSON against.
 
-Objects may have more fields than these; UNSET stands for one that may be absent.
+Objects may have more fields; UNSET stands for one that may be absent.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 
-from ..errors import CorruptFileError
 from . import schema
 
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -40,15 +38,11 @@ class Recipe(Struct):
 
 
 class Header(Distinct, kw_only=True):
-    """What every header has. A class for each kind of file says the rest of it.
+    """What every header has. A class for each kind of file says the rest of it."""
 
-    ``MEMBERS``: what lies beside the header; ``READ_BY``: module and function of `afltool.files`
-    that read such a file as a whole; ``REPORTS``: the header has figures, once NaN for null.
-    """
-
-    MEMBERS: ClassVar[tuple[str, ...]]
-    READ_BY: ClassVar[tuple[str, str]]
-    REPORTS: ClassVar[bool] = False
+    MEMBERS: ClassVar[tuple[str, ...]]  # what lies beside the header
+    READ_BY: ClassVar[tuple[str, str]]  # what reads and checks such a file as a whole
+    REPORTS: ClassVar[bool] = False  # the header has figures, once NaN for null
 
     digest: str
     recipe: Recipe
@@ -189,12 +183,6 @@ KINDS: dict[str, type[Header]] = {
     "head": HeadHeader,
     "backbone": BackboneHeader,
 }
-
-
-def check(path: Path, kind: str, header: Any) -> None:
-    """Raise `CorruptFileError` naming the first field that is not what the format says."""
-    if wrong := misfit(header, KINDS[kind]):
-        raise CorruptFileError(f"{path} is damaged: in its header {wrong}")
 
 
 def misfit(value: Any, kind: Any) -> str:

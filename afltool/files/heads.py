@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -14,21 +13,20 @@ from ..heads import OPTIONS, make_head, options_class
 from ..heads.base import LAST, Classifier, Head, Stored
 from ..options.base import flag
 from ..progress import log
-from ..values.arrays import Array, canonical_json, freeze
+from ..values.arrays import Array, freeze
 from ..values.names import Phase
 from ..values.statistics import Context
 from ..values.text import difference
 from . import hdf5, schema
-from .arrays import damage_as_error, damaged
 from .features import Features
+from .hdf5 import damage_as_error, damaged
 from .schema import provenance
 
 NOTHING_FOUND: Mapping[str, Any] = {}
 
 
 class HeadFile(NamedTuple):
-    """A head, or what has one of its two roles alone, and the header of its file, which has the
-    rounds that made it."""
+    """A head, or what has one of its two roles alone, and the header of its file."""
 
     head: Head
     header: dict[str, Any]
@@ -39,13 +37,6 @@ class HeadFile(NamedTuple):
     @property
     def nbytes(self) -> int:
         return sum(a.nbytes for a in self.head.state_dict().values())
-
-    def as_read(self) -> HeadFile:
-        """The same as a reader of the file has it, with the errors that he would raise."""
-        head, header = self.head, json.loads(canonical_json(self.header))
-        begun = type(head).begin(head.options)
-        read = _restored(Path(head.name), begun, header, head.state_dict())
-        return HeadFile(cast(Head, read), header)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -76,23 +67,11 @@ def save_head(
     context: Context | None,
     report: Mapping[str, Any] = NOTHING_FOUND,
     **more: Any,
-) -> Path:
-    """Write a head; see `write_head`."""
-    write_head(path, made_by, head, context, report, **more)
-    return path
-
-
-def write_head(
-    path: Path,
-    made_by: Mapping[str, Any],
-    head: Stored,
-    context: Context | None,
-    report: Mapping[str, Any] = NOTHING_FOUND,
-    **more: Any,
-) -> HeadFile:
+) -> hdf5.Header:
     """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    ``report``: figures of the head and, as ``phases``, its rounds; see `Found.report`.
+    ``report``: figures of the head and, as ``phases``, its rounds; see `Found.report`. ``more``: of
+    the provenance. Gives the header.
     """
     header = {
         "digest": head.digest(),
@@ -106,9 +85,15 @@ def write_head(
         "classes": list(context.classes) if context else None,
         "report": dict(report),
     }
-    named = {f"{schema.ARRAYS}/{k}": a for k, a in head.state_dict().items()}
-    hdf5.write_file(path, "head", header, named)
-    return HeadFile(cast(Head, head), {"kind": "head", **header})
+    named = {f"{schema.ARRAYS}/{name}": a for name, a in head.state_dict().items()}
+    return hdf5.write_file(path, "head", header, named)
+
+
+def write_head(path: Path, made_by: Mapping[str, Any], head: Stored, **how: Any) -> HeadFile:
+    """`save_head`; gives the head as a reader has it, with the errors that he would raise."""
+    header = save_head(path, head, made_by, **how)
+    begun = type(head).begin(head.options)
+    return HeadFile(_restored(path, begun, header, head.state_dict()), header)
 
 
 def _begun(path: Path, header: Mapping[str, Any]) -> Stored:
@@ -124,11 +109,12 @@ def _begun(path: Path, header: Mapping[str, Any]) -> Stored:
 
 def _restored(
     path: Path, begun: Stored, header: Mapping[str, Any], arrays: Mapping[str, Array]
-) -> Stored:
+) -> Head:
     """The head of a file from one before its first phase; nobody can write into its arrays."""
     phase, dim, classes = header["phase"], header["dim"], header["classes"] or ()
     for name, array in arrays.items():
-        check_numbers(path, name, array)
+        if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            raise damaged(path, f"the array {name!r} of its head has NaN or infinite entries")
     if phase is None and dim is None:
         raise damaged(path, "a solved head has a number of features; its header has none")
     named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
@@ -141,7 +127,7 @@ def _restored(
         has = "holds" if strange[0] in named else "lacks"
         raise damaged(path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}")
     freeze(head.state_dict().values())
-    return head
+    return cast(Head, head)
 
 
 def load_head(path: Path) -> HeadFile:
@@ -150,7 +136,7 @@ def load_head(path: Path) -> HeadFile:
     with damage_as_error(path):
         head = _restored(path, _begun(path, header), header, hdf5.additive(arrays))
         hdf5.check_digest(path, header, head.digest())
-    return HeadFile(cast(Head, head), header)
+    return HeadFile(head, header)
 
 
 def load_solved_head(
@@ -171,11 +157,7 @@ def not_solved(head: Stored, path: str | Path) -> UsageError:
 
 
 def check_fits(head: str | Path | HeadFile, header: Mapping[str, Any], rows: Features) -> None:
-    """Refuse with `MismatchError` features of another space, or other classes, than the head's.
-
-    A head that was made of no features, and is bound to none, fits all, one whose space has no
-    ``dtype`` any number format. Classes are those of labels, where there are any.
-    """
+    """`check_bound` of features; their classes are those of labels, where there are any."""
     named = ("space", "classes") if rows.given_labels is not None else ("space",)
     check_bound(head, header, rows.path, {key: rows.header[key] for key in named})
 
@@ -186,25 +168,18 @@ def check_bound(
     path: str | Path,
     features: Mapping[str, Any],
 ) -> None:
-    """`check_fits` of a file whose header or context has ``features``."""
+    """Refuse with `MismatchError` a file of other ``features`` (space, classes) than the head's.
+
+    A head that was made of no features, and is bound to none, fits all, one whose space has no
+    ``dtype`` any number format.
+    """
     ours, theirs = ({k: one[k] for k in features if header[k]} for one in (header, features))
     if header["space"] and "dtype" not in header["space"]:
         alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
         ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
     if where := difference(ours, theirs, f"in {head}", f"in {path}"):
-        raise MismatchError(
-            f"{path} does not fit the head {head}: {where}; extract its rows with the backbone, "
-            "options and classes (--classes FILE) of the head"
-        )
-
-
-def check_numbers(path: Path, name: str, array: Array) -> None:
-    """Refuse an array of a head that is not of finite numbers."""
-    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-        wrong = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else array.size
-        raise damaged(
-            path, f"the array {name!r} of its head has {wrong} entries that are NaN or infinite"
-        )
+        advice = "extract its rows with the head's backbone, options and --classes FILE"
+        raise MismatchError(f"{path} does not fit the head {head}: {where}; {advice}")
 
 
 def rows_of(path: Path) -> Context:
@@ -239,7 +214,6 @@ def head_from(
         return make_head(str(spec), options), None
     if options:
         raise UsageError(
-            f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
-            "cannot be given beside it"
+            f"{path} is a head file and holds its options: leave {flag(min(options))} out"
         )
     return load(path)

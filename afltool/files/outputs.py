@@ -34,34 +34,22 @@ def partial_path(path: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Refuse a path that no output may have, also with --overwrite.
-
-    These are: what is not the name of a file; a link, folder, device, pipe or socket; a file with
-    the name of a key.
-    """
+    """Refuse a path that no output may have, also with --overwrite: no file's, or a key's."""
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
-    if path.name in ("", "..") or "\0" in str(path):
-        raise UsageError(f"{str(path)!r} is not the name of a file: say where the output goes")
-    if path.name.endswith(schema.PARTIAL):
-        raise UsageError(
-            f"{path}: names in {schema.PARTIAL} are for unfinished files; choose another"
-        )
+    if path.name in ("", "..") or "\0" in str(path) or path.name.endswith(schema.PARTIAL):
+        raise UsageError(f"{str(path)!r} is not the name of a file that is whole: choose another")
     with writer_errors(path):
         try:
             mode = path.lstat().st_mode
         except FileNotFoundError:
             return
-        link = f"a symbolic link, to {os.readlink(path)}" if stat.S_ISLNK(mode) else ""
     if not stat.S_ISREG(mode):
-        raise InputError(
-            f"cannot write {path}: it is {link or kind_of(mode)}; give the path of a regular file"
-        )
+        what = "a symbolic link" if stat.S_ISLNK(mode) else kind_of(mode)
+        raise InputError(f"cannot write {path}: it is {what}; give the path of a regular file")
     if path.suffix in (KEY, PUBLIC):
-        raise OutputExistsError(
-            f"{path} exists and has the name of a key: no command replaces it; choose another "
-            "path, or move it away yourself"
-        )
+        text = f"{path} exists and has the name of a key: no command replaces it"
+        raise OutputExistsError(f"{text}; choose another path")
 
 
 def check_own(results: Iterable[Path], begun: bool) -> None:
@@ -69,10 +57,8 @@ def check_own(results: Iterable[Path], begun: bool) -> None:
     for path in filter(os.path.lexists, results):
         check_output(path)
         if not begun:
-            raise OutputExistsError(
-                f"{path} exists, and nothing has begun in this folder: it would be lost; move "
-                "it away, choose another -o, or use --overwrite"
-            )
+            text = f"{path} exists, and nothing has begun in this folder: it would be lost"
+            raise OutputExistsError(f"{text}; choose another -o, or use --overwrite")
 
 
 @contextmanager
@@ -98,20 +84,15 @@ def refuse_inside(
     given: Iterable[tuple[str, Path, bool]],
     at_home: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse an input that lies in an output folder under a name that the command writes there.
+    """Refuse with `UsageError` an input in an output folder under a name that is written there.
 
     ``names`` are patterns; ``given``: an option, its file, whether it is written; ``at_home``: the
     name under which the file of an option may lie there, because it is left as it is.
-
-    Raises:
-        UsageError: with the option and the file.
     """
     root = os.path.realpath(folder)
     for name, path, written in given if os.path.isdir(root) else ():
         inside = os.path.relpath(os.path.realpath(path), root)
         known = written or (at_home or {}).get(name) == inside
         if not known and any(fnmatch(inside, one) for one in names):
-            raise UsageError(
-                f"{name} {path} is a file that this command writes into {folder}: it would be "
-                f"lost; choose another -o, or give a copy of it"
-            )
+            text = f"{name} {path} is a file that this command writes into {folder}"
+            raise UsageError(f"{text}: it would be lost; choose another -o")

@@ -1,7 +1,6 @@
 """Partition files, and the rows of the clients that they deal.
 
-Clients are taken in groups whose rows fit into a fixed buffer, one pass over the feature file for
-each group, so memory depends neither on the number of clients nor on the number of rows.
+Clients are read in groups whose rows fit into a fixed buffer, one pass over the file for each.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from ..partitions import Assignment, Partition
 from ..values.arrays import Digest
 from ..values.names import check_name
 from . import hdf5, schema
-from .arrays import damage_as_error, damaged
 from .features import Features
+from .hdf5 import damage_as_error, damaged
 from .schema import provenance
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path
     arrays = {schema.ROW_IDS: p.row_ids, schema.LABELS: p.labels, schema.CLIENT: p.client}
     if not np.array_equal(p.labels, p.effective_labels):
         arrays[schema.EFFECTIVE_LABELS] = p.effective_labels
-    return hdf5.write_file(path, "partition", header, arrays)
+    hdf5.write_file(path, "partition", header, arrays)
+    return path
 
 
 def load_partition(path: Path) -> Partition:
@@ -75,17 +75,14 @@ def load_partition(path: Path) -> Partition:
 
 
 def export_partition(path: Path, p: Partition, table: Path, overwrite: bool = False) -> Path:
-    """Write the partition of a file as CSV, parquet or JSON: row, client, label, held_out."""
-    from .tables import write_records
+    """Write the partition of a file as CSV: row, client, label, held_out."""
+    from .tables import check_table, write_records
 
-    if table.suffix not in (".csv", ".parquet", ".json"):
-        raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
+    check_table(table)
     try:
         ids = [i.decode() for i in p.row_ids.tolist()]
     except UnicodeDecodeError as error:
-        raise InvalidDataError(
-            f"{path}: the row id {error.object!r} is not UTF-8, which a table of texts cannot hold"
-        ) from None
+        raise InvalidDataError(f"{path}: the row id {error.object!r} is not UTF-8") from None
     columns = {
         "row": ids,
         "client": [p.names[k] for k in p.client.tolist()],
@@ -103,7 +100,7 @@ def partition_of(rows: Features, path: str | Path) -> Partition:
     theirs, ours = (f"{len(one.labels)} rows of {len(one.classes)} classes" for one in (rows, p))
     raise MismatchError(
         f"the partition {path} ({ours}) is of other rows, labels or classes than {rows.path} "
-        f"({theirs}): make a partition of this file, or give the file that it was made of"
+        f"({theirs}): make a partition of this file"
     )
 
 
@@ -112,17 +109,13 @@ def partition_of(rows: Features, path: str | Path) -> Partition:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """The rows of a feature file and whose they are, ``dealt`` in the order of the rows.
-
-    ``partition`` and ``rows_digest`` are digests of the partition file; empty for a silo.
-    ``groups``: a digest of the groups that the labels tell, too, as class + classes · group.
-    """
+    """The rows of a feature file and whose they are, ``dealt`` in the order of the rows."""
 
     rows: Features
     dealt: Assignment
-    partition: str = ""
+    partition: str = ""  # a digest, as the next one; empty for a silo
     rows_digest: str = ""
-    groups: str = ""
+    groups: str = ""  # a digest of the groups that labels tell, too, as class + classes · group
 
     @classmethod
     def by(cls, rows: Features, path: Path) -> ClientRows:
@@ -138,51 +131,40 @@ class ClientRows:
     def of_silo(cls, rows: Features, client: str | None) -> ClientRows:
         """All rows are of one client."""
         if not client:
-            raise UsageError(
-                "say whose rows these are: --partition FILE for simulated clients, or --client "
-                "NAME for a silo whose whole file is one client"
-            )
+            raise UsageError("say whose rows these are: --partition FILE, or --client NAME")
         check_name(client)
-        owner, held, labels = np.zeros(len(rows), np.int32), np.zeros(1, bool), rows.labels
-        names = (client,)
+        owner, held = np.zeros(len(rows), np.int32), np.zeros(1, bool)
+        names, labels = (client,), rows.labels
         dealt = Assignment(client=owner, names=names, held_out=held, effective_labels=labels)
         return cls(rows, dealt)
 
     def grouped(self, names: Sequence[str], by: str) -> ClientRows:
         """The same rows with the group of each in its label, by a table: TABLE:COLUMN.
 
-        Raises:
-            InvalidDataError: a group that is not among ``names``.
-            others as `tables.column_by_row`.
+        Raises `InvalidDataError` for a group not among ``names``; else as `tables.column_by_row`.
         """
         from .tables import column_by_row
 
         values = column_by_row("--by", by, self.rows.row_ids)
         if unknown := sorted(set(values) - set(names)):
-            raise InvalidDataError(
-                f"{by} has the group {unknown[0]!r}, which is not one of {', '.join(names)}: every "
-                "site counts the same groups"
-            )
+            text = f"{by} has the group {unknown[0]!r}, which is not one of {', '.join(names)}"
+            raise InvalidDataError(f"{text}: every site counts the same groups")
         at = np.array([list(names).index(value) for value in values], dtype=np.int64)
         labels = self.dealt.effective_labels + at * len(self.rows.classes)
         digest = Digest().array("groups", at, "<i8").hex()
         return replace(self, dealt=replace(self.dealt, effective_labels=labels), groups=digest)
 
     def check_groups(self, names: Sequence[str], least: int, pooled: bool) -> None:
-        """Refuse clients with few rows of a group, whose counts tell nearly all about these rows.
-
-        ``pooled``: only their sum is written.
-        """
+        """Refuse clients, or a ``pooled`` sum, of few rows of a group: counts tell of them."""
         at = self.dealt.effective_labels // len(self.rows.classes)
         owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
         pairs, sizes = np.unique(np.stack([owner, at]), axis=1, return_counts=True)
-        for (client, group), size in zip(pairs.T, sizes, strict=True):
+        for client, group in pairs.T[sizes < least]:
             who = "the sum" if pooled else f"client {self.dealt.names[client]!r}"
-            if size < least:
-                raise InvalidDataError(
-                    f"{who} has {size} rows of the group {names[group]!r}; expected none or at "
-                    f"least {least}: join groups, or agree on another --min-group"
-                )
+            n = int(((owner == client) & (at == group)).sum())
+            found = f"{who} has {n} rows of the group {names[group]!r}"
+            fix = "join groups, or agree on another --min-group"
+            raise InvalidDataError(f"{found}; expected none or at least {least}: {fix}")
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -220,19 +202,17 @@ class ClientRows:
                 continue
             values, rows = self._read(group)
             owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
-            order = np.argsort(owner, kind="stable")
+            order, step = np.argsort(owner, kind="stable"), self.rows.block_rows()
             starts = np.searchsorted(owner[order], group)
             for k, start in zip(group, starts, strict=True):
                 mine = order[start : start + self.sizes[k]]
-                step = self.rows.block_rows()
                 parts = [mine[at : at + step] for at in range(0, max(len(mine), 1), step)]
                 yield k, [(self.rows.wrap(values[part]), labels[part]) for part in parts]
 
     def _groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Clients in order, as many together as their rows fit into the buffer."""
         budget = max(1, BUFFER_BYTES // (self.rows.dim * self.rows.data.dtype.itemsize))
-        group: list[int] = []
-        held = 0
+        group, held = list[int](), 0
         for k in clients:
             if group and held + self.sizes[k] > budget:
                 yield group

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..errors import AflError, OutputExistsError
 from ..values.arrays import canonical_json
-from ..values.text import telling_first
+from ..values.text import differing
 from .hdf5 import read_header, strict, unusable, verify
 from .outputs import check_output
 
@@ -44,10 +44,7 @@ class State:
 
 
 def state(target: Target, every_byte: bool = False) -> State:
-    """Whether a file is there and was made by its recipe: by its header, or by ``every_byte``.
-
-    What was only to be tolerated does not matter where nothing had to be.
-    """
+    """Whether a file is there and was made by its recipe: by its header, or by ``every_byte``."""
     path, wanted = target.path, target.recipe
     if not os.path.lexists(path):
         return State("missing")
@@ -56,30 +53,26 @@ def state(target: Target, every_byte: bool = False) -> State:
     except (AflError, OSError) as error:
         return State("damaged", str(error))
     made_by = _filled(header, wanted)
-    if not (header.get("source") or {}).get("skipped"):
+    if not (header.get("source") or {}).get("skipped"):  # nothing had to be tolerated
         made_by, wanted = strict(made_by), strict(wanted)
     then, now = (json.loads(canonical_json(one)) for one in (made_by, wanted))
     reason = change(then, now)
     return State("stale" if reason else "done", reason, header["kind"])
 
 
-def change(then: Any, now: Any, path: str = "") -> str:
+def change(then: Any, now: Any) -> str:
     """The first field in which two recipes differ, with both values; '' if they are equal.
 
     >>> change({"options": {"ridge": 1.0}}, {"options": {"ridge": 2.0}})
     'ridge 1.0 → 2.0'
     """
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        keys = sorted(then.keys() | now.keys(), key=telling_first)
-        inner = ((key, f"{path}.{key}" if path else key) for key in keys)
-        found = (change(then.get(key), now.get(key), name) for key, name in inner)
-        return next(filter(None, found), "")
-    if then == now:
+    found = differing(then, now)
+    if found is None:
         return ""
-    name = path.removeprefix("options.")
-    if isinstance(then, list) and isinstance(now, list) and len(then) != len(now):
-        return f"{name} {len(then)} → {len(now)} entries"
-    return f"{name} {_short(then)} → {_short(now)}"
+    path, old, new = found
+    if isinstance(old, list) and isinstance(new, list) and len(old) != len(new):
+        return f"{path.removeprefix('options.')} {len(old)} → {len(new)} entries"
+    return f"{path.removeprefix('options.')} {_short(old)} → {_short(new)}"
 
 
 def _short(value: Any) -> str:
@@ -93,10 +86,9 @@ def _short(value: Any) -> str:
 def _filled(header: Mapping[str, Any], wanted: Recipe) -> dict[str, Any]:
     """The recipe of a file; what older versions left out of it is read from its other fields.
 
-    They did not name the space and the classes of the features among the inputs. The header has
-    those of the file itself, which are the same; of a converted file it has the number format that
-    was converted. Nor did they name the clients that a head remembers: those are taken for equal.
-    The rule that chose a ridge was the first version of it.
+    They did not name the space and the classes of the features, which are those of the file itself
+    (of a converted one before that), nor the clients that a head remembers (taken for equal), nor
+    the rule that chose a ridge (the first version of it).
     """
     made_by = header["recipe"]
     own = header.get("context", header)
@@ -123,10 +115,8 @@ def is_done(target: Target, overwrite: bool = False) -> State:
         return State("missing")  # its writer refuses one that is there
     found = state(target, not overwrite)
     if found.word == "stale" and not overwrite:
-        raise OutputExistsError(
-            f"{path} exists and was made differently: {found.reason}; choose another -o, or use "
-            "--overwrite"
-        )
+        text = f"{path} exists and was made differently: {found.reason}"
+        raise OutputExistsError(f"{text}; choose another -o, or use --overwrite")
     if found.word == "damaged" and not overwrite:
         raise unusable(path, found.reason)
     return found

@@ -1,7 +1,4 @@
-"""The file format (docs/format.md): names, types and limits. `headers` has the fields of headers.
-
-The versions, machine and time that made a file are in its header, never in a digest or recipe.
-"""
+"""The file format (docs/format.md): names, types and limits; `headers` has fields of headers."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ def made_with(header: Mapping[str, Any]) -> str:
 
 
 def versions(**more: Any) -> dict[str, Any]:
-    """Versions alone, for files that leave a site and must not say when or where they were made.
-
-    Put no path, host name or time into ``more``.
-    """
+    """Versions alone, for files that leave a site; put no path, host name or time into ``more``."""
     import h5py  # here, since the names of this module are asked for help, too
     import numpy as np
 

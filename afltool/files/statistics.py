@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InvalidDataError, naming
-from ..values.arrays import Array, canonical_json, freeze, narrowest
+from ..values.arrays import Array, freeze, narrowest
 from ..values.names import Phase
 from ..values.statistics import MOST_ROWS, ArraySpec, Client, ClientId, Context, Statistics
 from . import hdf5, schema
-from .arrays import damage_as_error, damaged
+from .hdf5 import damage_as_error, damaged
 from .schema import versions
 
 #: Columns of the table of clients beside ``partitions`` and ``sources``, where digests stand once.
@@ -32,17 +31,9 @@ class StatisticsFile(NamedTuple):
     def nbytes(self) -> int:
         return self.statistics.nbytes
 
-    def as_read(self) -> StatisticsFile:
-        """The same as a reader of the file has it; nobody can write into its arrays."""
-        s = self.statistics
-        arrays = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
-        freeze((*arrays.values(), s.class_counts))
-        header = json.loads(canonical_json(self.header))
-        return StatisticsFile(replace(s, arrays=arrays, context=context_of(header)), header)
-
 
 def save_statistics(path: Path, s: Statistics, made_by: Mapping[str, Any]) -> Path:
-    """Write the statistics of one client or of many; see `write_statistics`."""
+    """`write_statistics`, which gives the path."""
     write_statistics(path, made_by, s)
     return path
 
@@ -50,10 +41,7 @@ def save_statistics(path: Path, s: Statistics, made_by: Mapping[str, Any]) -> Pa
 def write_statistics(
     path: Path, made_by: Mapping[str, Any], s: Statistics, seconds: float | None = None
 ) -> StatisticsFile:
-    """Write statistics, integers in their narrowest type; returns what is in the file.
-
-    ``seconds``: what gathering them took.
-    """
+    """Write statistics, integers in their narrowest type; gives them as a reader has them."""
     specs = {name: one.entry() for name, one in s.specs.items()}
     header = {
         "digest": s.digest(),
@@ -65,29 +53,27 @@ def write_statistics(
         "provenance": versions(seconds=seconds),
     }
     arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
-    hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})
-    return StatisticsFile(s, {"kind": "statistics", **header})
+    arrays[schema.CLASS_COUNTS] = s.class_counts
+    header = hdf5.write_file(path, "statistics", header, arrays)
+    wide = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
+    freeze((*wide.values(), s.class_counts))
+    return StatisticsFile(replace(s, arrays=wide, context=context_of(header)), header)
 
 
-def load_statistics(path: Path, seen: str | None = None) -> Statistics:
-    """Read a statistics file: its digest is checked, and whether any rows can have such sums.
-
-    ``seen``: what its header was when it was checked, see `hdf5.check_unchanged`.
-    """
+def load_statistics(path: Path, seen: hdf5.Header | None = None) -> Statistics:
+    """Read a statistics file: its digest is checked, and whether any rows can have such sums."""
     return read_statistics(path, seen).statistics
 
 
-def read_statistics(path: Path, seen: str | None = None) -> StatisticsFile:
-    """`load_statistics`, with the header."""
+def read_statistics(path: Path, seen: hdf5.Header | None = None) -> StatisticsFile:
+    """`load_statistics`, with the header; ``seen``: that when it was checked."""
     from ..heads import invariants  # of every head; who only writes needs none
 
     header, arrays = hdf5.read_file(path, "statistics", seen)
     with damage_as_error(path):
         named = {name: _wide(a) for name, a in hdf5.additive(arrays).items()}
         said = header.get(schema.ARRAYS, {})
-        specs = {
-            name: ArraySpec.of(a.shape, said[name]) for name, a in named.items() if name in said
-        }
+        specs = {k: ArraySpec.of(a.shape, said[k]) for k, a in named.items() if k in said}
         counts = arrays[schema.CLASS_COUNTS]
         s = replace(described(path, header), arrays=named, class_counts=counts, specs=specs)
     hdf5.check_digest(path, header, s.digest())
@@ -120,21 +106,18 @@ def described(path: Path, header: Mapping[str, Any]) -> Statistics:
 
 def context_of(header: Mapping[str, Any]) -> Context:
     """The context in the header of a statistics file."""
-    context = header["context"]
-    return Context(
-        context["space"], tuple(context["classes"]), context["head"], context.get("noise", {})
-    )
+    c = header["context"]
+    return Context(c["space"], tuple(c["classes"]), c["head"], c.get("noise", {}))
 
 
 def clients_of(header: Mapping[str, Any]) -> dict[ClientId, Client]:
     """The clients in the header of a statistics file."""
     table, clients = header["clients"], {}
-    for name, rows, gamma, partition, source, held_out, dealt_to in zip(
-        *(table[column] for column in COLUMNS), strict=True
-    ):
+    columns = zip(*(table[column] for column in COLUMNS), strict=True)
+    for name, rows, gamma, partition, source, held_out, dealt_to in columns:
         digest, dealt = table["partitions"][partition]
-        source = table["sources"][source]
-        client = Client(rows, gamma, source, dealt, bool(held_out), dealt_to)
+        origin = table["sources"][source]
+        client = Client(rows, gamma, origin, dealt, bool(held_out), dealt_to)
         clients[ClientId(name, digest)] = client
     if len(clients) < len(table["names"]):
         raise ValueError("a client is listed twice")

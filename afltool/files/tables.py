@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import filecmp
 import io
-import json
 import os
 import sys
 from collections import Counter
@@ -19,25 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import (
-    CorruptFileError,
-    InputError,
-    InvalidDataError,
-    MismatchError,
-    OutputExistsError,
-    UsageError,
-)
-from ..inputs import keys_once, open_regular
+from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
+from ..inputs import open_regular
 from ..math.metrics.counting import CELLS
 from ..plugins import install
 from ..progress import log
 from ..values.names import ROW_IDS, composed
 from ..values.text import json_text, shown
-from .atomic import as_bytes, replacing, write_bytes, write_text
+from .atomic import as_bytes, check_equal, replacing, write_text
 from .outputs import STDOUT, check_output, partial_path
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
-SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read
+SUFFIXES = (".csv", ".parquet")  # of what can be read
 OF_ROWS = (".csv", ".jsonl", ".parquet")  # of what rows are written to as they come
 #: What Python, NumPy and pandas write for a label that is missing.
 NO_LABELS = {"-1", "-1.0", "nan", "NaN", "None", "NaT", "<NA>"}
@@ -51,19 +43,24 @@ Cell = str | float | None
 
 
 def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) -> Columns:
-    """Columns of a .csv, .parquet or .json table (a list of records), by name.
+    """Columns of a .csv or .parquet table, by name; those of ``maybe`` may be absent.
 
     Cells are texts, character by character: ``01`` and ``1`` differ and ``NA`` is a text. Only an
-    empty cell (parquet and JSON: null, too) is missing. Numbers of JSON keep their digits; other
-    values of parquet are written as Python writes them. Columns of ``maybe`` may be absent.
+    empty cell (parquet: null, too) is missing. Other values of parquet are written as Python writes
+    them.
 
-    Raises:
-        UsageError: another kind of file.
-        InputError: there is no such file, or it is larger than `MOST_TABLE`.
-        CorruptFileError: the file cannot be read as what its suffix says.
-        InvalidDataError: a column of ``needed`` is absent, or a name stands over two columns.
+    Raises `UsageError`: another kind of file; `InputError`: no such file, or one that is too large;
+    `CorruptFileError`: it is not what its suffix says; `InvalidDataError`: a column of ``needed``
+    is absent, or a name stands over two columns.
     """
-    header, columns = _read(table, (*needed, *maybe))
+    suffix, names = table.suffix.lower(), [*dict.fromkeys((*needed, *maybe))]
+    if suffix not in SUFFIXES:
+        raise UsageError(f"{table}: a table is a .csv or .parquet file")
+    if not table.is_file():
+        raise InputError(f"{table}: there is no such file, check the path")
+    if (size := table.stat().st_size) > MOST_TABLE:
+        raise InputError(f"{table} has {size:,} bytes; expected at most {MOST_TABLE:,}")
+    header, columns = (_read_csv if suffix == ".csv" else _read_parquet)(table, names)
     if missing := [column for column in needed if column not in columns]:
         raise InvalidDataError(
             f"{table}: expected the columns {' and '.join(needed)}, found no "
@@ -72,69 +69,38 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
     return columns
 
 
-def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
-    """The names of all columns, and those of ``names`` that are there."""
-    suffix = table.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UsageError(f"{table}: a table is a .csv, .parquet or .json file")
-    if not table.is_file():
-        raise InputError(f"{table}: there is no such file, check the path")
-    if (size := table.stat().st_size) > MOST_TABLE:
-        raise InputError(
-            f"{table} has {size / 1e6:,.0f} MB; expected at most {MOST_TABLE / 1e6:,.0f} MB: leave "
-            "out columns that are not needed, or write parquet"
-        )
-    if suffix == ".parquet":
-        with opened_parquet(table) as file:
-            header = list(file.schema_arrow.names)
-            known = _once(table, header, names)
-            content = file.read(columns=known)
-            return header, {n: arrow_texts(table, n, content[n]) for n in known}
-    try:
-        header, rows = (_read_csv if suffix == ".csv" else _read_json)(table, names)
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
-        how = "CSV in UTF-8" if suffix == ".csv" else "JSON"
-        raise CorruptFileError(f"{table} cannot be read as {how}: {error}") from error
-    known = _once(table, header, names)
-    return header, {name: [row[i] or None for row in rows] for i, name in enumerate(known)}
-
-
-def _once(table: Path, header: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that are there, each over one column."""
+def _places(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """Where those of ``names`` are that are there, each over one column."""
     for name in names:
         if header.count(name) > 1:
             raise InvalidDataError(f"{table} has {header.count(name)} columns named {name!r}")
-    return [name for name in dict.fromkeys(names) if name in header]
+    return {name: header.index(name) for name in names if name in header}
 
 
-def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], list[Column]]:
+def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     """Not by pandas, which fills up rows that are too short."""
-    with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:
-        lines = csv.reader(file, strict=True)
-        header, rows = next(lines, []), list[Column]()
-        places = [header.index(name) for name in _once(table, header, names)]
-        for row in filter(None, lines):
-            if len(row) != len(header):
-                raise ValueError(
-                    f"line {lines.line_num}: expected {len(header)} cells, found {len(row)}"
-                )
-            rows.append([row[at] for at in places])
-    return header, rows
+    try:
+        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:
+            lines = csv.reader(file, strict=True)
+            header = next(lines, [])
+            places = _places(table, header, names)
+            columns: Columns = {name: [] for name in places}
+            for row in filter(None, lines):
+                if len(row) != len(header):
+                    found = f"expected {len(header)} cells, found {len(row)}"
+                    raise ValueError(f"line {lines.line_num}: {found}")
+                for name, place in places.items():
+                    columns[name].append(row[place] or None)
+    except (OSError, ValueError, csv.Error) as error:
+        raise CorruptFileError(f"{table} cannot be read as CSV in UTF-8: {error}") from error
+    return header, columns
 
 
-def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], list[Column]]:
-    how: dict[str, Any] = {"parse_int": str, "parse_float": str, "parse_constant": lambda _: None}
-    with open_regular(table) as file:
-        records = json.load(file, object_pairs_hook=keys_once, **how)
-    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
-        raise ValueError("expected a list of records")
-    header = sorted({key for one in records for key in one})
-    rows = [[one.get(name) for name in _once(table, header, names)] for one in records]
-    if wrong := [c for row in rows for c in row if c is not None and not isinstance(c, str)]:
-        raise InvalidDataError(
-            f"{table}: a cell is {json.dumps(wrong[0])[:40]}, expected a text or a number"
-        )
-    return header, rows
+def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    with opened_parquet(table) as file:
+        header = list(file.schema_arrow.names)
+        content = file.read(columns=[*_places(table, header, names)])
+        return header, {n: arrow_texts(table, n, content[n]) for n in content.column_names}
 
 
 @contextmanager
@@ -142,10 +108,8 @@ def opened_parquet(path: Path) -> Iterator[Any]:
     """A pyarrow.parquet.ParquetFile; `CorruptFileError`: its bytes are damaged."""
     pa = _pyarrow("reading")
     try:
-        with (
-            open_regular(path) as source,
-            pa.parquet.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
+        source = open_regular(path)
+        with source, pa.parquet.ParquetFile(source, page_checksum_verification=True) as file:
             yield file
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file, check the path") from error
@@ -178,34 +142,25 @@ def arrow_texts(table: str | Path, name: str, column: Any) -> Column:
 
 
 def check_labels(where: str | Path, labels: Mapping[str, int]) -> None:
-    """Refuse labels that mean that there is none, and name classes that look alike.
+    """Refuse labels that mean that there is none (`InvalidDataError`), name those that look alike.
 
-    ``labels``: how many rows have each label of a table or an archive without a class list. With
-    one the labels are what it says.
-
-    Raises `InvalidDataError`: a label is among `NO_LABELS`, or blank.
+    ``labels``: how many rows have each label of a table or an archive without a class list.
     """
     if none := sorted(label for label in labels if label in NO_LABELS or not label.strip()):
+        n, named = sum(labels[label] for label in none), " or ".join(map(repr, none))
         raise InvalidDataError(
-            f"{where}: {sum(labels[label] for label in none)} of {sum(labels.values())} rows have "
-            f"the label {' or '.join(map(repr, none))}, which usually means that a row has none. "
-            "Leave these rows out; if it is a class, name all classes with --classes FILE"
+            f"{where}: {n} of {sum(labels.values())} rows have the label {named}, which usually "
+            "means none: leave them out, or name all classes with --classes FILE"
         )
-    alike: dict[str, list[str]] = {}
-    for label in sorted(labels):
-        alike.setdefault(composed(label).strip().casefold(), []).append(label)
-    for several in (one for one in alike.values() if len(one) > 1):
-        rows = " and ".join(f"{label!r} ({labels[label]} rows)" for label in several)
-        log.warning("%s: classes look alike but are classes apart: %s", where, rows)
+    forms = sorted((composed(label).strip().casefold(), label) for label in labels)
+    times = Counter(form for form, _ in forms)
+    if alike := [f"{label!r} ({labels[label]} rows)" for form, label in forms if times[form] > 1]:
+        text = " and ".join(alike)
+        log.warning("%s: classes look alike but are classes apart: %s", where, text)
 
 
 def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
-    """The values of what an option gives as TABLE:COLUMN, one for each of the row ids (n,).
-
-    Raises:
-        UsageError: another form than TABLE:COLUMN.
-        others as `values_by_row`.
-    """
+    """`values_by_row` of what an option gives as TABLE:COLUMN; `UsageError` for another form."""
     table, _, column = text.rpartition(":")
     if not table or not column:
         raise UsageError(f"{option} is TABLE:COLUMN, such as sites.csv:site; found {text!r}")
@@ -219,17 +174,14 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     accents in another Unicode form. A table of images has them in ``path``, and may then have rows
     that are not among ``ids``.
 
-    Raises:
-        InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
-        MismatchError: a row id without a row in the table, or a row that nobody asked for.
+    Raises `InvalidDataError`: no such column, a row id that is absent or there twice, an empty
+    value; `MismatchError`: a row id without a row in the table, or a row that nobody asked for.
     """
     columns = read_columns(table, (name,), ROW_IDS)
-    called = next((one for one in ROW_IDS if one in columns and one != name), None)
-    if called is None:
-        raise InvalidDataError(
-            f"{table}: expected the row ids in a column row or path beside {name}; rename the one "
-            "that has them to path"
-        )
+    called = next((one for one in ROW_IDS if one in columns and one != name), "")
+    if not called:
+        text = f"{table}: expected the row ids in a column row or path beside {name}"
+        raise InvalidDataError(f"{text}; rename the one that has them")
     rows = columns[called]
     for row, times in Counter(rows).items():
         if row is None or times > 1:
@@ -244,17 +196,16 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     missing = [shown(one) for one in wanted if one not in values]
     strangers = len(rows) - len(wanted) + len(missing)
     if missing or (strangers and called != "path"):
-        example = f", such as {missing[0]!r}" if missing else ""
+        lack = f"{len(missing)}{f', such as {missing[0]!r}' if missing else ''}"
         raise MismatchError(
-            f"{table} must have each of the {len(wanted)} rows once; missing: "
-            f"{len(missing)}{example}; not in the features: {strangers}"
+            f"{table} must have each of the {len(wanted)} rows once; missing: {lack}; not in the "
+            f"features: {strangers}"
         )
     if strangers:
         log.info("%s: %d rows are not among the %d asked for", table, strangers, len(wanted))
     if empty := [one for one in wanted if not values[one]]:
-        raise InvalidDataError(
-            f"{table}: row {empty[0]!r} has no {name!r} ({len(empty)} of {len(wanted)} rows)"
-        )
+        share = f"{len(empty)} of {len(wanted)} rows"
+        raise InvalidDataError(f"{table}: row {empty[0]!r} has no {name!r} ({share})")
     return [str(values[one]) for one in wanted]
 
 
@@ -287,17 +238,14 @@ def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
     return write_text(json_text(value, indent=2) + "\n", path, overwrite)
 
 
-def check_table(path: Path, jsonl: bool = False) -> None:
+def check_table(path: Path, suffixes: Sequence[str] = (".csv",)) -> None:
     """Refuse a table of another format or without a place, before it is filled."""
-    suffix = path.suffix.lower()
     if path == STDOUT:
         return
-    if suffix not in OF_ROWS or (suffix == ".jsonl" and not jsonl):
-        raise UsageError(
-            f"{path}: a table is a .csv{', .jsonl' * jsonl} or .parquet file, or - for stdout"
-        )
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path}: a table is a {' or '.join(suffixes)} file, or - for stdout")
     check_output(path)
-    if suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         _pyarrow("writing")
 
 
@@ -307,19 +255,11 @@ def write_records(
     overwrite: bool = False,
     columns: list[str] | None = None,
 ) -> Path:
-    """Records, or columns by name, as .csv (also on stdout, '-'), .parquet or .json.
-
-    All columns, or these.
-    """
+    """Records, or columns by name, as .csv (also on stdout): all of them, or these."""
     import pandas as pd
 
     frame = pd.DataFrame(records, columns=columns)
-    if path.suffix == ".parquet":
-        _pyarrow("writing")
-        return write_bytes(frame.to_parquet(index=False), path, overwrite)
-    as_json = path.suffix == ".json"
-    text = frame.to_json(orient="records") if as_json else csv_of_frame(frame, index=False)
-    return write_text(str(text), path, overwrite)
+    return write_text(csv_of_frame(frame, index=False), path, overwrite)
 
 
 def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False) -> Path:
@@ -340,11 +280,6 @@ def write_confusion(metrics: dict[str, Any], path: Path, overwrite: bool = False
 # ---------------------------------------------------------------- rows as they come
 
 
-def _shown(row: Sequence[Cell]) -> list[Cell]:
-    """A row on a terminal, where no name makes a line or obeys."""
-    return [shown(cell) if isinstance(cell, str) else cell for cell in row]
-
-
 @contextmanager
 def writing_rows(
     path: Path, columns: Mapping[str, type], overwrite: bool = False, as_json: bool = False
@@ -352,8 +287,8 @@ def writing_rows(
     """A function that appends rows, each with a cell (str or float, or None) for each column.
 
     The .csv, .jsonl or .parquet file takes its name when the block succeeds; '-' is stdout, with
-    ``as_json`` JSON Lines. A file that is there must hold the same bytes, unless ``overwrite``:
-    else `OutputExistsError` at the end. Rows of parquet are in memory until then.
+    ``as_json`` JSON Lines. `write_bytes` says what happens to an existing file. Rows of parquet are
+    in memory until the end.
     """
     suffix = path.suffix.lower()
     in_json = as_json if path == STDOUT else suffix == ".jsonl"
@@ -361,25 +296,21 @@ def writing_rows(
     header = "" if in_json else csv_lines([list(columns)])
     if path == STDOUT:
         _print(header)
-        yield lambda rows: _print(text(map(_shown, rows) if sys.stdout.isatty() else rows))
+        safe = shown if sys.stdout.isatty() else str  # no name makes a line or obeys
+        cells = lambda row: [safe(c) if isinstance(c, str) else c for c in row]  # noqa: E731
+        yield lambda rows: _print(text(map(cells, rows)))
         return
-    with (
-        replacing(path, suffix[1:]) as place,
-        os.fdopen(place, "wb", closefd=False) as file,
-    ):
+    with replacing(path, suffix[1:]) as place, os.fdopen(place, "wb", closefd=False) as file:
         if suffix == ".parquet":
             rows: list[Sequence[Cell]] = []
             yield rows.extend
-            _write_parquet(rows, columns, file)
+            file.write(_parquet(rows, columns))
         else:
             file.write(as_bytes(header))
             yield lambda rows: file.write(as_bytes(text(rows)))
         file.flush()
-        there = path.exists() and not overwrite
-        if there and not filecmp.cmp(path, partial_path(path), shallow=False):
-            raise OutputExistsError(
-                f"{path} exists and holds something else; choose another -o, or use --overwrite"
-            )
+        if not overwrite and path.exists():
+            check_equal(path, filecmp.cmp(path, partial_path(path), shallow=False))
 
 
 def _json_lines(columns: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:
@@ -396,10 +327,10 @@ def _print(text: str) -> None:
         raise BrokenPipeError("nobody reads stdout any more")
 
 
-def _write_parquet(rows: Sequence[Sequence[Cell]], columns: Mapping[str, type], file: Any) -> None:
-    pa = _pyarrow("writing")
-    kinds = {str: pa.string(), float: pa.float64()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+def _parquet(rows: Sequence[Sequence[Cell]], columns: Mapping[str, type]) -> bytes:
+    import pandas as pd
+
     cells = [[as_bytes(c).decode() if isinstance(c, str) else c for c in row] for row in rows]
-    arrays = [[row[i] for row in cells] for i in range(len(columns))]
-    pa.parquet.write_table(pa.table(arrays, schema=schema), file)
+    kinds = {name: "string" if kind is str else float for name, kind in columns.items()}
+    data: bytes = pd.DataFrame(cells, columns=list(columns)).astype(kinds).to_parquet(index=False)
+    return data

@@ -70,7 +70,7 @@ def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np
     """Round real features to fixed point, int16 (n, d); nothing is ever clipped.
 
     Raises `InvalidDataError` with row, column and value for NaN, infinity and values outside
-    ±32767/2^bits.
+    ±32767/2^bits, naming the most fraction bits that hold it.
 
     >>> encode(np.array([[0.5, -1.0]]), bits=9)
     array([[ 256, -512]], dtype=int16)
@@ -78,11 +78,13 @@ def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np
     check_finite(x, first_row)
     scaled = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
     if (largest := np.abs(scaled).max(initial=0.0)) > LARGEST:
+        fit = np.floor(np.log2((LARGEST + 0.499) / np.abs(x).max()))
+        hold = f"--fraction-bits {fit:.0f} would hold it; else " if fit >= 0 else ""
         refuse_entries(
             x, np.abs(scaled) == largest, first_row,
             f", beyond the range ±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction "
-            "bits", ": use fewer --fraction-bits or --dtype float32, or scale the features "
-            "(afltool scale, then import --scale)",
+            "bits", f": {hold}use --dtype float32, or scale the features (afltool scale, then "
+            "import --scale); the other sites do alike by import --like THIS.h5",
         )  # fmt: skip
     values: NDArray[np.int16] = scaled.astype(np.int16)
     return values

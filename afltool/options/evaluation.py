@@ -171,7 +171,7 @@ class EvaluateOrCount(Evaluate, CountOptions, Printed):
     out: FileOut = Field(default=None, description="JSON file; - is stdout; with --counts a folder")
     counts: bool = Field(default=False, description="write counts, which aggregate adds up")
     confusion: FileOut = Field(default=None, description="also write the confusion matrix as CSV")
-    rounds: FileOut = Field(default=None, description="also write the rounds, .csv or .parquet")
+    rounds: FileOut = Field(default=None, description="also write the rounds, .csv")
 
     def check(self) -> None:
         super().check()

@@ -100,7 +100,7 @@ class Merge(Output):
     """Put the shards of one extraction together; the file equals one made without shards."""
 
     STAGE: ClassVar = "stages.rows:merge"
-    shards: Annotated[Files, Reads("features")] = Field(description="files, folders, globs, or -")
+    shards: Annotated[Files, Reads("features")] = Field(description="files, folders, or -")
     out: Annotated[File, Writes("features")] = Field(description="feature file")
 
 

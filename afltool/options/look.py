@@ -72,7 +72,7 @@ class Verify(Threads, Printed):
     """Read every byte and compare every checksum and digest; stop at the first damaged file."""
 
     PRINTS: ClassVar = "cli.calls:verify"
-    files: Annotated[Files, Reads()] = Field(description="files, folders, globs, or - for stdin")
+    files: Annotated[Files, Reads()] = Field(description="files, folders, or - for stdin")
     keep_going: bool = Field(default=False, kw_only=True, description="go on after a damaged file")
 
 

@@ -45,7 +45,7 @@ class PartitionOptions(Options):
     min_size: int | None = Field(default=None, ge=0, le=SEED, description=_min_size)
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share of clients held out")
     label_noise: float = Field(default=0.0, ge=0, lt=1, description="share of relabeled rows")
-    _table = "table with a column of row ids and one of clients: .csv, .parquet or .json"
+    _table = "table with a column of row ids and one of clients: .csv or .parquet"
     table: FileIn = Field(default=None, description=_table)
     _column = "column of --table whose values are the clients (default: client)"
     column: str | None = Field(default=None, description=_column)
@@ -79,7 +79,7 @@ class Partition(PartitionOptions, Output):
 
     features: Annotated[File, Reads("features")] = Field(description="features to deal to clients")
     out: Annotated[File, Writes("partition")] = Field(description="partition file")
-    _export = "also a .csv, .parquet or .json of rows"
+    _export = "also a .csv of rows"
     export: FileOut = Field(default=None, kw_only=True, description=_export)
 
 

@@ -43,7 +43,6 @@ class LocalStatsOptions(Threads):
     held_out: FileOut = Field(default=None, description="with --sum: sum of the held-out clients")
     by: Column = Field(default=None, description="TABLE:COLUMN: the group of each row")
     min_rows: int = Field(default=0, ge=0, description="refuse a client with fewer rows")
-    cache: Path | None = Field(default=None, description="folder of rows for later rounds")
 
     def check(self) -> None:
         super().check()
@@ -110,7 +109,7 @@ class Aggregate(AggregateOptions, Output):
     """Add statistics up, in any order and grouping; totals can be added, too."""
 
     STAGE: ClassVar = "stages.aggregate:aggregate"
-    files: Annotated[Files, Reads("statistics")] = Field(description="files, folders, globs, or -")
+    files: Annotated[Files, Reads("statistics")] = Field(description="files, folders, or -")
     out: Annotated[File, Writes("statistics")] = Field(description="file of the sum")
 
 

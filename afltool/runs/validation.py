@@ -40,9 +40,8 @@ def check_before(
     _once(known, of_head, lambda: _check_head(config))
     places = {split: folder.features(split) for split in ("train", "test")}
     check_rows(config, places, here=here, known=known)
-    for path in (folder.root, config.local_stats.cache):
-        if path is not None and path.exists() and not path.is_dir():
-            raise InputError(f"{path}: expected a folder, found a file; choose another path")
+    if folder.root.exists() and not folder.root.is_dir():
+        raise InputError(f"{folder.root}: expected a folder, found a file; choose another path")
 
 
 def check_rows(

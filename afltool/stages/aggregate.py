@@ -12,8 +12,7 @@ from typing import Any
 
 from .. import parallel, progress
 from ..errors import InputError, MismatchError, UsageError
-from ..files.arrays import damage_as_error
-from ..files.hdf5 import expand, fingerprint, read_header, recipe, room
+from ..files.hdf5 import Header, damage_as_error, expand, read_header, recipe, room
 from ..files.recipes import Recipe, Target
 from ..files.statistics import clients_of, load_statistics, write_statistics
 from ..options.statistics import Aggregate
@@ -62,7 +61,7 @@ class _Item:
     made_by: Recipe
     clients: Mapping[ClientId, Client]
     digest: str  # of the sums alone
-    seen: str  # the header, with which the arrays are read later
+    header: Header  # with which the arrays are read later
 
     @classmethod
     def of(cls, path: Path) -> _Item:
@@ -71,7 +70,7 @@ class _Item:
             clients = clients_of(header)
         meaning = [header["digest"], header["clients"], header["context"]]
         identity = Digest().json("statistics", meaning).hex()
-        return cls(path, identity, header["recipe"], clients, header["digest"], fingerprint(header))
+        return cls(path, identity, header["recipe"], clients, header["digest"], header)
 
     @property
     def held_out(self) -> set[bool]:
@@ -91,7 +90,7 @@ def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statist
 
 def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
     loaded = parallel.each(
-        lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
+        lambda item: load_statistics(item.path, item.header), items, lambda item: room(item.path)
     )
     with progress.task("aggregate", len(items), "files") as task:
         for item, part in zip(items, loaded, strict=True):

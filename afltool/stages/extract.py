@@ -96,7 +96,7 @@ class _Extraction:
         n, how = len(self.indices), made_with(self.network.where())
         recipe = Digest().json("recipe", strict(self.made_by)).hex()
         key = f"{how} in steps of {self.network.engine.step} with the recipe {recipe}"
-        with writing_features(path, self.space, key, n) as writer:
+        with writing_features(path, self.space, key) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
             if self.skipped and not self.asked.given.skip_corrupt:

@@ -11,15 +11,19 @@ from typing import Any
 from .. import parallel, progress
 from ..errors import InputError
 from ..files import schema
-from ..files.arrays import (
+from ..files.differences import differences
+from ..files.hdf5 import (
+    Header,
     checked_dataset,
     damage_as_error,
     describe_additive,
     get_additive,
     get_array,
+    read_header,
+    reading,
+    room,
+    verify,
 )
-from ..files.differences import differences
-from ..files.hdf5 import Header, read_header, reading, room, verify
 from ..files.outputs import writer_errors
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of

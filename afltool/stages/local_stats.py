@@ -212,11 +212,7 @@ class _Gathering:
 
     def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
-        carried, folder = self.files.carried(self.task, part), self.options.cache
-        if folder is not None:
-            from ..files.row_cache import CarriedFolder
-
-            carried = CarriedFolder(folder / self.task / Digest().text("part", part).hex()[:32])
+        carried = self.files.carried(self.task, part)
         who = self.who(clients)
         statistics, left = statistics_of(self.head, blocks, who, self.context, carried)
         self.files.left(self.task, part, left)

@@ -15,7 +15,7 @@ from ..datasets.heard import Heard
 from ..errors import InputError, UsageError
 from ..extraction.scoring import Scorer, features_source, image_source, network_of
 from ..files.heads import load_solved_head
-from ..files.tables import SUFFIXES, check_table, read_columns, writing_rows
+from ..files.tables import OF_ROWS, SUFFIXES, check_table, read_columns, writing_rows
 from ..options.base import flag
 from ..options.evaluation import Predict
 from ..progress import log
@@ -35,7 +35,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         MismatchError: another space or class list than the head's, with the field that differs.
         InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
     """
-    check_table(o.out, jsonl=True)
+    check_table(o.out, OF_ROWS)
     solved, header = load_solved_head(o.head)
     given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
     tables = any(a != b for a, b in zip(given, o.inputs, strict=True))

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
+from ..files.feature_writer import RowStream, rounded
 from ..files.features import Features
-from ..files.hdf5 import Header, check_unchanged, expand, fingerprint, read_header, recipe, strict
+from ..files.hdf5 import Header, check_unchanged, expand, read_header, recipe, strict
 from ..files.recipes import Target
-from ..files.rows import RowStream, rounded
 from ..files.schema import made_with
 from ..files.tables import column_by_row
 from ..math.gram import real
@@ -144,7 +144,7 @@ def merge(o: Merge, files: Files) -> Job:
     def write() -> None:
         parts = [files.features(path, labelled=False) for path in headers]
         for part in parts:
-            check_unchanged(part.path, part.header, fingerprint(headers[part.path]))
+            check_unchanged(part.path, part.header, headers[part.path])
         engines: dict[str, list[str]] = {}  # which shards each of them made
         for one in headers.values():
             made = engines.setdefault(made_with(one["provenance"]), [])

@@ -16,7 +16,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import parallel
-from ..files.hdf5 import Header, fingerprint, read_header
+from ..files.hdf5 import Header, read_header
 from ..files.recipes import Recipe, State, Target, is_done
 from ..memory import NOTHING, Carried, Remembered, Room
 from ..options.common import refuse_files
@@ -137,12 +137,11 @@ class Files:
 
         return self._read(path, HeadFile, load_head)
 
-    def statistics(self, path: Path, header: Mapping[str, Any] | None = None) -> StatisticsFile:
+    def statistics(self, path: Path, header: Header | None = None) -> StatisticsFile:
         """Sums and their header; refused where that was another ``header`` before."""
         from ..files.statistics import StatisticsFile, read_statistics
 
-        seen = None if header is None else fingerprint(header)
-        return self._read(path, StatisticsFile, partial(read_statistics, seen=seen))
+        return self._read(path, StatisticsFile, partial(read_statistics, seen=header))
 
     def header(self, path: Path, kind: str | None = None) -> Header:
         """The header of a file."""
@@ -189,8 +188,6 @@ class Files:
         """Keep what a file holds for the steps to come, if there is room."""
         if self.room is None:
             return
-        if hasattr(content, "as_read"):
-            content = content.as_read()
         with self._lock:
             self.forget(path)
             if self.room.take(content.nbytes):

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MismatchError, UsageError, naming
-from ..files.arrays import damage_as_error
-from ..files.hdf5 import recipe
+from ..files.hdf5 import damage_as_error, recipe
 from ..files.heads import HeadFile, check_bound, new_head, rows_of, tell_idle, write_head
 from ..files.recipes import Recipe
 from ..files.statistics import described
@@ -77,7 +76,8 @@ def solve(o: Solve, files: Files) -> Job:
 
         def write(path: Path, made_by: Recipe) -> HeadFile | None:
             clients = len(total.clients)
-            found = write_head(path, made_by, after, total.context, report, clients=clients)
+            how = {"context": total.context, "report": report, "clients": clients}
+            found = write_head(path, made_by, after, **how)
             done = after.phase() is None
             then = f"next phase {after.phase()!r}: afltool local-stats … --head {path}"
             log.info("solve: %s", "done" if done else then)

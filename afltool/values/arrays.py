@@ -1,4 +1,4 @@
-"""Arrays: names of their types, what is found out about one once, and digests of them.
+"""Arrays: names of their types, and digests of them.
 
 Digests are SHA-256 over a meaning: named arrays and texts in canonical types (docs/format.md).
 """
@@ -6,10 +6,9 @@ Digests are SHA-256 over a meaning: named arrays and texts in canonical types (d
 from __future__ import annotations
 
 import hashlib
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,37 +21,6 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
-T = TypeVar("T")
-
-
-class Once(Generic[T]):
-    """A function of an array, computed once for each read-only one; nothing keeps the array alive.
-
-    A head of many rounds holds the arrays of all rounds before, and each round looks at all.
-
-    >>> import numpy as np
-    >>> seen = []
-    >>> total = Once(lambda a: seen.append(a) or float(a.sum()))
-    >>> a = np.ones(3)
-    >>> a.setflags(write=False)
-    >>> total(a), total(a), len(seen)
-    (3.0, 3.0, 1)
-    """
-
-    def __init__(self, compute: Callable[[Array], T]) -> None:
-        self._compute = compute
-        self._known: dict[int, tuple[weakref.ref[Array], T]] = {}
-
-    def __call__(self, array: Array) -> T:
-        key = id(array)
-        known = self._known.get(key)
-        if known is not None and known[0]() is array and not array.flags.writeable:
-            return known[1]
-        value = self._compute(array)
-        if not array.flags.writeable:
-            forget = weakref.ref(array, lambda _: self._known.pop(key, None))
-            self._known[key] = forget, value
-        return value
 
 
 def freeze(arrays: Iterable[Array]) -> None:
@@ -64,9 +32,7 @@ def freeze(arrays: Iterable[Array]) -> None:
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal values give equal texts.
 
-    Raises:
-        InvalidDataError: a text in it is not Unicode, so that no header and no digest can hold it.
-        NumericalError: a number in it is NaN or infinite.
+    Raises `InvalidDataError`: a text is not Unicode; `NumericalError`: a number is not finite.
     """
     text = json_text(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
@@ -109,15 +75,15 @@ class Digest:
     def json(self, name: str, value: Any) -> Digest:
         return self.text(name, canonical_json(value))
 
-    def array(self, name: str, value: NDArray[Any], dtype: str) -> Digest:
+    def array(self, name: str, value: Array, dtype: str) -> Digest:
         """An array as little-endian ``dtype`` ('<i8', '<f8' …), C order."""
         for _ in self.passing(name, value.shape, dtype, [value]):
             pass
         return self
 
     def passing(
-        self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
-    ) -> Iterator[NDArray[Any]]:
+        self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[Array]
+    ) -> Iterator[Array]:
         """The consecutive blocks of an array one by one, each fed to the digest on its way.
 
         Raises `InvalidDataError` for numbers of which ``dtype`` does not hold each.
@@ -137,11 +103,8 @@ class Digest:
         return self._sha.hexdigest()
 
 
-def array_kind(value: NDArray[Any]) -> str:
-    """Canonical type of an additive array: '<i8' for integers, '<f8' for reals.
-
-    Raises `InvalidDataError` for an array that is of neither: booleans, complex numbers, uint64.
-    """
+def array_kind(value: Array) -> str:
+    """'<i8' for integers, '<f8' for reals; `InvalidDataError` for neither, such as uint64."""
     kind = "<i8" if value.dtype.kind in "iu" else "<f8"
     _check_held(value.dtype, np.dtype(kind))
     return kind
@@ -150,15 +113,12 @@ def array_kind(value: NDArray[Any]) -> str:
 def _check_held(given: np.dtype[Any], kind: np.dtype[Any]) -> None:
     """Refuse a type that is none of numbers, or some of whose numbers ``kind`` cannot hold."""
     if given.kind not in "iuf" or not np.can_cast(given, kind):
-        raise InvalidDataError(
-            f"an array of type {given} is not of numbers that {kind.name} holds: make it one of "
-            "int64 or float64"
-        )
+        text = f"an array of type {given} is not of numbers that {kind.name} holds"
+        raise InvalidDataError(f"{text}: make it one of int64 or float64")
 
 
-def narrowest(value: NDArray[Any]) -> str:
-    """The type that files hold an additive array in: the narrowest integers, unsigned if they can
-    be; reals as float64.
+def narrowest(value: Array) -> str:
+    """The type of an additive array in files: the narrowest integers, unsigned first; or float64.
 
     >>> narrowest(np.array([0, 300])), narrowest(np.array([-1, 5])), narrowest(np.array([0.5]))
     ('<u2', '<i1', '<f8')
@@ -166,10 +126,8 @@ def narrowest(value: NDArray[Any]) -> str:
     if array_kind(value) == "<f8":
         return "<f8"
     low, high = (int(value.min()), int(value.max())) if value.size else (0, 0)
-    for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
-        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
-            return kind
-    return "<i8"
+    kinds = ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<i8")
+    return next(k for k in kinds if np.iinfo(k).min <= low and high <= np.iinfo(k).max)
 
 
 def file_sha256(path: Path) -> str:
@@ -179,10 +137,7 @@ def file_sha256(path: Path) -> str:
 
 
 def file_state(path: Path) -> list[int] | None:
-    """What changes when a file is touched: device, inode, size, times of change; None: no file.
-
-    No program can set the time of the last change of an inode (ctime).
-    """
+    """What changes when a file is touched: device, inode, size, times of change; None: no file."""
     try:
         s = path.stat()
     except OSError:

@@ -1,14 +1,10 @@
-"""Names: of clients and classes, of phases, and of the arrays of one linear system.
-
-A client has any text for a name, and exactly one file name. A phase is what clients sum up next.
-"""
+"""Names: of clients and classes, of phases, and of the arrays of one linear system."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any, Self
 from unicodedata import normalize
 from urllib.parse import quote
@@ -24,16 +20,9 @@ LONGEST = 200  # characters of a file name before its ending; file systems allow
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse with `InvalidDataError` a text that no file can hold: half a character is in it.
-
-    Python keeps bytes of a path that are not UTF-8 in a text, but no header can.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidDataError(
-            f"the {what} {text!r} is not Unicode text: expected UTF-8; rename it"
-        ) from None
+    """Refuse with `InvalidDataError` a text that is not Unicode: no header can hold it."""
+    if text.encode("utf-8", "ignore").decode() != text:
+        raise InvalidDataError(f"the {what} {text!r} is not Unicode text: rename it")
 
 
 def composed(text: str) -> str:
@@ -50,20 +39,18 @@ def ordered_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
     ([2, 1, 0], ['age', 'f9', 'f10'])
     """
 
-    def key(name: str) -> tuple[list[Any], str]:
-        parts: list[Any] = re.split("([0-9]+)", name)
+    def key(place: int) -> tuple[list[Any], str]:
+        parts: list[Any] = re.split("([0-9]+)", known[place])
         parts[1::2] = [(len(digits), digits) for digits in (p.lstrip("0") for p in parts[1::2])]
-        return parts, name
+        return parts, known[place]
 
-    all_composed = [composed(name) for name in names]
-    order = sorted(range(len(names)), key=lambda j: key(all_composed[j]))
-    in_order = [all_composed[j] for j in order]
-    for one, after in pairwise(in_order):
-        if one == after:
-            raise InvalidDataError(f"two columns are called {one!r}: rename one of them")
-    for name in in_order:
+    known = [composed(name) for name in names]
+    order = sorted(range(len(known)), key=key)
+    for name in known:
         check_text("column", name)
-    return order, in_order
+        if known.count(name) > 1:
+            raise InvalidDataError(f"two columns are called {name!r}: rename one of them")
+    return order, [known[place] for place in order]
 
 
 def check_name(name: str) -> None:
@@ -79,10 +66,8 @@ def check_apart(names: Iterable[str], where: str) -> None:
     for name in sorted(names):
         other = known.setdefault(composed(name).casefold(), name)
         if other != name:
-            raise InvalidDataError(
-                f"{where}: the clients {other!r} and {name!r} would have one file where the disk "
-                "does not tell capitals apart; rename one of them"
-            )
+            text = f"{where}: the clients {other!r} and {name!r} would have one file on this disk"
+            raise InvalidDataError(f"{text}; rename one of them")
 
 
 def numbered(names: tuple[str, ...]) -> bool:
@@ -92,8 +77,6 @@ def numbered(names: tuple[str, ...]) -> bool:
 
 def places_of_numbers(names: Sequence[str]) -> dict[int, int]:
     """The places, from 0, of names that are whole numbers.
-
-    A number that is the place of one name and itself the name at another can be read in two ways.
 
     >>> places_of_numbers(["2", "cat", "07"])
     {2: 0, 7: 2}
@@ -111,10 +94,9 @@ def file_of_number(k: int, clients: int) -> str:
 
 
 def file_stem(name: str) -> str:
-    """A name as the beginning of a file name: different names give different ones.
+    """A name, percent-encoded, as the beginning of a file name; no two names have the same.
 
-    Characters other than letters, digits, spaces and ``_.-~`` are percent-encoded. Of a long name
-    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has.
+    Of a long name the beginning stays, and a digest follows behind ``+``, which no encoding has.
     """
     check_name(name)
     safe = quote(name, safe=" ")

@@ -1,11 +1,9 @@
-"""Values that a text says: a ridge λ or how one is chosen, and bins of scores in fixed point.
-
-Sites declare bins before they count, so that counts add up.
-"""
+"""Values that a text says: a ridge λ or how one is chosen, and bins of scores in fixed point."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -43,13 +41,10 @@ Ridge = float | str | Path  # λ itself, finite and ≥ 0; `AUTO`; a path
 
 def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> float:
     """A finite number ≥ 0; ``takes``: what a message says may be given."""
-    try:
-        ridge = float(value)
-    except ValueError:
-        ridge = -1.0
-    if not 0 <= ridge < float("inf"):
-        raise UsageError(f"a ridge is {takes}; found {value!r}")
-    return ridge
+    with suppress(ValueError):
+        if 0 <= (ridge := float(value)) < float("inf"):
+            return ridge
+    raise UsageError(f"a ridge is {takes}; found {value!r}")
 
 
 def parse_ridge(value: str | float) -> Ridge:
@@ -58,24 +53,20 @@ def parse_ridge(value: str | float) -> Ridge:
         return AUTO
     if not (isinstance(value, str) and ":" in value):
         return parse_fixed(value, "a number ≥ 0, 'auto' or LO:HI:COUNT")
-    try:
+    with suppress(ValueError):
         low, high, count = value.split(":")
         path = Path(value, float(low), float(high), int(count))
-    except ValueError:
-        path = Path(value, 0, 0, 0)
-    if not (0 < path.low < path.high < float("inf") and 2 <= path.count <= 10_000):
-        raise UsageError(
-            "a ridge path is LO:HI:COUNT with 0 < LO < HI and 2 to 10000 values, such as "
-            f"1e-3:1e3:25; found {value!r}"
-        )
-    return path
+        if 0 < path.low < path.high < float("inf") and 2 <= path.count <= 10_000:
+            return path
+    raise UsageError(
+        "a ridge path is LO:HI:COUNT with 0 < LO < HI and 2 to 10000 values, such as "
+        f"1e-3:1e3:25; found {value!r}"
+    )
 
 
 @dataclass(frozen=True)
 class Bins(Written):
-    """``count`` bins (a, b] of equal width from ``first`` / ``per`` on, ``per`` in a unit.
-
-    The first and the last one also have what lies beyond.
+    """``count`` bins (a, b] from ``first`` / ``per`` on; the outer ones have the rest.
 
     >>> parse_bins("0:1:30").edges[:3]
     [0.0, 0.03333333333333333, 0.06666666666666667]

@@ -1,7 +1,4 @@
-"""What a client sends: sums over its rows, and who and what they are sums of.
-
-`Statistics` is a commutative group: see the laws in its docstring, tested by these names.
-"""
+"""What a client sends: sums over its rows, and who and what they are sums of."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class ClientId:
     partition: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name} (partition {self.partition[:12]})" if self.partition else self.name
+        return self.name + f" (partition {self.partition[:12]})" * bool(self.partition)
 
 
 @dataclass(frozen=True)
@@ -75,26 +72,16 @@ def same_source(
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What an array of statistics is, whatever rows it is of: said by the head that gathers it.
+    """What an array of statistics is, whatever rows it is of: said by the head that gathers it."""
 
-    Attributes:
-        shape: its shape; files, which repeat the rest, have that of the array.
-        kind: 'count' of rows, from 0 on; 'int', exact sums; both int64. 'real', float64.
-        per_row: no row adds more than this to an entry, in magnitude and in the array's units;
-            infinite where no bound is known.
-        square: the last axis is the triangle of XᵀX; axes before it are of different rows.
-        rows_of: name of the array that has the sums of squares of the features on the first axis.
-        by_class: the last axis is of classes, whose entries are sums over the rows of a class.
-        cells: axes along which each row is counted once, so that sums over them are the rows.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # files, which repeat the rest, have that of the array
+    #: Rows counted, from 0 on, or exact sums, both int64; float64.
     kind: Literal["count", "int", "real"]
-    per_row: float = math.inf
-    square: bool = False
-    rows_of: str = ""
-    by_class: bool = False
-    cells: tuple[int, ...] = ()
+    per_row: float = math.inf  # no row adds more to an entry, in magnitude and the array's units
+    square: bool = False  # the last axis is the triangle of XᵀX, those before are of other rows
+    rows_of: str = ""  # the array with the sums of squares of the features on the first axis
+    by_class: bool = False  # the last axis is of classes; entries are sums over rows of a class
+    cells: tuple[int, ...] = ()  # axes along which each row counts once: their sums are the rows
 
     @property
     def exact(self) -> bool:
@@ -135,9 +122,8 @@ class Context:
 class Statistics:
     """Named additive arrays over rows, with row counts and clients.
 
-    ``arrays`` maps names to integer (exact mode) or float64 arrays; symmetric matrices are one
-    triangle. ``class_counts`` is int64 (C,). ``specs``: what the arrays are, by name; empty where
-    nobody has said it, as in files of earlier versions.
+    ``arrays``: integers (exact mode) or float64; symmetric matrices are one triangle.
+    ``class_counts``: int64 (C,). ``specs``: what the arrays are; files up to 0.3 do not say it.
 
     Laws (exact for integers, up to rounding for float64):
 
@@ -148,8 +134,7 @@ class Statistics:
     - zero             a − a is exactly 0, and a + (b − b) = a
 
     Adding what does not belong together (another context, phase or shape; a client that is already
-    in it, or its rows) raises `MismatchError` naming what differs, integer overflow
-    `NumericalError`.
+    in it, or its rows) raises `MismatchError`, integer overflow `NumericalError`.
     """
 
     phase: Phase
@@ -188,8 +173,7 @@ class Statistics:
         for name, array in self.arrays.items():
             if wrong := int((~np.isfinite(array)).sum()):
                 raise InvalidDataError(
-                    f"{wrong} entries of the array {name!r} are not finite; look at the features "
-                    "that it was made of"
+                    f"{wrong} entries of the array {name!r} are not finite: look at the features"
                 )
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -209,13 +193,14 @@ class Statistics:
 class Sum:
     """A running sum of statistics: constant memory however many are added.
 
+    ``repeats``: add clients although their rows are in the sum by another name.
+
     >>> one = Statistics(Phase("gram"), {"gram": np.array([1, 2, 3])}, np.array([2]))
     >>> Sum(one).add(one).result().arrays["gram"]
     array([2, 4, 6])
     """
 
     def __init__(self, first: Statistics, repeats: bool = False) -> None:
-        """``repeats``: add clients although their rows are in the sum by another name."""
         self._like, self._repeats = first, repeats
         self._arrays = {name: a.copy() for name, a in first.arrays.items()}
         self._bounds = {name: _largest(a) for name, a in first.arrays.items()}
@@ -233,8 +218,7 @@ class Sum:
             raise NumericalError(f"the sum would be of {rows} rows, more than 2^53")
         self._combine(other, np.add)
         self._clients.update(other.clients)
-        for source, who in sources_of(other.clients).items():
-            self._sources.setdefault(source, who)
+        self._sources.update(sources_of(other.clients))
         return self
 
     def subtract(self, other: Statistics) -> Sum:
@@ -269,47 +253,31 @@ class Sum:
         operation(self._counts, other.class_counts, out=self._counts)
 
     def _check_addable(self, other: Statistics) -> None:
-        like = self._like
         if other.phase == UPLOADED:
-            raise MismatchError(
-                "these are weights of clients, and not sums",
-                advice=": add them up by aggregate --law pairwise",
-            )
-        if like.phase != other.phase:
-            raise MismatchError(
-                f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
-            )
-        contexts = like.context.as_dict(), other.context.as_dict()
-        if where := difference(*contexts, "in the others", "in these"):
-            raise MismatchError(
-                f"these statistics do not belong to the others: {where}; "
-                "make them again with the same backbone, options, classes and head",
-                advice=ONE_LIST if where.startswith("classes") else "",
-            )
-        if like.specs and other.specs and like.specs != other.specs:
-            raise MismatchError(
-                "these statistics say of their arrays what the others do not: make them again"
-            )
-        ours, theirs = (_shapes(s) for s in (like, other))
-        if where := difference(ours, theirs, "in the others", "in these"):
-            raise MismatchError(f"these statistics have other arrays than the others: {where}")
+            advice = ": add them up by aggregate --law pairwise"
+            raise MismatchError("these are weights of clients, and not sums", advice=advice)
+        for ours, theirs in zip(_meaning(self._like), _meaning(other), strict=True):
+            if ours and theirs and (where := difference(ours, theirs, "in the others", "in these")):
+                raise MismatchError(
+                    f"these statistics do not belong to the others: {where}; "
+                    "make them again with the same backbone, options, classes and head",
+                    advice=ONE_LIST if where.startswith("classes") else "",
+                )
 
     def _check_new(self, other: Statistics) -> None:
         if twice := self._clients.keys() & other.clients.keys():
-            raise MismatchError(
-                f"client {min(twice)} is given twice ({len(twice)} of its clients are in the sum "
-                "already)"
-            )
+            n = f"{len(twice)} of its clients are in the sum already"
+            raise MismatchError(f"client {min(twice)} is given twice ({n})")
         for who, client in other.clients.items():
             if self._dealt.setdefault(client.rows_digest, who.partition) != who.partition:
                 raise MismatchError(
-                    f"client {who} and clients in the sum come from two partitions of the same "
-                    "rows, which would be counted twice; use the clients of one partition"
+                    f"client {who} and clients in the sum come from two partitions of the same rows"
+                    ": use the clients of one"
                 )
         if not self._repeats and (both := same_source(self._sources, other.clients)):
+            source = other.clients[both[1]].source[:12]
             raise MismatchError(
-                f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
-                f"{other.clients[both[1]].source[:12]}), which would be counted twice",
+                f"clients {both[0]} and {both[1]} have rows of the same feature file ({source})",
                 advice="; give each file once, or --allow-repeats if you mean it",
             )
 
@@ -333,8 +301,8 @@ def total_of(
     """Σ ``parts`` − Σ ``leaving``, one of them in memory at a time beside the sum.
 
     For integers any order and grouping gives the same bits. ``parts``: at least one, each with what
-    an error calls it, such as its path or its member; ``leaving``: of clients that are in the sum.
-    ``repeats``: add clients whose rows are in the sum by another name. Errors as of `Statistics`.
+    an error calls it; ``leaving``: of clients that are in the sum. ``repeats``: as of `Sum`. Errors
+    as of `Statistics`.
     """
     stream = iter(parts)
     total = Sum(next(stream)[1], repeats)
@@ -345,9 +313,12 @@ def total_of(
     return total.result()
 
 
-def _shapes(s: Statistics) -> dict[str, str]:
+def _meaning(s: Statistics) -> tuple[dict[str, Any], ...]:
+    """What statistics that are added have in common; what is empty is not known."""
     named = {**s.arrays, "class_counts": s.class_counts}
-    return {name: f"{a.shape} {array_kind(a)}" for name, a in named.items()}
+    arrays = {name: f"{a.shape} {array_kind(a)}" for name, a in named.items()}
+    specs = {name: spec.entry() for name, spec in s.specs.items()}
+    return {"phase": s.phase}, s.context.as_dict(), {"arrays": arrays}, specs
 
 
 def _largest(a: Array) -> int:

@@ -1,8 +1,7 @@
 """Where JSON and TOML are written, and where text from outside is made fit to be printed.
 
-Names of clients, classes and backbones, digests, phases and paths come from files that others
-wrote. An escape sequence in them would change the terminal, a newline would forge a second message,
-a right-to-left mark would turn a line round, and half a character cannot be encoded.
+An escape sequence in a name from a stranger's file would change the terminal, a newline would forge
+a second message, and half a character cannot be encoded.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
@@ -27,29 +26,16 @@ SHOWN = 5  # names that a message lists
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """``value`` as JSON; ``style`` is that of `json.dumps`.
-
-    Raises:
-        NumericalError: a number in it is NaN or infinite, which no other reader takes.
-
-    >>> json_text({"a": [1, 2.5]})
-    '{"a": [1, 2.5]}'
-    """
+    """``value`` as JSON, ``style`` as of `json.dumps`; `NumericalError` for NaN and infinity."""
     try:
         return json.dumps(value, allow_nan=False, **style)
     except ValueError as error:
-        raise NumericalError(
-            f"{error}: a result that is not a finite number is not written; look at the features "
-            "(are they very large, or all 0?)"
-        ) from None
+        text = f"{error}: a result that is not a finite number is not written"
+        raise NumericalError(f"{text}; look at the features") from None
 
 
 def comma_list(values: Iterable[str]) -> str:
-    """Texts as a line of CSV.
-
-    >>> comma_list(["a", "b, c"])
-    'a,"b, c"'
-    """
+    """Texts as a line of CSV."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(values)
     return line.getvalue()
@@ -65,58 +51,65 @@ def toml_line(name: str, value: Any) -> str:
     try:
         line.encode()
     except UnicodeEncodeError:  # bytes of a name that are not UTF-8
-        raise UsageError(
-            f"a TOML file cannot name {shown(value)}: expected UTF-8; choose another name or folder"
-        ) from None
+        what = f"a TOML file cannot name {shown(value)}"
+        raise UsageError(f"{what}: expected UTF-8; choose another name") from None
     return line
 
 
-def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
-    """The first field in which two JSON values differ, with both values; '' if they are equal.
+def differing(a: Any, b: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """The first field in which two JSON values differ, and both values; None if they are equal.
 
-    ``of_a``, ``of_b``: words that say where the values stand. Digests are looked at last, names of
-    columns first. Of lists of names it says which ones are in one of them only.
+    Names of columns are looked at first and digests last: what stands beside one says more.
+    """
+    if a == b:  # nearly always so
+        return None
+    if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{":
+        with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
+            a, b = json.loads(a), json.loads(b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        keys = sorted(a.keys() | b.keys(), key=_telling_first)
+        inner = [(f"{path}.{key}" if path else key, a.get(key), b.get(key)) for key in keys]
+    elif _are_lists(a, b) and len(a) == len(b) and not path.endswith((COLUMNS, CLASSES)):
+        inner = [(f"{path}[{i}]", *both) for i, both in enumerate(zip(a, b, strict=True))]
+    elif _are_lists(a, b) and list(a) == list(b):
+        return None
+    else:
+        return path, a, b
+    return next(filter(None, (differing(x, y, name) for name, x, y in inner)), None)
+
+
+def _are_lists(*values: Any) -> bool:
+    return all(isinstance(one, (list, tuple)) for one in values)
+
+
+def _telling_first(key: str) -> tuple[bool, bool, str]:
+    return "digest" in key or "sha256" in key, key != COLUMNS, key
+
+
+def difference(a: Any, b: Any, of_a: str, of_b: str) -> str:
+    """`differing` in words; '' for equal values. Of lists of names it has those of one of them.
+
+    ``of_a``, ``of_b``: words that say where the values stand.
 
     >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}}, "in a.h5", "in b.h5")
     'space.dim is 4 in b.h5, 3 in a.h5'
     """
-    if a == b:  # nearly always so
+    found = differing(a, b)
+    if found is None:
         return ""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted(a.keys() | b.keys(), key=telling_first):
-            inner = f"{path}.{key}" if path else key
-            if where := difference(a.get(key), b.get(key), of_a, of_b, inner):
-                return where
-        return ""
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        only = [*_only(b, a, of_b), *_only(a, b, of_a)]
-        if len(a) != len(b) or (only and path.endswith((COLUMNS, CLASSES))):
-            lengths = f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}"
-            return ": ".join([lengths, *filter(None, ["; ".join(only)])])
-        how = " (the same in another order)" if path.endswith(CLASSES) else ""
-        for i, (x, y) in enumerate(zip(a, b, strict=True)):
-            if where := difference(x, y, of_a, of_b, f"{path}[{i}]"):
-                return where + how
-        return ""
-    if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{":
-        with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
-            if where := difference(json.loads(a), json.loads(b), of_a, of_b, path):
-                return where
-    return f"{path} is {b!r} {of_b}, {a!r} {of_a}"
+    path, x, y = found
+    if not _are_lists(x, y):
+        return f"{path} is {y!r} {of_b}, {x!r} {of_a}"
+    text = f"{path} has {len(y)} entries {of_b}, {len(x)} {of_a}"
+    if not all(isinstance(one, str) for one in (*x, *y)):
+        return text
+    only = [_listed(set(y) - set(x), of_b), _listed(set(x) - set(y), of_a)]
+    return f"{text}: {'; '.join(filter(None, only)) or 'the same in another order'}"
 
 
-def telling_first(key: str) -> tuple[bool, bool, str]:
-    """A digest says that something differs, the fields beside it say what; names say it best."""
-    return "digest" in key or "sha256" in key, key != COLUMNS, key
-
-
-def _only(here: Sequence[Any], there: Sequence[Any], of_here: str) -> Iterator[str]:
-    """Which texts are in one list and not in the other, as far as there are any."""
-    if all(isinstance(one, str) for one in (*here, *there)):
-        more = sorted(set(here) - set(there))
-        if more:
-            rest = f" and {len(more) - SHOWN} more" * (len(more) > SHOWN)
-            yield f"{', '.join(map(repr, more[:SHOWN]))}{rest} only {of_here}"
+def _listed(names: set[str], where: str) -> str:
+    rest = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+    return f"{', '.join(map(repr, sorted(names)[:SHOWN]))}{rest} only {where}" if names else ""
 
 
 def shown(text: object) -> str:
@@ -157,8 +150,8 @@ def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> 
 def byte_text(size: float) -> str:
     """A number of bytes for a person.
 
-    >>> byte_text(512), byte_text(21_400), byte_text(4_280_000), byte_text(2.5e9)
-    ('512 bytes', '21.4 kB', '4.28 MB', '2.50 GB')
+    >>> byte_text(512), byte_text(21_400), byte_text(2.5e9)
+    ('512 bytes', '21.4 kB', '2.50 GB')
     """
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:

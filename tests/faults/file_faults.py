@@ -40,17 +40,6 @@ def bit_flips(bench: Bench, files: Files, tries: int, draw: Random, work: Path) 
         _read(bench, files, name, _copy(work, files[name], data), f"bit {bit}", work)
 
 
-def zero_tails(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """The end of a file as a crashed disk leaves it: all zeros, of any length."""
-    for name, path in files.items():
-        data = path.read_bytes()
-        lengths = {1, 8, 512, 4096, len(data) // 2, len(data)} & set(range(len(data) + 1))
-        lengths |= {draw.randrange(1, len(data)) for _ in range(tries)}
-        for length in _sample(sorted(lengths), tries, draw):
-            damaged = data[: len(data) - length] + bytes(length)
-            _read(bench, files, name, _copy(work, path, damaged), f"{length} zeros", work)
-
-
 def swapped(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
     """Every file where every other one is expected: refused, but where both mean the same."""
     pairs = [(a, b) for a in files for b in files if a != b]
@@ -76,31 +65,6 @@ def swapped_rounds(bench: Bench, files: Files, tries: int, draw: Random, work: P
         code = bench.inside(f"{total} with {head}", args)
         if code == 0 and own.get(total) != head:
             bench.failures.append(f"{total} was solved with {head}")
-
-
-def symlink_loops(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """A loop of links where a file is read, where one is written, and inside a folder."""
-    for name, path in _sample(list(files.items()), tries, draw):
-        loop, back = work / f"loop{path.suffix}", work / f"back{path.suffix}"
-        for link, target in ((loop, back), (back, loop)):
-            link.unlink(missing_ok=True)
-            link.symlink_to(target.name)
-        out = work / "out.h5"
-        bench.inside(f"{name} read", _use(files, name, loop, out)[0])
-        written = _use(files, name, path, out)[0]
-        for place in (loop, loop / "out.h5"):
-            args = [place if a in (out, out.with_suffix("")) else a for a in written]
-            bench.inside(f"{name} to {place.name}", args)
-        for link in (loop, back):
-            link.unlink(missing_ok=True)
-    folder = work / "folder"
-    folder.mkdir(exist_ok=True)
-    (folder / "again").symlink_to(folder)
-    (folder / "loop.h5").symlink_to("loop.h5")
-    for item in (folder, f"{folder}/**/*.h5", f"{folder}/again/again/*.h5"):
-        bench.inside(f"folder {item}", ["aggregate", item, "-o", work / "sum.h5"])
-    for link in ("again", "loop.h5"):
-        (folder / link).unlink()
 
 
 # ---------------------------------------------------------------- how a file is used
@@ -140,7 +104,6 @@ def _use(files: Files, name: str, path: Path, out: Path) -> tuple[list[Any], Any
         "input-labels.txt": ["import", files["input-x.npy"], "--labels", path],
         "input-classes.txt": ["import", npz, "--classes", path],
         "input-table.csv": ["partition", train, "--scheme", "file", "--table", path],
-        "input-table.json": ["partition", train, "--scheme", "file", "--table", path],
         "partition-noisy": ["verify"],
     }
     kinds = {

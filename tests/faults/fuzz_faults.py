@@ -129,24 +129,6 @@ def toml(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> No
     _many(tries, pieces, check)
 
 
-def toml_runs(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """`run` itself with an option of any value added to a good configuration."""
-    base = files["input-run.toml"].read_text().replace("clients = 3", "").replace("scheme", "#")
-    names = ["clients", "alpha", "scheme", "held-out", "participation", "label-noise", "dtype",
-             "min-size", "shards-per-client", "fraction-bits", "threads", "keep-clients", "cache",
-             "intercept", "gamma"]  # fmt: skip
-    small = st.booleans() | st.integers(-2, 40) | st.floats() | st.text(max_size=6)
-    lines = st.tuples(st.sampled_from(names), small)
-
-    def check(drawn: tuple[str, Any]) -> None:
-        name, value = drawn
-        path = work / "one.toml"
-        path.write_text(f"{name} = {_toml(value)}\n{base}", encoding="utf-8", errors="replace")
-        bench.inside(f"{name} = {value!r}", ["run", path, "-o", work / "run", "--overwrite"])
-
-    _many(tries, lines, check)
-
-
 def _flat(tree: dict[str, Any]) -> list[str]:
     found: list[str] = []
     for key, value in tree.items():
@@ -168,12 +150,12 @@ def _toml(value: Any) -> str:
 
 
 def tables(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """CSV, JSON and parquet tables of rows and clients, with bytes changed, cut, doubled, or noise;
+    """CSV and parquet tables of rows and clients, with bytes changed, cut, doubled, or noise;
     as `partition --table` reads them."""
     import pandas as pd
 
     pd.read_csv(files["input-table.csv"]).to_parquet(work / "table.parquet")
-    good = [files["input-table.csv"], files["input-table.json"], work / "table.parquet"]
+    good = [files["input-table.csv"], work / "table.parquet"]
     train = files["features-int16"]
 
     def check(drawn: tuple[Path, bytes]) -> None:

@@ -73,8 +73,6 @@ def _inputs(folder: Path) -> dict[str, Path]:
     rows = [f"row/{i:03d}" for i in range(ROWS)]
     table = "row,client\n" + "".join(f"{row},site-{i % 7}\n" for i, row in enumerate(rows))
     (folder / "table.csv").write_text(table)
-    records = [{"row": row, "client": f"site-{i % 7}"} for i, row in enumerate(rows)]
-    (folder / "table.json").write_text(json.dumps(records))
     features = afltool.import_embeddings(train, folder / "train.h5")
     test = afltool.import_embeddings(embeddings(folder / "test.npz", 200, 1), folder / "test.h5")
     real = afltool.import_embeddings(train, folder / "real.h5", dtype="float32")
@@ -83,7 +81,7 @@ def _inputs(folder: Path) -> dict[str, Path]:
         'scheme = "iid"\npartition-seed = 5\n[head]\nhead = "linear"\nridge = "auto"\n'
     )
     found = {"features-int16": features, "features-test": test, "features-float32": real}
-    for name in ("train.npz", "x.npy", "labels.txt", "classes.txt", "table.csv", "table.json"):
+    for name in ("train.npz", "x.npy", "labels.txt", "classes.txt", "table.csv"):
         found[f"input-{name}"] = folder / name
     found["input-run.toml"] = folder / "run.toml"
     return found

@@ -10,8 +10,8 @@ from campaign import FAULTS
 
 #: Tries here: the first of those of the campaign itself, which has more of the same kinds.
 FEWER = {
-    "truncation": 15, "bit-flips": 300, "swapped": 80, "stale-partial": 3, "clock-skew": 2,
-    "two-writers": 1, "disk-full": 1, "fuzz-headers": 20, "fuzz-tables": 50, "fuzz-embeddings": 70,
+    "truncation": 15, "bit-flips": 300, "swapped": 80, "two-writers": 1, "disk-full": 1,
+    "fuzz-headers": 20, "fuzz-tables": 50, "fuzz-embeddings": 70,
 }  # fmt: skip
 
 
@@ -26,8 +26,6 @@ def test_every_try_is_refused_or_harmless(name, folder):
     found = campaign.run(name, folder, FEWER.get(name, FAULTS[name].tries), seed=0)
     assert not found["failures"], "\n".join(found["failures"][:20])
     assert found["refused"] + found["harmless"] == found["tries"]
-    if name == "read-only" and not found["tries"]:
-        pytest.skip("root may write anywhere here, and may not mount")
     assert found["tries"] >= 6
 
 

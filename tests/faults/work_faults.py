@@ -46,40 +46,6 @@ def digests(files: Files, work: Path) -> dict[str, str]:
     return found
 
 
-def stale_partial(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """An unfinished file of an earlier run, of another program, or of noise lies in the way."""
-    wanted = digests(files, work)
-    leftovers = {
-        "empty": b"", "noise": draw.randbytes(5000), "zeros": bytes(5000), "text": b"not HDF5\n",
-        "another": files["partition"].read_bytes(),
-        "half": files["features-int16"].read_bytes()[:9000],
-    }  # fmt: skip
-    cases = [(s, how) for s in STAGES for how in leftovers][: max(tries, 1) * len(STAGES)]
-    for name, how in cases:
-        out = work / "out.h5"
-        out.unlink(missing_ok=True)
-        partial_path(out).write_bytes(leftovers[how])
-        bench.inside(
-            f"{name}, {how}", stage(name, files, out), lambda out=out: _whole(out), wanted[name]
-        )
-
-
-def clock_skew(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """Times of inputs and outputs in the future, at zero, or going backwards."""
-    wanted = digests(files, work)
-    for name in STAGES:
-        for seconds in [0, 1, 2**31 + 5, time.time() + 10**8, -(10**6)][:tries]:
-            out = work / "out.h5"
-            out.unlink(missing_ok=True)
-            _touch(files, seconds)
-            args = stage(name, files, out)
-            bench.inside(f"{name}, {seconds}", args, lambda out=out: _whole(out), wanted[name])
-            os.utime(out, (seconds, seconds))
-            _touch(files, time.time())
-            before = out.read_bytes()
-            bench.inside(f"{name} again", args, lambda out=out: out.read_bytes(), before)
-
-
 def two_writers(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
     """The same command twice at once: one writes, the other is told to wait, or finds it done."""
     wanted = digests(files, work)
@@ -135,32 +101,6 @@ def disk_full(bench: Bench, files: Files, tries: int, draw: Random, work: Path) 
         unmount()
 
 
-def read_only(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> None:
-    """A folder that may not be written into: refused, and nothing is left."""
-    folder = work / "read-only"
-    folder.mkdir(exist_ok=True)
-    root = os.geteuid() == 0
-    if root:
-        for step in (["--bind", folder, folder], ["-o", "remount,ro,bind", folder]):
-            if subprocess.run(["mount", *step], check=False, capture_output=True).returncode:
-                return  # root without the right to mount may write everywhere
-    else:
-        folder.chmod(0o555)
-    for name in STAGES[:tries]:
-        for out in (folder / "out.h5", folder / "new" / "out.h5"):
-            bench.inside(f"{name} to {out}", stage(name, files, out))
-            if any(folder.iterdir()):
-                bench.failures.append(f"{name}: something was written")
-    for cache in (folder / "cache",):
-        args = ["local-stats", files["features-int16"], "--client", "a", "--sum", "--head",
-                files["head-deepafl-0"], "--cache", cache, "-o", work / "cached.h5"]  # fmt: skip
-        bench.inside("cache", args)
-    if root:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-    else:
-        folder.chmod(0o755)
-
-
 # ---------------------------------------------------------------- disks
 
 
@@ -168,11 +108,6 @@ def _whole(out: Path) -> str:
     """The digest of a finished file; an unfinished one beside it would be a fault."""
     assert not partial_path(out).exists()
     return str(read_header(out)["digest"])
-
-
-def _touch(files: Files, seconds: float) -> None:
-    for path in files.values():
-        os.utime(path, (seconds, seconds))
 
 
 def _small_disk(work: Path) -> tuple[Path, Any]:

@@ -177,8 +177,6 @@ def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
             for name, figure in figures.items():
                 text = figure if isinstance(figure, dict) else _count(figure)
                 yield f"{kind} {part}", {"n": "rows"}.get(name, name), text
-    for other in one.get("others", ()):
-        yield f"against {other['path']}", "McNemar p", _count(other["p_value"])
 
 
 def _count(value: float | None) -> dict[str, Any]:
@@ -201,7 +199,7 @@ def table_of_counts(path: Path, form: str) -> str:
         return json_text(rows, indent=2, ensure_ascii=False) + "\n"
     lines: dict[tuple[str, str], list[str]] = {}
     for of, name, figure in (figure for one in every for figure in _figures(one)):
-        if not of.startswith(("class ", "against ")):
+        if not of.startswith("class "):
             label = figure_label(name, figure) + ("" if of == "all" else f", {of}")
             whole = isinstance(figure["value"], int)
             text = f"{figure['value']:,}" if whole else figure_text(figure)

@@ -125,10 +125,10 @@ class Worker:
         made = Made(self.folder.steps(cell), self.processes)
         try:
             with progress.quiet(log), marked(place / StudyFolder.BEGUN) as before:
-                if before.begun >= MOST_KILLED:
+                if len(before) >= MOST_KILLED:
                     raise IncompleteError(
-                        f"{before.begun} processes were killed while they ran it, perhaps for "
-                        f"their memory; the last one was {before.last or 'not named'}"
+                        f"{len(before)} processes were killed while they ran it, perhaps for "
+                        f"their memory; the last one was {before[-1]}"
                     )
                 if self.ended(cell):  # meanwhile
                     return

@@ -113,13 +113,6 @@ def ece(confidence: I64, edges: F64) -> Range:
     return Range(nearest / n, farthest / n) if n else _NONE
 
 
-def quantile(rows: I64, edges: F64, share: float) -> Range:
-    """The bin with the smallest score that at least this share of the rows does not exceed."""
-    if not rows.sum():
-        return _NONE
-    at = int(np.searchsorted(np.cumsum(rows), share * rows.sum()))
-    ends = np.r_[-np.inf, edges[1:-1], np.inf]
-    return Range(float(ends[at]), float(ends[at + 1]))
 
 
 def roc(others: I64, own: I64) -> dict[str, list[float]]:
