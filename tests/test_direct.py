@@ -60,7 +60,7 @@ def test_a_run_on_tables_is_that_on_imported_files(patients, cli):
         before = {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")}
         again = cli(*words)
         assert again.exit_code == 0
-        assert f"train{suffix}: imported before as" in again.stderr
+        assert f"train{suffix}: imported as" in again.stderr
         assert {p: p.stat().st_mtime_ns for p in (patients / "store").rglob("*.h5")} == before
     changed = pd.read_csv(patients / "train.csv")
     changed.assign(age=changed["age"] + 1).to_csv(patients / "train.csv", index=False)

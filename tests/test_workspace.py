@@ -19,7 +19,7 @@ import afltool
 from afltool.errors import InputError, UsageError
 from afltool.files.features import open_features
 from afltool.files.row_cache import CarriedFolder
-from afltool.memory import Remembered, Room, parse_size
+from afltool.memory import Carried, Room, parse_size
 from afltool.options.evaluation import Evaluate
 from afltool.options.statistics import LocalStats
 from afltool.rendering.tables import print_summary
@@ -163,7 +163,7 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
 def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, free, sizes, rounds):
     rng, room = np.random.default_rng(0), Room(free)
     folder = CarriedFolder(tmp_path_factory.mktemp("cache") / "a")
-    carried, left, kept = Remembered(room=room), {}, set()
+    carried, left, kept = Carried(room=room), {}, set()
     for number in range(rounds):
         after, later = carried.following(f"key {number}"), folder.following(f"key {number}")
         for block, n in enumerate(sizes):
@@ -185,7 +185,7 @@ def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, fr
     assert carried.take("another key", 0, sizes[0]) is None
     assert folder.take("another key", 0, sizes[0]) is None
     assert room.free == free
-    for place in (Remembered(), folder):
+    for place in (Carried(), folder):
         after = place.following("k")
         after.put(0, {"phi": np.ones((4, 2))})
         assert after.take("k", 0, 5) is None, "rows of another number"

@@ -23,8 +23,6 @@ PICTURES = {
     "confusion": look.ConfusionPicture,
     "reliability": look.ReliabilityPicture,
     "roc": look.RocPicture,
-    "coverage": look.CoveragePicture,
-    "ridge-path": look.RidgePathPicture,
     "rounds": look.RoundsPicture,
 }
 Words = Sequence[str]

@@ -53,7 +53,8 @@ class CarriedFolder(Carried):
     """
 
     def __init__(self, folder: Path, key: str = "") -> None:
-        self.folder, self.key = folder, key
+        super().__init__(key)
+        self.folder = folder
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
         try:

@@ -256,15 +256,4 @@ def bin_to_keep(own: I64, coverage: float) -> int:
     return max(int((above >= wanted).sum()) - 1, 0)
 
 
-def accuracy_by_coverage(confidence: I64) -> tuple[F64, F64]:
-    """Share of rows that are answered from each bin on, and of these the share that is right.
-
-    ``confidence`` (2, B): rows by the bin of the highest score, [1] those that are right.
-    """
-    wrong, right = confidence[:, ::-1].cumsum(axis=1)
-    rows = wrong + right
-    first = np.flatnonzero(np.diff(rows, prepend=0))
-    return rows[first] / rows[-1], right[first] / rows[first]
-
-
 OPTIONS, HEAD = CalibratedOptions, CalibratedHead

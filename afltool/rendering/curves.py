@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidDataError, UsageError
+from ..errors import UsageError
 from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .style import (
@@ -74,30 +74,6 @@ def plot_reliability(
     return path
 
 
-def plot_coverage(
-    curves: Mapping[str, tuple[F64, F64]],
-    path: Path,
-    title: str,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw the share of answered rows that is right by the share that is answered, for each head.
-
-    ``curves`` as `heads.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
-    """
-    wide, entries = size.inches(137), []
-    with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
-        heading(drawn, title, "the rows of the lowest confidence get no answer")
-        axes = drawn.add_subplot()
-        for i, (name, (coverage, accuracy)) in enumerate(curves.items()):
-            lines = axes.plot(coverage, accuracy, markevery=0.2, clip_on=False, **look(i))
-            entries.append((lines[0], name))
-        axes.set(xlim=(0, 1), xlabel="share of rows that are answered (coverage)")
-        axes.set(ylim=(None, 1), ylabel="share of these that is right (accuracy)")
-        legend_below(drawn, entries)
-    return path
-
-
 def plot_roc(
     curves: Mapping[str, Curve],
     path: Path,
@@ -132,48 +108,6 @@ def plot_roc(
         axes.set(ylim=(-0.01, 1.01), ylabel="true positive rate (sensitivity)")
         which = "" if len(worst) == len(curves) else f", the {_NAMED} smallest of {len(curves)}"
         legend_below(drawn, entries, f"area under the curve{which}")
-    return path
-
-
-def plot_ridge_path(
-    lambdas: Sequence[float] | F64,
-    curves: Mapping[str, Sequence[float] | F64],
-    chosen: Mapping[str, float],
-    path: Path,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
-
-    ``chosen`` marks one λ of a curve by its name. λ = 0 stands one decade left of the smallest
-    positive λ; values that are not finite are left out. Raises as `plot_confusion` does.
-    """
-    ridge = np.asarray(lambdas, np.float64)
-    for name, values in curves.items():
-        if np.shape(values) != ridge.shape:
-            raise InvalidDataError(
-                f"ridge path: expected {ridge.size} values, one per λ, found {np.shape(values)} "
-                f"for {name!r}"
-            )
-    if not ridge.size or not curves or not (ridge >= 0).all() or not ridge.any():
-        raise InvalidDataError(
-            f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
-        )
-    zero, order = ridge[ridge > 0].min() / 10, np.argsort(ridge)
-    with figure(path, size.inches(180), 0.3 + _PANEL * len(curves), overwrite, size.dpi) as drawn:
-        panels = drawn.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, values) in zip(panels, curves.items(), strict=True):
-            y = np.asarray(values, np.float64)[order]
-            known = np.isfinite(y)
-            axes.plot(np.maximum(ridge, zero)[order][known], y[known], "o-", color=BLUE)
-            if (ridge == 0).any():
-                axes.axvline(zero, color=GREY, linestyle=":", linewidth=1)
-                axes.set_title("dotted: λ = 0")
-            if name in chosen:
-                axes.axvline(max(chosen[name], zero), color=ORANGE, linestyle="--", linewidth=1.4)
-                axes.set_title(f"chosen: λ = {chosen[name]:g}", loc="right", color=ORANGE)
-            axes.set(xscale="log", ylabel=wrapped(name, 0.8 * _PANEL))
-        panels[-1].set_xlabel("ridge λ")
     return path
 
 

@@ -1,8 +1,8 @@
 """What becomes of the files of a stage: those that are done stay, the others are made.
 
-A stage is a function of options and files that gives a `Job`. It reads headers and what recipes
-need, checks all that can be checked before any work, and says which files it makes and how. The
-command, a run and a job script do the rest with `make`.
+A stage is a function of options and files that gives a `Job`: it reads headers, checks all that can
+be checked before any work, and says which files it makes and how. A command, a run and a job script
+do the rest with `make`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import parallel
-from ..files.hdf5 import Header, fingerprint, read_header
+from ..files.hdf5 import fingerprint
 from ..files.recipes import Recipe, State, Target, is_done
-from ..memory import NOTHING, Carried, Remembered, Room
-from ..options.common import refuse_files
+from ..memory import NOTHING, Carried, Room
+from ..options.base import Options
+from ..options.common import files_of, refuse_files
 from ..progress import event, log
 
 if TYPE_CHECKING:  # a stage loads only what it reads
@@ -28,23 +29,21 @@ if TYPE_CHECKING:  # a stage loads only what it reads
     from ..files.partitions import ClientRows
     from ..files.statistics import StatisticsFile
 
-Write = Callable[[Path, Recipe], Any]  # writes what was computed; may return what is in the file
 Content = TypeVar("Content")
-OptionsT = TypeVar("OptionsT")
-
-
+OptionsT = TypeVar("OptionsT", bound=Options)
+Write = Callable[[Path, Recipe], Any]  # writes what was computed; may return what is in the file
 Put = Callable[[Target, Write], None]
+KEPT, MISSING = "kept", "made, it was missing"
 
 
 @dataclass(frozen=True)
 class Job:
     """What a stage makes of its inputs.
 
-    ``compute(todo, put)`` makes some of the targets: many may come of one pass over rows. It calls
-    ``put(target, write)`` once for each, in any order and from any thread. A file of rows, which is
-    written while they are made, it writes itself. ``keeps``: heads and sums stay for the steps to
-    come; not those of single clients, which are read once. ``result``: what the stage answers
-    instead of the path of its last target.
+    ``compute(todo, put)`` makes some of the targets, perhaps by one pass over rows. It calls
+    ``put(target, write)`` once for each, in any order and from any thread; a file of rows it writes
+    itself. ``keeps``: heads and sums stay in memory for the steps to come. ``result``: what the
+    stage answers instead of the path of its last target.
     """
 
     targets: Sequence[Target]
@@ -68,10 +67,9 @@ class Job:
 
 
 class StageFunction(Generic[OptionsT]):
-    """A stage as it is called with its options alone.
+    """A stage as it is called with its options alone; ``job`` takes the files of a run as well.
 
-    ``job`` takes the files of a run as well. One that makes no file of ours gives what it found,
-    instead of a `Job`.
+    A job that makes no file of ours is what was found, instead of a `Job`.
     """
 
     def __init__(self, job: Callable[[OptionsT, Files], Any]) -> None:
@@ -83,13 +81,10 @@ class StageFunction(Generic[OptionsT]):
             job = self.job(o, reading)
             if not isinstance(job, Job):
                 return job
+            read = (one for one in files_of(o) if not one[2])
+            refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
             made = make(job, reading, getattr(o, "overwrite", False))
             return made[-1].path if job.result is None else job.result
-
-
-# ---------------------------------------------------------------- what became of a file
-
-KEPT, MISSING = "kept", "made, it was missing"
 
 
 @dataclass(frozen=True)
@@ -102,11 +97,7 @@ class Artifact:
 
 def in_place(path: Path, made: Sequence[Artifact]) -> Artifact:
     """One for all files of a step, whose result is ``path``: how the first was made, if one was."""
-    first = next((one for one in made if one.how != KEPT), made[-1])
-    return replace(first, path=path)
-
-
-# ---------------------------------------------------------------- what is read, and passed on
+    return replace(next((one for one in made if one.how != KEPT), made[-1]), path=path)
 
 
 class Files:
@@ -117,8 +108,7 @@ class Files:
     """
 
     def __init__(self, room: Room | None = None) -> None:
-        self.room = room
-        self.opened: list[Path] = []  # by the job under way
+        self.room = Room(0) if room is None else room
         self._open = ExitStack()
         self._kept: dict[Path, Any] = {}
         self._carried: dict[str, tuple[str, Carried]] = {}
@@ -126,8 +116,7 @@ class Files:
 
     @contextmanager
     def reading(self) -> Iterator[Files]:
-        """Inside, the files of a job stay open, and ``opened`` has their paths."""
-        self.opened.clear()
+        """Inside, the files of rows that a job reads stay open."""
         with self._open:
             yield self
 
@@ -144,11 +133,6 @@ class Files:
         seen = None if header is None else fingerprint(header)
         return self._read(path, StatisticsFile, partial(read_statistics, seen=seen))
 
-    def header(self, path: Path, kind: str | None = None) -> Header:
-        """The header of a file."""
-        self.opened.append(path)
-        return read_header(path, kind)
-
     def features(self, path: Path, labelled: bool = True, again: bool = False) -> Features:
         """Rows, open for reading; those that are needed ``again`` stay in memory if there is room.
 
@@ -156,11 +140,10 @@ class Files:
         """
         from ..files.features import Features, open_features
 
-        self.opened.append(path)
         rows = self._kept.get(path)
         if not isinstance(rows, Features):
             rows = self._open.enter_context(open_features(path, labelled))
-            if again and self.room is not None and self.room.take(rows.nbytes):
+            if again and self.room.take(rows.nbytes):
                 rows = self._kept[path] = rows.in_memory()
         if labelled:
             _ = rows.labels
@@ -170,15 +153,12 @@ class Files:
         """Whose rows these are, by a partition."""
         from ..files.partitions import ClientRows
 
-        self.opened.append(partition)
-        known = self._kept.get(partition)
-        if not isinstance(known, ClientRows) or known.rows.meaning != rows.meaning:
+        known = self._read(partition, ClientRows, partial(ClientRows.by, rows))
+        if known.rows.meaning != rows.meaning:
             known = ClientRows.by(rows, partition)
-            self.keep(partition, known)
         return replace(known, rows=rows)
 
     def _read(self, path: Path, kind: type[Content], load: Callable[[Path], Content]) -> Content:
-        self.opened.append(path)
         known = self._kept.get(path)
         if not isinstance(known, kind):
             known = load(path)
@@ -186,11 +166,10 @@ class Files:
         return known
 
     def keep(self, path: Path, content: Any) -> None:
-        """Keep what a file holds for the steps to come, if there is room."""
-        if self.room is None:
+        """Keep what a file holds for the steps to come, as a reader has it, if there is room."""
+        if self.room.free <= 0:
             return
-        if hasattr(content, "as_read"):
-            content = content.as_read()
+        content = content.as_read() if hasattr(content, "as_read") else content
         with self._lock:
             self.forget(path)
             if self.room.take(content.nbytes):
@@ -199,26 +178,20 @@ class Files:
     def forget(self, path: Path) -> None:
         """No step to come reads it."""
         with self._lock:
-            known = self._kept.pop(path, None)
-        if known is not None and self.room is not None:
-            self.room.give(known.nbytes)
+            if (known := self._kept.pop(path, None)) is not None:
+                self.room.take(-known.nbytes)
 
     def carried(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
         before, kept = self._carried.get(part, ("", NOTHING))
         if before == task:
             return kept
-        if isinstance(kept, Remembered):
-            kept.forget()
-        return NOTHING if self.room is None else Remembered(room=self.room)
+        kept.forget()
+        return Carried(room=self.room)
 
     def left(self, task: str, part: str, carried: Carried) -> None:
         """Keep what a round has left, for the next one."""
-        if isinstance(carried, Remembered):
-            self._carried[part] = task, carried
-
-
-# ---------------------------------------------------------------- the one runner
+        self._carried[part] = task, carried
 
 
 def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
@@ -227,8 +200,6 @@ def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
     A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
     ``overwrite`` all are made again, and for such a file it is said why.
     """
-    read = [("its input", path, False) for path in files.opened]
-    refuse_files([*read, *(("-o", target.path, True) for target in job.targets)])
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
     _say_why(was)
