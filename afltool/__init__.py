@@ -31,7 +31,7 @@ __all__ = [
     "AnalyticClassifier", "RunConfig", "aggregate", "backbone", "baseline", "calibrate",
     "confusion_picture", "convert", "counts", "diff", "evaluate", "export", "extract", "head",
     "import_embeddings", "info", "local_stats", "merge", "open_features", "partition",
-    "partition_picture", "predict", "read_counts", "reliability_picture", "report", "roc_picture",
+    "partition_picture", "predict", "read_counts", "reliability_picture", "report",
     "rounds_picture", "run", "scale", "solve", "split", "study", "table", "verify",
 ]  # fmt: skip
 #: Where names are that are not in `api`; it knows neither studies nor baselines.

@@ -66,7 +66,6 @@ export = stage_function(evaluation.Export, Path)
 partition_picture = stage_function(look.PartitionPicture, Path)
 confusion_picture = stage_function(look.ConfusionPicture, Path)
 reliability_picture = stage_function(look.ReliabilityPicture, Path)
-roc_picture = stage_function(look.RocPicture, Path)
 diff = stage_function(look.Diff, dict[str, Any])
 rounds_picture = stage_function(look.RoundsPicture, Path)
 

@@ -16,7 +16,6 @@ from contextvars import ContextVar, copy_context
 from typing import Generic, TypeVar
 
 from . import memory, system
-from .progress import log
 
 MOST = 1024
 LIMITS = ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS")  # by which a job or a user gives fewer cores
@@ -84,7 +83,7 @@ def each(
     try:
         for item in items:
             if (needed := size(item)) > most:  # what is under way has a part of it already
-                most, under_way = needed, min(under_way, _fitting(number, needed))
+                most, under_way = needed, min(under_way, max(1, memory.available() // needed))
             while len(waiting) >= under_way:
                 yield waiting.popleft().result()
             waiting.append(pool[0].submit(copy_context().run, _alone, work, item))
@@ -98,16 +97,6 @@ def _alone(work: Callable[[Item], Found], item: Item) -> Found:
     """The work on an item, in a thread of the pool; what it asks for in turn is done there."""
     _pool.set(None)
     return work(item)
-
-
-def _fitting(number: int, size: int) -> int:
-    """Items under way: one waits for the threads, or as many as memory has room for."""
-    free = memory.available()
-    if number * size <= free:
-        return number + 1
-    fit = max(1, free // size)
-    log.warning("%d of %d threads work: each takes %.2f GB of memory", fit, number, size / 1e9)
-    return fit
 
 
 class Spare(Generic[Part]):

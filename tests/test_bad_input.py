@@ -582,6 +582,6 @@ def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, t
 
 
 def test_a_file_of_another_kind_is_said_where_a_text_is_read(road, cli):
-    done = cli("plot", "roc", road.head, "-o", "p.png")
+    done = cli("plot", "confusion", road.head, "-o", "p.png")
     refused(done, INPUT, "which is UTF-8 text", "found the byte 0x89 at place 0")
     refused(cli("table", road.head), INPUT, "Not a directory")

@@ -207,7 +207,6 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
         "partitions": ["partition", road.clients, shards, road.clients],
         "confusion": ["confusion", at / "ev.json"],
         "reliability": ["reliability", at / "ev.json"],
-        "roc": ["roc", at / "ev.json"],
         "rounds": ["rounds", runs[0]],
         "compared": ["rounds", *runs],
         "cells": ["rounds", *sorted((study / "cells").iterdir())],
@@ -217,7 +216,7 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
 
 
 NOUNS = (
-    "partition", "partitions", "confusion", "reliability", "roc", "rounds", "compared",
+    "partition", "partitions", "confusion", "reliability", "rounds", "compared",
     "cells", "study", "study by bytes",
 )  # fmt: skip
 
@@ -287,7 +286,7 @@ def test_no_text_lies_on_another_or_beyond_the_edge(
 
 @pytest.mark.parametrize(
     "noun",
-    [pytest.param("roc", marks=pytest.mark.slow), "compared", "cells", "study", "study by bytes"],
+    ["compared", "cells", "study", "study by bytes"],
 )
 def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
     assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0

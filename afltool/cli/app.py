@@ -82,6 +82,7 @@ RENAMED: dict[str, str] = {
     "keys lock": "gone: keys new --passphrase-file",
     "plot coverage": "gone: afltool.read_counts(FILE).heads[0].confidence has the rows by bins",
     "plot ridge-path": "gone: afltool info HEAD --field report.ridge_path has its points",
+    "plot roc": "gone: evaluate --metrics auc -o FILE has the points of each curve",
     "plot layers": "renamed: plot rounds",
     "session urls": "gone: sites share a directory, sftp://, s3:// or webdav://",
     **dict.fromkeys(("roster", "mask", "session countersign"), _SESSION),

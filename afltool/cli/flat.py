@@ -22,7 +22,6 @@ PICTURES = {
     "partition": look.PartitionPicture,
     "confusion": look.ConfusionPicture,
     "reliability": look.ReliabilityPicture,
-    "roc": look.RocPicture,
     "rounds": look.RoundsPicture,
 }
 Words = Sequence[str]

@@ -5,7 +5,7 @@ The figures are those that `evaluate` would have found, with how sure they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -156,15 +156,14 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_GROUPS = ("accuracy", "balanced-accuracy", "f1")
 
 
-def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, Any]]:
+def evaluations(counts: Counts) -> list[dict[str, Any]]:
     """For each head what `evaluate` writes, from counts alone.
 
     A figure of ``metrics`` is ``exact``, or a ``bound``: it lies between ``least`` and ``most``,
     and ``value`` is the middle. ``low`` and ``high`` are the ends of Wilson's 95 % interval, of
     figures that are shares of rows. ``classes`` has figures of each class, ``quantiles`` those of
     the highest score, ``at_ends`` the share of rows with the score of their own class in a bin at
-    an end, ``others`` McNemar's test with each other head of the round. ``positive``: classes whose
-    ROC curves are there in any case.
+    an end, ``others`` McNemar's test with each other head of the round.
     """
     if counts.rows <= 0:
         raise InvalidDataError(
@@ -175,18 +174,18 @@ def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, 
             "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
             "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
             "clients": len(counts.statistics.clients),
-            **_of(counts, number, positive),
+            **_of(counts, number),
         }
         for number, head in enumerate(counts.heads)
     ]
 
 
-def _of(counts: Counts, number: int, positive: Sequence[str]) -> dict[str, Any]:
+def _of(counts: Counts, number: int) -> dict[str, Any]:
     head, names = counts.heads[number], counts.classes
     tops = np.cumsum(head.ranks)[: len(names) - 1].tolist()
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
     sizes = np.array([one.value for one in areas])
-    told = drawn(sizes, [k for k, name in enumerate(names) if name in positive])
+    told = drawn(sizes)
     rocs = zip(told, nulls(sizes[told]), strict=True)
     return {
         **Metrics(head.tally, int(head.ranks[:5].sum())).as_dict(names),

@@ -110,13 +110,8 @@ class PartitionPicture(SizeOptions, Output):
     out: Drawn = Field(description=OUT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationPicture(SizeOptions, Output):
-    """Options of pictures of an evaluation, or of a total of counts."""
-
-
 @dataclass(frozen=True)
-class ConfusionPicture(EvaluationPicture):
+class ConfusionPicture(SizeOptions, Output):
     """Draw the confusion matrix of an evaluation."""
 
     STAGE: ClassVar = "stages.plot:confusion_picture"
@@ -125,23 +120,12 @@ class ConfusionPicture(EvaluationPicture):
 
 
 @dataclass(frozen=True)
-class ReliabilityPicture(EvaluationPicture):
+class ReliabilityPicture(SizeOptions, Output):
     """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
 
     STAGE: ClassVar = "stages.plot:reliability_picture"
     file: Evaluation = Field(description=FIGURES)
     out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RocPicture(EvaluationPicture):
-    """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
-
-    STAGE: ClassVar = "stages.plot:roc_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-    _positive = "class whose curve is drawn; may be repeated (default: evaluate's, else every one)"
-    positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
 
 
 @dataclass(frozen=True)

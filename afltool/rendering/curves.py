@@ -23,7 +23,6 @@ from .style import (
     logarithmic,
     look,
     plain,
-    shortened,
     wrapped,
 )
 
@@ -31,13 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = Sequence[float | None]
-Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
 Round = Mapping[str, Any]
 Rounds = Sequence[Round]
 Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 
-_NAMED = 7  # of more ROC curves those with the smallest areas are named
-_PANEL = 1.9  # inches of a panel of a ridge path
 TICKS = 14  # names of rounds below a picture
 
 
@@ -71,43 +67,6 @@ def plot_reliability(
         lower.stairs(weight, edges, fill=True, color=BLUE)
         lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
         lower.yaxis.set_major_formatter("{x:,.0f}")
-    return path
-
-
-def plot_roc(
-    curves: Mapping[str, Curve],
-    path: Path,
-    title: str,
-    note: str = "",
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw the ROC curve of each class against the rest, by the classes' names.
-
-    A curve has ``false_positive`` and ``true_positive`` rates, and ``auc``, the area under the
-    whole curve (None where rows do not determine it). Of more than 7 curves those with the smallest
-    areas are named and the others pale. Raises as `figure` does.
-    """
-    area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
-    worst = set(sorted(curves, key=lambda name: np.nan_to_num(area[name], nan=2.0))[:_NAMED])
-    wide, entries = size.inches(137), list[tuple[Any, str]]()
-    with figure(path, wide, 0.95 * wide, overwrite, size.dpi) as drawn:
-        heading(drawn, title, note)
-        axes = drawn.add_subplot()
-        axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
-        for name in sorted(curves, key=worst.__contains__):
-            style: dict[str, Any] = {"color": PALE, "linewidth": 0.8}
-            if name in worst:
-                style = {"markevery": (0.04 * len(entries), 0.2), **look(len(entries))}
-            x, y = curves[name]["false_positive"], curves[name]["true_positive"]
-            lines = axes.plot(x, y, clip_on=False, **style)
-            size_of = "undetermined" if np.isnan(area[name]) else f"{area[name]:.4f}"
-            if name in worst:
-                entries.append((lines[0], f"{shortened(name)}: {size_of}"))
-        axes.set(xlim=(-0.01, 1.01), xlabel="false positive rate (1 − specificity)")
-        axes.set(ylim=(-0.01, 1.01), ylabel="true positive rate (sensitivity)")
-        which = "" if len(worst) == len(curves) else f", the {_NAMED} smallest of {len(curves)}"
-        legend_below(drawn, entries, f"area under the curve{which}")
     return path
 
 

@@ -30,13 +30,11 @@ WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that 
 def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
-    ``top5`` is left out where there are five classes or fewer. ``per_class_intervals`` are Wilson's
-    95 % intervals, without ``group``. From 1,000 classes on ``confusion``
-    has the cells that are not 0: numbers of the ``true`` and ``predicted`` class, and ``rows``.
-    ``each_round`` adds ``rounds``: those of the head's report, with the accuracies after each round
-    that this file holds. The head need not be solved then: its best weights so far are evaluated.
-    ``separability``, ``metrics``, ``by`` and ``against`` add entries of the same names; that of a
-    figure names its ``positive`` class, or has ``average`` 'macro', a mean over classes.
+    ``top5`` is there from six classes on, ``per_class_intervals`` (Wilson, 95 %) without ``group``.
+    From 1,000 classes on ``confusion`` has the cells that are not 0. ``each_round`` adds
+    ``rounds``, with the accuracies after each round that this file holds; the head need not be
+    solved then. ``separability``, ``metrics``, ``by`` and ``against`` add entries of their names;
+    that of a figure names its ``positive`` class, or has ``average`` 'macro', a mean over classes.
     """
     o = as_features(o, o.head)
     names = _figures_asked(o)

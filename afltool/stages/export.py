@@ -28,10 +28,9 @@ def export(o: Export, files: Files) -> Job:
     """Write a solved head as .onnx or .pt2, by the name of the file.
 
     The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
-    gives scores, the predicted class and, where the head defines them, probabilities. Before it
-    gets its name it is run on a sample and compared with afltool's own scores: a difference beyond
-    the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
-    it, with the figures of ``metrics``.
+    gives scores, the predicted class and, where the head defines them, probabilities. It is first
+    run on a sample: a difference from afltool's own scores beyond the tolerance is a
+    `NumericalError`. ``card`` writes a model card beside it, with the figures of ``metrics``.
     """
     if o.with_backbone:
         need_torch("export --with-backbone")

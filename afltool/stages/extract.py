@@ -62,7 +62,7 @@ def extract(o: Extract, files: Files) -> Job:
         with heard.listening("extract"):
             _Extraction(request, network, heard, made_by).run(path)
 
-    return Job.of_rows(path, made_by, write)
+    return Job.one(path, made_by, write)
 
 
 @dataclass
@@ -193,4 +193,4 @@ def backbone(o: Backbone, files: Files) -> Job:
         frozen.save(out)
         log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
 
-    return Job.of_rows(out, made_by, write)
+    return Job.one(out, made_by, write)

@@ -46,14 +46,11 @@ RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabel
 def import_embeddings(o: Import, files: Files) -> Job:
     """Write the rows of ``embeddings`` as a feature file.
 
-    Columns of tables have names, which are in the space: features come in the order of these, at
-    every site. A feature file keeps its space and its classes. Labels are integers 0 … C−1 or
-    names; an integer that is the name of another class is refused. The space records a ``scale``,
-    and what becomes of values that are ``missing``.
-
-    It says from which feature rounding takes most. Raises `InvalidDataError` where it makes a
-    feature constant that varies, unless ``allow_constant`` or ``unlabelled``: of few rows to
-    predict a feature may vary by less than a head sees.
+    Features of tables come in the order of their names, which are in the space. A feature file
+    keeps its space and its classes. Labels are integers 0 … C−1 or names; an integer that is the
+    name of another class is refused. The space records a ``scale``, and what becomes of values that
+    are ``missing``. Raises `InvalidDataError` where rounding makes a feature constant that varies,
+    unless ``allow_constant`` or ``unlabelled``.
     """
     path = o.embeddings
     if o.like is not None:
@@ -93,7 +90,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         ids = _row_ids(path, x.row_ids, len(x))
         RowStream("import", header, y, ids, partial(rounded, *of)).write(o.out)
 
-    return Job.of_rows(o.out, made_by, write)
+    return Job.one(o.out, made_by, write)
 
 
 def _recipe(path: Path, o: Import, facts: Mapping[str, Any]) -> dict[str, Any]:

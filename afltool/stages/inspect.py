@@ -9,14 +9,8 @@ from typing import Any
 
 from .. import parallel, progress
 from ..errors import InputError
+from ..files import arrays as stored
 from ..files import hdf5, schema
-from ..files.arrays import (
-    checked_dataset,
-    damage_as_error,
-    describe_additive,
-    get_additive,
-    get_array,
-)
 from ..files.differences import differences
 from ..files.hdf5 import Header
 from ..files.outputs import writer_errors
@@ -46,7 +40,7 @@ def info(path: str | Path) -> Facts:
     header = hdf5.read_header(path)
     large = header["kind"] == "features"
     header = header if large else hdf5.verify(path)
-    with damage_as_error(path):
+    with stored.damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
     return {
         "path": str(path),
@@ -113,7 +107,7 @@ def store(o: Store) -> Facts:
 
 def _features(path: Path, header: Header) -> Facts:
     with hdf5.reading(path, "features") as (file, _):
-        rows, dim = checked_dataset(path, file, schema.FEATURES).shape
+        rows, dim = stored.checked_dataset(path, file, schema.FEATURES).shape
     images = {"images": PIXELS} if header["space"].get("preprocessing") else {}
     known = {name: header[name] for name in ("classes", "space", "source")}
     return {"rows": rows, "dim": dim, **known, **images}
@@ -141,7 +135,7 @@ def _partition(path: Path, header: Header) -> Facts:
 
 def _statistics(path: Path, header: Header) -> Facts:
     with hdf5.reading(path, "statistics") as (file, _):
-        counts = get_array(path, file, schema.CLASS_COUNTS)
+        counts = stored.get_array(path, file, schema.CLASS_COUNTS)
     arrays, clients = _arrays(path, "statistics"), sorted(clients_of(header).items())
     gammas = [one.gamma for _, one in clients]
     facts = {
@@ -167,9 +161,9 @@ def _statistics(path: Path, header: Header) -> Facts:
 def _arrays(path: Path, kind: str) -> dict[str, Facts]:
     """What is said of each array, with a digest of its numbers; one at a time is in memory."""
     with hdf5.reading(path, kind) as (file, _):
-        found = describe_additive(path, file)
+        found = stored.describe_additive(path, file)
         for name, about in found.items():
-            array = get_additive(path, file, name)
+            array = stored.get_additive(path, file, name)
             about["digest"] = Digest().array("array", array, array_kind(array)).hex()
     return found
 

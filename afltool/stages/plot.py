@@ -35,7 +35,7 @@ def picture(draw: Callable[[Any], Path]) -> StageFunction[Any]:
     @wraps(draw)
     def job(o: Any, files: Files) -> Job:
         check_picture(o.out, o)
-        return Job.of_rows(o.out, FOR_PEOPLE, lambda: draw(o))
+        return Job.one(o.out, FOR_PEOPLE, lambda: lambda path, recipe: draw(o))
 
     return StageFunction(job)
 
@@ -63,27 +63,14 @@ def _panel(p: Partition, every: Sequence[Partition]) -> classes.Panel:
 # ---------------------------------------------------------------- of an evaluation
 
 
-def _evaluation(path: Path, positive: Sequence[str] = ()) -> Facts:
+def _evaluation(path: Path) -> Facts:
     """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
     if not holds_counts(path):
         return written.read_evaluation(path, written.Confusion)
-    heads = evaluations(read_counts(path), positive)
+    heads = evaluations(read_counts(path))
     if len(heads) > 1:
         raise UsageError(f"{path} counts {len(heads)} heads: afltool info has the figures of each")
     return heads[0]
-
-
-def _entry(facts: Facts, path: Path, name: str, metric: str, kind: Any) -> Facts:
-    """An entry that evaluate writes for a metric."""
-    if name not in facts:
-        how = f"write it with afltool evaluate … --metrics {metric} -o {path}"
-        if "total" in facts:
-            how = f"scores of a {facts['head']['name']} head are none; see afltool calibrate"
-        raise UsageError(f"{path} has no {name}: {how}")
-    written.check_evaluation(path, facts[name], kind)
-    written.check_evaluation(path, facts.get("metrics"), Facts)
-    written.check_evaluation(path, facts["metrics"].get(metric), written.Figure)
-    return dict(facts[name])
 
 
 @picture
@@ -120,36 +107,16 @@ def _cells(confusion: Any) -> tuple[I64, I64, I64]:
 def reliability_picture(o: look.ReliabilityPicture) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
     facts = _evaluation(o.file)
-    bins = _entry(facts, o.file, "reliability", "ece", written.Bins)
-    ece = facts["metrics"]["ece"]["value"]
-    note = f"expected calibration error {'undetermined' if ece is None else f'{ece:.4f}'}"
-    return curves.plot_reliability(bins, o.out, _who(facts), note, o.overwrite, o)
-
-
-@picture
-def roc_picture(o: look.RocPicture) -> Path:
-    """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
-
-    Each class in ``positive`` against the rest; by default the positive class of the file, of two
-    classes without one the second, else every class.
-    """
-    facts = _evaluation(o.file, o.positive)
-    every = _entry(facts, o.file, "roc", "auc", dict[str, written.Curve])
-    own, there = facts["metrics"]["auc"].get("positive"), list(every)
-    names = o.positive or ([own] if own in every else there[len(there) == 2 :])
-    if unknown := [name for name in names if name not in every]:
+    if "reliability" not in facts:
         raise UsageError(
-            f"--positive is a class of {o.file}: {', '.join(there[:20])}; found {unknown[0]!r}"
+            f"{o.file} has no reliability: write it with afltool evaluate … --metrics ece -o FILE; "
+            f"scores of a {facts['head']['name']} head may be none, see afltool calibrate"
         )
-    note = f"{len(names)} of {len(there)} classes, each against the rest"
-    if len(names) == 1:
-        note = f"positive class: {names[0]}, against the other of {len(there)} classes"
-    chosen = {name: every[name] for name in names}
-    return curves.plot_roc(chosen, o.out, _who(facts), note, o.overwrite, o)
-
-
-def _who(facts: Facts) -> str:
-    return f"{facts['head']['name']} head, {facts['n']:,} rows"
+    written.check_evaluation(o.file, facts, written.Reliability)
+    ece, head = facts["metrics"]["ece"]["value"], facts["head"]["name"]
+    note = f"expected calibration error {'undetermined' if ece is None else f'{ece:.4f}'}"
+    title = f"{head} head, {facts['n']:,} rows"
+    return curves.plot_reliability(facts["reliability"], o.out, title, note, o.overwrite, o)
 
 
 # ---------------------------------------------------------------- of heads and runs

@@ -27,11 +27,10 @@ from .runner import Files, StageFunction
 def predict(o: Predict, files: Files) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
-    The network of images is the one that the head's feature space names; the space that it makes is
-    compared with the head's, before any image is read. See `Scorer` for the columns. Gives the
-    path, how many rows were written, how many have an error, and how many each class. Raises
-    `MismatchError`: another space or class list than the head's; `InvalidDataError`: an image that
-    cannot be used, unless ``on_error`` is 'row'.
+    The network of images is the one that the head's feature space names. See `Scorer` for the
+    columns. Gives the path, how many rows were written, how many have an error, and how many each
+    class. Raises `MismatchError`: another space or class list than the head's; `InvalidDataError`:
+    an image that cannot be used, unless ``on_error`` is 'row'.
     """
     check_table(o.out, jsonl=True)
     solved, header = load_solved_head(o.head)

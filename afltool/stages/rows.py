@@ -34,12 +34,10 @@ PARTS = ("train", "test")
 def convert(o: Convert, files: Files) -> Job:
     """Write the rows of a feature file as round(x · 2^fraction_bits), int16, or as float32.
 
-    Labels, row ids and classes stay the same, so a partition of one file fits the other. A
-    conversion from float32 equals an extraction in the new format; one from int16 rounds a second
-    time, so an entry can differ by one step. `InvalidDataError`, with row and column, for a value
-    that does not fit, and where rounding makes a feature constant that varies (unless
-    ``allow_constant``). Of images a network has made many features that stand for each other: what
-    they lose is only said.
+    Labels, row ids and classes stay the same. A conversion from float32 equals an extraction in the
+    new format; one from int16 rounds a second time. Raises `InvalidDataError` for a value that does
+    not fit, and where rounding makes a feature constant that varies, unless ``allow_constant`` or
+    of images, whose features stand for each other.
     """
     rows = files.features(o.features, labelled=False)
     given = rows.header["space"]
@@ -54,16 +52,15 @@ def convert(o: Convert, files: Files) -> Job:
     of = "convert", o.features, space, rows.blocks, lambda _, X: real(X)
     blocks = partial(rounded, *of, allowed=allowed)
     stream = RowStream("convert", header, rows.given_labels, rows.row_ids, blocks)
-    return Job.of_rows(o.out, made_by, partial(stream.write, o.out))
+    return Job.one(o.out, made_by, partial(stream.write, o.out))
 
 
 @StageFunction
 def split(o: Split, files: Files) -> Job:
     """Write the rows of a feature file into NAME-train.h5 and NAME-test.h5; gives both.
 
-    The files go into the folder ``out``, by default beside NAME.h5. Each row goes into exactly one
-    of them, in the order of the file. The share ``test`` of each class is for testing, drawn with
-    ``seed`` by row ids and labels alone: files of other backbones are cut alike. With ``group``
+    Each row goes into exactly one of them, in the order of the file. The share ``test`` of each
+    class is for testing, drawn with ``seed`` by row ids and labels alone. With ``group``
     (TABLE:COLUMN) all rows of a group go to one side, and the shares are as near as groups allow.
     Raises `InvalidDataError`: a part would have no rows.
     """
@@ -125,10 +122,9 @@ def _stream(rows: Features, target: Target, mine: NDArray[np.bool_]) -> RowStrea
 def merge(o: Merge, files: Files) -> Job:
     """Put the shards 0/N … N−1/N of one extraction together.
 
-    Shards that different engines, versions or devices made differ in their last bits, as features
-    of one space may: they are put together with a warning, and the provenance has which made which.
-    Raises `UsageError`: a file that is not a shard; `MismatchError`: a shard that is missing, given
-    twice, or of another extraction.
+    Those of different engines, versions or devices differ in their last bits: that is warned of,
+    and the provenance has which made which. Raises `UsageError`: a file that is not a shard;
+    `MismatchError`: a shard that is missing, given twice, or of another extraction.
     """
     headers = _in_order(hdf5.expand(o.shards))
     refuse_files([*(("SHARDS", path, False) for path in headers), ("-o", o.out, True)])
@@ -155,7 +151,7 @@ def merge(o: Merge, files: Files) -> Job:
         blocks = (values for part in parts for _, values in part.stored_blocks())
         RowStream("merge", header, labels, ids, lambda: blocks).write(o.out)
 
-    return Job.of_rows(o.out, made_by, write)
+    return Job.one(o.out, made_by, write)
 
 
 def _whole(header: hdf5.Header) -> dict[str, Any]:

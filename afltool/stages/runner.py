@@ -13,21 +13,18 @@ from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .. import parallel
+from ..files.features import Features, open_features
 from ..files.hdf5 import fingerprint
+from ..files.heads import HeadFile, load_head
 from ..files.recipes import Recipe, State, Target, is_done
+from ..files.statistics import StatisticsFile, read_statistics
 from ..memory import NOTHING, Carried, Room
 from ..options.base import Options
 from ..options.common import files_of, refuse_files
 from ..progress import event, log
-
-if TYPE_CHECKING:  # a stage loads only what it reads
-    from ..files.features import Features
-    from ..files.heads import HeadFile
-    from ..files.partitions import ClientRows
-    from ..files.statistics import StatisticsFile
 
 Content = TypeVar("Content")
 OptionsT = TypeVar("OptionsT", bound=Options)
@@ -52,18 +49,14 @@ class Job:
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, compute: Callable[[], Write]) -> Job:
-        """Of a stage that makes a single file, which is written when it was computed."""
-        return cls([Target(path, recipe)], lambda todo, put: put(todo[0], compute()))
+    def one(cls, path: Path, recipe: Recipe, compute: Callable[[], Write | None]) -> Job:
+        """Of a single file; ``compute`` gives None where it has written the file itself."""
 
-    @classmethod
-    def of_rows(cls, path: Path, recipe: Recipe, write: Callable[[], object]) -> Job:
-        """Of a stage that writes a single file while it makes its rows."""
+        def make_it(todo: Sequence[Target], put: Put) -> None:
+            if (write := compute()) is not None:
+                put(todo[0], write)
 
-        def compute(todo: Sequence[Target], put: Put) -> None:
-            write()
-
-        return cls([Target(path, recipe)], compute)
+        return cls([Target(path, recipe)], make_it)
 
 
 class StageFunction(Generic[OptionsT]):
@@ -76,14 +69,14 @@ class StageFunction(Generic[OptionsT]):
         self.job = job
         update_wrapper(self, job)
 
-    def __call__(self, o: OptionsT, files: Files | None = None) -> Any:
-        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
-            job = self.job(o, reading)
+    def __call__(self, o: OptionsT) -> Any:
+        with parallel.using(getattr(o, "threads", None)), Files().reading() as files:
+            job = self.job(o, files)
             if not isinstance(job, Job):
                 return job
             read = (one for one in files_of(o) if not one[2])
             refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
-            made = make(job, reading, getattr(o, "overwrite", False))
+            made = make(job, files, getattr(o, "overwrite", False))
             return made[-1].path if job.result is None else job.result
 
 
@@ -122,14 +115,10 @@ class Files:
 
     def head(self, path: Path) -> HeadFile:
         """A head and its header."""
-        from ..files.heads import HeadFile, load_head
-
         return self._read(path, HeadFile, load_head)
 
     def statistics(self, path: Path, header: Mapping[str, Any] | None = None) -> StatisticsFile:
         """Sums and their header; refused where that was another ``header`` before."""
-        from ..files.statistics import StatisticsFile, read_statistics
-
         seen = None if header is None else fingerprint(header)
         return self._read(path, StatisticsFile, partial(read_statistics, seen=seen))
 
@@ -138,8 +127,6 @@ class Files:
 
         ``labelled``: see `open_features`.
         """
-        from ..files.features import Features, open_features
-
         rows = self._kept.get(path)
         if not isinstance(rows, Features):
             rows = self._open.enter_context(open_features(path, labelled))
@@ -148,15 +135,6 @@ class Files:
         if labelled:
             _ = rows.labels
         return rows
-
-    def clients(self, rows: Features, partition: Path) -> ClientRows:
-        """Whose rows these are, by a partition."""
-        from ..files.partitions import ClientRows
-
-        known = self._read(partition, ClientRows, partial(ClientRows.by, rows))
-        if known.rows.meaning != rows.meaning:
-            known = ClientRows.by(rows, partition)
-        return replace(known, rows=rows)
 
     def _read(self, path: Path, kind: type[Content], load: Callable[[Path], Content]) -> Content:
         known = self._kept.get(path)
@@ -184,10 +162,9 @@ class Files:
     def carried(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
         before, kept = self._carried.get(part, ("", NOTHING))
-        if before == task:
-            return kept
-        kept.forget()
-        return Carried(room=self.room)
+        if before != task:
+            kept.forget()
+        return kept if before == task else Carried(room=self.room)
 
     def left(self, task: str, part: str, carried: Carried) -> None:
         """Keep what a round has left, for the next one."""
