@@ -26,7 +26,7 @@ from afltool.rendering.tables import print_summary
 from afltool.runs.config import RunConfig
 from afltool.stages.evaluate import evaluate
 from afltool.stages.local_stats import local_stats
-from afltool.stages.runner import Files
+from afltool.stages.runner import Files, make
 
 RUNS = {
     "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
@@ -102,7 +102,9 @@ def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
         files = Files(Room(10**8))
         head = afltool.head(name, tmp_path / f"{name}-0.h5")
         total = tmp_path / f"{name}.h5"
-        local_stats(LocalStats(train, head, total, partition=dealt, sum=True), files)
+        how = LocalStats(train, head, total, partition=dealt, sum=True)
+        with files.reading():
+            make(local_stats.job(how, files), files)
         solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
         with files.reading():
             evaluate.job(Evaluate(solved, test, each_round=again), files)

@@ -19,7 +19,6 @@ from ..files.statistics import clients_of, context_of
 from ..options.common import FROZEN
 from ..options.features import default_store
 from ..options.look import Diff, Store
-from ..partitions import mean_total_variation
 from ..values.arrays import Digest, array_kind
 from ..values.names import COUNTS
 from ..values.text import PIXELS
@@ -44,13 +43,11 @@ def info(path: str | Path) -> Facts:
         more = _BY_KIND[header["kind"]](path, header)
     return {
         "path": str(path),
-        "kind": header["kind"],
-        "digest": header["digest"],
+        **{key: header[key] for key in ("kind", "digest")},
         "bytes": path.stat().st_size,
         "checked": "header only; afltool verify reads the rows" if large else "all",
         **more,
-        "recipe": header["recipe"],
-        "provenance": header["provenance"],
+        **{key: header[key] for key in ("recipe", "provenance")},
     }
 
 
@@ -120,16 +117,11 @@ def _partition(path: Path, header: Header) -> Facts:
     return {
         "rows": len(p.row_ids),
         "clients": len(p.names),
-        "scheme": header["scheme"],
         "rows_per_client": rows.tolist(),
         "classes_per_client": (counts > 0).sum(axis=1).tolist(),
-        "mean_total_variation": mean_total_variation(counts),
         "empty_clients": int((rows == 0).sum()),
-        "held_out": header["held_out"],
-        "names": list(p.names),
-        "classes": list(p.classes),
-        "rows_digest": header["rows_digest"],
         "relabelled_rows": int((p.labels != p.effective_labels).sum()),
+        **{key: header[key] for key in ("scheme", "held_out", "names", "classes", "rows_digest")},
     }
 
 

@@ -98,7 +98,7 @@ def job_of(
     if o.partition is None:
         clients = ClientRows.of_silo(rows, o.client)
     else:
-        clients = ClientRows.by(rows, o.partition)
+        clients = files.clients(rows, o.partition)
     clients = _grouped(clients, o, head)
     check_participation(head, o)
     # A draw for each layer of the head; of its second sums it may be another one.

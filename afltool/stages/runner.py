@@ -19,6 +19,7 @@ from .. import parallel
 from ..files.features import Features, open_features
 from ..files.hdf5 import fingerprint
 from ..files.heads import HeadFile, load_head
+from ..files.partitions import ClientRows
 from ..files.recipes import Recipe, State, Target, is_done
 from ..files.statistics import StatisticsFile, read_statistics
 from ..memory import NOTHING, Carried, Room
@@ -135,6 +136,13 @@ class Files:
         if labelled:
             _ = rows.labels
         return rows
+
+    def clients(self, rows: Features, partition: Path) -> ClientRows:
+        """Whose rows these are, by a partition."""
+        known = self._read(partition, ClientRows, partial(ClientRows.by, rows))
+        if known.rows.meaning != rows.meaning:
+            known = ClientRows.by(rows, partition)
+        return replace(known, rows=rows)
 
     def _read(self, path: Path, kind: type[Content], load: Callable[[Path], Content]) -> Content:
         known = self._kept.get(path)
