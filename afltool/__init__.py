@@ -29,16 +29,16 @@ __version__ = "0.3.0"
 
 __all__ = [
     "AnalyticClassifier", "RunConfig", "aggregate", "backbone", "baseline", "calibrate",
-    "confusion_picture", "convert", "counts", "coverage_picture", "diff", "evaluate", "export",
-    "extract", "head", "import_embeddings", "info", "local_stats", "merge", "open_features",
-    "partition", "partition_picture", "predict", "read_counts", "reliability_picture", "report",
-    "ridge_path_picture", "roc_picture", "rounds_picture", "run", "scale", "solve", "split",
-    "study", "table", "verify",
+    "confusion_picture", "convert", "counts", "diff", "evaluate", "export", "extract", "head",
+    "import_embeddings", "info", "local_stats", "merge", "open_features", "partition",
+    "partition_picture", "predict", "read_counts", "reliability_picture", "report",
+    "rounds_picture", "run", "scale", "solve", "split", "study", "table", "verify",
 ]  # fmt: skip
 #: Where names are that are not in `api`; it knows neither studies nor baselines.
 _ELSEWHERE = {
     "AnalyticClassifier": "estimator",
     "baseline": "lab.baselines.api",
+    **dict.fromkeys(("info", "verify"), "stages.inspect"),
     **dict.fromkeys(("report", "study", "table"), "lab.studies.api"),
 }
 
@@ -52,7 +52,5 @@ if not TYPE_CHECKING:  # what is not there is known to be so
 
 
 def __dir__() -> list[str]:
-    loaded = (
-        name for name, v in globals().items() if isinstance(v, ModuleType) or name[:2] == "__"
-    )
+    loaded = (k for k, v in globals().items() if isinstance(v, ModuleType) or k[:2] == "__")
     return sorted({*loaded, *__all__})

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from .estimator import AnalyticClassifier as AnalyticClassifier
     from .files.counts import Counts
     from .files.features import Features
+    from .stages.inspect import info as info
+    from .stages.inspect import verify as verify
 
 P = ParamSpec("P")
 R = TypeVar("R")
-OptionsT = TypeVar("OptionsT")
 
 
-def stage_function(make: Callable[P, OptionsT], returns: type[R]) -> Callable[P, R]:
+def stage_function(make: Callable[P, Any], returns: type[R]) -> Callable[P, R]:
     """The function of a class of options, `Options.STAGE`, which takes an object of it."""
     cls: Any = make
     module, _, name = cls.STAGE.partition(":")
@@ -65,9 +66,6 @@ export = stage_function(evaluation.Export, Path)
 partition_picture = stage_function(look.PartitionPicture, Path)
 confusion_picture = stage_function(look.ConfusionPicture, Path)
 reliability_picture = stage_function(look.ReliabilityPicture, Path)
-roc_picture = stage_function(look.RocPicture, Path)
-coverage_picture = stage_function(look.CoveragePicture, Path)
-ridge_path_picture = stage_function(look.RidgePathPicture, Path)
 diff = stage_function(look.Diff, dict[str, Any])
 rounds_picture = stage_function(look.RoundsPicture, Path)
 
@@ -87,20 +85,6 @@ def open_features(path: str | Path) -> AbstractContextManager[Features]:
     from .files.features import open_features as opened
 
     return opened(Path(path), labelled=False)
-
-
-def info(path: str | Path) -> dict[str, Any]:
-    """What is in a file, and its digest."""
-    from .stages.inspect import info as stage
-
-    return stage(Path(path))
-
-
-def verify(path: str | Path) -> dict[str, Any]:
-    """Compare every checksum and the digest of a file; returns path, kind and digest."""
-    from .stages.inspect import check
-
-    return check(path)
 
 
 def read_counts(path: str | Path) -> Counts:

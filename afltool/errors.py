@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class AflError(Exception):
-    """An error for the user; ``advice``: how the message ends, which a caller may replace."""
+    """An error for the user; ``advice``: the end of the message, which a caller may replace."""
 
     exit_code = 1
 
@@ -90,10 +90,8 @@ def naming(
     kind: type[AflError] = InvalidDataError,
     columns: Sequence[str] | None = None,
 ) -> Iterator[None]:
-    """Inside, the message of an error of this kind begins with the path of the file.
-
-    And with the name of the feature that it is about, where features have names, ``columns``.
-    """
+    """Inside, the message of an error of this kind begins with the path of the file, and with the
+    name of the feature that it is about, where they have names, ``columns``."""
     try:
         yield
     except kind as error:

@@ -1,8 +1,4 @@
-"""The one place where a file from outside is opened: a regular file, and read up to a limit.
-
-A pipe would wait for ever, a device such as /dev/zero never ends, and a text of gigabytes fills the
-memory. Files of arrays (HDF5, .npz …) have readers of their own, which read in blocks.
-"""
+"""The one place where a file from outside is opened: a regular file, and read up to a limit."""
 
 from __future__ import annotations
 
@@ -37,10 +33,7 @@ def given_path(text: str | Path) -> Path:
 
 
 def spelled(base: str | Path, path: str) -> str:
-    """``path`` below ``base`` as the disk spells it, where its accents are composed otherwise.
-
-    The same path where it is there, or nothing is.
-    """
+    """``path`` below ``base`` as the disk spells it, where its accents are composed otherwise."""
     if os.path.lexists(os.path.join(base, path)):
         return path
     found = "/" if path.startswith("/") else ""
@@ -54,12 +47,7 @@ def spelled(base: str | Path, path: str) -> str:
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """A regular file, open for reading; the caller closes it.
-
-    Raises:
-        InputError: it is a pipe, a device, a socket or a folder.
-        OSError: it is missing or may not be read.
-    """
+    """A regular file, open for reading. Raises `InputError`: something else; `OSError`: missing."""
     # Opening a pipe that nobody writes into would take for ever.
     opener = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
     file = open(given_path(path), "rb", opener=opener)  # noqa: SIM115 - the caller's
@@ -82,45 +70,35 @@ def kind_of(mode: int) -> str:
 
 
 def read_bytes(path: str | Path, most: int) -> bytes:
-    """All bytes of a regular file that has at most ``most``.
-
-    Raises `InputError` for a larger file, and what `open_regular` raises.
-    """
+    """All bytes of a regular file; `InputError` where it has more than ``most``, or grows."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(size + 1) if size <= most else b""
-        if len(data) > size:  # files of /proc say 0 bytes
-            data += file.read(most + 1 - len(data))
-    if max(size, len(data)) > most:
+    if size > most or len(data) > size:
         raise InputError(
-            f"{path}: expected at most {most / 1e6:,.0f} MB, found {size / 1e6:,.0f} MB; is it the "
-            "right file?"
+            f"{path}: expected at most {most / 1e6:,.0f} MB, found {size / 1e6:,.0f} MB"
+            f"{' and more' * (len(data) > size)}; is it the right file?"
         )
     return data
 
 
 def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
-    """A small text in UTF-8; ``what`` it holds is for the message.
-
-    Raises:
-        InputError: missing, not a regular file, too large, or not UTF-8.
-    """
+    """A small text in UTF-8; ``what`` it holds is for the message. Raises `InputError`."""
     try:
         text = read_bytes(path, most).decode("utf-8-sig")
     except OSError as error:
         why = "there is no such file" if error.errno == 2 else error.strerror or error
         raise InputError(f"cannot read {what} in {path}: {why}; check the path") from error
     except UnicodeDecodeError as error:
-        hdf5, at = error.object.startswith(HDF5), error.start
-        found = "an HDF5 file" if hdf5 else f"the byte {error.object[at]:#04x} at place {at}"
         raise CorruptFileError(
-            f"{path}: expected {what}, which is UTF-8 text; found {found}; is it the right file?"
+            f"{path}: expected {what}, which is UTF-8 text; found the byte "
+            f"{error.object[error.start]:#04x} at place {error.start}; is it the right file?"
         ) from error
     return text.replace("\r\n", "\n") if "\r" in text else text  # looking is much faster
 
 
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
-    """The value in a JSON file; errors as of `read_text` and `parsed_json`."""
+    """The value in a JSON file; see `read_text` and `parsed_json`."""
     return parsed_json(read_text(path, what, most), path, nan_is_null=True)
 
 
@@ -132,12 +110,8 @@ def parsed_json(
 ) -> Any:
     """The value of a JSON text that was found at ``where``; ``what`` it should be.
 
-    Python would take the last of two equal keys, and numbers that JSON does not have: NaN and
-    Infinity, which earlier versions wrote where a figure is not determined: ``nan_is_null``.
-
-    Raises:
-        CorruptFileError: it is not JSON, a key occurs twice in an object, it is nested too deeply,
-            or a number has too many digits.
+    ``nan_is_null``: earlier versions wrote NaN where a figure is not determined. Otherwise that is
+    a `CorruptFileError`, as all that is not JSON, and a key that occurs twice in an object.
     """
     try:
         constant = (lambda _: None) if nan_is_null else _no_number
@@ -161,12 +135,7 @@ def _no_number(text: str) -> Any:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """The tree of a TOML file; its keys are names of options, with dashes or underscores.
-
-    Raises:
-        InputError, CorruptFileError: as `read_json`.
-        UsageError: a table has a key in both spellings.
-    """
+    """The tree of a TOML file; `UsageError` for a key that is there with dashes and underscores."""
     text = read_text(path, what)
     try:
         tree = tomllib.loads(text)
@@ -209,7 +178,7 @@ def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
 def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
     """The lines of a stream that may never end, stripped, without the empty ones.
 
-    Raises `InputError` for more than ``most`` lines, or one that is too long for a path.
+    Raises `InputError`: there are too many, or one is too long for a path.
     """
     for number in range(most + 1):
         line = stream.readline(LONGEST_LINE + 1)
@@ -226,8 +195,7 @@ def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
 def downloading(what: str, advice: str) -> Iterator[None]:
     """Run a download that stops after `TIMEOUT` without an answer, and says nothing on stdout.
 
-    Raises:
-        InputError: any failure: ``what`` could not be downloaded, why, and the advice.
+    Raises `InputError` for any failure, with the ``advice``.
     """
     import socket
 

@@ -1,14 +1,7 @@
-"""Memory: what work asks for before it starts, and what is kept in it to save time.
-
-`Carried` is what a head computed from a client's rows in one round, so that the next round starts
-from it; it never leaves the client. It is kept block by block, under a key that says what it was
-made with, so that no head takes the arrays of another head. A round takes block i of the round
-before and then puts its own block i.
-"""
+"""Memory: what work asks for before it starts, and what is kept in it to save time."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,15 +16,13 @@ from .values.ridge_spec import Written
 if TYPE_CHECKING:  # help needs memory, and no NumPy
     from .values.arrays import Array
 
-log = logging.getLogger("afltool")
-WORTH_SAYING = 1 << 30
 UNBACKED = 300 << 20  # bytes of arrays that any file may claim: a gram of 8,192 features
 BACKING = 64  # times its own bytes that a file may claim beyond that
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
-    """Refuse with `NumericalError` when fewer than ``size`` bytes of memory are available.
+    """Refuse with `NumericalError` when fewer than ``size`` bytes are available.
 
     Every solve asks before it allocates anything large; ``advice`` names the options to change.
     """
@@ -41,15 +32,10 @@ def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
             f"{what} needs about {size / 1e9:.2f} GB of memory and {free / 1e9:.2f} GB are free: "
             f"{advice}, or a larger machine"
         )
-    if size >= WORTH_SAYING:
-        log.info("%s: about %.2f GB of memory", what, size / 1e9)
 
 
 def check_backed(claimed: int, held: int, what: str) -> None:
-    """Refuse numbers that take ``claimed`` bytes of memory and only ``held`` bytes of a file.
-
-    A few hundred kilobytes can claim gigabytes of zeros.
-    """
+    """Refuse numbers that take ``claimed`` bytes of memory and only ``held`` bytes of a file."""
     limit = max(UNBACKED, BACKING * held)
     if claimed > limit:
         raise CorruptFileError(
@@ -112,57 +98,43 @@ class Room:
             self.free -= size * enough
             return enough
 
-    def give(self, size: int) -> None:
-        """Give back what was taken."""
-        self.take(-size)
-
 
 class Carried:
-    """Keeps nothing: every round starts from the features."""
+    """What a head made of a client's rows in one round, with which the next round starts.
 
-    def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
-        """The arrays of a block of so many rows, if they were put under this key; otherwise None.
-
-        The caller owns them and may write into them; each block is given once.
-        """
-        return None
-
-    def following(self, key: str) -> Carried:
-        """An empty store for the arrays that the coming round puts under ``key``."""
-        return self
-
-    def put(self, block: int, arrays: Mapping[str, Array]) -> None:
-        """Keep the arrays of a block, with one entry per row; blocks come in order, from 0 on."""
-
-
-NOTHING = Carried()
-
-
-class Remembered(Carried):
-    """Keeps the arrays in memory, as long as there is room; other blocks are computed again."""
+    Arrays of each block lie in memory under a ``key`` that says what made them, as long as there is
+    room; other blocks are computed again.
+    """
 
     def __init__(self, key: str = "", room: Room | None = None) -> None:
         self.key, self._room = key, Room(1 << 62) if room is None else room
         self.blocks: dict[int, dict[str, Array]] = {}
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
+        """The arrays of a block of so many rows, which are the caller's from now on; None where
+        there are none under this key."""
         if key != self.key:
             self.forget()  # no other caller will ask for these blocks
         arrays = self.blocks.pop(block, {})
-        self._room.give(_size(arrays))
+        self._room.take(-_size(arrays))
         return arrays if arrays and all(len(a) == rows for a in arrays.values()) else None
 
-    def following(self, key: str) -> Remembered:
-        return Remembered(key, self._room)
+    def following(self, key: str) -> Carried:
+        """An empty one for what the coming round puts under ``key``."""
+        return Carried(key, self._room)
 
     def put(self, block: int, arrays: Mapping[str, Array]) -> None:
+        """Keep the arrays of a block, with one entry per row; blocks come in order, from 0 on."""
         if self._room.take(_size(arrays)):
             self.blocks[block] = dict(arrays)
 
     def forget(self) -> None:
-        """Drop every block that is kept."""
-        self._room.give(sum(map(_size, self.blocks.values())))
+        """Drop every block."""
+        self._room.take(-sum(map(_size, self.blocks.values())))
         self.blocks.clear()
+
+
+NOTHING = Carried(room=Room(0))
 
 
 def _size(arrays: Mapping[str, Array]) -> int:

@@ -2,26 +2,21 @@
 
 No result depends on their number. The borders of blocks are fixed, one thread makes what a block
 gives, and what blocks give is taken in the order of the rows, or added as exact integers. A stage
-says ``with using(threads)``; whoever works on blocks below it calls `each`. In a thread
-of the pool, and outside `using`, work is done at once, where it is asked for.
+says ``with using(threads)``; whoever works on blocks below it calls `each`.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from . import memory, system
 
-log = logging.getLogger("afltool")
 MOST = 1024
 LIMITS = ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS")  # by which a job or a user gives fewer cores
 BLAS = "OPENBLAS_NUM_THREADS"
@@ -71,13 +66,13 @@ def each(
     work: Callable[[Item], Found],
     items: Iterable[Item],
     size: Callable[[Item], int] = lambda _: 0,
-    what: str = "blocks of rows",
 ) -> Iterator[Found]:
     """What ``work`` gives of each item, in order; the items are drawn by the caller's thread.
 
     As many items are under way as there are threads, and one waits. ``size``: bytes that the work
-    on an item takes beside the item, of ``what``; where memory has no room for all threads, fewer
-    work. An error in one of them is raised in its place, when those under way have ended.
+    on an item takes beside the item; where memory has no room for all threads, fewer work. An error
+    in one of them is raised in its place, when those under way have ended. In a thread of the pool
+    and outside `using` all is done at once, where it is asked for.
     """
     pool, number, most = _pool.get(), threads(), 0
     if pool is None or number == 1:
@@ -88,7 +83,7 @@ def each(
     try:
         for item in items:
             if (needed := size(item)) > most:  # what is under way has a part of it already
-                most, under_way = needed, min(under_way, _fitting(number, needed, what))
+                most, under_way = needed, min(under_way, max(1, memory.available() // needed))
             while len(waiting) >= under_way:
                 yield waiting.popleft().result()
             waiting.append(pool[0].submit(copy_context().run, _alone, work, item))
@@ -102,19 +97,6 @@ def _alone(work: Callable[[Item], Found], item: Item) -> Found:
     """The work on an item, in a thread of the pool; what it asks for in turn is done there."""
     _pool.set(None)
     return work(item)
-
-
-def _fitting(number: int, size: int, what: str) -> int:
-    """Items under way: one waits for the threads, or as many as memory has room for."""
-    free = memory.available()
-    if number * size <= free:
-        return number + 1
-    fit = max(1, free // size)
-    log.warning(
-        "%d threads would take %.2f GB for %s, and %.2f GB are free: %d work",
-        number, number * size / 1e9, what, free / 1e9, fit,
-    )  # fmt: skip
-    return fit
 
 
 class Spare(Generic[Part]):
@@ -144,30 +126,8 @@ def one_blas_thread() -> Iterator[None]:
     if os.environ.get(BLAS) == "1" and "openblas" in blas:
         yield
         return
-    import scipy.linalg  # noqa: F401 - its BLAS is another one than NumPy's, and is limited once loaded
+    import scipy.linalg  # noqa: F401 - its BLAS is not NumPy's, and is limited once it is loaded
+    from threadpoolctl import threadpool_limits
 
-    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
+    with threadpool_limits(1, "blas"):
         yield
-
-
-@lru_cache(maxsize=1)
-def _libraries(modules: int) -> Any:
-    """What numerical libraries the process has; a search of milliseconds, again where ``modules``
-    were loaded since: they may have brought one."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-@contextmanager
-def torch_threads(torch: Any, number: int = 1) -> Iterator[None]:
-    """Inside, this thread's operations of PyTorch have so many threads; None: it is not loaded."""
-    before = number if torch is None else torch.get_num_threads()
-    if before == number:
-        yield
-        return
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,9 +1,4 @@
-"""Progress of long work, what is told of it, its events, and requests to stop it.
-
-A stage opens ``task(...)`` and advances it. The command line shows the task as a bar or as plain
-lines; in a library nothing is shown. A stage calls ``stop_point()`` where it can end without losing
-work; the call raises `StoppedError` when a signal has come.
-"""
+"""Progress of long work, what is told of it, its events, and requests to stop it."""
 
 from __future__ import annotations
 

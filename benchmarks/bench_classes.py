@@ -26,7 +26,6 @@ COMMANDS = {
     "info": "info trial/counts.h5 --json",
     "table": "table trial/counts.h5 --format csv -o table.csv",
     "plot confusion": "plot confusion metrics.json -o confusion.png",
-    "plot roc": "plot roc trial/counts.h5 -o roc.png",
     "report": "report trial -o page.html",
     "calibrate": "calibrate head.h5 trial/counts.h5 --method temperature -o calibrated.h5",
     "calibrate --method platt": "calibrate head.h5 trial/counts.h5 -o platt.h5",

@@ -127,7 +127,7 @@ def test_help_is_found_wherever_it_stands_but_behind_two_dashes(cli, tmp_path, m
     done = cli("info", "--", "-h")
     assert done.exit_code == 3
     assert "-h" in done.stderr
-    for words, inside in (([], "local-stats"), (["head"], "linear"), (["plot"], "roc")):
+    for words, inside in (([], "local-stats"), (["head"], "linear"), (["plot"], "confusion")):
         done = cli(*words)  # a group without a command is a mistake
         assert done.exit_code == 2
         assert re.search(rf"^  {inside} ", done.stderr, re.M)

@@ -18,7 +18,7 @@ from afltool.heads import make_head
 from afltool.heads.deepafl.layers import OF_LABELS
 from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.projections import activate, projection
-from afltool.memory import NOTHING, Remembered
+from afltool.memory import NOTHING, Carried
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.assignment import assign
 from afltool.runs.config import RunConfig
@@ -40,7 +40,7 @@ def fitted(X, y, owner=None, held=(), until=None, **options):
     given = {"width": 12, "layers": 3, "compute": "float64", **options}
     head = make_head("deepafl", given).bind(X.shape[1], C)
     owner = np.zeros(len(y), int) if owner is None else owner
-    carried = [Remembered() for _ in range(owner.max() + 1)]
+    carried = [Carried() for _ in range(owner.max() + 1)]
     while head.phase() != until:
         head = absorb(
             head, gathered_by(head, X, y, owner, carried), sums(head, *held) if held else None

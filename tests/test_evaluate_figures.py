@@ -111,9 +111,6 @@ def test_figures_of_one_class_name_it_everywhere(tumours, positive, tmp_path, cl
     assert found["sensitivity"]["value"] == pytest.approx(recall[0])
     assert found["specificity"]["value"] == pytest.approx(recall[1])
     assert {found[name]["positive"] for name in ("sensitivity", "specificity", "auc")} == {named}
-    other = "benign" if named == "malignant" else "malignant"
-    drawn = afltool.roc_picture(tmp_path / "e.json", tmp_path / "roc.svg").read_text()
-    assert f"positive class: {named} against {other}" in drawn
 
 
 def test_a_figure_of_one_class_of_many_needs_its_name(road, cli):
@@ -224,7 +221,7 @@ def measured(road, softmax, tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("picture", ["confusion", "reliability", "roc"])
+@pytest.mark.parametrize("picture", ["confusion", "reliability"])
 def test_what_a_picture_draws_is_what_was_measured(measured, tmp_path, cli, picture):
     """The texts of the SVG hold the figures, and each bin and curve has its line."""
     out, found = tmp_path / "picture.svg", json.loads(measured.read_text())
@@ -232,28 +229,22 @@ def test_what_a_picture_draws_is_what_was_measured(measured, tmp_path, cli, pict
     assert (done.exit_code, done.stdout) == (0, f"{out}\n")
     assert cli("plot", picture, measured, "-o", out).exit_code == 0, "equal bytes"
     text = out.read_text()
-    for name, one in found["roc"].items() if picture == "roc" else ():
-        assert f"<!-- {name}: {one['auc']:.4f} -->" in text
     if picture == "reliability":
         assert f"calibration error {found['metrics']['ece']['value']:.4f}" in text
-    found |= {"roc": {k: found["roc"][k] for k in ("0", "1")}, "confusion": [[1, 0], [0, 1]]}
+    found |= {"confusion": [[1, 0], [0, 1]]}
     found["reliability"]["accuracy"][0] = found["reliability"]["confidence"][0] = None
     (tmp_path / "two.json").write_text(json.dumps(found | {"per_class": {"0": 1.0, "1": 1.0}}))
     words = [picture, tmp_path / "two.json", "-o", tmp_path / "two.svg"]
     assert cli("plot", *words).exit_code == 0, "two classes, an empty bin"
-    if picture == "roc":
-        assert "<!-- 0: " not in (tmp_path / "two.svg").read_text()
 
 
 @pytest.mark.parametrize(
     ("wrong", "picture", "error"),
     [
-        ({"roc": {"0": {"false_positive": [0], "true_positive": [0, 1], "auc": 1}}}, "roc",
-         CorruptFileError),
         ({"reliability": {"weight": [1], "confidence": ["x"], "accuracy": [1]}}, "reliability",
          CorruptFileError),
         ({"confusion": [[1]]}, "reliability", CorruptFileError),
-        ({"roc": ...}, "roc", UsageError),
+        ({"reliability": ...}, "reliability", UsageError),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path, wrong, picture, error):
@@ -263,8 +254,6 @@ def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path, wrong, pict
     with pytest.raises(error, match=r"wrong\.json"):
         getattr(afltool, f"{picture}_picture")(place, tmp_path / "p.png")
     assert not (tmp_path / "p.png").exists()
-    with pytest.raises(UsageError, match=r"0, 1, 2, 3; found '7'"):
-        afltool.roc_picture(measured, tmp_path / "p.png", positive=("7",))
 
 
 def test_scores_beyond_the_memory_are_refused_before_any_are_made(road, cli, free_memory):

@@ -18,7 +18,7 @@ from afltool.heads.base import binding
 from afltool.heads.checks import check_total, with_options
 from afltool.heads.deepafl.options import OF_BLOCKS
 from afltool.math.gram import FixedPoint, real
-from afltool.memory import Remembered
+from afltool.memory import Carried
 from afltool.testing import check_head
 from afltool.values.names import Phase
 from afltool.values.statistics import Client, ClientId, Context
@@ -81,7 +81,7 @@ def stored(bits, data=None):
 
 def step(head, blocks, who="a", carried=None):
     """The sums of rows, as of one client, and what the next round may start from."""
-    store = Remembered() if carried is None else carried
+    store = Carried() if carried is None else carried
     sums, left = head.gather(blocks, {ClientId(who): Client(1)}, store)
     bits = BITS if isinstance(blocks[0][0], FixedPoint) else None
     space = {"fraction_bits": bits, "dim": D}
@@ -180,7 +180,7 @@ def test_state_goes_out_and_comes_back_after_every_round(name):
 
 @every_head
 def test_what_is_carried_gives_the_sums_of_fresh_rows_and_phases_follow_the_schedule(name):
-    blocks, head, carried, phases = cut(*rows(), 50, 51), begun(name), Remembered(), []
+    blocks, head, carried, phases = cut(*rows(), 50, 51), begun(name), Carried(), []
     while head.phase() is not None:
         phases.append(head.phase())
         fresh = step(head, blocks)[0]

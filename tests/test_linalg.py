@@ -55,7 +55,8 @@ def test_encode_rounds_to_the_nearest_step_and_names_what_it_refuses():
     for value, bits in ((64.0, 8), (1e4, 1), (32767.0, 0)):
         x = np.zeros((4, 3))
         x[2, 1] = value
-        with pytest.raises(InvalidDataError, match=r"row 12, feature 1 .*--fraction-bits \d+ would hold"):
+        said = rf"row 12, feature 1 .*--fraction-bits {bits} would hold"
+        with pytest.raises(InvalidDataError, match=said):
             encode(x, 9, first_row=10)
         assert encode(x, bits)[2, 1] == round(value * 2**bits)
     for value in (np.nan, np.inf, -np.inf):

@@ -19,7 +19,7 @@ from afltool.heads import OPTIONS
 from afltool.memory import Room
 from afltool.options.statistics import LocalStats
 from afltool.stages.local_stats import local_stats
-from afltool.stages.runner import Files
+from afltool.stages.runner import Files, make
 from afltool.values.statistics import Context
 
 OPTIONS_OF = {
@@ -265,17 +265,20 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
 
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     """Not the partition: one process works on both files."""
-    parts = []
     files = Files(Room(1 << 30))
-    for rows in twins:
-        dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
-        total = tmp_path / f"t-{rows.stem}.h5"
-        how = LocalStats(rows, "linear", total, partition=dealt, sum=True)
-        parts.append(local_stats(how, files))
-    how = LocalStats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
+
+    def gathered(rows, out, partition):
+        how = LocalStats(rows, "linear", tmp_path / out, partition=partition, sum=True)
+        with files.reading():
+            make(local_stats.job(how, files), files)
+        return load_statistics(tmp_path / out).arrays["cross"].shape
+
+    dealt = [afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
+             for rows in twins]  # fmt: skip
+    assert gathered(twins[0], "2.h5", dealt[0]) == (8, 2)
+    assert gathered(twins[1], "3.h5", dealt[1]) == (8, 3)
     with pytest.raises(MismatchError, match="rows of 2 classes"):
-        local_stats(how, files)
-    assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
+        gathered(twins[1], "x.h5", dealt[0])
 
 
 @pytest.mark.parametrize("stage", ["local-stats", "convert", "split"])

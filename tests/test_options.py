@@ -50,7 +50,7 @@ from afltool.runs.config import read_config
      "--fraction-bits is used only with --dtype int16; found float32"),
     ("import {embeddings} --missing mean", "--missing is used only with --scale"),
     ("export {head} --seed 3 --weights random", "--weights is used only with --with-backbone"),
-    ("predict {head} {test} --weights random", "only with images as inputs, and there is none"),
+    ("predict {head} {test} --weights random", "only with images as inputs: leave it out"),
     ("extract --data digits --backbone resnet18 --seed 3", "--seed is used only with --weights"),
     ("evaluate {head} {test} --samples 10", "--samples is used only with --metrics, --by or"),
     ("evaluate {head} {test} --counts --metrics accuracy", "--metrics is not used with --counts"),

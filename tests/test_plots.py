@@ -22,7 +22,7 @@ from afltool.errors import InputError, InvalidDataError, OutputExistsError, Usag
 from afltool.lab.studies.spec import read
 from afltool.options.look import SizeOptions
 from afltool.rendering.classes import Panel, plot_confusion, plot_partitions
-from afltool.rendering.curves import plot_compared, plot_ridge_path, plot_rounds
+from afltool.rendering.curves import plot_compared, plot_rounds
 from afltool.rendering.tables import ROWS, rounds_table
 from afltool.rendering.terminal import print_whole
 
@@ -70,16 +70,10 @@ def test_pictures_of_every_size(tmp_path: Path) -> None:
     odd = ["$x_1$", "50$ $60", "狗", "a" * 300]
     plot_confusion(np.eye(4, dtype=np.uint8), odd, tmp_path / "c.png", "5$ or 6$", size=SMALL)
     plot_partition(np.eye(4, dtype=np.uint8), odd, tmp_path / "p.png", "狗 $\\frac$")
-    lambdas = [0.0, 1e-3, 1e-2, 0.1, 1.0]
-    curves = {"GCV": [np.nan, 3.0, 2.0, 2.5, np.inf], "$top-1": np.linspace(0.2, 0.6, 5)}
-    chosen = {"GCV": 0.01, "$top-1": 0.0}
-    one = plot_ridge_path(lambdas[1:], {"GCV": [3, 2, 1, 2]}, {}, tmp_path / "one.png")
-    two = plot_ridge_path(lambdas, curves, chosen, tmp_path / "two.png")
-    assert size(one)[1] < size(two)[1]
     bare = plot_rounds([{"phase": "gram", "solve_seconds": 0.1}], tmp_path / "bare.png")
     whole = plot_rounds(rounds(9, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
     assert size(bare)[1] < 500 < size(whole)[1], "what is not known is left out"
-    for path in (*paths, one, two, whole):
+    for path in (*paths, whole):
         assert image.imread(path)[..., :3].std() > 0.02, path
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".png"]
 
@@ -111,7 +105,7 @@ def test_the_titles_of_several_partitions_say_what_differs(road, tmp_path: Path,
 def drawn(path: Path, height: float, overwrite: bool = False) -> Path:
     """A picture that takes little time."""
     small = SizeOptions(width_mm=40, dpi=30 if path.suffix == ".png" else None)
-    return plot_ridge_path([0.1, 1.0], {"a": [0, height]}, {}, path, overwrite, small)
+    return plot_confusion(np.diag([height, 1]), names(2), path, "t", overwrite, small)
 
 
 def test_the_suffix_says_the_format_equal_pictures_are_equal_and_another_one_is_kept(
@@ -162,10 +156,6 @@ def test_arrays_that_are_not_counts_are_refused(tmp_path: Path) -> None:
         plot_confusion(-np.eye(2, dtype=int), names(2), path, "t")
     with pytest.raises(InvalidDataError, match="expected counts, found float64"):
         plot_partition(np.ones((2, 2)), names(2), path, "t")
-    with pytest.raises(InvalidDataError, match=r"3 values, one per λ, found \(2,\) for 'GCV'"):
-        plot_ridge_path([0.1, 1, 10], {"GCV": [1, 2]}, {}, path)
-    with pytest.raises(InvalidDataError, match="curves over λ ≥ 0"):
-        plot_ridge_path([-1.0, 1.0], {"GCV": [1, 2]}, {}, path)
     assert not path.exists()
 
 
@@ -209,7 +199,6 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
     last = at / "softmax" / json.loads((runs[0] / "summary.json").read_text())["stages"][-2]["file"]
     found = afltool.evaluate(last, road.test, metrics="auc,ece")
     (at / "ev.json").write_text(json.dumps(found))
-    path = afltool.solve(road.total, at / "path.h5", head_options={"ridge": "1e-6:1e4:9"})
     shards = afltool.partition(
         road.train, at / "s.h5", scheme="shards", shards_per_client=2, clients=6
     )
@@ -218,8 +207,6 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
         "partitions": ["partition", road.clients, shards, road.clients],
         "confusion": ["confusion", at / "ev.json"],
         "reliability": ["reliability", at / "ev.json"],
-        "roc": ["roc", at / "ev.json"],
-        "ridge-path": ["ridge-path", path],
         "rounds": ["rounds", runs[0]],
         "compared": ["rounds", *runs],
         "cells": ["rounds", *sorted((study / "cells").iterdir())],
@@ -229,8 +216,8 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
 
 
 NOUNS = (
-    "partition", "partitions", "confusion", "reliability", "roc", "ridge-path", "rounds",
-    "compared", "cells", "study", "study by bytes",
+    "partition", "partitions", "confusion", "reliability", "rounds", "compared",
+    "cells", "study", "study by bytes",
 )  # fmt: skip
 
 
@@ -299,7 +286,7 @@ def test_no_text_lies_on_another_or_beyond_the_edge(
 
 @pytest.mark.parametrize(
     "noun",
-    [pytest.param("roc", marks=pytest.mark.slow), "compared", "cells", "study", "study by bytes"],
+    ["compared", "cells", "study", "study by bytes"],
 )
 def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
     assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0

@@ -241,14 +241,14 @@ def test_steps_hand_objects_on_and_read_none_of_their_files(road, tmp_path, monk
     """Sums and heads that a step has made are the next one's, while there is room."""
     files, out, digest = Files(Room(10**7)), tmp_path / "t.h5", read_header(road.head)["digest"]
     how = LocalStats(road.train, road.head0, out, partition=road.clients, sum=True)
-    local_stats(how, files)
+    make(local_stats.job(how, files), files)
 
     def read(*_, **how):
         raise AssertionError("a file is read")
 
-    monkeypatch.setattr("afltool.files.statistics.read_statistics", read)
-    solve(Solve(out, tmp_path / "h.h5"), files)
-    monkeypatch.setattr("afltool.files.heads.load_head", read)
+    monkeypatch.setattr("afltool.stages.runner.read_statistics", read)
+    make(solve.job(Solve(out, tmp_path / "h.h5"), files), files)
+    monkeypatch.setattr("afltool.stages.runner.load_head", read)
     assert files.head(tmp_path / "h.h5").head.digest() == digest
     files.forget(out)
     with pytest.raises(AssertionError, match="a file is read"):

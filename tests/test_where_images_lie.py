@@ -33,7 +33,6 @@ from afltool.errors import (
     UsageError,
 )
 from afltool.files.features import open_features
-from afltool.files.partitions import load_partition
 from afltool.files.tables import values_by_row
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
@@ -349,7 +348,6 @@ def test_a_damaged_tar_file_is_named(images, tmp_path):
     whole = path.read_bytes()
     for content, reason in (
         (whole[:3000], "unexpected end of data"),
-        (whole[:300], "truncated header"),
         (b"", "empty file"),
         (b"\x1f\x8b" + whole[2:], "no uncompressed tar file"),
         (whole.replace(b"./a.b/00002.png", b"\xff" * 15), "expected a header at byte"),
@@ -378,12 +376,9 @@ def test_a_damaged_image_in_a_tar_file_is_named_with_its_member(images, tmp_path
 
 ODD = [
     ({"1.cls": b"0"}, r"1 samples are not whole: 1 \(no image\)"),
-    ({"c.v1.cls": b"1"}, r"1 samples are not whole: c\.v1 \(no image"),
     ({"c.v1.png": b""}, r"1 samples are not whole: c\.v1 \(no label"),
-    ({"1.png": b"", "1.cls": b" \n"}, r"1 \(no label"),
     ({"1.png": b"", "1.json": b'{"kind": 3}'}, r"1 \(no label in \.cls or \.json\)|no label"),
     ([("1.png", b""), ("1.cls", b"0"), ("1.cls", b"1")], r"sample 1 has two \.cls"),
-    ([("1.png", b""), ("1.png", b""), ("1.cls", b"1")], "sample 1 has two images"),
     ({"1.png": b"", "1.jpg": b"", "1.cls": b"0"}, r"sample 1 has two images"),
     ({"1.png": b"", "1.json": b'{"label": [3]}'}, r"label is \[3\], expected a number"),
     ({"1.png": b"", "1.json": b'{"label": '}, r"1\.json of .*shard\.tar is not JSON"),
@@ -533,26 +528,6 @@ def test_a_table_without_splits_is_for_training_only(folder):
     assert len(open_dataset(f"table:{table}", "train")) == 36
     with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):
         open_dataset(f"table:{table}", "test")
-
-
-@pytest.mark.slow
-def test_the_clients_of_a_table_own_their_images(folder, tmp_path):
-    table = write(folder / "images.csv", rows_of(folder))
-    train = afltool.extract(
-        backbone="resnet18", data=f"table:{table}", split="train", out=tmp_path / "t.h5", **SMALL
-    )
-    dealt = afltool.partition(
-        train, tmp_path / "c.h5", scheme="by-attribute", table=table, column="site"
-    )
-    p = load_partition(dealt)
-    assert p.names == ("site-0", "site-1", "site-2")
-    owners = {row["path"]: row["site"] for row in rows_of(folder)}
-    assert [p.names[c] for c in p.client] == [owners[i.decode()] for i in p.row_ids]
-    pd.DataFrame(rows_of(folder)[:3]).to_csv(folder / "few.csv")
-    with pytest.raises(afltool.errors.MismatchError, match="missing: "):
-        afltool.partition(
-            train, tmp_path / "d.h5", scheme="by-attribute", table=folder / "few.csv", column="site"
-        )
 
 
 def changed(**cells):

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import UsageError
 from afltool.files.features import open_features
-from afltool.memory import Remembered, Room, parse_size
+from afltool.memory import Carried, Room, parse_size
 from afltool.options.evaluation import Evaluate
 from afltool.options.statistics import LocalStats
 from afltool.rendering.tables import print_summary
 from afltool.runs.config import RunConfig
 from afltool.stages.evaluate import evaluate
 from afltool.stages.local_stats import local_stats
-from afltool.stages.runner import Files
+from afltool.stages.runner import Files, make
 
 RUNS = {
     "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
@@ -100,7 +100,9 @@ def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
         files = Files(Room(10**8))
         head = afltool.head(name, tmp_path / f"{name}-0.h5")
         total = tmp_path / f"{name}.h5"
-        local_stats(LocalStats(train, head, total, partition=dealt, sum=True), files)
+        how = LocalStats(train, head, total, partition=dealt, sum=True)
+        with files.reading():
+            make(local_stats.job(how, files), files)
         solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
         with files.reading():
             evaluate.job(Evaluate(solved, test, each_round=again), files)
@@ -160,7 +162,7 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
 @settings(max_examples=40, deadline=None)
 def test_blocks_come_back_as_they_were_left_within_the_room(free, sizes, rounds):
     rng, room = np.random.default_rng(0), Room(free)
-    carried, left, kept = Remembered(room=room), {}, set()
+    carried, left, kept = Carried(room=room), {}, set()
     for number in range(rounds):
         after = carried.following(f"key {number}")
         for block, n in enumerate(sizes):
@@ -179,7 +181,7 @@ def test_blocks_come_back_as_they_were_left_within_the_room(free, sizes, rounds)
         carried, kept = after, set(after.blocks)
     assert carried.take("another key", 0, sizes[0]) is None
     assert room.free == free
-    after = Remembered().following("k")
+    after = Carried().following("k")
     after.put(0, {"phi": np.ones((4, 2))})
     assert after.take("k", 0, 5) is None, "rows of another number"
 

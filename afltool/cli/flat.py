@@ -22,9 +22,6 @@ PICTURES = {
     "partition": look.PartitionPicture,
     "confusion": look.ConfusionPicture,
     "reliability": look.ReliabilityPicture,
-    "roc": look.RocPicture,
-    "coverage": look.CoveragePicture,
-    "ridge-path": look.RidgePathPicture,
     "rounds": look.RoundsPicture,
 }
 Words = Sequence[str]

@@ -16,8 +16,6 @@ from ..backbones.models import Backbone, load_backbone
 from ..backbones.preprocessing import Preprocessing
 from ..errors import InputError
 from ..options.features import TORCH, ExtractOptions
-from ..progress import log
-from ..system import lacks_bf16
 from ..values.arrays import F32, U8
 from .network import Engine
 
@@ -51,11 +49,6 @@ class TorchEngine(Engine):
     ) -> tuple[Self, Backbone]:
         """The network that ``o`` asks for, of squares of ``side``, on its device."""
         device = resolve_device(o.device)
-        if device == "cpu" and o.precision == "bf16" and lacks_bf16():
-            log.warning(
-                "this processor has no bf16 arithmetic (avx512_bf16, amx_bf16), so --precision "
-                "bf16 will be slow: use fp32 or a GPU, unless the federation has agreed on bf16"
-            )
         backbone = load_backbone(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
@@ -64,14 +57,14 @@ class TorchEngine(Engine):
     @contextmanager
     def working(self) -> Iterator[None]:
         """One thread an operation; around all steps, since each puts the settings back."""
-        with parallel.torch_threads(torch), arithmetic(self.device, self.precision):
+        with one_thread(), arithmetic(self.device, self.precision):
             yield
 
     def run(self, pixels: U8) -> F32:
         """Raises `InputError`: the device fails, usually because its memory is full."""
         images, way = torch.from_numpy(pixels), self.preprocessing
         try:
-            with parallel.torch_threads(torch):
+            with one_thread():
                 return infer(self.module, images, way, self.device, self.precision)
         except (RuntimeError, MemoryError) as error:  # by the device
             reason = str(error).partition("\n")[0]
@@ -88,3 +81,14 @@ class TorchEngine(Engine):
         if self.device.startswith("cuda"):
             return str(torch.cuda.get_device_name(self.device))
         return super().device_name()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, this thread's operations of PyTorch have one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

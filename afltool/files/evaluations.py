@@ -65,14 +65,17 @@ class Bins(Alike):
     accuracy: Shares
 
 
-class Curve(Alike):
-    false_positive: list[Share]
-    true_positive: list[Share]
-    auc: Share
-
-
 class Figure(Struct):
     value: Share
+
+
+class Ece(Struct):
+    ece: Figure
+
+
+class Reliability(Struct):
+    reliability: Bins
+    metrics: Ece
 
 
 class OfHead(Struct):

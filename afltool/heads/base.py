@@ -299,7 +299,7 @@ class Task(Stored):
         after = carried.following(later) if later else NOTHING
         self.options.check_room(self._bound()[0])
         size = 8 * sum(spec.size for spec in self.array_specs(None).values())
-        memory.need(2 * size, what := f"sums of a {self.name} head")
+        memory.need(2 * size, f"sums of a {self.name} head")
         spare = parallel.Spare(self.accumulator)
 
         def work(given: tuple[Rows, I64, State | None]) -> tuple[Mapping[str, Array], State]:
@@ -310,7 +310,7 @@ class Task(Stored):
         def real_parts() -> Iterator[Mapping[str, Array]]:
             cut = enumerate(pieces(blocks, self.at_once))
             given = ((X, y, carried.take(key, i, len(y)) if key else None) for i, (X, y) in cut)
-            done = parallel.each(work, given, lambda one: 3 * size + self.room(len(one[1])), what)
+            done = parallel.each(work, given, lambda one: 3 * size + self.room(len(one[1])))
             for number, (sums, left) in enumerate(done):
                 if later:
                     after.put(number, left)

@@ -97,7 +97,7 @@ class CalibratedHead(Classifier):
         options = {"head": canonical_json(description(inner)), "method": method}
         middle = (edges[:-1] + edges[1:]) / 2
         x = logit(middle) if inner.log_probabilities else middle
-        learned = {"own": scores[:, 1], "edges": edges, **_map(x, scores, method)}
+        learned: dict[str, Any] = {"own": scores[:, 1], "edges": edges, **_map(x, scores, method)}
         made = CalibratedOptions(**options)  # type: ignore[arg-type]  # checked there
         return cls(made, inner.dim, inner.classes, inner=inner, **learned)
 
@@ -238,15 +238,6 @@ def bin_to_keep(own: I64, coverage: float) -> int:
     wanted = ceil((int(own.sum()) + 1) * coverage - 1e-9)
     above = own[::-1].cumsum()[::-1]
     return max(int((above >= wanted).sum()) - 1, 0)
-
-
-def accuracy_by_coverage(confidence: I64) -> tuple[F64, F64]:
-    """Share of rows answered from each bin on, and of these the share that is right, from
-    ``confidence`` (2, B): rows by the bin of the highest score, [1] those that are right."""
-    wrong, right = confidence[:, ::-1].cumsum(axis=1)
-    rows = wrong + right
-    first = np.flatnonzero(np.diff(rows, prepend=0))
-    return rows[first] / rows[-1], right[first] / rows[first]
 
 
 OPTIONS, HEAD = CalibratedOptions, CalibratedHead

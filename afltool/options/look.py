@@ -73,7 +73,6 @@ class Verify(Threads, Printed):
 
     PRINTS: ClassVar = "cli.calls:verify"
     files: Annotated[Files, Reads()] = Field(description="files, folders, or - for stdin")
-    keep_going: bool = Field(default=False, kw_only=True, description="go on after a damaged file")
 
 
 # ---------------------------------------------------------------- pictures
@@ -111,15 +110,8 @@ class PartitionPicture(SizeOptions, Output):
     out: Drawn = Field(description=OUT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationPicture(SizeOptions, Output):
-    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
-
-    number: int = Field(default=0, ge=0, description="of counts: which head, from 0")
-
-
 @dataclass(frozen=True)
-class ConfusionPicture(EvaluationPicture):
+class ConfusionPicture(SizeOptions, Output):
     """Draw the confusion matrix of an evaluation."""
 
     STAGE: ClassVar = "stages.plot:confusion_picture"
@@ -128,40 +120,11 @@ class ConfusionPicture(EvaluationPicture):
 
 
 @dataclass(frozen=True)
-class ReliabilityPicture(EvaluationPicture):
+class ReliabilityPicture(SizeOptions, Output):
     """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
 
     STAGE: ClassVar = "stages.plot:reliability_picture"
     file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RocPicture(EvaluationPicture):
-    """Draw ROC curves: of the positive class that evaluate names, else each against the rest."""
-
-    STAGE: ClassVar = "stages.plot:roc_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-    _positive = "class whose curve is drawn; may be repeated (default: evaluate's, else every one)"
-    positive: tuple[str, ...] = Field(default=(), kw_only=True, description=_positive)
-
-
-@dataclass(frozen=True)
-class CoveragePicture(SizeOptions, Output):
-    """Draw the accuracy of the rows that are answered, by their share: the least sure are not."""
-
-    STAGE: ClassVar = "stages.plot:coverage_picture"
-    file: Annotated[File, Reads("statistics")] = Field(description="a total of evaluate --counts")
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RidgePathPicture(SizeOptions, Output):
-    """Draw the error estimates along a ridge path, and the ridge that was chosen."""
-
-    STAGE: ClassVar = "stages.plot:ridge_path_picture"
-    file: Annotated[File, Reads("head")] = Field(description="a head whose ridge was chosen")
     out: Drawn = Field(description=OUT)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidDataError, UsageError
+from ..errors import UsageError
 from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .style import (
@@ -23,7 +23,6 @@ from .style import (
     logarithmic,
     look,
     plain,
-    shortened,
     wrapped,
 )
 
@@ -31,13 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = Sequence[float | None]
-Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
 Round = Mapping[str, Any]
 Rounds = Sequence[Round]
 Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 
-_NAMED = 7  # of more ROC curves those with the smallest areas are named
-_PANEL = 1.9  # inches of a panel of a ridge path
 TICKS = 14  # names of rounds below a picture
 
 
@@ -71,109 +67,6 @@ def plot_reliability(
         lower.stairs(weight, edges, fill=True, color=BLUE)
         lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
         lower.yaxis.set_major_formatter("{x:,.0f}")
-    return path
-
-
-def plot_coverage(
-    curves: Mapping[str, tuple[F64, F64]],
-    path: Path,
-    title: str,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw the share of answered rows that is right by the share that is answered, for each head.
-
-    ``curves`` as `heads.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
-    """
-    wide, entries = size.inches(137), []
-    with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
-        heading(drawn, title, "the rows of the lowest confidence get no answer")
-        axes = drawn.add_subplot()
-        for i, (name, (coverage, accuracy)) in enumerate(curves.items()):
-            lines = axes.plot(coverage, accuracy, markevery=0.2, clip_on=False, **look(i))
-            entries.append((lines[0], name))
-        axes.set(xlim=(0, 1), xlabel="share of rows that are answered (coverage)")
-        axes.set(ylim=(None, 1), ylabel="share of these that is right (accuracy)")
-        legend_below(drawn, entries)
-    return path
-
-
-def plot_roc(
-    curves: Mapping[str, Curve],
-    path: Path,
-    title: str,
-    note: str = "",
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw the ROC curve of each class against the rest, by the classes' names.
-
-    A curve has ``false_positive`` and ``true_positive`` rates, and ``auc``, the area under the
-    whole curve (None where rows do not determine it). Of more than 7 curves those with the smallest
-    areas are named and the others pale. Raises as `figure` does.
-    """
-    area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
-    worst = set(sorted(curves, key=lambda name: np.nan_to_num(area[name], nan=2.0))[:_NAMED])
-    wide, entries = size.inches(137), list[tuple[Any, str]]()
-    with figure(path, wide, 0.95 * wide, overwrite, size.dpi) as drawn:
-        heading(drawn, title, note)
-        axes = drawn.add_subplot()
-        axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
-        for name in sorted(curves, key=worst.__contains__):
-            style: dict[str, Any] = {"color": PALE, "linewidth": 0.8}
-            if name in worst:
-                style = {"markevery": (0.04 * len(entries), 0.2), **look(len(entries))}
-            x, y = curves[name]["false_positive"], curves[name]["true_positive"]
-            lines = axes.plot(x, y, clip_on=False, **style)
-            size_of = "undetermined" if np.isnan(area[name]) else f"{area[name]:.4f}"
-            if name in worst:
-                entries.append((lines[0], f"{shortened(name)}: {size_of}"))
-        axes.set(xlim=(-0.01, 1.01), xlabel="false positive rate (1 − specificity)")
-        axes.set(ylim=(-0.01, 1.01), ylabel="true positive rate (sensitivity)")
-        which = "" if len(worst) == len(curves) else f", the {_NAMED} smallest of {len(curves)}"
-        legend_below(drawn, entries, f"area under the curve{which}")
-    return path
-
-
-def plot_ridge_path(
-    lambdas: Sequence[float] | F64,
-    curves: Mapping[str, Sequence[float] | F64],
-    chosen: Mapping[str, float],
-    path: Path,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
-
-    ``chosen`` marks one λ of a curve by its name. λ = 0 stands one decade left of the smallest
-    positive λ; values that are not finite are left out. Raises as `plot_confusion` does.
-    """
-    ridge = np.asarray(lambdas, np.float64)
-    for name, values in curves.items():
-        if np.shape(values) != ridge.shape:
-            raise InvalidDataError(
-                f"ridge path: expected {ridge.size} values, one per λ, found {np.shape(values)} "
-                f"for {name!r}"
-            )
-    if not ridge.size or not curves or not (ridge >= 0).all() or not ridge.any():
-        raise InvalidDataError(
-            f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
-        )
-    zero, order = ridge[ridge > 0].min() / 10, np.argsort(ridge)
-    with figure(path, size.inches(180), 0.3 + _PANEL * len(curves), overwrite, size.dpi) as drawn:
-        panels = drawn.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, values) in zip(panels, curves.items(), strict=True):
-            y = np.asarray(values, np.float64)[order]
-            known = np.isfinite(y)
-            axes.plot(np.maximum(ridge, zero)[order][known], y[known], "o-", color=BLUE)
-            if (ridge == 0).any():
-                axes.axvline(zero, color=GREY, linestyle=":", linewidth=1)
-                axes.set_title("dotted: λ = 0")
-            if name in chosen:
-                axes.axvline(max(chosen[name], zero), color=ORANGE, linestyle="--", linewidth=1.4)
-                axes.set_title(f"chosen: λ = {chosen[name]:g}", loc="right", color=ORANGE)
-            axes.set(xscale="log", ylabel=wrapped(name, 0.8 * _PANEL))
-        panels[-1].set_xlabel("ridge λ")
     return path
 
 

@@ -16,6 +16,7 @@ from ..options.features import ColumnOptions, Import, NamedRows, default_store
 from ..options.statistics import LocalStats
 from ..progress import log
 from ..values.arrays import Digest, file_sha256
+from .import_embeddings import import_embeddings, options_as
 
 OURS = ".h5"
 RowsT = TypeVar("RowsT", Evaluate, Counts, LocalStats)
@@ -32,12 +33,8 @@ def feature_file(
     """The feature file of ``path``: itself, or what `import` makes of an archive or a table.
 
     The file lies in the store under a key of the content and of what was asked for. ``like``: the
-    header of a head or of features with the number format and the classes that it gets; without
-    it they are those of ``o``, and of the labels.
-
-    Raises:
-        UsageError: options of tables beside a feature file.
-        InvalidDataError, …: what `import` raises.
+    header of a head or of features with the number format and the classes that it gets. Raises
+    `UsageError`: options of tables beside a feature file; others as `import`.
     """
     own = {f.name for f in fields(NamedRows)} | {"dtype", "fraction_bits", "classes"}
     given = {name: value for name, value in o.changed().items() if name in own}
@@ -48,13 +45,13 @@ def feature_file(
                 "it out"
             )
         return path
-    from .import_embeddings import import_embeddings, options_as  # and what reads tables
-
     options = options_as(given, like, unlabelled)
-    out = _place(path, options)
-    before = "before " if out.exists() else ""
+    content = file_sha256(path) if path.is_file() else str(path)
+    asked = {name: str(value) for name, value in options.items()}
+    key = Digest().json("table", [content, asked]).hex()[:16]
+    out = default_store() / "tables" / f"{path.stem}-{key}{OURS}"
     made: Path = import_embeddings(Import(path, out, **options))
-    log.info("%s: imported %sas %s", path, before, made)
+    log.info("%s: imported as %s", path, made)
     return made
 
 
@@ -69,11 +66,3 @@ def as_features(o: RowsT, head: Path | None) -> RowsT:
         header = read_header(head, "head")
         like = header if header["space"] and header["classes"] else None
     return replace(o, features=feature_file(o.features, o, like))
-
-
-def _place(path: Path, options: Mapping[str, Any]) -> Path:
-    """Where the features of a table lie in the store."""
-    content = file_sha256(path) if path.is_file() else str(path)
-    asked = {name: str(value) for name, value in options.items()}
-    key = Digest().json("table", [content, asked]).hex()[:16]
-    return default_store() / "tables" / f"{path.stem}-{key}{OURS}"

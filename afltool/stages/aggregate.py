@@ -12,9 +12,10 @@ from typing import Any
 
 from .. import parallel, progress
 from ..errors import InputError, MismatchError, UsageError
-from ..files.hdf5 import Header, damage_as_error, expand, read_header, recipe, room
+from ..files import hdf5
 from ..files.recipes import Recipe, Target
 from ..files.statistics import clients_of, load_statistics, write_statistics
+from ..options.common import refuse_files
 from ..options.statistics import Aggregate
 from ..progress import log
 from ..values.arrays import Digest
@@ -32,8 +33,8 @@ def aggregate(o: Aggregate, files: Files) -> Job:
     same sums under two names are refused unless ``allow_repeats``. ``law`` 'pairwise' folds the
     files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
-    plus, minus = ([_Item.of(path) for path in expand(one)] for one in (o.files, o.subtract))
-    files.opened += [item.path for item in (*plus, *minus)]
+    plus, minus = ([_Item.of(path) for path in hdf5.expand(one)] for one in (o.files, o.subtract))
+    refuse_files([*(("FILES", one.path, False) for one in (*plus, *minus)), ("-o", o.out, True)])
     if not plus:
         raise UsageError("there are no statistics to add up")
     _count_clients(plus, minus, o.complete)
@@ -61,16 +62,17 @@ class _Item:
     made_by: Recipe
     clients: Mapping[ClientId, Client]
     digest: str  # of the sums alone
-    header: Header  # with which the arrays are read later
+    header: hdf5.Header  # with which the arrays are read later
 
     @classmethod
     def of(cls, path: Path) -> _Item:
-        header = read_header(path, "statistics")
-        with damage_as_error(path):
+        header = hdf5.read_header(path, "statistics")
+        with hdf5.damage_as_error(path):
             clients = clients_of(header)
-        meaning = [header["digest"], header["clients"], header["context"]]
+        digest = header["digest"]
+        meaning = [digest, header["clients"], header["context"]]
         identity = Digest().json("statistics", meaning).hex()
-        return cls(path, identity, header["recipe"], clients, header["digest"], header)
+        return cls(path, identity, header["recipe"], clients, digest, header)
 
     @property
     def held_out(self) -> set[bool]:
@@ -80,17 +82,19 @@ class _Item:
 
 def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statistics:
     """The sum by the law; one part a thread is in memory."""
+    parts = _parts([*plus, *minus])
     if o.law == "sum":
-        parts = _parts([*plus, *minus])
         return total_of(islice(parts, len(plus)), parts, o.allow_repeats)
     from ..math.pairwise import pairwise_total  # and SciPy, which takes a while to load
 
-    return pairwise_total((part for _, part in _parts(plus)), o.allow_repeats)
+    return pairwise_total((part for _, part in parts), o.allow_repeats)
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
     loaded = parallel.each(
-        lambda item: load_statistics(item.path, item.header), items, lambda item: room(item.path)
+        lambda item: load_statistics(item.path, item.header),
+        items,
+        lambda item: hdf5.room(item.path),
     )
     with progress.task("aggregate", len(items), "files") as task:
         for item, part in zip(items, loaded, strict=True):
@@ -107,17 +111,14 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
         for who, client in item.clients.items():
             if client.dealt_to:
                 given[who.partition, client.held_out, client.dealt_to].add(who)
-    for (partition, held_out, wanted), rows in sorted(given.items(), key=lambda one: one[0]):
-        lack, taken = wanted - len(rows - leave), len(rows & leave)
-        said = f"{wanted - lack} of {wanted} {'held-out ' * held_out}clients of the partition "
+    for (partition, held_out, wanted), clients in sorted(given.items(), key=lambda one: one[0]):
+        there, taken = len(clients - leave), len(clients & leave)
+        said = f"{there} of {wanted} {'held-out ' * held_out}clients of the partition "
         said += f"{partition[:12]} are in the sum"
-        if lack > 0:
+        if lack := max(wanted - there, 0):
             said += f", missing: {lack}" + (f", {taken} by --subtract" if taken else "")
-        if lack > 0 and complete:
-            raise InputError(
-                f"{said}: make their statistics (local-stats again makes only what is not there), "
-                "or leave --complete out"
-            )
+        if lack and complete:
+            raise InputError(f"{said}: make their statistics, or leave --complete out")
         log.info("aggregate: %s%s", said, " (--complete refuses this)" * (lack > 0))
 
 
@@ -136,9 +137,8 @@ def _check_equal(items: Sequence[_Item]) -> None:
         if not dealt and any(client.rows != 0 for client in item.clients.values()):
             raise MismatchError(
                 f"{item.path} (client {min(item.clients)}) and {other.path} (client "
-                f"{min(other.clients)}) hold the same sums, number by number: the same rows under "
-                "two names, which would be counted twice; give one of them, or --allow-repeats if "
-                "you mean it"
+                f"{min(other.clients)}) hold the same sums, number by number, of the same rows: "
+                "give one of them, or --allow-repeats if you mean it"
             )
 
 
@@ -154,34 +154,25 @@ def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], 
     if wanted != bool(held and any(item.held_out for item in kept)):
         raise UsageError(
             f"{len(kept)} files are of clients that train, {len(held)} of clients held out for "
-            "validation: give --held-out FILE for a sum of these where there are both, and only "
-            "there"
+            "validation: give --held-out FILE where there are both, and only there"
         )
     return (kept, held) if wanted else ([*kept, *held], [])
 
 
 def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], options: dict[str, Any]) -> Recipe:
-    """The recipe of a sum; its inputs are digests, so their order does not matter."""
-    if options == PLAIN and not minus and (pooled := _pooled([i.made_by for i in plus])):
-        return pooled
-    inputs = {"add": plus, "subtract": minus}
-    every = {key: sorted(item.identity for item in of) for key, of in inputs.items()}
-    return recipe("aggregate", options, {k: Digest().json(k, v).hex() for k, v in every.items()})
-
-
-def _pooled(parts: Sequence[Recipe]) -> Recipe | None:
-    """The recipe of `local-stats --sum` over the clients of all parts, if it made every part.
+    """The recipe of a sum; its inputs are digests, so their order does not matter.
 
     The sum of parts of the same rows, partition and head equals the file that `local-stats --sum`
-    writes (bit for bit where arrays are integers). So every tree of parts has this recipe, and no
-    sum is made a second time.
+    writes (bit for bit where arrays are integers), and has its recipe: no sum is made twice.
     """
-
-    def but_clients(made_by: Recipe) -> dict[str, Any]:
-        return {**made_by, "options": {**made_by["options"], "clients": None}}
-
-    first = but_clients(parts[0])
-    if first["stage"] != "local-stats" or any(but_clients(p) != first for p in parts):
-        return None
-    names = sorted(name for p in parts for name in p["options"]["clients"])
-    return {**first, "options": {**first["options"], "clients": names}}
+    alone = [
+        {**one.made_by, "options": {**one.made_by["options"], "clients": None}} for one in plus
+    ]
+    first, same = alone[0], all(one == alone[0] for one in alone)
+    if options == PLAIN and not minus and same and first["stage"] == "local-stats":
+        names = sorted(name for one in plus for name in one.made_by["options"]["clients"])
+        return {**first, "options": {**first["options"], "clients": names}}
+    inputs = {"add": plus, "subtract": minus}
+    every = {key: sorted(item.identity for item in of) for key, of in inputs.items()}
+    digests = {key: Digest().json(key, of).hex() for key, of in every.items()}
+    return hdf5.recipe("aggregate", options, digests)

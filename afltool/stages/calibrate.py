@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..files.counts import Counts, HeadCounts, read_counts
+from ..files.counts import read_counts
 from ..files.hdf5 import recipe
 from ..files.heads import load_solved_head, save_head
 from ..files.recipes import Recipe
@@ -20,20 +20,28 @@ from .runner import Files, Job, StageFunction, Write
 def calibrate(o: Calibrate, files: Files) -> Job:
     """Write a head whose scores are log-probabilities, by a total of ``counts`` of its rows.
 
-    ``counts``: what `counts` wrote at sites, added up; best of rows that the head was not solved
-    from. The map that ``method`` names is fitted to bins of scores, whose middles stand for the
-    scores. The counts stay in the head, for `predict` with ``coverage``.
+    Best of rows that the head was not solved from. The map that ``method`` names is fitted to bins
+    of scores, whose middles stand for the scores. The counts stay in the head, for `predict` with
+    ``coverage``.
     """
     solved, header = load_solved_head(o.head)
     if isinstance(solved, CalibratedHead):
         raise UsageError(f"{o.head} is calibrated already: give the head that it was made of")
     read = read_counts(o.counts)
-    counted = _of_head(o, header["digest"], read)
-    if list(read.classes) != header["classes"]:
-        raise MismatchError(f"{o.counts} counts other classes than those of the head {o.head}")
+    counted = next((one for one in read.heads if one.digest == header["digest"]), None)
+    if counted is None or list(read.classes) != header["classes"]:
+        raise MismatchError(
+            f"{o.counts} counts other heads or classes than those of {o.head}: evaluate this head "
+            "with --counts"
+        )
     if not read.rows:
         raise InvalidDataError(f"{o.counts} counts 0 rows: there is nothing to calibrate by")
-    _check_ends(o.counts, counted)
+    if not counted.probabilities and counted.at_ends > 0.5:  # these may rightly be near 0 and 1
+        raise InvalidDataError(
+            f"{counted.at_ends:.0%} of the rows of {o.counts} have the score of their class in a "
+            f"bin at an end of {counted.edges[0]:g} to {counted.edges[-1]:g}, or beyond: no map "
+            "can be fitted to it. Count again with wider bins (--bins LO:HI:COUNT)"
+        )
 
     def compute() -> Write:
         made = CalibratedHead.of(solved, read.classes, counted.scores, counted.edges, o.method)
@@ -43,47 +51,17 @@ def calibrate(o: Calibrate, files: Files) -> Job:
         def write(path: Path, how: Recipe) -> None:
             save_head(path, made, how, space, report)
             log.info("calibrate: %s by %d rows", o.method, read.rows)
-            if o.method != "temperature":
-                _say_changes(counted, read, o)
+            rows = counted.scores[:, 1].sum(axis=1)
+            if o.method != "temperature":  # the only map of all classes
+                log.warning(
+                    "calibrate: predicted classes can change: %s fits a map to each class (the "
+                    "fewest rows, %d, are of %s). The head predicted %d of %d counted rows right. "
+                    "Measure what changes: afltool evaluate %s TEST.h5 --against %s",
+                    *(o.method, rows.min(), read.classes[rows.argmin()]),
+                    *(counted.right, read.rows, path, o.head),
+                )
 
         return write
 
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
     return Job.one(o.out, recipe("calibrate", o.stored(), inputs), compute)
-
-
-def _of_head(o: Calibrate, digest: str, counts: Counts) -> HeadCounts:
-    """What is counted of the head; `MismatchError` where nothing is."""
-    by_digest = {one.digest: one for one in counts.heads}
-    if digest in by_digest:
-        return by_digest[digest]
-    others = ", ".join(f"{one.name} {one.digest[:12]}" for one in counts.heads)
-    raise MismatchError(
-        f"{o.counts} counts rows of other heads ({others}) than {o.head} ({digest[:12]}): evaluate "
-        "that one with --counts"
-    )
-
-
-def _say_changes(counted: HeadCounts, read: Counts, o: Calibrate) -> None:
-    """Warn that a map of each class can change what is predicted."""
-    rows = counted.scores[:, 1].sum(axis=1)
-    fewest = rows.min(), read.classes[rows.argmin()]
-    log.warning(
-        "calibrate: predicted classes can change: %s fits a map to each class (the fewest rows, "
-        "%d, are of %s). The head predicted %d of %d counted rows right. Measure what changes: "
-        "afltool evaluate %s TEST.h5 --against %s",
-        *(o.method, *fewest, counted.right, read.rows, o.out, o.head),
-    )
-
-
-def _check_ends(counts: Path, counted: HeadCounts) -> None:
-    """Refuse scores of which most lie in the bins at the ends: a map of these would tell nothing.
-
-    Probabilities may rightly be near 0 and 1.
-    """
-    if not counted.probabilities and counted.at_ends > 0.5:
-        raise InvalidDataError(
-            f"{counted.at_ends:.0%} of the rows of {counts} have the score of their class in a bin "
-            f"at an end of {counted.edges[0]:g} to {counted.edges[-1]:g}, or beyond: no map can be "
-            "fitted to it. Count again with wider bins (--bins LO:HI:COUNT)"
-        )

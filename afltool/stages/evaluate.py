@@ -16,7 +16,7 @@ from ..files.tables import check_table, column_by_row, write_records
 from ..heads.base import Classifier, Head
 from ..heads.scoring import LABEL, SCORES, Scores, score
 from ..math.metrics.counting import TOPS, confusion_entry
-from ..math.metrics.figures import FIGURES, Scored, by_part, curves, summary
+from ..math.metrics.figures import FIGURES, Scored, by_part, curves, mcnemar, summary
 from ..options.evaluation import Evaluate, EvaluateOptions
 from ..progress import event, log
 from ._direct import as_features
@@ -30,13 +30,11 @@ WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that 
 def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
-    ``top5`` is left out where there are five classes or fewer. ``per_class_intervals`` are Wilson's
-    95 % intervals, without ``group``. From 1,000 classes on ``confusion``
-    has the cells that are not 0: numbers of the ``true`` and ``predicted`` class, and ``rows``.
-    ``each_round`` adds ``rounds``: those of the head's report, with the accuracies after each round
-    that this file holds. The head need not be solved then: its best weights so far are evaluated.
-    ``separability``, ``metrics``, ``by`` and ``against`` add entries of the same names; that of a
-    figure names its ``positive`` class, or has ``average`` 'macro', a mean over classes.
+    ``top5`` is there from six classes on, ``per_class_intervals`` (Wilson, 95 %) without ``group``.
+    From 1,000 classes on ``confusion`` has the cells that are not 0. ``each_round`` adds
+    ``rounds``, with the accuracies after each round that this file holds; the head need not be
+    solved then. ``separability``, ``metrics``, ``by`` and ``against`` add entries of their names;
+    that of a figure names its ``positive`` class, or has ``average`` 'macro', a mean over classes.
     """
     o = as_features(o, o.head)
     names = _figures_asked(o)
@@ -57,15 +55,15 @@ def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
         report |= _figures(o, names, rated, rows.classes, groups)
         report |= {"by": by_part(rated, names, parts)} if parts is not None else {}
     if o.against is not None:
-        report["against"] = {"path": str(o.against), **_compared(*scores.rated)}
+        ours, theirs = scores.rated
+        differ = int((ours.predicted != theirs.predicted).sum())
+        compared = {"predicted_differently": differ, **mcnemar(ours.right, theirs.right)}
+        report["against"] = {"path": str(o.against), **compared}
     if o.errors is not None:
         write_records(_wrong(scores.rated[0], rows), o.errors, o.overwrite, WRONG)
     figures = {k: report[k] for k in (*TOPS, "n") if k in report}
     event("metrics", head=o.head, features=o.features, figures=figures)
     return report
-
-
-# ---------------------------------------------------------------- what is asked for
 
 
 def figure_names(text: str | Iterable[Any]) -> tuple[str, ...]:
@@ -101,9 +99,8 @@ def _rows_for(file: HeadFile, o: Evaluate, files: Files, names: Sequence[str]) -
     needed = [name for name in names if FIGURES[name].needs == "probabilities"]
     if needed and not head.log_probabilities:
         raise UsageError(
-            f"--metrics {needed[0]} needs probabilities; the scores of this {head.name} head are "
-            "none: leave it out, or make some of them with afltool evaluate --counts and afltool "
-            "calibrate"
+            f"--metrics {needed[0]} needs probabilities, and the scores of this {head.name} head "
+            "are none: leave it out, or see afltool calibrate"
         )
     rows = files.features(o.features, again=not head.one_round)
     check_fits(o.head, header, rows)
@@ -118,15 +115,15 @@ def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -
     None where no figure is of one class, or where only means over classes are left.
     """
     figures = [name for name in names if FIGURES[name].one_class]
-    if given is not None and not figures:
-        theirs = ", ".join(name for name, one in FIGURES.items() if one.one_class)
-        raise UsageError(f"--positive is for --metrics {theirs}; add one of these")
-    if given is not None and given not in classes:
-        raise UsageError(
-            f"--positive is a class: {', '.join(classes[:SHOWN])} ({len(classes)} in all); "
-            f"found {given!r}"
-        )
     if given is not None:
+        if not figures:
+            theirs = ", ".join(name for name, one in FIGURES.items() if one.one_class)
+            raise UsageError(f"--positive is for --metrics {theirs}; add one of these")
+        if given not in classes:
+            raise UsageError(
+                f"--positive is a class: {', '.join(classes[:SHOWN])} ({len(classes)} in all); "
+                f"found {given!r}"
+            )
         return list(classes).index(given)
     if figures and len(classes) == 2:
         log.info("evaluate: the positive class is %s, the second of two (--positive)", classes[1])
@@ -149,9 +146,6 @@ def _scores(head: Head, rows: Features, o: EvaluateOptions, other: Head | None) 
         memory.need(32 * n, f"the AUC of {n:,} scores", "leave auc out, or give --counts")
     how: dict[str, Any] = {"rounds": o.each_round, "apart": o.separability}
     return score(head, rows.blocks(), rows.labels, classes, keep=keep, other=other, **how)
-
-
-# ---------------------------------------------------------------- what is told of them
 
 
 def _report(o: Evaluate, file: HeadFile, rows: Features, scores: Scores) -> dict[str, Any]:
@@ -196,14 +190,6 @@ def _figures(
         elif FIGURES[name].mean:
             one["average"] = "macro"
     return {"metrics": figures, **curves(scored, names, classes)}
-
-
-def _compared(ours: Scored, theirs: Scored) -> dict[str, Any]:
-    """How two heads differ on the same rows, with McNemar's test."""
-    from ..math.metrics.figures import mcnemar
-
-    differ = int((ours.predicted != theirs.predicted).sum())
-    return {"predicted_differently": differ, **mcnemar(ours.right, theirs.right)}
 
 
 def _wrong(scored: Scored, rows: Features) -> list[dict[str, Any]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import MismatchError
 from ..exporting import format_of
@@ -29,24 +28,34 @@ def export(o: Export, files: Files) -> Job:
     """Write a solved head as .onnx or .pt2, by the name of the file.
 
     The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
-    gives scores, the predicted class and, where the head defines them, probabilities. Before it
-    gets its name it is run on a sample and compared with afltool's own scores: a difference beyond
-    the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
-    it, with the figures of ``metrics``.
+    gives scores, the predicted class and, where the head defines them, probabilities. It is first
+    run on a sample: a difference from afltool's own scores beyond the tolerance is a
+    `NumericalError`. ``card`` writes a model card beside it, with the figures of ``metrics``.
     """
     if o.with_backbone:
         need_torch("export --with-backbone")
     format_of(o.out)
     of_head = load_solved_head(o.head)
-    evaluation = None if o.metrics is None else _evaluation(o.metrics, of_head.header, o.head)
+    evaluation = None if o.metrics is None else read_evaluation(o.metrics, OfHead)
+    digest = of_head.header["digest"]
+    if evaluation is not None and evaluation["head"]["digest"] != digest:
+        raise MismatchError(
+            f"{o.metrics} is the evaluation of another head, {evaluation['head']['digest']}; "
+            f"{o.head} has the digest {digest}"
+        )
     outputs = (o.out,) if o.card is None else (o.card, o.out)
 
     def compute(todo: Sequence[Target], put: Put) -> None:
         data, model, trial = _packed(of_head, o)
         if o.card is not None:
-            facts = _facts(o.out.name, data, trial)
-            text = card(model.metadata, of_head.report, facts, evaluation)
-            write_text(text, o.card, o.overwrite)
+            facts = {
+                "Name": o.out.name,
+                "Bytes": len(data),
+                "SHA-256": hashlib.sha256(data).hexdigest(),
+                "Checked": f"run on {trial.rows} sample rows; scores differ from afltool's by at "
+                f"most {trial.tolerance:g} of a row's largest score",
+            }
+            write_text(card(model.metadata, of_head.report, facts, evaluation), o.card, o.overwrite)
         write_bytes(data, o.out, o.overwrite)
         log.info(
             "export: %d sample rows agree with afltool's scores; the largest difference is %.2g of "
@@ -73,25 +82,3 @@ def _packed(of_head: HeadFile, o: Export) -> tuple[bytes, Model, Trial]:
     model = pictures.of_pictures(head, header, network)
     data = packer.pack(model)
     return data, model, pictures.on_pictures(packer, data, model, network, head, bits, o.out)
-
-
-def _evaluation(path: Path, header: Mapping[str, Any], head: Path) -> dict[str, Any]:
-    """What `evaluate` wrote, if it is of this head."""
-    found = read_evaluation(path, OfHead)
-    if found["head"]["digest"] != header["digest"]:
-        raise MismatchError(
-            f"{path} is the evaluation of another head, {found['head']['digest']}; {head} has the "
-            f"digest {header['digest']}"
-        )
-    return found
-
-
-def _facts(name: str, data: bytes, trial: Trial) -> dict[str, Any]:
-    """What a card says of the file."""
-    return {
-        "Name": name,
-        "Bytes": len(data),
-        "SHA-256": hashlib.sha256(data).hexdigest(),
-        "Checked": f"run on {trial.rows} sample rows; scores differ from afltool's by at most "
-        f"{trial.tolerance:g} of a row's largest score",
-    }

@@ -1,16 +1,13 @@
-"""Stages `extract`: images → a feature file, resumable, in a store; `backbone`: one frozen file.
-
-The file of a backbone runs without PyTorch.
-"""
+"""Stages `extract`: images → a feature file, resumable, in a store; `backbone`: one frozen file."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +30,8 @@ from ..files.schema import made_with, provenance
 from ..options.common import FROZEN
 from ..options.features import Backbone, Extract
 from ..progress import log
-from ..values.arrays import Digest
+from ..values.arrays import U8, Digest
 from .runner import Files, Job, StageFunction
-
-if TYPE_CHECKING:
-    from ..values.arrays import U8
-
 
 COMMIT_SECONDS = 5.0
 
@@ -69,7 +62,7 @@ def extract(o: Extract, files: Files) -> Job:
         with heard.listening("extract"):
             _Extraction(request, network, heard, made_by).run(path)
 
-    return Job.of_rows(path, made_by, write)
+    return Job.one(path, made_by, write)
 
 
 @dataclass
@@ -83,13 +76,10 @@ class _Extraction:
     skipped: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.dataset = self.asked.dataset
+        self.given, self.dataset = self.asked.given, self.asked.dataset
         n = len(self.dataset)
-        self.indices = range(n)[self.asked.given.part.of(n)]  # a shard may have none
-
-    @cached_property
-    def space(self) -> dict[str, Any]:
-        return dict(space_of(self.network, self.asked.given))
+        self.indices = range(n)[self.given.part.of(n)]  # a shard may have none
+        self.space = dict(space_of(self.network, self.given))
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
@@ -97,13 +87,11 @@ class _Extraction:
         recipe = Digest().json("recipe", strict(self.made_by)).hex()
         key = f"{how} in steps of {self.network.engine.step} with the recipe {recipe}"
         with writing_features(path, self.space, key) as writer:
-            if writer.state is not None:
-                self.skipped = dict(writer.state["skipped"])
-            if self.skipped and not self.asked.given.skip_corrupt:
+            self.skipped = dict(writer.state["skipped"] if writer.state else ())
+            if self.skipped and not self.given.skip_corrupt:
                 why = self.skipped[min(self.skipped)]
                 raise InvalidDataError(f"{why} To try it again, remove {path}.partial.")
-            at = writer.rows + len(self.skipped)
-            if at:
+            if at := writer.rows + len(self.skipped):
                 log.info("extract: %d of %d images are done, going on from there", at, n)
             with progress.task("extract", n, "images", at) as task:
                 self.fill(writer, at, task)
@@ -119,8 +107,7 @@ class _Extraction:
 
     def fill(self, writer: FeatureWriter, at: int, task: progress.Task) -> None:
         """Append features from position ``at`` on; what is done is committed before any error."""
-        last = time.monotonic()
-        todo, skip = self.indices[at:], self.asked.given.skip_corrupt
+        last, todo, skip = time.monotonic(), self.indices[at:], self.given.skip_corrupt
         try:
             for batch, rows in self.network.features(self.decode, todo, skip):
                 for part, its_rows in at_chunks(batch, rows, writer.rows):
@@ -154,22 +141,19 @@ class _Extraction:
         writer.commit({"skipped": list(self.skipped.items())})
 
     def header(self) -> dict[str, Any]:
-        a, named = self.asked.given, self.dataset.row_ids
-        skipped = [
-            {"row": named[i].decode(errors="replace"), "why": why}
-            for i, why in sorted(self.skipped.items())
-        ]
+        named, skipped = self.dataset.row_ids, sorted(self.skipped.items())
+        listed = [{"row": named[i].decode(errors="replace"), "why": why} for i, why in skipped]
         return {
             "recipe": self.made_by,
             "provenance": provenance(**self.network.where()),
             "space": self.space,
             "classes": list(self.dataset.classes),
             "source": {
-                **{name: getattr(a, name) for name in ("data", "split", "limit")},
+                **{name: getattr(self.given, name) for name in ("data", "split", "limit")},
                 "shard": self.made_by["options"]["shard"],
                 "weights": self.network.backbone.weights,
                 "input": self.dataset.fingerprint,
-                "skipped": skipped,
+                "skipped": listed,
             },
         }
 
@@ -192,12 +176,10 @@ def at_chunks(batch: Batch, rows: np.ndarray, done: int) -> Iterator[tuple[Batch
 def backbone(o: Backbone, files: Files) -> Job:
     """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their licence.
 
-    A federation hands this file out: whoever gives it to `extract` or `predict` as ``backbone``
-    makes features of the same space as with the name, in ONNX Runtime or OpenVINO. The graph takes
-    squares of uint8 (n, 3, s, s). The file also has PyTorch's features of four known pictures,
-    which every engine has to make before it is used.
-
-    Raises `EngineError`: the network cannot be a graph.
+    `extract` and `predict` make features of the same space of it as of the name, in ONNX Runtime or
+    OpenVINO. The graph takes squares of uint8 (n, 3, s, s). The file also has PyTorch's features of
+    four known pictures, which every engine has to make before it is used. Raises `EngineError`: the
+    network cannot be a graph.
     """
     name, out = o.name, o.out
     if out.suffix != FROZEN:
@@ -211,4 +193,4 @@ def backbone(o: Backbone, files: Files) -> Job:
         frozen.save(out)
         log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
 
-    return Job.of_rows(out, made_by, write)
+    return Job.one(out, made_by, write)

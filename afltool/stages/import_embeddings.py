@@ -1,7 +1,6 @@
 """Stages `import`: embeddings → a feature file; and `scale`: sums of which scaling is made before.
 
-`embeddings` has the formats. `solve` makes the scaling of the total of all sites' sums, as
-it makes a head; `import --scale` takes it.
+`solve` makes the scaling of the total of all sites' sums, and `import --scale` takes it.
 """
 
 from __future__ import annotations
@@ -15,15 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..embeddings import (
-    READERS,
-    Embeddings,
-    Keys,
-    check_rows,
-    names_apart,
-    open_embeddings,
-    space_of,
-)
+from .. import embeddings
+from ..embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..embeddings.readers import read_labels
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.feature_writer import Parts, RowStream, rounded
@@ -37,14 +29,15 @@ from ..heads.base import Block, binding, statistics_of
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..math.rounding import Rounding
 from ..options.features import Import, Scale
+from ..values import names
 from ..values.arrays import F64, file_sha256
-from ..values.names import check_name, check_text, composed, file_of_name, places_of_numbers
 from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS, IS, comma_list, difference
 from .runner import Files, Job, StageFunction, Write
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
+ROWS = ("rows",)  # of sums for a scaling labels are not looked at: all rows are of one class
 #: Options that the recipe has as what follows from them.
 RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled")
 
@@ -53,26 +46,23 @@ RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabel
 def import_embeddings(o: Import, files: Files) -> Job:
     """Write the rows of ``embeddings`` as a feature file.
 
-    Columns of tables have names, which are in the space: features come in the order of these, at
-    every site. A feature file keeps its space and its classes. Labels are integers 0 … C−1 or
-    names; an integer that is the name of another class is refused. The space records a ``scale``,
-    and what becomes of values that are ``missing``.
-
-    It says from which feature rounding takes most. Raises `InvalidDataError` where it makes a
-    feature constant that varies, unless ``allow_constant`` or ``unlabelled``: of few rows to
-    predict a feature may vary by less than a head sees.
+    Features of tables come in the order of their names, which are in the space. A feature file
+    keeps its space and its classes. Labels are integers 0 … C−1 or names; an integer that is the
+    name of another class is refused. The space records a ``scale``, and what becomes of values that
+    are ``missing``. Raises `InvalidDataError` where rounding makes a feature constant that varies,
+    unless ``allow_constant`` or ``unlabelled``.
     """
     path = o.embeddings
     if o.like is not None:
-        header = read_header(o.like, "features")
-        if "scaling" in header["space"]:
+        like = read_header(o.like, "features")
+        if "scaling" in like["space"]:
             raise UsageError(f"{o.like} is scaled: give --scale FILE, its scaling, and no --like")
-        o = replace(o, **options_as(o.changed(), header, o.unlabelled))
+        o = replace(o, **options_as(o.changed(), like, o.unlabelled))
     x = open_embeddings(path, Keys.of(o))
-    names, y = _labelled(path, x, o)
-    scaling = None if o.scale is None else _scaling(o.scale, x, o)
+    classes, y = _labelled(path, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)
     source: dict[str, Any] = {"data": path.name}
+    scaling = None if o.scale is None else _scaling(o.scale, x, o)
     constant: list[int] = []
     if scaling is not None:
         space |= _scaled_space(scaling, space.get(COLUMNS), o)
@@ -81,12 +71,12 @@ def import_embeddings(o: Import, files: Files) -> Job:
         # One step of the fixed point in the units of each feature.
         steps = None if o.bits is None else (known["spread"] * 2.0**-o.bits).tolist()
         source["scaling"] = {"resolution": steps, "constant": constant}
-    made_by = _recipe(path, o, {"space": space, "classes": list(names)})
+    made_by = _recipe(path, o, {"space": space, "classes": list(classes)})
     header = {
         "recipe": made_by,
         "provenance": provenance(),
         "space": space,
-        "classes": list(names),
+        "classes": list(classes),
         "source": {**source, "input": made_by["inputs"]["embeddings"]},
     }
 
@@ -100,51 +90,16 @@ def import_embeddings(o: Import, files: Files) -> Job:
         ids = _row_ids(path, x.row_ids, len(x))
         RowStream("import", header, y, ids, partial(rounded, *of)).write(o.out)
 
-    return Job.of_rows(o.out, made_by, write)
-
-
-def options_as(
-    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
-) -> dict[str, Any]:
-    """The options of `import`: those that were given, else as the header ``like`` has them."""
-    if like is None:
-        return dict(given)
-    space = like["space"]
-    known: dict[str, Any] = {"dtype": space["dtype"], "backbone": space["backbone"]}
-    if "fraction_bits" in given:
-        del known["dtype"]
-    elif space["fraction_bits"] is not None and "dtype" not in given:
-        known["fraction_bits"] = space["fraction_bits"]
-    labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
-    theirs = _columns(space.get(COLUMNS) or ())
-    if "categories" in given:  # without a list of values they have the one that is agreed on
-        agreed = {one.partition("=")[0]: one for one in theirs.get("categories", ())}
-        names = names_apart(given["categories"], agreed)
-        given = {**given, "categories": tuple(agreed.get(name, name) for name in names)}
-    return {**known, **labels, **theirs, **given}
-
-
-def _columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The options that take these features of a table and no others."""
-    coded: dict[str, list[str]] = {}
-    for name in names:
-        column, between, value = name.partition(IS)
-        if between:
-            coded.setdefault(column, []).append(value)
-    plain = tuple(name for name in names if IS not in name)
-    categories = tuple(f"{column}={comma_list(values)}" for column, values in coded.items())
-    return {k: v for k, v in {"feature_columns": plain, "categories": categories}.items() if v}
+    return Job.one(o.out, made_by, write)
 
 
 def _recipe(path: Path, o: Import, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of the file; what is not given is not in it."""
     named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
     named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
-    digests = {"embeddings": file_sha256(path)}
-    if o.labels is not None:
-        digests["labels"] = file_sha256(o.labels)
-    digests |= READERS.version(path.suffix)
-    return recipe("import", {**facts, **named, **o.stored(*RESOLVED)}, digests)
+    inputs = {"embeddings": file_sha256(path), **READERS.version(path.suffix)}
+    inputs |= {} if o.labels is None else {"labels": file_sha256(o.labels)}
+    return recipe("import", {**facts, **named, **o.stored(*RESOLVED)}, inputs)
 
 
 def _parts(x: Embeddings) -> Parts:
@@ -154,9 +109,6 @@ def _parts(x: Embeddings) -> Parts:
         for start in range(0, len(rows), BLOCK):
             yield first + start, rows[start : start + BLOCK]
         first += len(rows)
-
-
-# ---------------------------------------------------------------- scaling
 
 
 def _scaling(path: Path, x: Embeddings, o: Import) -> ScalingHead:
@@ -178,6 +130,39 @@ def _scaled_space(scaling: ScalingHead, columns: Sequence[str] | None, o: Import
     return {"dim": (scaling.dim or 0) + len(more), "scaling": scaling.digest(), **named}
 
 
+def options_as(
+    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
+) -> dict[str, Any]:
+    """The options of `import`: those that were given, else as the header ``like`` has them."""
+    if like is None:
+        return dict(given)
+    space = like["space"]
+    known: dict[str, Any] = {"dtype": space["dtype"], "backbone": space["backbone"]}
+    if "fraction_bits" in given:
+        del known["dtype"]
+    elif space["fraction_bits"] is not None and "dtype" not in given:
+        known["fraction_bits"] = space["fraction_bits"]
+    labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
+    theirs = _columns(space.get(COLUMNS) or ())
+    if "categories" in given:  # without a list of values they have the one that is agreed on
+        agreed = {one.partition("=")[0]: one for one in theirs.get("categories", ())}
+        every = embeddings.names_apart(given["categories"], agreed)
+        given = {**given, "categories": tuple(agreed.get(name, name) for name in every)}
+    return {**known, **labels, **theirs, **given}
+
+
+def _columns(columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The options that take these features of a table and no others."""
+    coded: dict[str, list[str]] = {}
+    for name in columns:
+        column, between, value = name.partition(IS)
+        if between:
+            coded.setdefault(column, []).append(value)
+    plain = tuple(name for name in columns if IS not in name)
+    categories = tuple(f"{column}={comma_list(values)}" for column, values in coded.items())
+    return {k: v for k, v in {"feature_columns": plain, "categories": categories}.items() if v}
+
+
 # ---------------------------------------------------------------- labels and row ids
 
 
@@ -188,9 +173,9 @@ def _labelled(
     from ..datasets import read_classes
 
     y, n = x.labels, len(x)
-    if o.labels is not None and y is not None:
-        raise UsageError(f"--labels is for a file without labels; {path} holds its own (y)")
     if o.labels is not None:
+        if y is not None:
+            raise UsageError(f"--labels is for a file without labels; {path} holds its own (y)")
         y = read_labels(o.labels)
     bare = o.unlabelled or (x.made is not None and y is None)  # a feature file without labels
     if y is None and not bare:
@@ -214,8 +199,8 @@ def _with_classes(
     """Class names and labels as indices into them."""
     if y.dtype.kind in "iu":
         end = len(classes) if classes else min(int(y.max()) + 1, MOST_CLASSES)
-        names = tuple(classes) if classes else tuple(map(str, range(end)))
-        _refuse_number_names(path, y, names)
+        known = tuple(classes or map(str, range(end)))
+        _refuse_number_names(path, y, known)
         labels = y.astype(np.int64)
         labels[(y < 0) | (y >= end)] = -1
     elif y.dtype.kind in "US":
@@ -223,46 +208,44 @@ def _with_classes(
         texts = _texts(path, different, "labels")
         if not classes:
             check_labels(path, dict(zip(texts, rows.tolist(), strict=True)))
-        names = tuple(classes) if classes else tuple(sorted(set(texts)))
-        index = {form: i for of in (composed, str) for i, form in enumerate(map(of, names))}
+        known = tuple(classes or sorted(set(texts)))
+        composed = names.composed
+        index = {form: i for of in (composed, str) for i, form in enumerate(map(of, known))}
         labels = np.array([index.get(one, index.get(composed(one), -1)) for one in texts])[at]
     else:
         raise InvalidDataError(f"{path}: labels are integers or names; found type {y.dtype}")
     bad = np.flatnonzero(labels < 0)
     if len(bad):
         raise InvalidDataError(
-            f"{path}: row {bad[0]} has the label {y[bad[0]]}; with {len(names)} classes labels run "
-            f"from 0 to {len(names) - 1} or are their names ({len(bad)} rows are outside); give "
+            f"{path}: row {bad[0]} has the label {y[bad[0]]}; with {len(known)} classes labels run "
+            f"from 0 to {len(known) - 1} or are their names ({len(bad)} rows are outside); give "
             "--classes FILE with every class, or correct the labels"
         )
-    if len(names) < 2:
+    if len(known) < 2:
         raise InvalidDataError(
-            f"{path}: expected at least two classes, found {len(names)} ({', '.join(names)}); a "
+            f"{path}: expected at least two classes, found {len(known)} ({', '.join(known)}); a "
             "site with only one class names all classes with --classes FILE"
         )
-    return names, labels.astype(np.int64, copy=False)
+    return known, labels.astype(np.int64, copy=False)
 
 
-def _refuse_number_names(path: Path, y: NDArray[Any], names: Sequence[str]) -> None:
+def _refuse_number_names(path: Path, y: NDArray[Any], classes: Sequence[str]) -> None:
     """Refuse a label that is the place of one class and the name of another."""
-    called = places_of_numbers(names)
+    called = names.places_of_numbers(classes)
     for label in map(int, np.unique(y)):
         if (place := called.get(label, label)) != label:
             raise InvalidDataError(
                 f"{path}: the label {label} can be read in two ways: the class named "
-                f"{names[place]!r} is at place {place} (from 0). If labels are names, give them as "
-                "texts in .npy, .npz or .parquet (y.astype(str)); if they are places, give "
-                "--classes names that are not numbers, or numbers in order from 0"
+                f"{classes[place]!r} is at place {place} (from 0). Give labels that are names as "
+                "texts, and classes of which labels are places names that are no numbers"
             )
 
 
 def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes_]:
+    """Row ids as files hold them: those that were given, or row/0, row/1, …"""
     if given is None:
         width = len(str(n - 1))
-        ids = np.empty(n, f"S{4 + width}")
-        for i in range(n):  # one by one: a text a row would take five times as much
-            ids[i] = b"row/%0*d" % (width, i)
-        return ids
+        return np.fromiter((b"row/%0*d" % (width, i) for i in range(n)), f"S{4 + width}", n)
     texts = _texts(path, given, "row_ids")
     if len(set(texts)) < n:
         raise InvalidDataError(
@@ -272,7 +255,7 @@ def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes
     if any("\n" in text or "\0" in text or not text for text in texts):
         raise InvalidDataError(f"{path}: row ids are one line each, without NUL and not empty")
     for text in texts:
-        check_text("row id", text)
+        names.check_text("row id", text)
     return np.array([text.encode() for text in texts])
 
 
@@ -283,7 +266,7 @@ def _texts(path: Path, values: NDArray[Any], what: str) -> list[str]:
         raise InvalidDataError(f"{path}: {what} are not UTF-8: {error}") from None
 
 
-ROWS = ("rows",)  # labels are not looked at: all rows are of one class
+# ---------------------------------------------------------------- sums for a scaling
 
 
 @StageFunction
@@ -291,13 +274,12 @@ def scale(o: Scale, files: Files) -> Job:
     """Write the sums of one site's features into the folder ``out``; gives the file.
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
-    rows = o.rows
+    rows, name = o.rows, o.rows.stem if o.client is None else o.client
     x = open_embeddings(rows, Keys.of(o))
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
-    name = rows.stem if o.client is None else o.client
-    check_name(name)
+    names.check_name(name)
     source, space = file_sha256(rows), space_of(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits)
     options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
@@ -327,4 +309,4 @@ def scale(o: Scale, files: Files) -> Job:
         make_folder(o.out)
         return partial(write_statistics, s=sums)
 
-    return Job.one(o.out / file_of_name(name), made_by, compute)
+    return Job.one(o.out / names.file_of_name(name), made_by, compute)

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from .. import parallel, progress
 from ..errors import InputError
-from ..files import schema
+from ..files import hdf5, schema
 from ..files.differences import differences
-from ..files.hdf5 import (
-    Header,
-    checked_dataset,
-    damage_as_error,
-    describe_additive,
-    get_additive,
-    get_array,
-    read_header,
-    reading,
-    room,
-    verify,
-)
+from ..files.hdf5 import Header
 from ..files.outputs import writer_errors
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of
 from ..options.common import FROZEN
 from ..options.features import default_store
 from ..options.look import Diff, Store
-from ..partitions import mean_total_variation
 from ..values.arrays import Digest, array_kind
-from ..values.names import COUNTS, Phase
-from ..values.statistics import Statistics
+from ..values.names import COUNTS
 from ..values.text import PIXELS
 from .runner import Files, StageFunction
 
 Facts = dict[str, Any]
+KEPT = (".h5", FROZEN, ".partial")  # how the names of files in a store end
+DAY = 86_400
 
 
 def info(path: str | Path) -> Facts:
@@ -47,20 +35,18 @@ def info(path: str | Path) -> Facts:
     is read; ``checked`` says so, and `verify` reads the rest.
     """
     path = Path(path)
-    header = read_header(path)
+    header = hdf5.read_header(path)
     large = header["kind"] == "features"
-    header = header if large else verify(path)
-    with damage_as_error(path):
+    header = header if large else hdf5.verify(path)
+    with hdf5.damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
     return {
         "path": str(path),
-        "kind": header["kind"],
-        "digest": header["digest"],
+        **{key: header[key] for key in ("kind", "digest")},
         "bytes": path.stat().st_size,
         "checked": "header only; afltool verify reads the rows" if large else "all",
         **more,
-        "recipe": header["recipe"],
-        "provenance": header["provenance"],
+        **{key: header[key] for key in ("recipe", "provenance")},
     }
 
 
@@ -71,40 +57,53 @@ def diff(o: Diff, files: Files) -> Facts:
     return {"first": str(o.first), "second": str(o.second), "differences": found}
 
 
-def check(path: str | Path) -> Facts:
-    """`verify` one file: every checksum and the digest; returns path, kind and digest."""
-    header = verify(Path(path))
+def verify(path: str | Path) -> Facts:
+    """Compare every checksum and the digest of a file; returns path, kind and digest."""
+    header = hdf5.verify(Path(path))
     return {"path": str(path), "kind": header["kind"], "digest": header["digest"], "intact": True}
 
 
-def check_all(
-    paths: Sequence[Path], keep_going: bool = False, threads: int | None = None
-) -> list[Facts]:
-    """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
-
-    def checked(path: Path) -> Facts:
-        try:
-            return check(path)
-        except InputError as error:
-            if not keep_going:
-                raise
-            return {"path": str(path), "intact": False, "error": str(error)}
-
+def verify_all(paths: Sequence[Path], threads: int | None = None) -> list[Facts]:
+    """`verify` every file; the first damaged one ends it with its error."""
     results = []
     with parallel.using(threads), progress.task("verify", len(paths), "files") as task:
-        for one in parallel.each(checked, paths, room, "whole files"):
+        for one in parallel.each(verify, paths, hdf5.room):
             results.append(one)
             task.advance()
             progress.stop_point()
     return results
 
 
+def store(o: Store) -> Facts:
+    """What lies in the store, and how large it is; with ``prune`` what was removed of it.
+
+    ``files``: path below the folder, bytes, and days since it was read or written. A run that
+    linked features keeps them, whatever is removed here.
+    """
+    folder = default_store() if o.folder is None else o.folder
+    if o.folder is not None and not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: check the path")
+    found: list[Facts] = []
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in KEPT and p.is_file()):
+        status = path.stat()  # a file system may not note when a file was read
+        days = round((time.time() - max(status.st_atime, status.st_mtime)) / DAY, 2)
+        place = str(path.relative_to(folder))
+        found.append({"path": place, "bytes": status.st_size, "days": days})
+    old = [one for one in found if o.prune is not None and one["days"] >= o.prune]
+    for one in old:
+        with writer_errors(folder / one["path"]):
+            (folder / one["path"]).unlink(missing_ok=True)
+    left = [one for one in found if one not in old]
+    size = sum(one["bytes"] for one in left)
+    return {"folder": str(folder), "bytes": size, "files": left, "removed": old}
+
+
 # ---------------------------------------------------------------- what each kind holds
 
 
 def _features(path: Path, header: Header) -> Facts:
-    with reading(path, "features") as (file, _):
-        rows, dim = checked_dataset(path, file, schema.FEATURES).shape
+    with hdf5.reading(path, "features") as (file, _):
+        rows, dim = hdf5.checked_dataset(path, file, schema.FEATURES).shape
     images = {"images": PIXELS} if header["space"].get("preprocessing") else {}
     known = {name: header[name] for name in ("classes", "space", "source")}
     return {"rows": rows, "dim": dim, **known, **images}
@@ -117,25 +116,19 @@ def _partition(path: Path, header: Header) -> Facts:
     return {
         "rows": len(p.row_ids),
         "clients": len(p.names),
-        "scheme": header["scheme"],
         "rows_per_client": rows.tolist(),
         "classes_per_client": (counts > 0).sum(axis=1).tolist(),
-        "mean_total_variation": mean_total_variation(counts),
         "empty_clients": int((rows == 0).sum()),
-        "held_out": header["held_out"],
-        "names": list(p.names),
-        "classes": list(p.classes),
-        "rows_digest": header["rows_digest"],
         "relabelled_rows": int((p.labels != p.effective_labels).sum()),
+        **{key: header[key] for key in ("scheme", "held_out", "names", "classes", "rows_digest")},
     }
 
 
 def _statistics(path: Path, header: Header) -> Facts:
-    with reading(path, "statistics") as (file, _):
-        counts = get_array(path, file, schema.CLASS_COUNTS)
-    arrays = _arrays(path, "statistics")
-    clients, context = clients_of(header), context_of(header)
-    gammas = Statistics(Phase(), {}, counts, clients=clients).gammas
+    with hdf5.reading(path, "statistics") as (file, _):
+        counts = hdf5.get_array(path, file, schema.CLASS_COUNTS)
+    arrays, clients = _arrays(path, "statistics"), sorted(clients_of(header).items())
+    gammas = [one.gamma for _, one in clients]
     facts = {
         "phase": header["phase"],
         "rows": int(counts.sum()),
@@ -143,12 +136,11 @@ def _statistics(path: Path, header: Header) -> Facts:
         "arrays": arrays,
         "payload_bytes": sum(a["bytes"] for a in arrays.values()),
         "stored_bytes": sum(a["stored_bytes"] for a in arrays.values()),
-        "float32_bytes": sum(4 * prod(a["shape"]) for a in arrays.values()),
         "clients": len(clients),
-        "client_names": [who.name for who in sorted(clients)],
-        "rows_per_client": [clients[who].rows for who in sorted(clients)],
-        "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
-        "context": context.as_dict(),
+        "client_names": [who.name for who, _ in clients],
+        "rows_per_client": [one.rows for _, one in clients],
+        "gammas": {f"{g:g}": gammas.count(g) for g in sorted({*gammas})},
+        "context": context_of(header).as_dict(),
     }
     if header["phase"] == COUNTS and facts["rows"] > 0:
         from ..files.counts import evaluations, read_counts
@@ -159,10 +151,10 @@ def _statistics(path: Path, header: Header) -> Facts:
 
 def _arrays(path: Path, kind: str) -> dict[str, Facts]:
     """What is said of each array, with a digest of its numbers; one at a time is in memory."""
-    with reading(path, kind) as (file, _):
-        found = describe_additive(path, file)
+    with hdf5.reading(path, kind) as (file, _):
+        found = hdf5.describe_additive(path, file)
         for name, about in found.items():
-            array = get_additive(path, file, name)
+            array = hdf5.get_additive(path, file, name)
             about["digest"] = Digest().array("array", array, array_kind(array)).hex()
     return found
 
@@ -183,35 +175,3 @@ _BY_KIND = {
     "head": _head,
     "backbone": _backbone,
 }
-
-
-KEPT = (".h5", FROZEN, ".partial")  # how the names of files in a store end
-DAY = 86_400
-
-
-def store(o: Store) -> dict[str, Any]:
-    """What lies in the store, and how large it is; with ``prune`` what was removed of it.
-
-    ``files``: path below the folder, bytes, and days since it was read or written. A run that
-    linked features keeps them, whatever is removed here.
-    """
-    folder = default_store() if o.folder is None else o.folder
-    if o.folder is not None and not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: check the path")
-    every = sorted(p for p in folder.rglob("*") if p.suffix in KEPT and p.is_file())
-    found = [_entry(folder, path) for path in every]
-    old = [one for one in found if o.prune is not None and one["days"] >= o.prune]
-    for one in old:
-        with writer_errors(folder / one["path"]):
-            (folder / one["path"]).unlink(missing_ok=True)
-    left = [one for one in found if one not in old]
-    size = sum(one["bytes"] for one in left)
-    return {"folder": str(folder), "bytes": size, "files": left, "removed": old}
-
-
-def _entry(folder: Path, path: Path) -> dict[str, Any]:
-    """A file; a file system may not note when it was read."""
-    status = path.stat()
-    last = max(status.st_atime, status.st_mtime)
-    days = round((time.time() - last) / DAY, 2)
-    return {"path": str(path.relative_to(folder)), "bytes": status.st_size, "days": days}

@@ -1,15 +1,15 @@
 """Stage `local-stats`: what rows of clients become in a head, one file a client or their sum.
 
-Counts of the rows that a solved head predicts are such statistics, too. `files.partitions` reads
-rows in blocks; what is done with them is here, and what is written.
+Counts of the rows that a solved head predicts are such statistics, too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,18 +25,11 @@ from ..heads import HEADS
 from ..heads.base import Block, Head, binding, statistics_of
 from ..options.base import flag
 from ..options.statistics import LocalStats, LocalStatsOptions
-from ..partitions import Assignment, chosen_clients, draw_clients
+from ..partitions import chosen_clients, draw_clients
 from ..progress import log
 from ..system import FOLDS
+from ..values import names as naming
 from ..values.arrays import Digest
-from ..values.names import (
-    Phase,
-    check_apart,
-    file_of_name,
-    file_of_number,
-    file_stem,
-    numbered,
-)
 from ..values.statistics import Client, ClientId, Context, Statistics
 from ._direct import as_features
 from .runner import Files, Job, Put, StageFunction
@@ -71,7 +64,7 @@ def counts(o: Counts, files: Files) -> Job:
 
     o = as_features(o, o.head)
     if o.partition is None and o.client is None:
-        o = replace(o, client=file_stem(o.features.stem))
+        o = replace(o, client=naming.file_stem(o.features.stem))
     groups = o.groups
     if o.by and not groups:
         ids = files.features(o.features).row_ids
@@ -108,12 +101,14 @@ def job_of(
         clients = files.clients(rows, o.partition)
     clients = _grouped(clients, o, head)
     check_participation(head, o)
-    chosen = chosen_clients(drawn_clients(head, clients.dealt, o), o.only, clients.dealt.names)
-    _check_min_rows(clients.dealt, chosen, o.min_rows)
-    names = [clients.dealt.names[k] for k in chosen]
-    task = [rows.meaning, clients.partition, names, head.name, head.options.as_dict()]
-    key = Digest().json("task", task).hex()[:32]
-    gathering = _Gathering(clients, head, o, files, key)
+    # A draw for each layer of the head; of its second sums it may be another one.
+    layer, turn = head.options.place_of(naming.Phase(head.phase() or ""))
+    turn *= o.participation_kind == "inconsistent"
+    held = clients.dealt.held_out
+    drawn = draw_clients(held, o.participation, o.participation_seed or 0, layer, turn)
+    chosen = chosen_clients(drawn, o.only, clients.dealt.names)
+    _check_min_rows(clients, chosen, o.min_rows)
+    gathering = _Gathering(clients, head, o, files, [clients.dealt.names[k] for k in chosen])
     return gathering.sums(chosen, out) if o.sum else gathering.each(chosen, out)
 
 
@@ -126,21 +121,14 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
     two_sums = any(turn for _, turn in map(head.options.place_of, head.schedule()))
     if share < 1 and o.participation_kind == "inconsistent" and not two_sums:
         raise UsageError(
-            f"--participation-kind {o.participation_kind} is for heads with two sums per layer, "
-            f"such as deepafl; this {head.name} head has one: leave it out"
+            f"--participation-kind inconsistent is for heads with two sums per layer, such as "
+            f"deepafl; this {head.name} head has one: leave it out"
         )
     if share < 1 and needing is not None:
         raise UsageError(
             f"this {head.name} head needs the same clients in every round; found --participation "
             f"{share:g}: leave it out, or begin a head without {flag(needing)}"
         )
-
-
-def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
-    """The clients that take part in the head's next phase."""
-    layer, turn = head.options.place_of(Phase(head.phase() or ""))
-    turn *= o.participation_kind == "inconsistent"
-    return draw_clients(dealt.held_out, o.participation, o.participation_seed or 0, layer, turn)
 
 
 def _grouped(clients: ClientRows, o: LocalStatsOptions, head: Head) -> ClientRows:
@@ -150,49 +138,47 @@ def _grouped(clients: ClientRows, o: LocalStatsOptions, head: Head) -> ClientRow
         raise UsageError(
             f"the group of each row is needed ({', '.join(groups[:20])}): --by TABLE:COLUMN"
         )
-    if o.by is not None and not groups:
-        raise UsageError("--by is for a round of evaluation with groups: leave it out")
     if o.by is None:
         return clients
+    if not groups:
+        raise UsageError("--by is for a round of evaluation with groups: leave it out")
     found = clients.grouped(groups, o.by)
     found.check_groups(groups, head.options.as_dict()["min_group"], o.sum)
     return found
 
 
-def _check_min_rows(dealt: Assignment, chosen: Sequence[int], min_rows: int) -> None:
-    sizes = dealt.sizes()[chosen]
-    small = [dealt.names[k] for k, n in zip(chosen, sizes, strict=True) if n < min_rows]
+def _check_min_rows(clients: ClientRows, chosen: Sequence[int], least: int) -> None:
+    small = [k for k in chosen if clients.sizes[k] < least]
     if small:
         raise InvalidDataError(
-            f"{len(small)} of {len(chosen)} clients have fewer than {min_rows} rows, such as "
-            f"{small[0]!r} with {int(sizes.min())}: the statistics of few rows reveal the rows; "
-            "leave these clients out with --only, or lower --min-rows"
+            f"{len(small)} of {len(chosen)} clients have fewer than {least} rows, such as "
+            f"{clients.dealt.names[small[0]]!r} with {clients.sizes[small[0]]}: the statistics of "
+            "few rows reveal the rows; leave these clients out with --only, or lower --min-rows"
         )
 
 
 @dataclass
 class _Gathering:
-    """Rows of clients that become sums; what all clients share is made once."""
+    """Rows of clients, among them those with the ``names``, that become sums."""
 
     clients: ClientRows
     head: Head
     options: LocalStatsOptions
     files: Files
-    task: str  # names what rounds leave for the next one
+    names: list[str]
 
     def __post_init__(self) -> None:
-        c = self.clients
+        c, head = self.clients, self.head
         self.rows, self.dealt, header = c.rows, c.dealt, c.rows.header
-        self.context = Context(header["space"], tuple(header["classes"]), binding(self.head))
-        self.gamma = float(self.head.options.as_dict().get("gamma", 0.0))
-        held, of_partition = int(self.dealt.held_out.sum()), bool(c.partition)
-        # Clients of the partition that train, and those held out.
-        self.dealt_to = (len(self.dealt.names) - held, held) if of_partition else (0, 0)
+        self.context = Context(header["space"], tuple(header["classes"]), binding(head))
+        self.gamma = float(head.options.as_dict().get("gamma", 0.0))
+        about = [self.rows.meaning, c.partition, self.names, head.name, head.options.as_dict()]
+        self.task = Digest().json("task", about).hex()[:32]  # of what rounds leave for the next one
         self.inputs = {
             **self.rows.meaning,
             "partition": c.partition,
-            "head": self.head.digest(),
-            **HEADS.version(self.head.name),
+            "head": head.digest(),
+            **HEADS.version(head.name),
             **({"groups": c.groups} if c.groups else {}),
         }
 
@@ -204,9 +190,12 @@ class _Gathering:
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
         """The clients by name, with what is recorded of each."""
         c, source, found = self.clients, self.rows.header["digest"], {}
+        apart = self.dealt.held_out
+        # Of a partition, how many clients train, and how many are held out.
+        of = (int((~apart).sum()), int(apart.sum())) if c.partition else (0, 0)
         for k in clients:
-            held = bool(self.dealt.held_out[k])
-            record = c.sizes[k], self.gamma, source, c.rows_digest, held, self.dealt_to[held]
+            held = bool(apart[k])
+            record = c.sizes[k], self.gamma, source, c.rows_digest, held, of[held]
             found[ClientId(self.dealt.names[k], c.partition)] = Client(*record)
         return found
 
@@ -249,57 +238,47 @@ class _Gathering:
 
     def each(self, chosen: Sequence[int], out: Path) -> Job:
         """One file for each client."""
-        names = self.dealt.names
+        names, sizes = self.dealt.names, self.clients.sizes
         if FOLDS:
-            check_apart((names[k] for k in chosen), str(out))
-        by_number = bool(self.clients.partition) and numbered(names)
+            naming.check_apart(self.names, str(out))
+        by_number = bool(self.clients.partition) and naming.numbered(names)
         targets = []
         for k in chosen:
-            name = file_of_number(k, len(names)) if by_number else file_of_name(names[k])
+            name = naming.file_of_name(names[k])
+            name = naming.file_of_number(k, len(names)) if by_number else name
             targets.append(Target(out / name, self.recipe([k]), k))
+        specs = self.head.array_specs(self.rows.bits).values()
+        square = sum(3 * 8 * spec.size for spec in specs)  # and two triangles
 
         def compute(todo: Sequence[Target], put: Put) -> None:
             make_folder(out)
             of = {one.of: one for one in todo}
             self.warn_of_few_rows(list(of))
-            specs = self.head.array_specs(self.rows.bits).values()
-            square = sum(3 * 8 * spec.size for spec in specs)  # and two triangles
 
             def work(one: tuple[int, Iterable[Block]]) -> None:
                 k, blocks = one
-                s = self.gathered(blocks, [k], names[k])
-                put(of[k], partial(write_statistics, s=s))
+                put(of[k], partial(write_statistics, s=self.gathered(blocks, [k], names[k])))
 
-            done = len(chosen) - len(todo)
+            # All threads work on the blocks of one client; then each on a client of one block.
+            block = self.rows.block_rows()
+            large, small = ([k for k in of if (sizes[k] > block) == one] for one in (True, False))
+            done, room = len(chosen) - len(todo), self.head.room
+            together = map(work, self.clients.each(large))
+            apart = self.clients.each(small), lambda one: square + room(sizes[one[0]])
             with progress.task("local-stats", len(chosen), "clients", done) as task:
-                for _ in self.at_work(work, list(of), square):
+                for _ in chain(together, parallel.each(work, *apart)):
                     task.advance()
                     progress.stop_point()
 
         return Job(targets, compute, keeps=False, result=out if self.clients.partition else None)
 
-    def at_work(
-        self, work: Callable[[Any], None], todo: Sequence[int], size: int
-    ) -> Iterator[None]:
-        """After each client, whose sums take ``size`` bytes.
-
-        All threads work on the blocks of one client; then each thread on a client of one block.
-        """
-        sizes, block, room = self.clients.sizes, self.rows.block_rows(), self.head.room
-        large = self.clients.each([k for k in todo if sizes[k] > block])
-        small = self.clients.each([k for k in todo if sizes[k] <= block])
-        yield from map(work, large)
-        needs = (lambda one: size + room(sizes[one[0]])), "statistics of a client"
-        yield from parallel.each(work, small, *needs)
-
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""
-        dim = self.rows.dim
-        few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < dim]
+        few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
         if few and self.head.of_sums:
             log.warning(
                 "%d of %d clients have fewer rows (as few as %d) than the %d features: their "
                 "statistics show the space of their rows, often the rows themselves; a session "
                 "hides them from the server (docs/privacy.md)",
-                len(few), len(clients), min(few), dim,
+                len(few), len(clients), min(few), self.rows.dim,
             )  # fmt: skip

@@ -10,33 +10,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..files import evaluations as written
 from ..files.counts import evaluations, holds_counts, read_counts
-from ..files.evaluations import (
-    Bins,
-    Confusion,
-    Curve,
-    Figure,
-    Rounds,
-    check_evaluation,
-    read_evaluation,
-)
 from ..files.heads import load_head
 from ..files.partitions import load_partition
 from ..files.recipes import FOR_PEOPLE
 from ..files.schema import SUMMARY
-from ..heads.calibration import accuracy_by_coverage
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
-from ..options.look import (
-    ConfusionPicture,
-    CoveragePicture,
-    EvaluationPicture,
-    PartitionPicture,
-    ReliabilityPicture,
-    RidgePathPicture,
-    RocPicture,
-    RoundsPicture,
-)
+from ..options import look
 from ..partitions import Partition
 from ..plugins import asked
 from ..rendering import classes, curves
@@ -44,11 +26,7 @@ from ..rendering.style import Name, check_picture
 from ..values.arrays import I64
 from .runner import Files, Job, StageFunction
 
-ERRORS = {
-    "gcv": "generalised cross-validation",
-    "validation_mse": "squared error per row, held-out clients",
-    "training_mse": "squared error per row, training",
-}
+Facts = dict[str, Any]
 
 
 def picture(draw: Callable[[Any], Path]) -> StageFunction[Any]:
@@ -57,13 +35,13 @@ def picture(draw: Callable[[Any], Path]) -> StageFunction[Any]:
     @wraps(draw)
     def job(o: Any, files: Files) -> Job:
         check_picture(o.out, o)
-        return Job.of_rows(o.out, FOR_PEOPLE, lambda: draw(o))
+        return Job.one(o.out, FOR_PEOPLE, lambda: lambda path, recipe: draw(o))
 
     return StageFunction(job)
 
 
 @picture
-def partition_picture(o: PartitionPicture) -> Path:
+def partition_picture(o: look.PartitionPicture) -> Path:
     """Rows by client and class, and by client, of a partition; those of several side by side."""
     partitions = [load_partition(one) for one in o.files]
     panels = [_panel(one, partitions) for one in partitions]
@@ -72,11 +50,12 @@ def partition_picture(o: PartitionPicture) -> Path:
 
 def _panel(p: Partition, every: Sequence[Partition]) -> classes.Panel:
     """A partition; the title has its settings, of several partitions those that differ."""
-    told = []
-    for name in sorted({name for one in every for name in one.scheme} - {"scheme"}):
-        differs = len(every) == 1 or len({str(one.scheme.get(name)) for one in every}) > 1
-        if differs and name in p.scheme:
-            told.append(f"{name.replace('_', ' ')} {p.scheme[name]}")
+    told = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in sorted(p.scheme.items())
+        if name != "scheme"
+        and (len(every) == 1 or any(one.scheme.get(name) != value for one in every))
+    ]
     title = f"{p.scheme['scheme']} ({', '.join(told)})" if told else str(p.scheme["scheme"])
     return classes.Panel(p.counts(len(p.classes)), list(p.classes), title)
 
@@ -84,38 +63,20 @@ def _panel(p: Partition, every: Sequence[Partition]) -> classes.Panel:
 # ---------------------------------------------------------------- of an evaluation
 
 
-def _evaluation(o: EvaluationPicture, path: Path, positive: Sequence[str] = ()) -> dict[str, Any]:
+def _evaluation(path: Path) -> Facts:
     """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
-    if holds_counts(path):
-        heads = evaluations(read_counts(path), positive)
-        if o.number >= len(heads):
-            raise UsageError(
-                f"{path} counts {len(heads)} heads, from 0 on; found --number {o.number}"
-            )
-        return heads[o.number]
-    if o.number:
-        raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
-    return read_evaluation(path, Confusion)
-
-
-def _entry(facts: dict[str, Any], path: Path, name: str, metric: str, kind: Any) -> dict[str, Any]:
-    """An entry that evaluate writes for a metric."""
-    if name not in facts:
-        how = f"write it with afltool evaluate … --metrics {metric} -o {path}"
-        if "total" in facts:
-            how = f"scores of a {facts['head']['name']} head are no probabilities. Make some with "
-            how += "afltool calibrate, and count the rows of that head"
-        raise UsageError(f"{path} has no {name}: {how}")
-    check_evaluation(path, facts[name], kind)
-    check_evaluation(path, facts.get("metrics"), dict[str, Any])
-    check_evaluation(path, facts["metrics"].get(metric), Figure)
-    return dict(facts[name])
+    if not holds_counts(path):
+        return written.read_evaluation(path, written.Confusion)
+    heads = evaluations(read_counts(path))
+    if len(heads) > 1:
+        raise UsageError(f"{path} counts {len(heads)} heads: afltool info has the figures of each")
+    return heads[0]
 
 
 @picture
-def confusion_picture(o: ConfusionPicture) -> Path:
+def confusion_picture(o: look.ConfusionPicture) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
-    facts = _evaluation(o, o.file)
+    facts = _evaluation(o.file)
     if "confusion" not in facts:
         raise UsageError(
             f"{o.file} counts {len(facts['per_class'])} classes, and no confusion matrix of so "
@@ -143,76 +104,26 @@ def _cells(confusion: Any) -> tuple[I64, I64, I64]:
 
 
 @picture
-def reliability_picture(o: ReliabilityPicture) -> Path:
+def reliability_picture(o: look.ReliabilityPicture) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
-    facts = _evaluation(o, o.file)
-    bins = _entry(facts, o.file, "reliability", "ece", Bins)
-    ece = facts["metrics"]["ece"]["value"]
-    note = f"expected calibration error {'undetermined' if ece is None else f'{ece:.4f}'}"
-    return curves.plot_reliability(bins, o.out, _who(facts), note, o.overwrite, o)
-
-
-@picture
-def roc_picture(o: RocPicture) -> Path:
-    """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
-
-    Each class in ``positive`` against the rest; by default the positive class of the file, of two
-    classes without one the second, else every class.
-    """
-    facts = _evaluation(o, o.file, o.positive)
-    every = _entry(facts, o.file, "roc", "auc", dict[str, Curve])
-    own, there = facts["metrics"]["auc"].get("positive"), list(every)
-    names = o.positive or ([own] if own in every else there[len(there) == 2 :])
-    if unknown := [name for name in names if name not in every]:
+    facts = _evaluation(o.file)
+    if "reliability" not in facts:
         raise UsageError(
-            f"--positive is a class of {o.file}: {', '.join(there[:20])}; found {unknown[0]!r}"
+            f"{o.file} has no reliability: write it with afltool evaluate … --metrics ece -o FILE; "
+            f"scores of a {facts['head']['name']} head may be none, see afltool calibrate"
         )
-    note = f"{len(names)} of {len(there)} classes, each against the rest"
-    if len(names) == 1:
-        rest = [name for name in there if name != names[0]]
-        other = rest[0] if len(rest) == 1 else f"the other {len(rest)} classes"
-        note = f"positive class: {names[0]} against {other}"
-    chosen = {name: every[name] for name in names}
-    return curves.plot_roc(chosen, o.out, _who(facts), note, o.overwrite, o)
-
-
-def _who(facts: dict[str, Any]) -> str:
-    return f"{facts['head']['name']} head, {facts['n']:,} rows"
+    written.check_evaluation(o.file, facts, written.Reliability)
+    ece, head = facts["metrics"]["ece"]["value"], facts["head"]["name"]
+    note = f"expected calibration error {'undetermined' if ece is None else f'{ece:.4f}'}"
+    title = f"{head} head, {facts['n']:,} rows"
+    return curves.plot_reliability(facts["reliability"], o.out, title, note, o.overwrite, o)
 
 
 # ---------------------------------------------------------------- of heads and runs
 
 
 @picture
-def coverage_picture(o: CoveragePicture) -> Path:
-    """Accuracy against coverage of each head in a total of counts."""
-    counts = read_counts(o.file)
-    if not counts.rows:
-        raise UsageError(f"{o.file} counts no rows: there is nothing to draw")
-    of_heads = {f"{one.name} {one.digest[:8]}": one.confidence for one in counts.heads}
-    lines = {name: accuracy_by_coverage(one) for name, one in of_heads.items()}
-    return curves.plot_coverage(lines, o.out, f"{counts.rows:,} rows", o.overwrite, o)
-
-
-@picture
-def ridge_path_picture(o: RidgePathPicture) -> Path:
-    """Error estimates along the path that a head's ridge was chosen from."""
-    report = load_head(o.file).report
-    points = report.get("ridge_path")
-    if not points:
-        raise UsageError(
-            f"{o.file} was solved with one given ridge and has no path: solve with --ridge "
-            "auto or --ridge LO:HI:COUNT"
-        )
-    there = {name: label for name, label in ERRORS.items() if name in points[0]}
-    lines = {of: np.array([p[name] for p in points], float) for name, of in there.items()}
-    by = "validation_mse" if "validation_mse" in there else "gcv"
-    chosen, ridges = {ERRORS[by]: report["ridge"]}, np.array([p["ridge"] for p in points])
-    return curves.plot_ridge_path(ridges, lines, chosen, o.out, o.overwrite, o)
-
-
-@picture
-def rounds_picture(o: RoundsPicture) -> Path:
+def rounds_picture(o: look.RoundsPicture) -> Path:
     """Error, accuracies, seconds and bytes of every round.
 
     ``files``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies). Of
@@ -255,6 +166,6 @@ def _run(path: Path) -> curves.Run:
     return facts["rounds"] or [{"phase": "last", "upload_bytes": sent}], float(facts["top1"])
 
 
-def _with_rounds(path: Path) -> dict[str, Any]:
+def _with_rounds(path: Path) -> Facts:
     """The summary of a finished run, or an evaluation of every round."""
-    return read_evaluation(path / SUMMARY if path.is_dir() else path, Rounds)
+    return written.read_evaluation(path / SUMMARY if path.is_dir() else path, written.Rounds)

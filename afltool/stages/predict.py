@@ -27,20 +27,16 @@ from .runner import Files, StageFunction
 def predict(o: Predict, files: Files) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
-    The network of images is the one that the head's feature space names; the space that it makes is
-    compared with the head's, before any image is read. See `Scorer` for the columns. Gives the
-    path, how many rows were written, how many have an error, and how many each class.
-
-    Raises:
-        MismatchError: another space or class list than the head's, with the field that differs.
-        InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
+    The network of images is the one that the head's feature space names. See `Scorer` for the
+    columns. Gives the path, how many rows were written, how many have an error, and how many each
+    class. Raises `MismatchError`: another space or class list than the head's; `InvalidDataError`:
+    an image that cannot be used, unless ``on_error`` is 'row'.
     """
     check_table(o.out, OF_ROWS)
     solved, header = load_solved_head(o.head)
     given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
-    tables = any(a != b for a, b in zip(given, o.inputs, strict=True))
-    parts = _named(o, tables)
-    scorer, heard = Scorer(solved, header["classes"], o), Heard()
+    parts = _named(o, tables=given != o.inputs)
+    scorer, heard, by_row = Scorer(solved, header["classes"], o), Heard(), o.on_error == "row"
     of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
     images = any(isinstance(one, NamedImages) for one in parts)
     network = network_of(o.head, header, o, o.backbone) if images else None
@@ -49,7 +45,6 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         if isinstance(part, Path):
             sources.append(of_files[part])
         elif network is not None:
-            by_row = o.on_error == "row"
             sources.append(image_source(part, network, header["space"], by_row, heard))
     total = sum(source.size for source in sources)
     blocks = chain.from_iterable(source.blocks() for source in sources)
@@ -77,26 +72,23 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
     return path if images else feature_file(path, o, header, unlabelled=True)
 
 
-def _named(o: Predict, of_features: bool) -> Sequence[Named]:
-    """What is named, and usable with these options; ``of_features``: tables of them are."""
+def _named(o: Predict, tables: bool) -> Sequence[Named]:
+    """What is named, and usable with these options; ``tables``: of features are among it."""
     parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
     images = [part for part in parts if isinstance(part, NamedImages)]
-    names = [str(one) for one in o.inputs]
-    tables = "-" in names or any(one.lower().endswith(SUFFIXES) for one in names)
+    lists = any(str(one) == "-" or str(one).lower().endswith(SUFFIXES) for one in o.inputs)
     for there, used, what in (
         (images, o.OF_IMAGES, "images as inputs"),
-        (tables, o.OF_TABLES, "a table of images as input"),
-        (of_features, o.OF_FEATURES, "a table or an archive of features as input"),
+        (lists, o.OF_TABLES, "a table of images as input"),
+        (tables, o.OF_FEATURES, "a table or an archive of features as input"),
     ):
         if not there and (given := sorted(o.changed().keys() & used)):
-            raise UsageError(
-                f"{flag(given[0])} is used only with {what}, and there is none here: leave it out"
-            )
+            raise UsageError(f"{flag(given[0])} is used only with {what}: leave it out")
     absent = [(part.describe(i), why) for part in images for i, why in part.absent.items()]
     if absent and o.on_error == "stop":
-        (where, why), more = absent[0], len(absent) - 1
+        where, why = absent[0]
         raise InputError(
-            f"cannot use the image {where}: {why}{f', and {more} more like it' * (more > 0)}; "
-            "check the paths, or use --on-error row"
+            f"cannot use the image {where}: {why} ({len(absent)} like it); check the paths, or use "
+            "--on-error row"
         )
     return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
+from ..files import hdf5
 from ..files.feature_writer import RowStream, rounded
 from ..files.features import Features
-from ..files.hdf5 import Header, check_unchanged, expand, read_header, recipe, strict
 from ..files.recipes import Target
 from ..files.schema import made_with
 from ..files.tables import column_by_row
 from ..math.gram import real
+from ..options.common import refuse_files
 from ..options.features import Convert, Merge, Split
 from ..options.grammars import parse_part
 from ..partitions import groups_for_testing, rows_for_testing
@@ -26,17 +27,17 @@ from ..values.arrays import Digest
 from ..values.text import difference
 from .runner import Files, Job, Put, StageFunction
 
+PARTS = ("train", "test")
+
 
 @StageFunction
 def convert(o: Convert, files: Files) -> Job:
     """Write the rows of a feature file as round(x · 2^fraction_bits), int16, or as float32.
 
-    Labels, row ids and classes stay the same, so a partition of one file fits the other. A
-    conversion from float32 equals an extraction in the new format; one from int16 rounds a second
-    time, so an entry can differ by one step. `InvalidDataError`, with row and column, for a value
-    that does not fit, and where rounding makes a feature constant that varies (unless
-    ``allow_constant``). Of images a network has made many features that stand for each other: what
-    they lose is only said.
+    Labels, row ids and classes stay the same. A conversion from float32 equals an extraction in the
+    new format; one from int16 rounds a second time. Raises `InvalidDataError` for a value that does
+    not fit, and where rounding makes a feature constant that varies, unless ``allow_constant`` or
+    of images, whose features stand for each other.
     """
     rows = files.features(o.features, labelled=False)
     given = rows.header["space"]
@@ -44,30 +45,24 @@ def convert(o: Convert, files: Files) -> Job:
     before = {"digest": rows.header["digest"]}
     before |= {name: given[name] for name in ("dtype", "fraction_bits")}
     options = {"space": space, **o.stored("dtype", "fraction_bits")}
-    made_by = recipe("convert", options, rows.meaning)
+    made_by = hdf5.recipe("convert", options, rows.meaning)
     was = {"converted": rows.header["provenance"]}
     header = rows.derived(made_by, was, space, converted_from=before)
     allowed = o.allow_constant or space.get("preprocessing") is not None
     of = "convert", o.features, space, rows.blocks, lambda _, X: real(X)
     blocks = partial(rounded, *of, allowed=allowed)
     stream = RowStream("convert", header, rows.given_labels, rows.row_ids, blocks)
-    return Job.of_rows(o.out, made_by, partial(stream.write, o.out))
-
-
-PARTS = ("train", "test")
+    return Job.one(o.out, made_by, partial(stream.write, o.out))
 
 
 @StageFunction
 def split(o: Split, files: Files) -> Job:
     """Write the rows of a feature file into NAME-train.h5 and NAME-test.h5; gives both.
 
-    The files go into the folder ``out``, by default beside NAME.h5. Each row goes into exactly one
-    of them, in the order of the file. The share ``test`` of each class is for testing, drawn with
-    ``seed`` by row ids and labels alone: files of other backbones are cut alike. With ``group``
+    Each row goes into exactly one of them, in the order of the file. The share ``test`` of each
+    class is for testing, drawn with ``seed`` by row ids and labels alone. With ``group``
     (TABLE:COLUMN) all rows of a group go to one side, and the shares are as near as groups allow.
-
-    Raises:
-        InvalidDataError: a part would have no rows.
+    Raises `InvalidDataError`: a part would have no rows.
     """
     path = o.features
     folder = path.parent if o.out is None else o.out
@@ -87,7 +82,7 @@ def split(o: Split, files: Files) -> Job:
         inputs["groups"] = Digest().json("groups", groups).hex()
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     options = {part: {"part": part, **o.stored("group")} for part in PARTS}
-    targets = [Target(places[p], recipe("split", options[p], inputs), p) for p in PARTS]
+    targets = [Target(places[p], hdf5.recipe("split", options[p], inputs), p) for p in PARTS]
 
     def compute(todo: Sequence[Target], put: Put) -> None:
         for target in todo:
@@ -127,35 +122,27 @@ def _stream(rows: Features, target: Target, mine: NDArray[np.bool_]) -> RowStrea
 def merge(o: Merge, files: Files) -> Job:
     """Put the shards 0/N … N−1/N of one extraction together.
 
-    Shards that different engines, versions or devices made differ in their last bits, as features
-    of one space may: they are put together with a warning, and the provenance has which made which.
-
-    Raises:
-        UsageError: a file that is not a shard.
-        MismatchError: a shard that is missing, given twice, or of another extraction.
+    Those of different engines, versions or devices differ in their last bits: that is warned of,
+    and the provenance has which made which. Raises `UsageError`: a file that is not a shard;
+    `MismatchError`: a shard that is missing, given twice, or of another extraction.
     """
-    headers = _in_order(expand(o.shards))
-    files.opened += headers
-    first = next(iter(headers.values()))
-    made_by = _whole(first["recipe"])
+    headers = _in_order(hdf5.expand(o.shards))
+    refuse_files([*(("SHARDS", path, False) for path in headers), ("-o", o.out, True)])
+    made_by = _whole(next(iter(headers.values())))
     if any(one["recipe"]["options"].get("skip_corrupt") for one in headers.values()):
         made_by["options"]["skip_corrupt"] = True
 
     def write() -> None:
         parts = [files.features(path, labelled=False) for path in headers]
         for part in parts:
-            check_unchanged(part.path, part.header, headers[part.path])
+            hdf5.check_unchanged(part.path, part.header, headers[part.path])
         engines: dict[str, list[str]] = {}  # which shards each of them made
         for one in headers.values():
             made = engines.setdefault(made_with(one["provenance"]), [])
             made.append(one["recipe"]["options"]["shard"])
         if len(engines) > 1:
-            log.warning(
-                "merge: several engines, versions or devices made these shards, whose last "
-                "bits may differ: %s",
-                "; ".join(engines),
-            )
-        was = {"merged": len(parts), "parts": first["provenance"], "engines": engines}
+            log.warning("merge: the last bits of these shards may differ: %s", "; ".join(engines))
+        was = {"merged": len(parts), "parts": parts[0].header["provenance"], "engines": engines}
         skipped = [one for p in parts for one in p.header["source"]["skipped"]]
         header = parts[0].derived(made_by, was, shard=None, skipped=skipped)
         given = [p.given_labels for p in parts if p.given_labels is not None]
@@ -164,40 +151,40 @@ def merge(o: Merge, files: Files) -> Job:
         blocks = (values for part in parts for _, values in part.stored_blocks())
         RowStream("merge", header, labels, ids, lambda: blocks).write(o.out)
 
-    return Job.of_rows(o.out, made_by, write)
+    return Job.one(o.out, made_by, write)
 
 
-def _whole(made_by: Mapping[str, Any]) -> dict[str, Any]:
+def _whole(header: hdf5.Header) -> dict[str, Any]:
     """The recipe of the unsharded file."""
+    made_by = header["recipe"]
     return {**made_by, "options": {**made_by["options"], "shard": None}}
 
 
-def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:
+def _in_order(paths: Sequence[Path]) -> dict[Path, hdf5.Header]:
     """The shards by number, with their headers; each must be there once, and all must be of one
     extraction."""
-    by_number: dict[int, Path] = {}
-    headers: dict[Path, Header] = {}
-    wholes: dict[Path, dict[str, Any]] = {}
+    found: dict[int, tuple[Path, hdf5.Header]] = {}
+    first: tuple[Path, dict[str, Any]] | None = None
     for path in paths:
-        made_by = (header := read_header(path, "features"))["recipe"]
-        shard = made_by["options"].get("shard")
-        if made_by["stage"] != "extract" or shard is None:
+        header = hdf5.read_header(path, "features")
+        shard = header["recipe"]["options"].get("shard")
+        if header["recipe"]["stage"] != "extract" or shard is None:
             raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
         part = parse_part(shard, "--shard")
-        headers[path], wholes[path] = header, {**_whole(strict(made_by)), "shards": part.count}
-        first, wanted = next(iter(wholes.items()))
-        if where := difference(wanted, wholes[path], f"in {first}", f"in {path}"):
+        whole = {**hdf5.strict(_whole(header)), "shards": part.count}
+        first = first or (path, whole)
+        if where := difference(first[1], whole, f"in {first[0]}", f"in {path}"):
             raise MismatchError(
-                f"{path} (shard {shard}) is not of the same extraction as {first}: {where}"
+                f"{path} (shard {shard}) is not of the same extraction as {first[0]}: {where}"
             )
-        if (other := by_number.setdefault(part.number, path)) is not path:
+        if (other := found.setdefault(part.number, (path, header))[0]) is not path:
             raise MismatchError(f"shard {shard} is given twice: {other} and {path}")
-    if not headers:
+    if first is None:
         raise UsageError("there are no shards to merge")
-    count = wanted["shards"]
-    if missing := [f"{i}/{count}" for i in range(count) if i not in by_number]:
+    count = first[1]["shards"]
+    if missing := [f"{i}/{count}" for i in range(count) if i not in found]:
         raise MismatchError(
             f"{len(missing)} of {count} shards are missing: {', '.join(missing[:8])}; extract them "
             "and merge again"
         )
-    return {by_number[i]: headers[by_number[i]] for i in range(count)}
+    return dict(found[i] for i in range(count))

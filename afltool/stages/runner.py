@@ -1,8 +1,8 @@
 """What becomes of the files of a stage: those that are done stay, the others are made.
 
-A stage is a function of options and files that gives a `Job`. It reads headers and what recipes
-need, checks all that can be checked before any work, and says which files it makes and how. The
-command, a run and a job script do the rest with `make`.
+A stage is a function of options and files that gives a `Job`: it reads headers, checks all that can
+be checked before any work, and says which files it makes and how. A command, a run and a job script
+do the rest with `make`.
 """
 
 from __future__ import annotations
@@ -13,38 +13,35 @@ from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .. import parallel
-from ..files.hdf5 import Header, read_header
+from ..files.features import Features, open_features
+from ..files.hdf5 import Header
+from ..files.heads import HeadFile, load_head
+from ..files.partitions import ClientRows
 from ..files.recipes import Recipe, State, Target, is_done
-from ..memory import NOTHING, Carried, Remembered, Room
-from ..options.common import refuse_files
+from ..files.statistics import StatisticsFile, read_statistics
+from ..memory import NOTHING, Carried, Room
+from ..options.base import Options
+from ..options.common import files_of, refuse_files
 from ..progress import event, log
 
-if TYPE_CHECKING:  # a stage loads only what it reads
-    from ..files.features import Features
-    from ..files.heads import HeadFile
-    from ..files.partitions import ClientRows
-    from ..files.statistics import StatisticsFile
-
-Write = Callable[[Path, Recipe], Any]  # writes what was computed; may return what is in the file
 Content = TypeVar("Content")
-OptionsT = TypeVar("OptionsT")
-
-
+OptionsT = TypeVar("OptionsT", bound=Options)
+Write = Callable[[Path, Recipe], Any]  # writes what was computed; may return what is in the file
 Put = Callable[[Target, Write], None]
+KEPT, MISSING = "kept", "made, it was missing"
 
 
 @dataclass(frozen=True)
 class Job:
     """What a stage makes of its inputs.
 
-    ``compute(todo, put)`` makes some of the targets: many may come of one pass over rows. It calls
-    ``put(target, write)`` once for each, in any order and from any thread. A file of rows, which is
-    written while they are made, it writes itself. ``keeps``: heads and sums stay for the steps to
-    come; not those of single clients, which are read once. ``result``: what the stage answers
-    instead of the path of its last target.
+    ``compute(todo, put)`` makes some of the targets, perhaps by one pass over rows. It calls
+    ``put(target, write)`` once for each, in any order and from any thread; a file of rows it writes
+    itself. ``keeps``: heads and sums stay in memory for the steps to come. ``result``: what the
+    stage answers instead of the path of its last target.
     """
 
     targets: Sequence[Target]
@@ -53,43 +50,35 @@ class Job:
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, compute: Callable[[], Write]) -> Job:
-        """Of a stage that makes a single file, which is written when it was computed."""
-        return cls([Target(path, recipe)], lambda todo, put: put(todo[0], compute()))
+    def one(cls, path: Path, recipe: Recipe, compute: Callable[[], Write | None]) -> Job:
+        """Of a single file; ``compute`` gives None where it has written the file itself."""
 
-    @classmethod
-    def of_rows(cls, path: Path, recipe: Recipe, write: Callable[[], object]) -> Job:
-        """Of a stage that writes a single file while it makes its rows."""
+        def make_it(todo: Sequence[Target], put: Put) -> None:
+            if (write := compute()) is not None:
+                put(todo[0], write)
 
-        def compute(todo: Sequence[Target], put: Put) -> None:
-            write()
-
-        return cls([Target(path, recipe)], compute)
+        return cls([Target(path, recipe)], make_it)
 
 
 class StageFunction(Generic[OptionsT]):
-    """A stage as it is called with its options alone.
+    """A stage as it is called with its options alone; ``job`` takes the files of a run as well.
 
-    ``job`` takes the files of a run as well. One that makes no file of ours gives what it found,
-    instead of a `Job`.
+    A job that makes no file of ours is what was found, instead of a `Job`.
     """
 
     def __init__(self, job: Callable[[OptionsT, Files], Any]) -> None:
         self.job = job
         update_wrapper(self, job)
 
-    def __call__(self, o: OptionsT, files: Files | None = None) -> Any:
-        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
-            job = self.job(o, reading)
+    def __call__(self, o: OptionsT) -> Any:
+        with parallel.using(getattr(o, "threads", None)), Files().reading() as files:
+            job = self.job(o, files)
             if not isinstance(job, Job):
                 return job
-            made = make(job, reading, getattr(o, "overwrite", False))
+            read = (one for one in files_of(o) if not one[2])
+            refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
+            made = make(job, files, getattr(o, "overwrite", False))
             return made[-1].path if job.result is None else job.result
-
-
-# ---------------------------------------------------------------- what became of a file
-
-KEPT, MISSING = "kept", "made, it was missing"
 
 
 @dataclass(frozen=True)
@@ -102,11 +91,7 @@ class Artifact:
 
 def in_place(path: Path, made: Sequence[Artifact]) -> Artifact:
     """One for all files of a step, whose result is ``path``: how the first was made, if one was."""
-    first = next((one for one in made if one.how != KEPT), made[-1])
-    return replace(first, path=path)
-
-
-# ---------------------------------------------------------------- what is read, and passed on
+    return replace(next((one for one in made if one.how != KEPT), made[-1]), path=path)
 
 
 class Files:
@@ -117,8 +102,7 @@ class Files:
     """
 
     def __init__(self, room: Room | None = None) -> None:
-        self.room = room
-        self.opened: list[Path] = []  # by the job under way
+        self.room = Room(0) if room is None else room
         self._open = ExitStack()
         self._kept: dict[Path, Any] = {}
         self._carried: dict[str, tuple[str, Carried]] = {}
@@ -126,40 +110,27 @@ class Files:
 
     @contextmanager
     def reading(self) -> Iterator[Files]:
-        """Inside, the files of a job stay open, and ``opened`` has their paths."""
-        self.opened.clear()
+        """Inside, the files of rows that a job reads stay open."""
         with self._open:
             yield self
 
     def head(self, path: Path) -> HeadFile:
         """A head and its header."""
-        from ..files.heads import HeadFile, load_head
-
         return self._read(path, HeadFile, load_head)
 
     def statistics(self, path: Path, header: Header | None = None) -> StatisticsFile:
         """Sums and their header; refused where that was another ``header`` before."""
-        from ..files.statistics import StatisticsFile, read_statistics
-
         return self._read(path, StatisticsFile, partial(read_statistics, seen=header))
-
-    def header(self, path: Path, kind: str | None = None) -> Header:
-        """The header of a file."""
-        self.opened.append(path)
-        return read_header(path, kind)
 
     def features(self, path: Path, labelled: bool = True, again: bool = False) -> Features:
         """Rows, open for reading; those that are needed ``again`` stay in memory if there is room.
 
         ``labelled``: see `open_features`.
         """
-        from ..files.features import Features, open_features
-
-        self.opened.append(path)
         rows = self._kept.get(path)
         if not isinstance(rows, Features):
             rows = self._open.enter_context(open_features(path, labelled))
-            if again and self.room is not None and self.room.take(rows.nbytes):
+            if again and self.room.take(rows.nbytes):
                 rows = self._kept[path] = rows.in_memory()
         if labelled:
             _ = rows.labels
@@ -167,17 +138,12 @@ class Files:
 
     def clients(self, rows: Features, partition: Path) -> ClientRows:
         """Whose rows these are, by a partition."""
-        from ..files.partitions import ClientRows
-
-        self.opened.append(partition)
-        known = self._kept.get(partition)
-        if not isinstance(known, ClientRows) or known.rows.meaning != rows.meaning:
+        known = self._read(partition, ClientRows, partial(ClientRows.by, rows))
+        if known.rows.meaning != rows.meaning:
             known = ClientRows.by(rows, partition)
-            self.keep(partition, known)
         return replace(known, rows=rows)
 
     def _read(self, path: Path, kind: type[Content], load: Callable[[Path], Content]) -> Content:
-        self.opened.append(path)
         known = self._kept.get(path)
         if not isinstance(known, kind):
             known = load(path)
@@ -185,9 +151,10 @@ class Files:
         return known
 
     def keep(self, path: Path, content: Any) -> None:
-        """Keep what a file holds for the steps to come, if there is room."""
-        if self.room is None:
+        """Keep what a file holds for the steps to come, as a reader has it, if there is room."""
+        if self.room.free <= 0:
             return
+        content = content.as_read() if hasattr(content, "as_read") else content
         with self._lock:
             self.forget(path)
             if self.room.take(content.nbytes):
@@ -196,26 +163,19 @@ class Files:
     def forget(self, path: Path) -> None:
         """No step to come reads it."""
         with self._lock:
-            known = self._kept.pop(path, None)
-        if known is not None and self.room is not None:
-            self.room.give(known.nbytes)
+            if (known := self._kept.pop(path, None)) is not None:
+                self.room.take(-known.nbytes)
 
     def carried(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
         before, kept = self._carried.get(part, ("", NOTHING))
-        if before == task:
-            return kept
-        if isinstance(kept, Remembered):
+        if before != task:
             kept.forget()
-        return NOTHING if self.room is None else Remembered(room=self.room)
+        return kept if before == task else Carried(room=self.room)
 
     def left(self, task: str, part: str, carried: Carried) -> None:
         """Keep what a round has left, for the next one."""
-        if isinstance(carried, Remembered):
-            self._carried[part] = task, carried
-
-
-# ---------------------------------------------------------------- the one runner
+        self._carried[part] = task, carried
 
 
 def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
@@ -224,8 +184,6 @@ def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
     A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
     ``overwrite`` all are made again, and for such a file it is said why.
     """
-    read = [("its input", path, False) for path in files.opened]
-    refuse_files([*read, *(("-o", target.path, True) for target in job.targets)])
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
     _say_why(was)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MismatchError, UsageError, naming
-from ..files.hdf5 import damage_as_error, recipe
-from ..files.heads import HeadFile, check_bound, new_head, rows_of, tell_idle, write_head
+from ..files import heads
+from ..files.hdf5 import damage_as_error, read_header, recipe
 from ..files.recipes import Recipe
 from ..files.statistics import described
 from ..heads import HEADS, make_head
@@ -23,6 +23,8 @@ from ..values.statistics import Statistics, same_source, sources_of
 from ..values.text import difference
 from .runner import Files, Job, StageFunction, Write
 
+FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
+
 
 @StageFunction
 def head(o: NewHead, files: Files) -> Job:
@@ -31,15 +33,12 @@ def head(o: NewHead, files: Files) -> Job:
     ``space``: a feature file; the head is bound to its space and classes, so that features of
     another one are refused before anything is computed from them.
     """
-    new = new_head(o.name, o.head_options)
-    bound = None if o.space is None else rows_of(o.space)
+    new = heads.new_head(o.name, o.head_options)
+    bound = None if o.space is None else heads.rows_of(o.space)
     inputs: dict[str, Any] = dict(HEADS.version(o.name))
     inputs |= {} if bound is None else {"bound": bound.as_dict()}
     made_by = recipe("head", {"name": o.name, **new.options.as_dict()}, inputs)
-    return Job.one(o.out, made_by, lambda: partial(write_head, head=new, context=bound))
-
-
-FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
+    return Job.one(o.out, made_by, lambda: partial(heads.write_head, head=new, context=bound))
 
 
 @StageFunction
@@ -49,7 +48,7 @@ def solve(o: Solve, files: Files) -> Job:
     ``head_options``: options of the head that may still change, such as a ridge. The head has the
     same bits for any number of ``threads``, on one machine with one library.
     """
-    header = files.header(o.total, "statistics")  # its arrays are read when the head is solved
+    header = read_header(o.total, "statistics")  # its arrays are read when the head is solved
     total = described(o.total, header)
     if total.context.noise and "ridge" not in o.head_options:
         raise UsageError(f"{o.total} is a sum with noise: give the ridge of its head, --ridge λ")
@@ -61,7 +60,7 @@ def solve(o: Solve, files: Files) -> Job:
         given, before = _head_of(total, o, files)
         start = with_options(given, **o.head_options)
         others = {k for k, v in o.head_options.items() if v != getattr(given.options, k)}
-        tell_idle(start, dict.fromkeys(others))
+        heads.tell_idle(start, dict.fromkeys(others))
         start = start.bind(total.context.space["dim"], len(total.context.classes))
 
     def compute() -> Write:
@@ -74,13 +73,11 @@ def solve(o: Solve, files: Files) -> Job:
         after, done = start.absorb(sums, validation)
         report = done.report(before, time.perf_counter() - begun)
 
-        def write(path: Path, made_by: Recipe) -> HeadFile | None:
-            clients = len(total.clients)
-            how = {"context": total.context, "report": report, "clients": clients}
-            found = write_head(path, made_by, after, **how)
-            done = after.phase() is None
-            then = f"next phase {after.phase()!r}: afltool local-stats … --head {path}"
-            log.info("solve: %s", "done" if done else then)
+        def write(path: Path, made_by: Recipe) -> heads.HeadFile | None:
+            how = {"context": total.context, "report": report, "clients": len(total.clients)}
+            found = heads.write_head(path, made_by, after, **how)
+            said = f"next phase {after.phase()!r}: afltool local-stats … --head {path}"
+            log.info("solve: %s", said if after.phase() else "done")
             return found
 
         return write
@@ -102,39 +99,35 @@ def solve(o: Solve, files: Files) -> Job:
 def _head_of(statistics: Statistics, o: Solve, files: Files) -> tuple[Head, Mapping[str, Any]]:
     """The head that the statistics were gathered for, one phase before this solve, and its report.
 
-    Before its first phase a head is its options, which the statistics hold. Later it has learned
-    something, and is read from its file.
+    Before its first phase a head is its options, which the statistics hold; then it is in a file.
     """
-    wanted, path, total = statistics.context.head, o.head, o.total
-    if path is None:
+    rows, wanted = statistics.context, statistics.context.head
+    if o.head is None:
         fresh = make_head(wanted["name"], wanted["options"])
         if fresh.digest() == wanted["digest"]:
             return fresh, {}
         raise InputError(
-            f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
+            f"{o.total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
             "file of this head is needed: give it with --head FILE"
         )
-    loaded = files.head(path)
-    head = loaded.head
-    if head.digest() != wanted["digest"]:
-        where = difference(binding(head), dict(wanted), f"in {path}", f"in {total}")
+    loaded = files.head(o.head)
+    if loaded.head.digest() != wanted["digest"]:
+        where = difference(binding(loaded.head), wanted, f"in {o.head}", f"in {o.total}")
         raise MismatchError(
-            f"{total} was gathered for another head than {path}: "
+            f"{o.total} was gathered for another head than {o.head}: "
             f"{where or 'its learned state differs'}; give the right one with --head FILE"
         )
-    rows = statistics.context
-    found = {"space": rows.space, "classes": list(rows.classes)}
-    check_bound(path, loaded.header, total, found)
-    return head, loaded.report
+    bound = {"space": rows.space, "classes": list(rows.classes)}
+    heads.check_bound(o.head, loaded.header, o.total, bound)
+    return loaded.head, loaded.report
 
 
 def _check_held_out(path: Path | None, held: Statistics, total: Statistics) -> None:
     """Refuse sums for validation of another head, space or classes, or of rows of the total."""
     ours, theirs = total.context.as_dict(), held.context.as_dict()
-    both = held.clients.keys() & total.clients.keys()
     if where := difference(ours, theirs, "in the total", f"in {path}"):
         raise MismatchError(f"{path} does not belong to the total: {where}")
-    if both:
+    if both := held.clients.keys() & total.clients.keys():
         raise MismatchError(
             f"{path}: client {min(both)} is held out and also in the total ({len(both)} clients "
             "are): validation needs clients that the head has not seen"

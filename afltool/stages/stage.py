@@ -1,7 +1,6 @@
 """What a stage is: a value that says what it reads, what it writes and what it takes.
 
-The command of a stage, a step of a plan, a job script and `status` are made of this value alone. It
-is light: the module that does the work is loaded when the work is done. `STAGES` has them in order.
+The module that does the work is loaded when the work is done. `STAGES` has them in order.
 """
 
 from __future__ import annotations
@@ -11,20 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..options import evaluation, features, statistics
+from ..options import partition as partitions
 from ..options.base import Options, fields_of, positional
 from ..options.common import SpaceOptions
-from ..options.evaluation import Evaluate, EvaluateOptions
-from ..options.features import Extract, ExtractOptions, Merge
-from ..options.partition import Partition, PartitionOptions
-from ..options.statistics import (
-    Aggregate,
-    AggregateOptions,
-    LocalStats,
-    LocalStatsOptions,
-    NewHead,
-    Solve,
-    SolveOptions,
-)
 from ..plugins import located
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
@@ -32,10 +21,8 @@ Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
 
 @dataclass(frozen=True)
 class Parts:
-    """How a stage is cut into parts: part i of n is made with ``option`` i/n.
-
-    The stage ``joined_by`` puts the parts together: it reads them in its role ``role``.
-    """
+    """How a stage is cut into parts: part i of n is made with ``option`` i/n, and the stage
+    ``joined_by`` reads them in its role ``role``."""
 
     option: str
     joined_by: str
@@ -44,15 +31,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage.
+    """A stage by the name of its command.
 
-    Attributes:
-        name: the command.
-        options: the class of its options.
-        call: the class of its options with its files, which its job takes.
-        writes: the kind of its result; empty for a result that is no file of afltool.
-        parts: how it is cut into parts, if it can be.
-        stored: without ``out`` its result lies in a store, which keeps it for all runs.
+    ``options``: their class; ``call``: the class of them with the files, which its job takes.
+    ``writes``: the kind of its result; empty for one that is no file of afltool. ``parts``: how it
+    is cut into parts. ``stored``: without ``out`` its result lies in a store, for all runs.
     """
 
     name: str
@@ -81,20 +64,18 @@ class Stage:
         return options.to(self.call, **inputs, **taken)
 
 
-# ---------------------------------------------------------------- the table
-
 FEATURES, PARTITION, STATISTICS, HEAD = "features", "partition", "statistics", "head"
 
 _SHARDS = Parts("shard", "merge", "shards")
 _CLIENTS = Parts("only", "aggregate", "files")
 _IN_ORDER = (
-    Stage("extract", ExtractOptions, Extract, FEATURES, _SHARDS, stored=True),
-    Stage("merge", Options, Merge, FEATURES),
-    Stage("partition", PartitionOptions, Partition, PARTITION),
-    Stage("head", SpaceOptions, NewHead, HEAD),
-    Stage("local-stats", LocalStatsOptions, LocalStats, STATISTICS, _CLIENTS),
-    Stage("aggregate", AggregateOptions, Aggregate, STATISTICS),
-    Stage("solve", SolveOptions, Solve, HEAD),
-    Stage("evaluate", EvaluateOptions, Evaluate, ""),
+    Stage("extract", features.ExtractOptions, features.Extract, FEATURES, _SHARDS, stored=True),
+    Stage("merge", Options, features.Merge, FEATURES),
+    Stage("partition", partitions.PartitionOptions, partitions.Partition, PARTITION),
+    Stage("head", SpaceOptions, statistics.NewHead, HEAD),
+    Stage("local-stats", statistics.LocalStatsOptions, statistics.LocalStats, STATISTICS, _CLIENTS),
+    Stage("aggregate", statistics.AggregateOptions, statistics.Aggregate, STATISTICS),
+    Stage("solve", statistics.SolveOptions, statistics.Solve, HEAD),
+    Stage("evaluate", evaluation.EvaluateOptions, evaluation.Evaluate, ""),
 )
 STAGES = {stage.name: stage for stage in _IN_ORDER}

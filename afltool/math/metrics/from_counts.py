@@ -113,8 +113,6 @@ def ece(confidence: I64, edges: F64) -> Range:
     return Range(nearest / n, farthest / n) if n else _NONE
 
 
-
-
 def roc(others: I64, own: I64) -> dict[str, list[float]]:
     """The ROC curve of a class against the rest, a point at each edge between two bins."""
     false, true = curve(others, own)
