@@ -449,14 +449,12 @@ def photographs(folder):
 def test_remarks_of_readers_are_counted_and_named_by_the_tool(tmp_path, cli, caplog, recwarn):
     images = photographs(tmp_path / "images")
     expected = {
-        r"2 images, such as .*[ab]/[01]\.jpg: Tag data larger than file",
-        r"2 images, such as .*[ab]/[01]\.jpg: Corrupt EXIF data",
         r"2 images, such as .*[ab]/[23]\.jpg: its EXIF orientation is not applied",
         r"3 images, such as .*[ab]/(9|10|11)\.png: its transparency is left out",
     }
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, tmp_path / "a.h5", workers=2, skip_corrupt=True)
-    lines = [one for one in caplog.messages if one.startswith("extract: ") and "such as" in one]
+    lines = [one for one in caplog.messages if "images, such as" in one]
     assert len(lines) == len(expected)
     assert all(any(re.search(one, line) for line in lines) for one in expected)
     images_are = "EXIF orientation and transparency are ignored, as in torchvision"

@@ -1,17 +1,15 @@
 """From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
 
 EXIF orientation is not applied and transparency is left out, as torchvision's ImageFolder has it:
-published accuracies were measured so. A warning says so of a picture that has one. (The
-orientation of a TIFF is part of the format; Pillow applies it, in torchvision, too.) Of several
-frames of a GIF the first one counts; a TIFF of several pages is refused, because nobody knows which
-of them is meant.
+published accuracies were measured so. A picture that has one says so in ``info["remarks"]``. (The
+orientation of a TIFF is part of the format; Pillow applies it.) Of several frames of a GIF the
+first one counts; a TIFF of several pages is refused, because nobody knows which of them is meant.
 """
 
 from __future__ import annotations
 
 import io
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -76,8 +74,9 @@ def decode(data: bytes, where: str) -> Image:
                 raise ValueError(f"it has {pages} pages, expected one; save each as a file")
             with _room(where, *image.size):
                 image.load()
-                _say_what_is_not_shown(image)
-                return to_rgb(image)
+                rgb = to_rgb(image)
+                rgb.info["remarks"] = _remarks(image)
+                return rgb
     except (CorruptImageError, UsageError):
         raise
     except UnidentifiedImageError as error:
@@ -89,17 +88,18 @@ def decode(data: bytes, where: str) -> Image:
         raise CorruptImageError(where, f"{error or type(error).__name__}") from error
 
 
-def _say_what_is_not_shown(image: Image) -> None:
-    """Warn of a picture that people see differently."""
-    turned = 1
+def _remarks(image: Image) -> list[str]:
+    """Why people see the picture differently."""
+    turned, remarks = 1, list[str]()
     with suppress(Exception):  # a damaged EXIF block, whose pixels are whole
         turned = image.getexif().get(_ORIENTATION, 1)
     if turned in range(2, 9) and image.format != "TIFF":
-        warnings.warn("its EXIF orientation is not applied, as in torchvision", stacklevel=2)
+        remarks.append("its EXIF orientation is not applied, as in torchvision")
     if image.has_transparency_data:
         alpha = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
         if np.asarray(alpha.getchannel("A")).min() < 255:
-            warnings.warn("its transparency is left out, as in torchvision", stacklevel=2)
+            remarks.append("its transparency is left out, as in torchvision")
+    return remarks
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Files of embeddings and of labels: NumPy's, safetensors, tables, text, feature files.
 
 Features of .npy and feature files are read in blocks, so memory does not grow with their number;
-other files are in memory, labels and row ids up to a limit. Nothing in such a file is executed:
-arrays are read with pickling switched off. A format is one module and one line of ``READERS``.
+other files are in memory. Nothing in such a file is executed: arrays are read with pickling
+switched off. A format is one module and one line of ``READERS``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
@@ -24,10 +23,9 @@ from ..plugins import Registry, located
 from ..progress import log
 from ..values.arrays import Array
 from ..values.names import ROW_IDS, ordered_columns
-from ..values.text import COLUMNS, comma_list
+from ..values.text import COLUMNS
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
-MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
 MOST_FEATURES = 1 << 20  # of a row
 SHOWN = 40  # of the columns that are left out
 MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
@@ -58,16 +56,6 @@ class Keys:
         """What the options of a command say."""
         return cls(o.x, getattr(o, "y", None), o.row_ids, o.feature_columns, o.categories)
 
-    def features(self, path: Path, names: Sequence[str]) -> str:
-        """The name of the features among the ``names`` in a file.
-
-        Raises `InvalidDataError` where it, or a name that was given to labels, is not there.
-        """
-        x = self.x or next((one for one in USUAL if one in names), "x")
-        if x not in names or (self.y is not None and self.y not in names):
-            raise self.lacking(path, names)
-        return x
-
     def lacking(self, path: Path, names: Sequence[str]) -> InvalidDataError:
         """The error for a file without what it is asked for, by the names that it has."""
         more = ", …" * (len(names) > 9)
@@ -82,19 +70,18 @@ class Keys:
         path: Path,
         names: Sequence[str],
         read: Callable[[str], Array],
-        labels: Sequence[str] = (),
-        features: Sequence[str] = (),
+        labels: Sequence[str],
+        features: Sequence[str],
         why: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """The fields of `Embeddings` that say what the ``names`` in a file are.
 
-        ``read`` gives labels and row ids by name. ``labels``: their usual names, by default the one
-        that goes with the name of the ``features``; ``why`` others are none.
+        ``read`` gives labels and row ids by name; ``labels``: their usual names, the first one that
+        is there; ``features``: what is no label; ``why`` others are none of them.
         """
-        labels = labels or [USUAL.get(features[0], "y"), *LABELS]
-        y = self.y or next((o for o in labels if o in names), None)
-        if self.row_ids is not None and self.row_ids not in names:
+        if {self.y, self.row_ids} - {None, *names}:
             raise self.lacking(path, names)
+        y = self.y or next((one for one in labels if one in names), None)
         usual = (name for name in ROW_IDS if name in names and name not in (self.x, self.y))
         ids = self.row_ids or next(usual, None)
         found, row_ids = (None if one is None else read(one) for one in (y, ids))
@@ -153,22 +140,10 @@ def readable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def rows_of_block(row_bytes: int) -> int:
-    return max(1, BLOCK_BYTES // max(1, row_bytes))
-
-
 def slices(rows: int, row_bytes: int) -> Iterator[slice]:
     """Consecutive parts of ``rows`` rows, of about `BLOCK_BYTES` each."""
-    step = rows_of_block(row_bytes)
+    step = max(1, BLOCK_BYTES // max(1, row_bytes))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
-
-
-def check_label_bytes(path: Path, what: str, size: int) -> None:
-    """Refuse labels or row ids of too many bytes before they are read."""
-    if size > MOST_LABELS:
-        raise InvalidDataError(
-            f"{path}: {what} take {size / 1e6:,.0f} MB; the most is {MOST_LABELS / 1e6:,.0f} MB"
-        )
 
 
 #: Suffix → the module and function that open such a file; a module is imported when it is needed.
@@ -225,8 +200,8 @@ def check_rows(path: Path, x: Embeddings) -> None:
 def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     """The embeddings in ``path``, whatever its format; features are not read yet.
 
-    ``keys``: what its features and labels are called. Features that have names come in the order of
-    these, `ordered_columns`, whatever it is in the file.
+    Features that have names come in the order of these, `ordered_columns`, whatever it is in the
+    file. It says what of a table is left out.
 
     Raises `UsageError`: another suffix, or a package that is missing; `InputError`,
     `CorruptFileError`, `InvalidDataError`: missing, unreadable, or without x.
@@ -248,10 +223,7 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
         more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
         out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
         ids = embeddings.ids_of or "row/N"
-        texts = [name for name, why in embeddings.left.items() if why in ("text", "bool")]
-        fix = quote(comma_list(texts[:SHOWN]))
-        more = f"; --categories {fix} makes features of 0 and 1" if texts and not keys.take else ""
-        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}{more}")
+        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}")
     columns = embeddings.columns
     if columns is not None:
         with naming(path):

@@ -18,7 +18,7 @@ from ..math.gram import real
 from ..plugins import install
 from ..values.arrays import Array
 from ..values.names import WHOLE
-from . import Embeddings, Keys, check_label_bytes, readable, slices
+from . import LABELS, USUAL, Embeddings, Keys, readable, slices
 
 # ---------------------------------------------------------------- NumPy's files
 
@@ -73,14 +73,17 @@ def _archive(
     path: Path, keys: Keys, sizes: Mapping[str, int], read: Callable[[str], Any]
 ) -> Embeddings:
     """What is in arrays with names; ``sizes``: their bytes, before they are read."""
-    key = keys.features(path, list(sizes))
-    memory.need(sizes[key], f"the array {key} of {path}", "save it alone, as .npy with --labels")
+    key = keys.x or next((one for one in USUAL if one in sizes), "x")
+    if key not in sizes:
+        raise keys.lacking(path, list(sizes))
 
-    def column(name: str) -> Array:
-        check_label_bytes(path, name, sizes[name])
+    def array(name: str) -> Array:
+        advice = "save the features alone, as .npy with --labels"
+        memory.need(sizes[name], f"the array {name} of {path}", advice)
         return np.asarray(read(name))
 
-    found, x = keys.columns(path, list(sizes), column, features=[key]), np.asarray(read(key))
+    labels = [USUAL.get(key, "y"), *LABELS]
+    found, x = keys.columns(path, list(sizes), array, labels, [key]), array(key)
 
     def blocks() -> Iterator[Array]:
         yield from (x[part] for part in slices(len(x), x.nbytes // len(x)))
@@ -117,7 +120,7 @@ def read_labels(path: Path) -> Array:
     if path.suffix == ".npy":
         with readable(path):
             x = _mapped(path)
-            check_label_bytes(path, "labels", x.nbytes)
+            memory.need(x.nbytes, f"the labels in {path}", "number the classes")
             return np.array(x)
     text = inputs.read_text(path, "labels")
     labels = [line.strip(inputs.AROUND) for line in text.removesuffix("\n").split("\n")]
@@ -128,5 +131,6 @@ def read_labels(path: Path) -> Array:
         )
     if all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in {*labels}):
         return np.array(labels).astype(np.int64)
-    check_label_bytes(path, "labels", 4 * max(map(len, labels)) * len(labels))
+    size = 4 * max(map(len, labels)) * len(labels)
+    memory.need(size, f"the labels in {path}", "give shorter ones")
     return np.array(labels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -19,16 +18,14 @@ from ..progress import log
 from ..values.arrays import Array
 from ..values.names import ROW_IDS, ordered_columns
 from ..values.text import IS, comma_list
-from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, names_apart, rows_of_block
+from . import Embeddings, Keys, names_apart, slices
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
 _LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
 ID = "named like an id"
-FIRST = 1000  # rows in which each value of an id is another one
 #: How columns of ids are called, or of row numbers that pandas has written.
-_NUMBERS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)"
-_IDS = rf"(?i:(.*[\W_])?ids?)|{_NUMBERS}|.*[a-z]I[dD]s?"
+_IDS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
 
 
 def open_table(path: Path, keys: Keys) -> Embeddings:
@@ -38,7 +35,7 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     memory.
     """
     try:
-        import pyarrow
+        import pyarrow  # noqa: F401
     except ImportError as error:
         raise UsageError(f"{path} needs pyarrow: {install('import')}") from error
     schema = _schema(path)
@@ -47,7 +44,6 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     why = _no_features(schema)
     coded = dict(_one_hot(path, schema, one) for one in names_apart(keys.categories, schema.names))
     columns = _feature_columns(path, schema, keys, why, coded)
-    keys = _with_ids(path, schema, keys, why)
     has_lists = bool(columns and schema.field(columns[0]).type.num_fields)
     if has_lists and coded:
         raise UsageError(
@@ -63,18 +59,12 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
     numbers = _matrix(path, table.slice(0, 1)).shape[1] if len(table) and columns else 0
     width = numbers + ones.shape[1]
-    whole = [c for c in columns if pyarrow.types.is_integer(schema.field(c).type)]
-    first = table.slice(0, FIRST)
-    if alike := [c for c in whole if len(first[c].unique()) == len(first) > 1]:
-        log.warning(
-            f"{path}: each row has another whole number, as ids do, in the features "
-            f"{', '.join(alike[:SHOWN])}; name ids by --row-ids, or leave them out of the table"
-        )
 
     def blocks() -> Iterator[Array]:
-        for start in range(0, len(table), step := rows_of_block(8 * width)):
-            parts = [_matrix(path, table.slice(start, step), numbers)] if columns else []
-            yield np.column_stack([*parts, ones[start : start + step]])
+        for part in slices(len(table), 8 * width):
+            rows = table.slice(part.start, part.stop - part.start)
+            parts = [_matrix(path, rows, numbers)] if columns else []
+            yield np.column_stack([*parts, ones[part]])
 
     named = None if has_lists else [*columns, *of_values]
     return Embeddings((len(table), width), np.dtype("f8"), blocks, **found, columns=named)
@@ -141,7 +131,7 @@ def _column(path: Path, schema: Any, name: str) -> Array:
         column = column.dictionary_encode()
     if is_dictionary(column.type):
         longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
-        check_label_bytes(path, name, 4 * longest * len(column))
+        memory.need(4 * longest * len(column), f"the column {name} of {path}", "shorten its texts")
         column = column.cast(column.type.value_type)
     values: Array = column.to_numpy()
     return values if values.dtype.kind in "iuf" else values.astype(str)
@@ -165,21 +155,6 @@ def _no_features(schema: Any) -> dict[str, str]:
             kind = re.split(r"[<\[(]", str(field.type))[0]
             why[field.name] = "text" if kind.endswith("string") else kind
     return why
-
-
-def _with_ids(path: Path, schema: Any, keys: Keys, why: Mapping[str, str]) -> Keys:
-    """The row ids are the one column that is named like ids, if each of its values is another."""
-    numbers = re.compile(_NUMBERS)
-    named = [
-        name
-        for name, text in why.items()
-        if text == ID and name not in (keys.x, keys.y) and not numbers.fullmatch(name)
-    ]
-    if keys.row_ids is not None or {*ROW_IDS} & {*schema.names} or len(named) != 1:
-        return keys
-    values = _read(path, schema, named)[named[0]]
-    differ = values.null_count == 0 and len(values.unique()) == len(values)
-    return replace(keys, row_ids=named[0]) if differ else keys
 
 
 def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
@@ -247,7 +222,5 @@ def _matrix(path: Path, table: Any, width: int | None = None) -> Array:
             f"{path}: expected lists of {width or 'equal'} numbers in {table.schema.names[0]}, "
             f"found lengths {', '.join(map(str, sorted(lengths, key=str)[:5]))}"
         )
-    if max(lengths) > MOST_FEATURES:
-        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers are too long")
     values: Array = lists.flatten().to_numpy(zero_copy_only=False)
     return values.astype(np.float64).reshape(len(table), -1)

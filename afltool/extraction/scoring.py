@@ -15,7 +15,6 @@ import numpy as np
 from .. import progress
 from ..datasets.base import CorruptImageError
 from ..datasets.from_paths import NamedImages
-from ..datasets.heard import Heard
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.feature_writer import as_float32
 from ..files.features import open_features
@@ -36,13 +35,6 @@ from .network import Network
 from .space import options_for, preprocessing_of, space_of
 
 IMAGES = 256  # items of a block
-#: What to try where a field of the space differs.
-ADVICE = {
-    "weights": "name the weights that the head's features were made with: --weights FILE, or "
-    "--weights random --seed N",
-    "preprocessing": "Pillow prepares images differently here than where the head's features "
-    "were made: install the version used there",
-}
 
 
 class ItemBlock(NamedTuple):
@@ -60,8 +52,8 @@ class ItemSource(NamedTuple):
     blocks: Callable[[], Iterator[ItemBlock]]
 
 
-#: Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes if
-#: they are asked for, and all scores, (n, 0) where they are not.
+#: Of rows: classes with the highest scores (n, top), their scores, sets of classes, all scores; the
+#: last two are empty where they are not asked for.
 Scored = tuple[I64, F64, list[list[str]], F64]
 
 
@@ -190,16 +182,16 @@ def network_of(
     network = load_network(wanted, preprocessing_of(space), graph)
     where = difference(space, space_of(network, wanted), "in the head", "in this network")
     if where:
-        name = where.partition(" ")[0].partition(".")[0]
         raise MismatchError(
             f"the network that can be built here makes other features than those of the head "
-            f"{head}: {where}; {ADVICE.get(name, 'use the version of afltool that made the head')}"
+            f"{head}: {where}; name the weights of these features (--weights FILE, or --weights "
+            "random --seed N), or use the versions of Pillow and afltool that made them"
         )
     return network
 
 
 def image_source(
-    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool, heard: Heard
+    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool
 ) -> ItemSource:
     """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
 
@@ -209,7 +201,7 @@ def image_source(
     bits = space["fraction_bits"]
 
     def blocks() -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, bits, skip, heard)
+        every = _one_by_one(images, network, bits, skip)
         while part := list(islice(every, IMAGES)):
             why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
             rows = [row for _, row in part if not isinstance(row, str)]
@@ -221,13 +213,10 @@ def image_source(
 
 
 def _one_by_one(
-    images: NamedImages, network: Network, bits: int | None, skip: bool, heard: Heard
+    images: NamedImages, network: Network, bits: int | None, skip: bool
 ) -> Iterator[tuple[str, Array | str]]:
     """The name of each image with its row (1, d) as a feature file holds it, or why it has none."""
-    decode = partial(network.decode, images)
-    every = network.features(
-        lambda i: heard.decoded(i, decode, images.describe), range(len(images)), skip
-    )
+    every = network.features(partial(network.decode, images), range(len(images)), skip)
     try:
         for batch, x in every:
             progress.stop_point()

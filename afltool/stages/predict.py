@@ -11,8 +11,7 @@ from typing import Any
 
 from .. import parallel, progress
 from ..datasets.from_paths import Named, NamedImages, read_named
-from ..datasets.heard import Heard
-from ..errors import InputError, UsageError
+from ..errors import UsageError
 from ..extraction.scoring import Scorer, features_source, image_source, network_of
 from ..files.heads import load_solved_head
 from ..files.tables import SUFFIXES, check_table, read_columns, writing_rows
@@ -40,7 +39,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
     tables = any(a != b for a, b in zip(given, o.inputs, strict=True))
     parts = _named(o, tables)
-    scorer, heard = Scorer(solved, header["classes"], o), Heard()
+    scorer = Scorer(solved, header["classes"], o)
     of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
     images = any(isinstance(one, NamedImages) for one in parts)
     network = network_of(o.head, header, o, o.backbone) if images else None
@@ -49,12 +48,10 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         if isinstance(part, Path):
             sources.append(of_files[part])
         elif network is not None:
-            by_row = o.on_error == "row"
-            sources.append(image_source(part, network, header["space"], by_row, heard))
+            sources.append(image_source(part, network, header["space"], o.on_error == "row"))
     total = sum(source.size for source in sources)
     blocks = chain.from_iterable(source.blocks() for source in sources)
     with (
-        heard.listening("predict"),
         writing_rows(o.out, scorer.columns, o.overwrite, o.as_json) as append,
         progress.task("predict", total, "rows" if of_files else "images") as task,
     ):
@@ -92,11 +89,4 @@ def _named(o: Predict, of_features: bool) -> Sequence[Named]:
             raise UsageError(
                 f"{flag(given[0])} is used only with {what}, and there is none here: leave it out"
             )
-    absent = [(part.describe(i), why) for part in images for i, why in part.absent.items()]
-    if absent and o.on_error == "stop":
-        (where, why), more = absent[0], len(absent) - 1
-        raise InputError(
-            f"cannot use the image {where}: {why}{f', and {more} more like it' * (more > 0)}; "
-            "check the paths, or use --on-error row"
-        )
     return parts
