@@ -339,7 +339,7 @@ def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray, message: str
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = np.full(4, -1, np.int32), ("0", "1")
     monkeypatch.setitem(assignment.SCHEME, "iid", lambda y, options: lost)
-    with pytest.raises(NumericalError, match="left 4 of 4 rows without a client"):
+    with pytest.raises(NumericalError, match="found 4 rows without one"):
         of_balanced(4, 2, scheme="iid", clients=2)
 
 

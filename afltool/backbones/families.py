@@ -131,11 +131,7 @@ STAGES = {
 
 
 class TorchvisionSource(Source):
-    """A classification model of torchvision.
-
-    ``default`` is IMAGENET1K_V1, the weights of the papers, or torchvision's DEFAULT where there
-    are no such weights.
-    """
+    """A classification model of torchvision; ``default``: IMAGENET1K_V1, as in the papers."""
 
     def __init__(self, name: str) -> None:
         from torchvision import models
@@ -199,8 +195,7 @@ class TorchvisionSource(Source):
 def hub_file(url: str, label: str) -> Path:
     """The file behind ``url`` in PyTorch's folder for weights, downloaded if it is not there.
 
-    Its bytes are compared with the hash in its name, which `torch.hub` does not do of one that is
-    there.
+    Its bytes are compared with the hash in its name, also if it is there.
     """
     from torch import hub
 
@@ -384,8 +379,6 @@ def preprocessing_for(
 
     Of random weights and those of a file it is that of the default weights. ``image_size``: the
     side that the backbone sees, by default 224 for ``paper``, otherwise the size of the weights.
-
-    Raises `UsageError`: unknown ``backbone``, or transforms of another form.
     """
     if kind == "paper":
         return paper_preprocessing(224 if image_size is None else image_size)

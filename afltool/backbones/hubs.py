@@ -143,8 +143,7 @@ class HuggingFaceSource(FromHub):
 
     A row is the network's pooled output; where that is only a layer for pretraining (ViT, DeiT), or
     there is none, it is the class token. Of a model of images and texts the image tower is taken,
-    before its projection. Weights are read from .safetensors alone, and no code of a repository is
-    run.
+    before its projection. Weights are read from .safetensors alone, and no code is run.
     """
 
     package, module, extra = "transformers", "transformers", "hf"

@@ -52,10 +52,7 @@ def infer(
     device: str = "cpu",
     precision: str = "fp32",
 ) -> F32:
-    """Features of uint8 images (n, 3, s, s) as float32 (n, dim).
-
-    fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast.
-    """
+    """Features of uint8 images (n, 3, s, s) as float32 (n, dim); fp32 has no TF32 in it."""
     import torch
 
     with torch.inference_mode(), arithmetic(device, precision):
@@ -69,11 +66,7 @@ _REDUCIBLE = ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
 
 @contextmanager
 def arithmetic(device: str, precision: str) -> Iterator[None]:
-    """Set the precision of the enclosed computation, whatever the settings of the process.
-
-    Since PyTorch 2.9 each backend has a setting for each operation, and the older getters raise
-    where these differ.
-    """
+    """Set the precision of the enclosed computation, whatever the settings of the process."""
     import torch
     from torch import backends
 

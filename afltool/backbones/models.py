@@ -60,8 +60,7 @@ def load_backbone(
 
     ``weights``: ``default``, the name of published weights, ``random`` (of ``seed``; the global
     generator is left alone), or a file: a state dict as .pth (read with ``weights_only``) or
-    .safetensors; a classifier in it is ignored. ``image_size``: side of the square images; vision
-    transformers are built for it. ``nodes``: see `afltool.backbones.nodes`.
+    .safetensors; a classifier in it is ignored. ``image_size``: side of the square images.
 
     Raises `UsageError`: unknown names, an image size that the network refuses, a missing package;
     `InputError`: weights that are not here and cannot be downloaded, or do not fit.
@@ -108,8 +107,7 @@ def load_backbone(
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
     """SHA-256 (hex) that identifies these weights without building the network, for cache keys.
 
-    It is of a file's bytes, of the name of a published file, which holds a hash, and of the seed of
-    random weights and the versions of the packages that draw them.
+    Of a file's bytes, of a published name, or of the seed and the packages that draw weights.
     """
     source = source_of(name)
     if kind_of_weights(source, weights) == "random":
@@ -122,10 +120,7 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
 
 
 def kind_of_weights(source: Source, weights: str) -> str:
-    """``random``, ``published`` or ``file``.
-
-    Raises `UsageError`: weights that nobody has published; `InputError`: no such file of weights.
-    """
+    """``random``, ``published`` or ``file``. `UsageError`, `InputError`: no such weights."""
     if weights == "random":
         return "random"
     if source.known(weights):

@@ -25,18 +25,16 @@ MOST = 3  # stages that `stages` takes besides what enters the classifier
 TOKENS = (1,)
 
 
-def positions(x: Tensor, layer: nn.Module | None = None) -> tuple[int, ...] | None:
+def positions(x: Tensor, layer: nn.Module | None) -> tuple[int, ...] | None:
     """The axes of positions of a layer's output; () for rows, None for any other shape.
 
-    ``layer``: its convolutions decide which axis has the channels if the shape does not.
+    Of d × d × d numbers a layer with convolutions has its channels first.
     """
-    shape = tuple(x.shape)
     if x.ndim in (2, 3):
         return TOKENS[: x.ndim - 2]
+    squares = [(k, k + 1) for k in (2, 1) if x.ndim == 4 and x.shape[k] == x.shape[k + 1]]
     convolves = layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
-    if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or convolves):
-        return (2, 3)
-    return (1, 2) if x.ndim == 4 and shape[1] == shape[2] != shape[3] else None
+    return squares[0] if len(squares) == 1 or (squares and convolves) else None
 
 
 def pooled(x: Tensor, axes: tuple[int, ...], pooling: str | None, prefix: int = 0) -> Tensor:
@@ -59,11 +57,7 @@ def prefix_tokens(network: nn.Module) -> int:
 
 
 class Intermediates(nn.Module):
-    """(n, 3, s, s) → the features of some nodes (n, d), side by side; ``slices`` describes them.
-
-    Raises `UsageError`: no such node, one that lies behind the classifier, or one whose output is
-    no row of numbers per image.
-    """
+    """(n, 3, s, s) → the features of some nodes (n, d), side by side; ``slices`` describes them."""
 
     def __init__(
         self,
@@ -78,8 +72,7 @@ class Intermediates(nn.Module):
         if any(node.name == PENULTIMATE for node in nodes):
             rows_of(network, classifier, source.name, side)
         places = _places(source, network, [node.name for node in nodes], classifier)
-        wanted = {places[node.name] for node in nodes}
-        self.extractor = _extractor(source, network, sorted(wanted))
+        self.extractor = _extractor(source, network, {places[node.name] for node in nodes})
         self.prefix, layers = prefix_tokens(network), dict(network.named_modules())
         found, self.slices = outputs(self.extractor, source.name, side), list[Slice]()
         self.how = list[tuple[str, Node, tuple[int, ...]]]()
@@ -102,10 +95,7 @@ class Intermediates(nn.Module):
 
 
 def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str) -> tuple[int, ...]:
-    """The axes over which the output of a node is pooled; () for rows.
-
-    Raises `UsageError`: an output of no features, or one that does not have this pooling.
-    """
+    """The axes over which the output of a node is pooled; () for rows. `UsageError`: none."""
     real = isinstance(x, Tensor) and x.is_floating_point()
     axes, wrong = positions(x, layer) if real else None, ""
     if axes is None or (axes == TOKENS and node.pooling is None):
@@ -134,10 +124,7 @@ def _said(node: Node, axes: tuple[int, ...]) -> str:
 
 
 def _traced(source: Source, network: nn.Module) -> list[str]:
-    """The nodes of the traced graph, in the order they run.
-
-    Raises `UsageError`: torch.fx cannot trace it.
-    """
+    """The nodes of the traced graph, in the order they run."""
     try:
         with warnings.catch_warnings(action="ignore"):  # nodes of training differ, unused here
             return list(import_module(source.fx).get_graph_node_names(network)[1])
@@ -207,8 +194,6 @@ def stage_nodes(source: Source, network: nn.Module, side: int, scale: float = 1.
     For maps: the `MOST` stages before the last, averaged; the last stage gives the classifier's
     input. For tokens: class token and mean of the blocks before the last; if the classifier gets
     only the class token, also the mean of the last block.
-
-    Raises `UsageError`: fewer than two stages are known.
     """
     ends = source.stages(network)
     if len(ends) < 2:
@@ -238,10 +223,7 @@ def outputs(network: nn.Module, name: str, side: int) -> Any:
 
 
 def rows_of(network: nn.Module, classifier: str | None, name: str, side: int) -> Tensor:
-    """What the network makes of two images (2, d): what entered its classifier.
-
-    Raises `UsageError`: there is no classifier, or something else comes out.
-    """
+    """What the network makes of two images (2, d): what entered its classifier, or `UsageError`."""
     if classifier is None:
         raise UsageError(
             f"{name} has no linear layer, so no classifier: choose a layer with --node"
@@ -256,9 +238,8 @@ def rows_of(network: nn.Module, classifier: str | None, name: str, side: int) ->
         is_rows = x.shape[1] == rows.shape[1] and torch.equal(rows.flatten(), x.flatten())
     if not is_rows:
         raise UsageError(
-            f"{name}: expected features of shape (n, d) without its last linear layer, "
-            f"{classifier}, its classifier; the output is something else. Choose a layer with "
-            "--node, or another backbone."
+            f"{name}: expected features (n, d) without its last linear layer, {classifier}, its "
+            "classifier; the output is something else. Choose a layer with --node."
         )
     found: Tensor = rows
     return found
@@ -268,7 +249,7 @@ def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
     """Each layer that gives features, in the order they run, then `PENULTIMATE`.
 
     ``layer`` is its class, ``width`` the features of one image once pooled, ``output`` channels and
-    positions, or tokens. Raises `UsageError`: an unknown backbone, or one that refuses the size.
+    positions, or tokens.
     """
     source, rows = source_of(name), dict[str, dict[str, Any]]()
     with torch.random.fork_rng(devices=[]):

@@ -1,7 +1,7 @@
 """From a picture to the numbers that a backbone sees.
 
-Pillow decodes and resizes on the CPU to uint8; the device does the rest, one subtraction and two
-divisions per value, so that four times fewer bytes are transferred.
+Pillow decodes and resizes on the CPU to uint8; the device does the rest.
+
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Preprocessing:
     def pixels(self, image: Image) -> U8:
         """An RGB picture as uint8 (3, crop, crop), as torchvision's resize and center_crop have it.
 
-        Raises `ValueError`: so long and narrow that it would be a decompression bomb once resized.
+        Raises `ValueError`: so long and narrow that it would be a bomb once resized.
         """
         from PIL import Image as pil
 

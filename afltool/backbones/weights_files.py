@@ -21,9 +21,6 @@ def read_state(path: Path) -> State:
     """The tensors of a weights file: plain, or below ``state_dict`` or ``model``.
 
     The prefix ``module.``, which data-parallel training leaves, is dropped.
-
-    Raises `CorruptFileError`, `InvalidDataError`: unreadable, or more than tensors; `UsageError`:
-    .safetensors without that package.
     """
     import torch
 

@@ -30,13 +30,12 @@ def open_dataset(
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
-    ``split``: train or test. ``classes``: names in the order that labels count; they hold every
-    class of the data, and may hold more; by default the data set's own. ``limit``: at most so many
-    rows, spread over the classes. ``how``: other fields of `DatasetRequest`; None for defaults.
+    ``classes``: names in the order that labels count; they hold every class of the data, and may
+    hold more; by default the data set's own. ``limit``: at most so many rows, spread over the
+    classes. ``how``: other fields of `DatasetRequest`; None for defaults.
 
-    Raises `UsageError`: unknown names, or options that the data set does not know; `InputError`:
-    missing files; the message names them and where to put them; `CorruptFileError`: a file with
-    another checksum, or damaged; `InvalidDataError`: rows or classes that cannot be used.
+    Raises `UsageError`: unknown names and options; `InputError`: missing or damaged files, with
+    where to put them; `InvalidDataError`: rows or classes that cannot be used.
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
@@ -57,8 +56,7 @@ def open_dataset(
 def read_classes(path: Path) -> tuple[str, ...]:
     """Class names from a text file, one a line, in the order that labels count, without blanks.
 
-    Raises `InputError`: the file cannot be read, or a line above the last name is empty;
-    `UsageError`: no name, or one twice.
+    Raises `InvalidDataError`: an empty line above the last name; `UsageError`: none, or one twice.
     """
     lines = inputs.read_text(path, "the class names").rstrip().split("\n")
     names = [line.strip(inputs.AROUND) for line in lines]

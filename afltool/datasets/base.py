@@ -29,10 +29,9 @@ SPLITS = ("train", "test")  # of every data set
 class DatasetRequest:
     """Which rows of which data set are asked for; see `open_dataset`.
 
-    ``path``: what stands behind the colon of ``spec``. ``classes``: those that the caller wants.
-    ``data_root``: of downloads; for a table, what its paths are relative to, by default its own
-    folder. ``path_column``, ``label_column``: of a table; of parquet the column of the images, by
-    default the only one, and of WebDataset's JSON the key of the label.
+    ``path``: what stands behind the colon of ``spec``. ``data_root``: of downloads; for a table,
+    what its paths are relative to. ``path_column``: of a table, of parquet that of the images;
+    ``label_column``: of both, and the key of the label in WebDataset's JSON.
     """
 
     spec: str
@@ -65,17 +64,12 @@ class CorruptImageError(InvalidDataError):
 class ImageDataset:
     """Images in a fixed order, with labels or without.
 
-    Attributes:
-        classes: names, of which labels are indices; none without labels.
-        row_ids: (n,) bytes, unique, stable across machines: ``train/00017`` for arrays, the
-            relative POSIX path for folders.
-        labels: (n,) int64; None without.
-        fingerprint: SHA-256 (hex) of classes, rows and what identifies the input: digests of
-            arrays; relative path, size and time of each file of folders.
-        load: the picture of row i in mode RGB, called by several threads. It raises
-            `CorruptImageError`: this image cannot be used, others may; `InputError`: it is gone, or
-            the disk does not answer. What people would see differently is in ``info["remarks"]``.
-        describe: where a person finds the picture of row i, a path or ``row 17 of FILE``.
+    ``classes``: names, of which labels are indices; ``row_ids`` (n,) bytes, unique, stable across
+    machines, such as a relative POSIX path; ``labels`` (n,) int64, or None. ``fingerprint``:
+    SHA-256 (hex) of classes, rows and what identifies the input: digests of arrays; path, size and
+    time of files. ``load(i)``: the picture in mode RGB, in any thread, ``info["remarks"]`` says
+    what people would see differently; `CorruptImageError`: this image cannot be used, others may;
+    `InputError`: it is gone. ``describe(i)``: where a person finds it.
     """
 
     classes: tuple[str, ...]
@@ -89,11 +83,7 @@ class ImageDataset:
         return len(self.row_ids)
 
     def limited(self, limit: int) -> ImageDataset:
-        """At most ``limit`` rows, as many of each class as can be, in the original order.
-
-        Classes take turns in row order: the first row of each class, then the second of each, …
-        Without labels the rows are evenly spread.
-        """
+        """At most ``limit`` rows, in the original order: classes take turns, row by row."""
         n, load, describe = len(self), self.load, self.describe
         if limit >= n:
             return self
@@ -123,11 +113,8 @@ def make_dataset(
 ) -> ImageDataset:
     """Check and assemble a data set; ``source``: a digest of what it is read from.
 
-    ``labels``: the class of each row, or None. ``classes`` in their order; without, those that
-    `class_names` has of the labels.
-
-    Raises `InvalidDataError`: no rows, fewer than two classes, a class that is not among those of
-    the request.
+    ``labels``: the class of each row, or None. ``classes`` in their order; without, those of the
+    labels. Raises `InvalidDataError`.
     """
     name, split = request.spec, request.split
     names.check_text("data set", name)
@@ -166,10 +153,7 @@ def make_dataset(
 
 
 def class_names(request: DatasetRequest, labels: Iterable[str]) -> list[str]:
-    """The classes of such labels: as numbers if all are whole numbers, else by their bytes.
-
-    Raises `InvalidDataError`: as `check_labels`, unless the request names the classes.
-    """
+    """The classes of such labels: as numbers if all are whole numbers, else by their bytes."""
     rows = Counter(labels)
     if request.classes is None:
         check_labels(request.spec, rows)
@@ -181,10 +165,7 @@ def class_names(request: DatasetRequest, labels: Iterable[str]) -> list[str]:
 def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
-    """The column of the images: the only one of ``images``, or that of --path-column.
-
-    Raises `InvalidDataError`: not one, or no column of labels.
-    """
+    """The column of the images: the only one of ``images``, or that of --path-column."""
     chosen = request.path_column
     wanted = [*images] if chosen == "path" and "path" not in images else [chosen]
     labelled = request.unlabelled or request.label_column in columns
@@ -198,10 +179,7 @@ def image_column(
 
 
 def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:
-    """The class of each row: its cell, or where there are ``names``, the one at that place.
-
-    Raises `InvalidDataError`: a row without label, or with another number.
-    """
+    """The class of each row: its cell, or where there are ``names``, the one at that place."""
     known = {str(i): name for i, name in enumerate(names)}
     labels = [known.get(cell or "") if known else cell for cell in cells]
     if None in labels:
@@ -223,10 +201,7 @@ def array_dataset(
     labels: NDArray[np.integer[Any]],
     source: str,
 ) -> ImageDataset:
-    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``.
-
-    Raises `InvalidDataError`: labels that are no indices into ``classes``; as `make_dataset`.
-    """
+    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``."""
     from PIL import Image
 
     n = len(labels)

@@ -30,8 +30,7 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
     bits stored, from its least value to the largest, linearly to 0..255 and rounded (PS3.3, C.11.1
     and C.11.2). MONOCHROME1 is inverted. Colours are those of 8 bits.
 
-    Raises `UsageError`: pydicom is not installed; anything else that pydicom raises, and
-    `ValueError`: several frames, or what is not decoded here.
+    Raises `UsageError`: pydicom is not installed; else `ValueError` and what pydicom raises.
     """
     try:
         import pydicom

@@ -32,11 +32,10 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """``folder/SPLIT/CLASS/…/file``: the classes are the folders of both splits, by their bytes.
 
     A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
-    of them for training. Rows are sorted by the bytes of their relative POSIX path, so the order is
-    the same everywhere. Names that start with a dot, files that are no images by their extension,
-    and files outside the folders of classes are passed over, counted and named. With
-    ``request.classes`` a class may lack its folder. Without labels these are all images below the
-    split, at any depth. For ``dicom:`` the files are those of `DICOM`, else of `EXTENSIONS`.
+    of them for training. Rows are sorted by the bytes of their relative POSIX path. Names that
+    start with a dot, files that are no images by their extension, and files outside the folders of
+    classes are passed over, counted and named. With ``request.classes`` a class may lack its
+    folder. Without labels these are all images below the split, at any depth.
     """
     folder, spec = Path(request.path), request.spec
     ending = DICOM if spec.startswith("dicom:") else EXTENSIONS
@@ -100,9 +99,7 @@ def list_images(
 ) -> list[Listed]:
     """Every file with such an ``ending`` below ``folder``, with ``prefix`` before its path.
 
-    Others are counted and named where ``tell`` says what they are files of.
-
-    Raises `InputError`: a folder or file cannot be listed, or there is a circle of links.
+    Others are counted and named where ``tell`` says what they are files of. Raises `InputError`.
     """
     files: list[Listed] = []
     others: list[bytes] = []
@@ -139,10 +136,7 @@ def from_files(
     labels: Sequence[str] | None = None,
     classes: Sequence[str] = (),
 ) -> ImageDataset:
-    """A data set of the listed files, by the bytes of their paths; ``labels``: one of each file.
-
-    Their names, sizes and times tell whether they have changed.
-    """
+    """A data set of the listed files, by the bytes of their paths; ``labels``: one of each file."""
     order = sorted(range(len(files)), key=files.__getitem__)
     sha = hashlib.sha256()
     for i in order:

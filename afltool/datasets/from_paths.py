@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class NamedImages:
-    """Images in the order in which they were named.
-
-    ``names``: what a person calls each: its path, or what a table says of it. ``paths``: by which
-    they are opened.
-    """
+    """Images as a person or a table names them, and the paths by which they are opened."""
 
     names: list[bytes] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
@@ -58,8 +54,8 @@ def read_named(
     ``column``, relative to ``data_root``, else to its own folder; ``-`` for what the lines of
     ``stdin`` name. Any other file is taken for an image, unless it is one that afltool wrote.
 
-    Raises `UsageError`: an empty path; `InputError`: nothing is there (of what a table or stdin
-    names, once it is loaded); `InvalidDataError`: a folder or a table without images.
+    Raises `InputError`: nothing is there (of what a table or stdin names, once it is loaded), or no
+    image in a folder or a table.
     """
     named: list[Named] = []
     for one in given:

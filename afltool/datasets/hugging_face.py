@@ -26,12 +26,8 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """The rows of a split in their order; the labels alone are read.
 
     NAME or NAME:CONFIG is of the Hub or its cache; what begins with ``.`` or ``/`` is a folder that
-    `save_to_disk` wrote. Downloads go to the library's cache, or to --data-root. Images are the one
-    column of type ``Image``, or that of --path-column; labels are texts, numbers, or
-    ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
-
-    Raises `InputError`: nothing is there; `InvalidDataError`: no such split, columns that are
-    absent, a row without label.
+    `save_to_disk` wrote. Images are the one column of type ``Image``, or that of --path-column;
+    labels are texts, numbers, or ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
     """
     try:
         import datasets

@@ -38,8 +38,7 @@ def packed_files(request: DatasetRequest, ending: str) -> list[Path]:
 
     The split is a word of a file's name, as in ``train-00003.tar``, or its folder, ``test/3.tar``;
     where no file has one, all are for training. Files of no split, or that end otherwise, are
-    counted and named. `InvalidDataError`: no file of the split, two of one name, with which row ids
-    begin, one of both splits, or splits that are called otherwise.
+    counted and named.
     """
     spec, folder = request.spec, Path(request.path)
     if folder.is_dir():
@@ -89,10 +88,7 @@ def from_files(
     read: Callable[[Path, int, int], bytes],
     classes: Sequence[str] = (),
 ) -> ImageDataset:
-    """The rows of files in their order; row ids are FILE/KEY, without its ending.
-
-    ``read(path, number, number)``: the bytes of an image.
-    """
+    """The rows of files in their order, by ids FILE/KEY; ``read``: the bytes of an image."""
     rows = [(n, path, *row) for n, path in enumerate(files) for row in rows_of(path)]
     ids = np.array([os.fsencode(f"{path.stem}/{key}") for _, path, key, *_ in rows], np.bytes_)
     places = np.array([(n, *place) for n, _, _, _, *place in rows], np.int64)
@@ -116,10 +112,7 @@ def from_files(
 
 
 def matching(pattern: str) -> list[Path]:
-    """The files and folders that a pattern names: ``*``, ``?``, ``[…]``, ``{000..127}``, ``{a,b}``.
-
-    Raises `InputError`: there is nothing for it, or for one of the names that braces stand for.
-    """
+    """What a pattern names: ``*``, ``?``, ``[…]``, ``{000..127}``, ``{a,b}`` (each of these)."""
     if Path(pattern).exists():
         return [Path(pattern)]
     if match := re.search(r"{([^{}]*)}", pattern):

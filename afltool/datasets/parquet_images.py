@@ -22,9 +22,6 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     Images are the one column of bytes, or of records with ``bytes``, or that of --path-column.
     Labels are texts or numbers, or indices into the names that the schema has of them (Hugging
     Face's ``ClassLabel``). Row ids are FILE/ROW, from 0. A row group is read whole; two are kept.
-
-    Raises `CorruptFileError`: a damaged file; `InvalidDataError`: columns or names that are absent
-    or differ between files, a row without label; `NumericalError`: too little memory.
     """
     files, lock = packed_files(request, ".parquet"), threading.Lock()
     alike = {_schema(path, request) for path in files}

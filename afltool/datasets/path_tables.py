@@ -25,10 +25,6 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     their bytes. A column ``split`` says which rows are ``train`` and which ``test``, in capitals or
     not; other rows are left out, counted and named. Without it every row is a training row. The
     classes are all labels of the table, whatever the split.
-
-    Raises `UsageError`: neither CSV nor parquet; `InputError`: the table or an image is missing;
-    `InvalidDataError`: a column is missing, a cell is empty, a path is absolute or named twice, or
-    no row belongs to the split.
     """
     table, path, label = Path(request.path), request.path_column, request.label_column
     needed = (path,) if request.unlabelled else (path, label)

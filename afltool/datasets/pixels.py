@@ -1,9 +1,9 @@
 """From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
 
 EXIF orientation is not applied and transparency is left out, as torchvision's ImageFolder has it:
-published accuracies were measured so. A picture that has one says so in ``info["remarks"]``. (The
-orientation of a TIFF is part of the format; Pillow applies it.) Of several frames of a GIF the
-first one counts; a TIFF of several pages is refused, because nobody knows which of them is meant.
+published accuracies were measured so. (The orientation of a TIFF is part of the format; Pillow
+applies it.) Of several frames of a GIF the first one counts; a TIFF of several pages is refused.
+
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ _one_large = threading.Lock()
 
 
 def read_bytes(path: str) -> bytes:
-    """The file's bytes.
+    """The file's bytes; without permission to read it is a corrupt image.
 
-    A file without permission to read counts as a corrupt image, which --skip-corrupt leaves out.
-    Any other failure (the file is gone, the disk does not answer) is an `InputError`: leaving such
+    Other failures (the file is gone, the disk does not answer) are an `InputError`: leaving such
     images out would lose data without notice.
     """
     try:
@@ -57,9 +56,9 @@ def read_bytes(path: str) -> bytes:
 
 
 def decode(data: bytes, where: str) -> Image:
-    """The picture in mode RGB; only `FORMATS` and DICOM are decoded, by what the bytes are.
+    """The picture in mode RGB, of `FORMATS` or DICOM, by what the bytes are; ``where`` they are.
 
-    Raises `CorruptImageError`: with ``where`` and the reason; `UsageError`: pydicom is missing.
+    Raises `CorruptImageError`; `UsageError`: pydicom is missing.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -116,10 +115,7 @@ def _room(where: str, width: int, height: int) -> Iterator[None]:
 
 
 def to_rgb(image: Image) -> Image:
-    """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8.
-
-    Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
-    """
+    """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8."""
     if image.mode.startswith("I"):
         return _from_16_bits(image)
     if image.mode == "F":

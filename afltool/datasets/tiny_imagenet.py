@@ -19,9 +19,8 @@ TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"  # of 248,100,043 bytes
 def open_rows(request: DatasetRequest) -> ImageDataset:
     """Tiny-ImageNet in the layout of its archive; ``test`` is its val folder, which has labels.
 
-    Classes are the WordNet ids of wnids.txt, sorted; those of val are in val_annotations.txt.
-    Where the folder is not there, the archive is downloaded (if it is not there either), checked
-    and unpacked; the folder takes its name when all is there.
+    Classes are the WordNet ids of wnids.txt, sorted. Where the folder is not there, the archive is
+    downloaded and unpacked; the folder takes its name when all is there.
     """
     root, name = request.root, f"{TINY_IMAGENET}.zip"
     folder, unpacking = root / TINY_IMAGENET, root / f"{TINY_IMAGENET}.unpacking"

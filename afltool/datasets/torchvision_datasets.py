@@ -1,7 +1,4 @@
-"""CIFAR-10, CIFAR-100 and Fashion-MNIST: the published files, in torchvision's folders.
-
-Every file is compared with its published MD5 before anything in it is read.
-"""
+"""CIFAR-10, CIFAR-100, Fashion-MNIST: published files in torchvision's folders, by their MD5."""
 
 from __future__ import annotations
 
@@ -76,10 +73,7 @@ def _fashion_mnist(request: DatasetRequest) -> ImageDataset:
 
 
 def published_bytes(path: Path, md5: str) -> bytes:
-    """The bytes of a file, without gzip around them, whose MD5 is the published one.
-
-    Raises `CorruptFileError`: other bytes.
-    """
+    """The bytes of a file, without gzip around them, whose MD5 is the published one."""
     try:
         data = inputs.read_bytes(path, MOST_BYTES)
         if path.suffix == ".gz":
@@ -96,10 +90,7 @@ def published_bytes(path: Path, md5: str) -> bytes:
 
 
 def fetch(url: str, root: Path, archive: str, md5: str, what: str, to: Path | None = None) -> None:
-    """Download ``archive`` into ``root``, check its MD5 and unpack it, there or in ``to``.
-
-    One that is there with this MD5 is not downloaded.
-    """
+    """Download ``archive`` into ``root``, if it is not there with this MD5, and unpack it."""
     need_torch(f"the download of {what}")
     from torchvision.datasets import utils
 

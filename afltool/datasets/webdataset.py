@@ -30,10 +30,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     A sample is what members of one name are: ``KEY.jpg`` and ``KEY.cls``, a number or a name, or
     ``KEY.json`` with a label. KEY may have dots; of a sample KEY that has an image, ``KEY.seg.png``
     without a label is another field. Members that are no image and no label are left out, counted
-    and named. Row ids are SHARD/KEY.
-
-    Raises `CorruptFileError`: a damaged tar file; `InvalidDataError`: samples without label, with a
-    label and no image, or with two.
+    and named; samples that lack one, or have two, are refused. Row ids are SHARD/KEY.
     """
     others, shards = Counter[str](), packed_files(request, ".tar")
     dataset = from_files(request, shards, lambda shard: _rows(shard, request, others), _bytes)

@@ -1,8 +1,8 @@
 """Files of embeddings and of labels: NumPy's, safetensors, tables, text, feature files.
 
-Features of .npy and feature files are read in blocks, so memory does not grow with their number;
-other files are in memory. Nothing in such a file is executed: arrays are read with pickling
-switched off. A format is one module and one line of ``READERS``.
+Features of .npy and feature files are read in blocks, other files are in memory. Nothing in them is
+executed: pickling is switched off. A format is one module and one line of ``READERS``.
+
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 
 from .. import inputs
 from ..errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError, naming
-from ..options.features import ColumnOptions, EmbeddingsOptions
+from ..options.base import flag
+from ..options.features import EmbeddingsOptions, NamedRows
 from ..plugins import Registry, located
 from ..progress import log
 from ..values.arrays import Array
@@ -36,57 +37,37 @@ LABELS = ("y", "labels", "label", "target")  # where that name is not there
 TABLES = (".parquet", ".feather", ".csv", ".tsv")
 
 
-@dataclass(frozen=True)
-class Keys:
-    """What features, labels and row ids are called in a file; None stands for the usual names.
+def lacking(path: Path, names: Sequence[str], o: NamedRows) -> InvalidDataError:
+    """The error for a file without what ``o`` asks for, by the names that it has."""
+    more = ", …" * (len(names) > 9)
+    return InvalidDataError(
+        f"{path} has the arrays {', '.join(names[:9]) or 'none'}{more}; expected "
+        f"{o.x or 'x'} (n, d) and {o.y or 'y'} (n,), and optionally "
+        f"{o.row_ids or 'row_ids'} (n,); --x, --y and --row-ids name them"
+    )
 
-    Those are the pairs of `USUAL` (in tables x, y or label), and `ROW_IDS`; labels and ids may then
-    be absent. ``take``: columns of a table that are features; ``categories``: COLUMN=VALUE,VALUE of
-    columns that become a feature of 0 and 1 for each value. Both may be lists with commas.
+
+def beside(
+    path: Path,
+    names: Sequence[str],
+    o: NamedRows,
+    read: Callable[[str], Array],
+    labels: Sequence[str],
+    features: Sequence[str],
+    why: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The fields of `Embeddings` that say what the ``names`` in a file are, beside ``features``.
+
+    ``labels``: their usual names, of which the first one counts; ``why`` others are left out.
     """
-
-    x: str | None = None
-    y: str | None = None
-    row_ids: str | None = None
-    take: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, o: ColumnOptions) -> Keys:
-        """What the options of a command say."""
-        return cls(o.x, getattr(o, "y", None), o.row_ids, o.feature_columns, o.categories)
-
-    def lacking(self, path: Path, names: Sequence[str]) -> InvalidDataError:
-        """The error for a file without what it is asked for, by the names that it has."""
-        more = ", …" * (len(names) > 9)
-        return InvalidDataError(
-            f"{path} has the arrays {', '.join(names[:9]) or 'none'}{more}; expected "
-            f"{self.x or 'x'} (n, d) and {self.y or 'y'} (n,), and optionally "
-            f"{self.row_ids or 'row_ids'} (n,); --x, --y and --row-ids name them"
-        )
-
-    def columns(
-        self,
-        path: Path,
-        names: Sequence[str],
-        read: Callable[[str], Array],
-        labels: Sequence[str],
-        features: Sequence[str],
-        why: Mapping[str, str] = MappingProxyType({}),
-    ) -> dict[str, Any]:
-        """The fields of `Embeddings` that say what the ``names`` in a file are.
-
-        ``read`` gives labels and row ids by name; ``labels``: their usual names, the first one that
-        is there; ``features``: what is no label; ``why`` others are none of them.
-        """
-        if {self.y, self.row_ids} - {None, *names}:
-            raise self.lacking(path, names)
-        y = self.y or next((one for one in labels if one in names), None)
-        usual = (name for name in ROW_IDS if name in names and name not in (self.x, self.y))
-        ids = self.row_ids or next(usual, None)
-        found, row_ids = (None if one is None else read(one) for one in (y, ids))
-        left = {one: why.get(one, "") for one in names if one not in {y, ids, *features}}
-        return {"labels": found, "row_ids": row_ids, "ids_of": ids, "left": left}
+    if {o.y, o.row_ids} - {None, *names}:
+        raise lacking(path, names, o)
+    y = o.y or next((one for one in labels if one in names), None)
+    usual = (name for name in ROW_IDS if name in names and name not in (o.x, o.y))
+    ids = o.row_ids or next(usual, None)
+    found, row_ids = (None if one is None else read(one) for one in (y, ids))
+    left = {one: why.get(one, "") for one in names if one not in {y, ids, *features}}
+    return {"labels": found, "row_ids": row_ids, "ids_of": ids, "left": left}
 
 
 def names_apart(texts: Sequence[str], names: Collection[str]) -> list[str]:
@@ -100,8 +81,7 @@ class Embeddings:
     """What is in a file: ``blocks()`` gives ``x`` (n, d) in consecutive blocks of rows.
 
     ``made``: space and classes, which only a feature file has. ``ids_of``: what the row ids are
-    called; ``left``: what is not read, and why. ``columns``: the names of the features (d,), where
-    the file has them; `open_embeddings` brings them into one order.
+    called; ``left``: what is not read, and why; ``columns``: the names of the features (d,).
     """
 
     shape: tuple[int, ...]
@@ -120,10 +100,7 @@ class Embeddings:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Inside, what a reader raises over a damaged file becomes a `CorruptFileError`.
-
-    Raises `InputError`: no regular file is there.
-    """
+    """Inside, what a reader raises over a damaged file becomes a `CorruptFileError`."""
     inputs.given_path(path)
     if not path.exists():
         raise InputError(f"there is no file {path}: check the path")
@@ -197,27 +174,25 @@ def check_rows(path: Path, x: Embeddings) -> None:
         )
 
 
-def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
+def open_embeddings(path: Path, o: NamedRows) -> Embeddings:
     """The embeddings in ``path``, whatever its format; features are not read yet.
 
     Features that have names come in the order of these, `ordered_columns`, whatever it is in the
-    file. It says what of a table is left out.
-
-    Raises `UsageError`: another suffix, or a package that is missing; `InputError`,
-    `CorruptFileError`, `InvalidDataError`: missing, unreadable, or without x.
+    file. It says what of a table is left out. Raises `UsageError`: another suffix, or a package
+    that is missing; `InputError`: missing, unreadable, or without x.
     """
     if path.suffix not in READERS:
         raise UsageError(
             f"{path}: embeddings come as .npz or .safetensors (with x and y), as .npy with "
             f"--labels, as a table ({' '.join(TABLES)}), or as a feature file .h5"
         )
-    if path.suffix not in TABLES and (keys.take or keys.categories):
-        raise UsageError(
-            f"{path} has no columns with names: leave --feature-columns and --categories out"
-        )
-    reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
+    unused = [] if path.suffix in TABLES else ["feature_columns", "categories"]
+    unused += ["x", "y", "row_ids"] if path.suffix in (".npy", ".h5") else []
+    if given := [flag(name) for name in unused if getattr(o, name)]:
+        raise UsageError(f"{path}: what is in it has no such names, leave {given[0]} out")
+    reader: Callable[[Path, NamedRows], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
-        embeddings = reader(path, keys)
+        embeddings = reader(path, o)
     left = [f"{name} ({why})" if why else name for name, why in embeddings.left.items()]
     if left or embeddings.ids_of or path.suffix in TABLES:
         more = f", … ({len(left)} in all)" * (len(left) > SHOWN)

@@ -15,10 +15,11 @@ from .. import inputs, memory
 from ..errors import InvalidDataError, UsageError
 from ..files.features import open_features
 from ..math.gram import real
+from ..options.features import NamedRows
 from ..plugins import install
 from ..values.arrays import Array
 from ..values.names import WHOLE
-from . import LABELS, USUAL, Embeddings, Keys, readable, slices
+from . import LABELS, USUAL, Embeddings, beside, lacking, readable, slices
 
 # ---------------------------------------------------------------- NumPy's files
 
@@ -33,10 +34,8 @@ def _mapped(path: Path) -> Array:
     return np.asarray(x)
 
 
-def open_npy(path: Path, keys: Keys) -> Embeddings:
+def open_npy(path: Path, o: NamedRows) -> Embeddings:
     """The array of a .npy file as features."""
-    if keys != Keys():
-        raise UsageError(f"{path} holds one array without a name: leave --x, --y and --row-ids out")
     shape, dtype, size = (x := _mapped(path)).shape, x.dtype, x.nbytes
 
     def blocks() -> Iterator[Array]:
@@ -46,16 +45,16 @@ def open_npy(path: Path, keys: Keys) -> Embeddings:
     return Embeddings(shape, dtype, blocks)
 
 
-def open_npz(path: Path, keys: Keys) -> Embeddings:
+def open_npz(path: Path, o: NamedRows) -> Embeddings:
     """The arrays of features, labels and perhaps row_ids of a .npz file, in memory."""
     with zipfile.ZipFile(path) as archive:
         held = {one.filename: one.file_size for one in archive.infolist()}
     sizes = {name.removesuffix(".npy"): n for name, n in held.items() if name.endswith(".npy")}
     with np.load(path, allow_pickle=False) as arrays:
-        return _archive(path, keys, sizes, lambda name: arrays[name])
+        return _archive(path, o, sizes, lambda name: arrays[name])
 
 
-def open_safetensors(path: Path, keys: Keys) -> Embeddings:
+def open_safetensors(path: Path, o: NamedRows) -> Embeddings:
     """The tensors of features and labels of a .safetensors file, in memory."""
     try:
         from safetensors import safe_open
@@ -66,16 +65,16 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
         sizes = {name: 8 * prod(part.get_shape()) for name, part in parts.items()}
         if odd := [name for name, part in parts.items() if part.get_dtype() == "BF16"]:
             raise InvalidDataError(f"{path}: {odd[0]} is in bf16; save it as float32 or float16")
-        return _archive(path, keys, sizes, file.get_tensor)
+        return _archive(path, o, sizes, file.get_tensor)
 
 
 def _archive(
-    path: Path, keys: Keys, sizes: Mapping[str, int], read: Callable[[str], Any]
+    path: Path, o: NamedRows, sizes: Mapping[str, int], read: Callable[[str], Any]
 ) -> Embeddings:
     """What is in arrays with names; ``sizes``: their bytes, before they are read."""
-    key = keys.x or next((one for one in USUAL if one in sizes), "x")
+    key = o.x or next((one for one in USUAL if one in sizes), "x")
     if key not in sizes:
-        raise keys.lacking(path, list(sizes))
+        raise lacking(path, list(sizes), o)
 
     def array(name: str) -> Array:
         advice = "save the features alone, as .npy with --labels"
@@ -83,7 +82,7 @@ def _archive(
         return np.asarray(read(name))
 
     labels = [USUAL.get(key, "y"), *LABELS]
-    found, x = keys.columns(path, list(sizes), array, labels, [key]), array(key)
+    found, x = beside(path, list(sizes), o, array, labels, [key]), array(key)
 
     def blocks() -> Iterator[Array]:
         yield from (x[part] for part in slices(len(x), x.nbytes // len(x)))
@@ -94,10 +93,8 @@ def _archive(
 # ---------------------------------------------------------------- other files
 
 
-def open_feature_file(path: Path, keys: Keys) -> Embeddings:
+def open_feature_file(path: Path, o: NamedRows) -> Embeddings:
     """A feature file of ours: its rows as reals, in its own space and classes."""
-    if keys != Keys():
-        raise UsageError(f"{path} is a feature file: leave --x, --y and --row-ids out")
     with open_features(path, labelled=False) as rows:
         shape, labels, ids = (len(rows), rows.dim), rows.given_labels, rows.row_ids
         made = {key: rows.header[key] for key in ("space", "classes")}
@@ -113,9 +110,6 @@ def read_labels(path: Path) -> Array:
     """Labels from a .npy file, or a text file: line i, from 0, is the label of row i.
 
     Lines are numbers if all are, written as Python writes them: ``01`` is a name.
-
-    Raises `InputError`, `CorruptFileError`, `InvalidDataError`: missing, unreadable, too large, or
-    with an empty line.
     """
     if path.suffix == ".npy":
         with readable(path):

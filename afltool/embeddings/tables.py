@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -13,12 +14,13 @@ import numpy as np
 
 from .. import memory
 from ..errors import InvalidDataError, UsageError, naming
+from ..options.features import NamedRows
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import Array
 from ..values.names import ROW_IDS, ordered_columns
 from ..values.text import IS, comma_list
-from . import Embeddings, Keys, names_apart, slices
+from . import Embeddings, beside, lacking, names_apart, slices
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
@@ -28,11 +30,10 @@ ID = "named like an id"
 _IDS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
 
 
-def open_table(path: Path, keys: Keys) -> Embeddings:
+def open_table(path: Path, o: NamedRows) -> Embeddings:
     """Features are a column of lists, or else every column of numbers, which then have names.
 
-    The index that pandas wrote and columns that are named like ids are none. The table is in
-    memory.
+    The index that pandas wrote and columns that are named like ids are none.
     """
     try:
         import pyarrow  # noqa: F401
@@ -42,8 +43,8 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
     with naming(path):
         ordered_columns(schema.names)  # no two are alike
     why = _no_features(schema)
-    coded = dict(_one_hot(path, schema, one) for one in names_apart(keys.categories, schema.names))
-    columns = _feature_columns(path, schema, keys, why, coded)
+    coded = dict(_one_hot(path, schema, one) for one in names_apart(o.categories, schema.names))
+    columns = _feature_columns(path, schema, o, why, coded)
     has_lists = bool(columns and schema.field(columns[0]).type.num_fields)
     if has_lists and coded:
         raise UsageError(
@@ -51,9 +52,8 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
             "of them: leave it out, or name columns of numbers by --feature-columns"
         )
     table = _read(path, schema, columns, reals=True)
-    found = keys.columns(
-        path, schema.names, lambda name: _column(path, schema, name), _LABELS, columns, why
-    )
+    read = partial(_column, path, schema)
+    found = beside(path, schema.names, o, read, _LABELS, columns, why)
     found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
     of_values = {name: one for each in coded.values() for name, one in each.items()}
     ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
@@ -93,10 +93,7 @@ def _schema(path: Path) -> Any:
 
 
 def _read(path: Path, schema: Any, columns: Sequence[str], reals: bool = False) -> Any:
-    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with.
-
-    Texts of parquet are numbers and a dictionary, as they are stored.
-    """
+    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with."""
     from pyarrow import csv, feather, parquet
 
     size = path.stat().st_size
@@ -158,13 +155,13 @@ def _no_features(schema: Any) -> dict[str, str]:
 
 
 def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
-    """A column, and whether rows (n,) have each of its values, by name; those that are listed.
+    """A column, and whether rows (n,) have each of its values, by name.
 
     Without a list they are those of this file, which it says, since sites must agree on them.
     """
     name, _, listed = category.partition("=")
     if name not in schema.names:
-        raise Keys(row_ids=name).lacking(path, schema.names)
+        raise InvalidDataError(f"{path}: --categories {name} is not a column")
     texts = _column(path, schema, name).astype(str)
     values = next(csv.reader([listed])) if listed else sorted({*texts.tolist()})
     if not listed:
@@ -179,12 +176,12 @@ def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Arr
 
 
 def _feature_columns(
-    path: Path, schema: Any, keys: Keys, why: Mapping[str, str], coded: Mapping[str, Any]
+    path: Path, schema: Any, o: NamedRows, why: Mapping[str, str], coded: Mapping[str, Any]
 ) -> list[str]:
-    if not {keys.x, keys.y} - {None} <= {*schema.names}:
-        raise keys.lacking(path, schema.names)
-    if keys.take:
-        taken = [name for name in names_apart(keys.take, schema.names) if name not in coded]
+    if {o.x, o.y} - {None, *schema.names}:
+        raise lacking(path, schema.names, o)
+    if o.feature_columns:
+        taken = [name for name in names_apart(o.feature_columns, schema.names) if name not in coded]
         for name in taken:
             kind = why.get(name, "") if name in schema.names else "not a column"
             if kind and kind != ID:
@@ -194,14 +191,14 @@ def _feature_columns(
                 )
         return taken
     lists = [n for n in _LISTS if n in schema.names and schema.field(n).type.num_fields]
-    x = keys.x or next(iter(lists), "x")
+    x = o.x or next(iter(lists), "x")
     if x in schema.names and schema.field(x).type.num_fields:
         return [x]
-    if keys.x is not None:
+    if o.x is not None:
         raise InvalidDataError(
             f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
         )
-    others = {*why, *_LABELS, *ROW_IDS, *coded, keys.y, keys.row_ids}
+    others = {*why, *_LABELS, *ROW_IDS, *coded, o.y, o.row_ids}
     numbers = [name for name in schema.names if name not in others]
     if not numbers and not coded:
         raise InvalidDataError(

@@ -92,10 +92,7 @@ def is_installed(name: str) -> bool:
 
 
 def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
-    """The engine called ``name`` with a graph, once its features of the probe are PyTorch's.
-
-    Raises `EngineError`: it is not installed, cannot run this graph, or gives other features.
-    """
+    """The engine called ``name`` with a graph, once its features of the probe are PyTorch's."""
     cls = ENGINES[name]
     if not is_installed(name):
         raise EngineError(f"{name} is not installed: {install(cls.extra)}")
@@ -134,9 +131,7 @@ def load_network(
     ``auto`` takes onnxruntime on a processor, in fp32, where it is installed and agrees with
     PyTorch on known pictures: its features are in the same space. OpenVINO's are in a space of
     their own, so it has to be named. PyTorch runs what is left: GPUs, bf16 and fp16 as
-    autocast, and networks that cannot be a graph.
-
-    Raises `EngineError`: the engine that was named cannot run it, or there is none for ``frozen``.
+    autocast, and networks that cannot be a graph. Raises `EngineError`.
     """
     if frozen and o.engine == TORCH:
         raise UsageError("a frozen backbone runs without PyTorch: leave out --engine")

@@ -53,10 +53,7 @@ class Frozen(Facts):
         return save_frozen(path, about, self.graph, self.expected, self.made_by)
 
     def options(self, o: ExtractOptions) -> ExtractOptions:
-        """``o`` with what this backbone is, instead of its file's name.
-
-        Raises `UsageError`: an option says what it is, too.
-        """
+        """``o`` with what this backbone is, instead of its file's name; nothing else may say it."""
         for name in ("node", "preprocess", "image_size", "weights", "seed"):
             if name in o.changed():
                 raise UsageError(
@@ -69,10 +66,7 @@ class Frozen(Facts):
 
 
 def read_frozen(path: Path) -> Frozen:
-    """The frozen backbone in a file.
-
-    Raises `InputError`, `CorruptFileError`: there is none, it is damaged, or of another program.
-    """
+    """The frozen backbone in a file. Raises `InputError`, `CorruptFileError`."""
     header, graph, expected = load_frozen(path)
     about = dict(header["backbone"])
     try:
@@ -103,10 +97,7 @@ def freeze(
     made_by: Mapping[str, Any],
     licence: str = "",
 ) -> Frozen:
-    """Make the graph with PyTorch, whose plain features of the probe are kept with it.
-
-    Raises `EngineError`: this network cannot be a graph.
-    """
+    """Make the graph with PyTorch, whose plain features of the probe are kept with it."""
     backbone = load_backbone(
         name, weights=o.weights, seed=o.seed, image_size=preprocessing.crop, nodes=o.nodes
     )

@@ -82,8 +82,8 @@ class Batch:
 class Network:
     """A backbone that is ready to run, by ``workers`` threads; made by `engines.load_network`.
 
-    ``views``: those of an image whose features are averaged; ``batch``: images that a thread
-    decodes before it runs them; ``graph``: digest of the graph that is run, if one is.
+    ``batch``: images that a thread decodes before it runs them; ``graph``: digest of the graph that
+    is run, if one is; ``remarks``: the number of images and one of them, by what is said of them.
     """
 
     backbone: Facts
@@ -125,8 +125,7 @@ class Network:
 
         ``decode(index)`` gives an image as (3, side, side) uint8. Threads work on the next batches
         while one is written. Unless ``skip_corrupt``, the first image that cannot be used ends it
-        with its `CorruptImageError`, after the batches before it. What people would see differently
-        is counted and named at the end.
+        with its `CorruptImageError`, after the batches before it.
         """
         parts = (indices[k : k + self.batch] for k in range(0, len(indices), self.batch))
         turns, threads = BoundedSemaphore(self.engine.threads), self.workers
@@ -160,8 +159,8 @@ class Network:
     def rows(self, pixels: U8) -> F32:
         """Features (n, d) of squares (n, 3, side, side).
 
-        Over views V it is (f_1 + … + f_V) / V of float32 features, added up in float64 in this
-        order and rounded once.
+        Over views it is their mean: float32 features are added up in float64 in this order, and
+        divided and rounded once.
         """
         side = self.views.inner(self.preprocessing.crop)
         found: list[F32] = []

@@ -117,10 +117,9 @@ class Asked:
 
 
 def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
-    """Refuse an extraction that would fail: unknown names, missing files, an absent device.
+    """Refuse an extraction that would fail, unless the store has its answer; no image is read.
 
-    No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
-    extracted on this machine; elsewhere its data sets and devices are not known.
+    ``here``: the images are extracted on this machine; elsewhere its data and devices are unknown.
     """
     request = Asked.of(options)
     if not (here and in_store(request)[0].exists()):

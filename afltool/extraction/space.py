@@ -46,8 +46,8 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
 def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
     """The options of an extraction into ``space``; ``how``: options that no space has.
 
-    Raises `UsageError`: a space of imported features, whose network is not known;
-    `CorruptFileError`: a space that no extraction has.
+    Raises `UsageError`: imported features, whose network is not known; `CorruptFileError`: no space
+    of an extraction.
     """
     if space.get("preprocessing", ...) is None:
         raise UsageError(

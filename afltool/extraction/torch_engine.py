@@ -28,8 +28,7 @@ class TorchEngine(Engine):
     """A network on a device.
 
     Threads that share a step can change its last bits, so on a processor each step has one, and
-    several threads take steps in turn. To a GPU two threads give work, so that it has some while
-    the features of a step are copied.
+    several threads take steps in turn. To a GPU two threads give work, so that it is never idle.
     """
 
     name = TORCH

@@ -161,8 +161,8 @@ def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str])
 def rows_for_testing(labels: I64, share: float, seed: int) -> NDArray[np.bool_]:
     """Rows drawn at random within each class, bool (n,).
 
-    In all round(share · n); of a class with m rows share · m, rounded down or up: those with the
-    largest remainders are rounded up, the first class of equal ones.
+    In all round(share · n); of a class with m rows share · m, rounded down, or up where the
+    remainders are largest, the first class of equal ones.
     """
     rows = np.bincount(labels)
     wanted = share * rows
@@ -182,7 +182,6 @@ def groups_for_testing(labels: I64, groups: I64, share: float, seed: int) -> NDA
     Groups come in random order. Each goes where the shares of the classes that are for testing stay
     nearest to ``share``: with c rows of each class in the group, S in all groups so far (this one
     too) and T in those for testing, the side is chosen by Σ (T − share · S)² / rows of the class.
-    So the number of rows differs from share · n by about half a group at the most.
     """
     counts = np.zeros((int(groups.max()) + 1, int(labels.max()) + 1))
     np.add.at(counts, (groups, labels), 1)

@@ -27,12 +27,10 @@ SCHEME: dict[str, Callable[[I64, SchemeOptions], Dealt]] = {
 
 
 def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
-    """Indices (n,) int64 that sort byte-string row ids.
+    """Indices (n,) int64 that sort byte-string row ids, which are unique.
 
     >>> canonical_order(np.array([b"b", b"c", b"a"])).tolist()
     [2, 0, 1]
-
-    Raises `InvalidDataError` for ids that are not a non-empty 'S' vector, or not unique.
     """
     if row_ids.ndim != 1 or row_ids.dtype.kind != "S" or not row_ids.size:
         raise InvalidDataError(
@@ -62,15 +60,13 @@ def assign(
 
     ``row_ids`` (n,) 'S', unique; ``labels`` (n,) integers in [0, ``n_classes``); ``attribute`` (n,)
     for by-attribute and file: the name of each row's client; with clients = K these are 0 … K-1,
-    and a number that no row has is an empty client. All are in one order, which does not matter.
+    and a number that no row has is an empty client.
 
     ``held_out``: this share of the clients that have rows is marked, at least one and never all.
     ``label_noise`` τ: round(τ·n) rows get another class, uniformly over the C−1 others; the
     partition itself uses the original labels. Both are rounded half up.
 
-    Raises `UsageError` for options that are missing, out of range or not the scheme's;
-    `InvalidDataError` for row ids, labels or attributes that cannot be used; `NumericalError` when
-    no draw reached ``min_size``.
+    Raises `UsageError`, `InvalidDataError`; `NumericalError`: no draw reached ``min_size``.
     """
     order = canonical_order(row_ids)
     if labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < n_classes:
@@ -86,7 +82,8 @@ def assign(
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     if lost := int(((client < 0) | (client >= len(names))).sum()):
         raise NumericalError(
-            f"--scheme {o.scheme} left {lost} of {client.size} rows without a client; please report"
+            f"expected a client for each of {client.size} rows, found {lost} rows without one; "
+            "please report"
         )
     held_out = _held_out(client, len(names), o.held_out, o.seed)
     noisy = _with_noise(true, n_classes, o)

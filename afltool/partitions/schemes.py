@@ -50,10 +50,7 @@ class SchemeOptions:
     def of(
         cls, o: PartitionOptions, n: int, n_classes: int, attribute: tuple[str | None, ...]
     ) -> SchemeOptions:
-        """The options of a partition of n rows; the published programs have defaults of their own.
-
-        Raises `UsageError` for more rows in the smallest clients than there are.
-        """
+        """The options for n rows; the published programs have defaults of their own."""
         published, clients = o.scheme.endswith("-pfl"), o.clients or 0
         least = o.min_size if o.min_size is not None else _PFL_LEAST if published else 0
         if o.alpha is not None and clients * least > n:
@@ -194,10 +191,7 @@ def shards(labels: I64, options: SchemeOptions) -> Dealt:
 
 
 def by_text(labels: I64, options: SchemeOptions) -> Dealt:
-    """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows.
-
-    Raises `InvalidDataError` for rows without a name, and for names beyond those numbers.
-    """
+    """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows."""
     values = [name for name in options.attribute if name]
     if missing := labels.size - len(values):
         raise InvalidDataError(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ..embeddings import (
     READERS,
     Embeddings,
-    Keys,
     check_rows,
     names_apart,
     open_embeddings,
@@ -68,7 +67,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         if "scaling" in header["space"]:
             raise UsageError(f"{o.like} is scaled: give --scale FILE, its scaling, and no --like")
         o = replace(o, **options_as(o.changed(), header, o.unlabelled))
-    x = open_embeddings(path, Keys.of(o))
+    x = open_embeddings(path, o)
     names, y = _labelled(path, x, o)
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)
@@ -292,7 +291,7 @@ def scale(o: Scale, files: Files) -> Job:
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
     rows = o.rows
-    x = open_embeddings(rows, Keys.of(o))
+    x = open_embeddings(rows, o)
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
