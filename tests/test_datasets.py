@@ -132,15 +132,6 @@ def test_fashion_mnist_equals_torchvisions_reading(fashion, monkeypatch):
         np.testing.assert_array_equal(pixels(plain, i), np.asarray(theirs[i][0].convert("RGB")))
 
 
-@pytest.mark.skipif(
-    not torchvision_datasets.DEBIAN_FASHION_MNIST.is_dir(), reason="no Debian package"
-)
-def test_fashion_mnist_of_debian_is_found(tmp_path):
-    dataset = open_dataset("fashion-mnist", "test", data_root=tmp_path)
-    assert len(dataset) == 10_000
-    assert dataset.row_ids[7] == b"test/00007"
-
-
 @pytest.mark.parametrize(
     ("name", "file", "below"),
     [

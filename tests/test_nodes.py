@@ -78,11 +78,8 @@ def test_a_node_has_a_name_a_pooling_and_a_scale():
     ("texts", "message"),
     [
         (["a:median"], "with a pooling of mean, max"),
-        ([""], "--node is NAME"),
         (["a*3"], "a scale is a power of two"),
-        (["a*0"], "power of two"),
         (["a*65536"], r"from 2\^-15 to 2\^15"),
-        (["a*nan"], "power of two"),
         (["a", "b", "a*2"], "--node a is given twice"),
         (["penultimate:max"], "pooled by the network"),
     ],
@@ -212,11 +209,9 @@ def test_tokens_are_pooled_without_the_class_token():
 STAGES = {
     "efficientnet_lite0": ["blocks.5", "blocks.4", "blocks.3"],
     "resnet50": ["layer3", "layer2", "layer1"],
-    "mobilenet_v2": ["features.17", "features.16", "features.13"],
     "efficientnet_b0": ["features.7", "features.6", "features.5"],
     "convnext_tiny": ["features.5", "features.3", "features.1"],
     "swin_t": ["features.5", "features.3", "features.1"],
-    "regnet_y_400mf": [f"trunk_output.block{k}" for k in (3, 2, 1)],
     "densenet121": ["features.transition3", "features.denseblock3", "features.transition2"],
     "vit_b_16": [f"encoder.layers.encoder_layer_{k}"
                  for k in ("11:mean", "10:token+mean", "9:token+mean")],

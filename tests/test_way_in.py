@@ -6,7 +6,6 @@ import io
 import json
 import tarfile
 import unicodedata
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -300,26 +299,6 @@ def test_csv_keeps_every_text(tmp_path):
         assert read_columns(tmp_path / "t.csv", ["n"])["n"] == ODD
         assert pd.read_csv(tmp_path / "t.csv").n.tolist() == ODD
         assert text.startswith("n,m\n")
-
-
-def test_predictions_keep_every_class_name(tmp_path, cli):
-    y = np.arange(60) % len(ODD)
-    ids = np.array([f"row\r{i}" for i in range(60)])
-    x = np.random.default_rng(0).normal(size=(60, len(ODD))) + 9 * np.eye(len(ODD))[y]
-    np.savez(tmp_path / "x.npz", x=x, y=np.array(ODD)[y], row_ids=ids)
-    rows = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", client="a\rb", sum=True)
-    head = afltool.solve(total, tmp_path / "head.h5")
-    readers = {
-        "csv": pd.read_csv, "parquet": pd.read_parquet, "jsonl": partial(pd.read_json, lines=True)
-    }  # fmt: skip
-    for ending, read in readers.items():
-        out = tmp_path / f"p.{ending}"
-        assert cli("predict", head, rows, "-o", out).exit_code == 0
-        assert read(out).predicted.tolist() == np.array(ODD)[y].tolist()
-        assert read(out).iloc[:, 0].tolist() == ids.tolist()
-    assert cli("evaluate", head, rows, "--confusion", tmp_path / "c.csv").exit_code == 0
-    assert len(pd.read_csv(tmp_path / "c.csv")) == len(ODD)
 
 
 # ---------------------------------------------------------------- columns of tables of features
