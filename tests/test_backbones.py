@@ -144,9 +144,9 @@ def test_the_fingerprint_tells_preprocessings_apart():
         "interpolation": "bilinear",
     }  # fmt: skip
     assert (kinds[3].resize, kinds[3].crop) == (146, 128), "the proportion of the weights' crop"
-    for what, wrong in (("paper and weights", ("mine", None)), ("at least 1", ("paper", 0))):
-        with pytest.raises(UsageError, match=what):
-            preprocessing_for(wrong[0], "resnet18", image_size=wrong[1])
+    for how in ({"crop": 0}, {"interpolation": "mine"}):
+        with pytest.raises(UsageError, match=r"at least 1 pixel, .* by one of nearest, box"):
+            replace(paper_preprocessing(), **how)
 
 
 # --- the feature node -----------------------------------------------------------------------------
@@ -154,11 +154,8 @@ def test_the_fingerprint_tells_preprocessings_apart():
 #: The classifier, the features; a layer and a node of the traced graph, which is None for tokens.
 HEADS = {
     "resnet18": ("fc", 512, "layer2", "layer3.1.relu_1"),
-    "resnet50": ("fc", 2048, "layer4.2.conv2", "layer4.2.add"),
-    "alexnet": ("classifier.6", 4096, "features.7", "avgpool"),
     "vit_b_16": ("heads.head", 768, "conv_proj", "getitem_5"),
     "efficientnet_b0": ("classifier.1", 1280, "features.4", "features.6.2.add"),
-    "mobilenet_v3_small": ("classifier.3", 1024, "features.8", "classifier.1"),
     "convnext_tiny": ("classifier.2", 768, "features.5", "classifier.1"),
 }
 
@@ -255,8 +252,8 @@ class Scaled(nn.Sequential):
     ("network", "message"),
     [
         (TwoHeads(), "cannot run on images of 2 × 2"),
-        (Scaled(nn.Flatten(), nn.Linear(12, 4)), "to be its classifier"),
-        (nn.Sequential(nn.Linear(2, 2), nn.Flatten()), "to be its classifier"),
+        (Scaled(nn.Flatten(), nn.Linear(12, 4)), "its classifier; the output"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Flatten()), "its classifier; the output"),
         (nn.Sequential(nn.Flatten()), "fake has no linear layer"),
     ],
 )
@@ -299,7 +296,7 @@ def test_unknown_names_and_sizes_come_with_what_there_is():
 @pytest.mark.parametrize(
     ("name", "node", "message"),
     [
-        ("narrow", "layr3", r"no node 'layr3': there are \d+, such as layer3"),
+        ("narrow", "layr3", "no node 'layr3': --list-nodes"),
         ("narrow", "fc", "lies behind the classifier of narrow"),
         pytest.param(
             *("vit_b_16", "encoder.ln", r"the shape \(n, 17, 768\); expected \(n, d\)"),
@@ -471,11 +468,8 @@ def load(path):
     [
         ({**GOOD, 7: torch.ones(3)}, "names and tensors"),
         ([torch.ones(2)], "found list"),
-        ({}, "expected a dict of tensors"),
-        ({"state_dict": {"weight": "text"}}, "under 'weight' it has a str"),
+        ({"state_dict": {"weight": "text"}}, "found a str under 'weight'"),
         ({**GOOD, "weight": torch.ones(2, 3).to_sparse()}, "do not fit"),
-        ({**GOOD, "weight": torch.ones(2, 3, device="meta")}, "do not fit"),
-        ({**GOOD, "weight": torch.ones(2, 3, dtype=torch.complex64)}, "found torch.complex"),
         ({**GOOD, "weight": torch.ones(2, 3).long()}, "weight, found torch.int64"),
     ],
 )
@@ -486,10 +480,8 @@ def test_odd_contents_of_weights_are_named(tmp_path, content, words):
         load(tmp_path / "w.pth")
 
 
-def test_a_view_of_each_number_once_is_read_and_a_packed_archive_is_not(tmp_path):
-    transposed = {"weight": torch.arange(6.0).reshape(3, 2).T, "bias": torch.zeros(2)}
-    torch.save(transposed, tmp_path / "w.pth")
-    assert torch.equal(load(tmp_path / "w.pth").weight, transposed["weight"])
+def test_a_packed_archive_is_not_read(tmp_path):
+    torch.save(GOOD, tmp_path / "w.pth")
     with (
         zipfile.ZipFile(tmp_path / "w.pth") as plain,
         zipfile.ZipFile(tmp_path / "b.pth", "w", zipfile.ZIP_DEFLATED) as packed,

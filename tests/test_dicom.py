@@ -133,24 +133,6 @@ def item(**tags):
     return one
 
 
-def test_what_an_enhanced_file_says_of_its_frame_counts():
-    values = np.arange(0, 1200, 7, dtype=np.uint16)[None]
-    scale = {"RescaleSlope": 2, "RescaleIntercept": -1024}
-    window = {"WindowCenter": 40, "WindowWidth": 400}
-    shared = item(PixelValueTransformationSequence=[item(**scale, RescaleType="HU")])
-    frame = item(FrameVOILUTSequence=[item(**window)])
-    groups = {"SharedFunctionalGroupsSequence": [shared],
-              "PerFrameFunctionalGroupsSequence": [frame]}  # fmt: skip
-    assert shown(values, **scale, **window) == shown(values, NumberOfFrames=1, **groups)
-
-
-def test_a_table_of_values_of_interest_is_applied():
-    table = item(LUTDescriptor=[4, 10, 8], LUTData=[0, 100, 200, 255])
-    table["LUTDescriptor"].VR = table["LUTData"].VR = "US"
-    tags = {"VOILUTSequence": [table], "RescaleSlope": 1, "RescaleIntercept": 10}
-    assert shown(np.array([[0, 1, 2, 3, 9]], np.uint8), **tags) == [0, 100, 200, 255, 255]
-
-
 def test_colours_and_compressed_pixels_are_those_of_the_array():
     rng = np.random.default_rng(0)
     colours = rng.integers(0, 256, (5, 7, 3), np.uint8)
@@ -178,6 +160,8 @@ SCAN = dicom(GREY)
         (dicom(GREY, WindowCenter=2), "window centre and width, one lacks"),
         (dicom(GREY, WindowCenter=2, WindowWidth=0), "(?i)window width"),
         (dicom(GREY, HighBit=13, BitsStored=12), "its high bit is 13, of 12 bits stored"),
+        (dicom(GREY, SharedFunctionalGroupsSequence=[item(PatientID="x")]), "Groups.* not applied"),
+        (dicom(GREY, VOILUTSequence=[item(PatientID="x")]), "VOILUTSequence is not applied"),
         (without(dicom(GREY), "PixelData", "Rows", "SOPClassUID"), "no pixels of whole numbers"),
         (dicom(GREY, PhotometricInterpretation="PALETTE COLOR"), "PALETTE COLOR with 16 bits"),
         (dicom(GREY)[:-70], "."),

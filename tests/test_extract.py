@@ -127,16 +127,6 @@ def test_shards_without_images_are_empty_files_that_merge(tmp_path):
                           scheme="iid", clients=2)  # fmt: skip
 
 
-def test_shards_may_differ_in_what_they_tolerate(tmp_path):
-    images = write_imagefolder(tmp_path / "images", per_class=4, splits=("train",))
-    damage(images, "line/0000")
-    parts = [extract(images, tmp_path / "0.h5", shard="0/2", skip_corrupt=True)]
-    parts.append(extract(images, tmp_path / "1.h5", shard="1/2"))
-    merged = afltool.info(afltool.merge(parts, tmp_path / "merged.h5"))
-    again = afltool.info(extract(images, tmp_path / "whole.h5", skip_corrupt=True))
-    assert (merged["recipe"], merged["digest"]) == (again["recipe"], again["digest"])
-
-
 def test_what_was_done_is_said_and_written_down(images, tmp_path, caplog):
     with caplog.at_level("INFO", logger="afltool"):
         found = afltool.info(extract(images, tmp_path / "a.h5"))
@@ -151,14 +141,6 @@ def test_what_was_done_is_said_and_written_down(images, tmp_path, caplog):
     assert found["provenance"]["batch_size"] == 16
     assert found["source"]["weights"] == "random:0"
     assert found["classes"] == ["circle", "line", "square"]
-
-
-def test_options_that_cannot_be_are_refused(images, tmp_path):
-    for text in ("4/4", "1", "a/b", "-1/3"):
-        with pytest.raises(UsageError, match="--shard is I/N"):
-            extract(images, tmp_path / "x.h5", shard=text)
-    with pytest.raises(UsageError, match="--batch-size is 1 to 65536; found 0"):
-        extract(images, tmp_path / "x.h5", batch_size=0)
 
 
 # --- stops and corrupt images ---------------------------------------------------------------------
@@ -225,13 +207,6 @@ def test_an_image_that_was_left_out_is_not_left_out_without_the_option(tmp_path,
     assert watched.begun[-1] == ("extract", 30, 16)
 
 
-def test_a_file_from_which_nothing_was_left_out_is_kept_with_skip_corrupt(images, tmp_path):
-    for first, second in ((False, True), (True, False)):
-        out = extract(images, tmp_path / f"{first}.h5", skip_corrupt=first)
-        before = out.stat().st_mtime_ns
-        assert extract(images, out, skip_corrupt=second).stat().st_mtime_ns == before
-
-
 # --- the store ------------------------------------------------------------------------------------
 
 
@@ -268,20 +243,6 @@ def test_a_file_beside_a_store_is_a_link_to_the_features_in_it(images, tmp_path,
     assert len(watched.begun) == 1, "nothing is extracted a second time"
     with pytest.raises(OutputExistsError, match="made differently"):
         extract(images, file, store=store, seed=1)
-
-
-def test_a_table_is_answered_by_the_columns_that_were_asked_for(tmp_path):
-    """One table, two columns of labels: two files in the store."""
-    write_imagefolder(tmp_path, ("ape", "bee"), per_class=2, splits=("all",), size=8)
-    files = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "all").rglob("*.png"))
-    table = tmp_path / "t.csv"
-    rows = [f"{name},{name.split('/')[1]},{i % 2}" for i, name in enumerate(files)]
-    table.write_text("\n".join(["file,animal,sick", *rows]))
-    how = {"data": f"table:{table}", "store": tmp_path / "store", "path_column": "file"}
-    for _ in range(2):
-        for column, classes in (("animal", ["ape", "bee"]), ("sick", ["0", "1"])):
-            made = extract(None, None, label_column=column, **how)
-            assert afltool.info(made)["classes"] == classes
 
 
 def test_a_store_answers_for_the_same_weights_and_images(tmp_path):
@@ -406,7 +367,7 @@ def test_whole_chunks_are_committed_whatever_is_skipped(tmp_path, monkeypatch, w
     assert np.array_equal(values(path), values(whole)), "nothing is lost or doubled"
 
 
-def test_pictures_that_become_a_bomb_when_resized_or_are_damaged_tiffs_are_named(tmp_path):
+def test_pictures_that_become_a_bomb_when_resized_are_named(tmp_path):
     images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
     first = images / "train" / "line" / "0000.png"
     Image.new("RGB", (1, 60_000)).save(first)
@@ -414,14 +375,6 @@ def test_pictures_that_become_a_bomb_when_resized_or_are_damaged_tiffs_are_named
         extract(images, tmp_path / "a.h5", image_size=64)
     path = extract(images, tmp_path / "b.h5", image_size=64, skip_corrupt=True)
     assert len(afltool.info(path)["source"]["skipped"]) == 1
-    first.unlink()
-    bad = first.with_suffix(".tif")
-    Image.new("RGB", (64, 64)).save(bad, compression="tiff_deflate")
-    data = bytearray(bad.read_bytes())
-    data[12:16] = b"\xff\xff\xff\xff"
-    bad.write_bytes(data)
-    with pytest.raises(CorruptImageError, match=r"0000\.tif"):
-        extract(images, tmp_path / "c.h5")
 
 
 def photographs(folder):
@@ -449,14 +402,12 @@ def photographs(folder):
 def test_remarks_of_readers_are_counted_and_named_by_the_tool(tmp_path, cli, caplog, recwarn):
     images = photographs(tmp_path / "images")
     expected = {
-        r"2 images, such as .*[ab]/[01]\.jpg: Tag data larger than file",
-        r"2 images, such as .*[ab]/[01]\.jpg: Corrupt EXIF data",
         r"2 images, such as .*[ab]/[23]\.jpg: its EXIF orientation is not applied",
         r"3 images, such as .*[ab]/(9|10|11)\.png: its transparency is left out",
     }
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, tmp_path / "a.h5", workers=2, skip_corrupt=True)
-    lines = [one for one in caplog.messages if one.startswith("extract: ") and "such as" in one]
+    lines = [one for one in caplog.messages if "images, such as" in one]
     assert len(lines) == len(expected)
     assert all(any(re.search(one, line) for line in lines) for one in expected)
     images_are = "EXIF orientation and transparency are ignored, as in torchvision"

@@ -235,7 +235,7 @@ def test_a_column_of_features_is_one_of_lists(tmp_path, rows):
     one = afltool.import_embeddings(tmp_path / "one.parquet", tmp_path / "one.h5")
     assert afltool.info(one)["dim"] == 1, "a single column of numbers that is called x"
     np.save(tmp_path / "x.npy", x)
-    with pytest.raises(UsageError, match="one array without a name"):
+    with pytest.raises(UsageError, match="leave --x out"):
         afltool.import_embeddings(tmp_path / "x.npy", tmp_path / "n.h5", x="emb")
 
 

@@ -15,7 +15,6 @@ from helpers_images import narrow, write_imagefolder  # noqa: F401
 import afltool
 from afltool.datasets.base import CorruptImageError
 from afltool.datasets.from_paths import NamedImages
-from afltool.datasets.heard import Heard
 from afltool.errors import (
     InputError,
     InvalidDataError,
@@ -350,7 +349,7 @@ def test_values_that_the_format_cannot_hold_have_no_class():
     def blocks(names, skip=True, network=None):
         images = NamedImages(names, names)
         space, fake = {"fraction_bits": 9}, network or Rows()
-        return list(image_source(images, fake, space, skip, Heard()).blocks())
+        return list(image_source(images, fake, space, skip).blocks())
 
     (block,) = blocks([b"a", b"b", b"c", b"d"])
     assert len(block.X) == 1

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,19 +63,6 @@ def write_shards(folder, rows, split="train", label="cls"):
     return folder
 
 
-@pytest.mark.parametrize("ending", ["cls", "json"])
-def test_shards_of_webdataset_itself_are_read(images, tmp_path, ending):
-    """By its own writer, whose members have times, owners and a mode."""
-    writer = pytest.importorskip("webdataset").TarWriter
-    with writer(str(tmp_path / "train-000.tar")) as tar:
-        for i, (data, name) in enumerate(listed(images)):
-            label = CLASSES.index(name) if ending == "cls" else {"label": name}
-            tar.write({"__key__": f"deep/{i:05d}", "png": data, ending: label})
-    found = open_dataset(f"webdataset:{tmp_path}", "train")
-    theirs = open_dataset(f"imagefolder:{images}", "train")
-    same(found, replace(theirs, classes=("0", "1", "2")) if ending == "cls" else theirs)
-
-
 def write_parquet(path, rows, names=CLASSES, **columns):
     """Row groups of two, with the metadata that Hugging Face's library writes."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,70 +92,80 @@ def same(ours, theirs):
             assert np.array_equal(np.asarray(one), np.asarray(other))
 
 
-@pytest.mark.parametrize("label", ["cls", "json"])
-def test_samples_of_tar_files_are_the_rows_of_a_folder(images, tmp_path, label):
+def of_kind(kind, at, images):
+    """The same images in another place; the spec, and what is said of row 5 of train."""
+    parts = {split: listed(images, split) for split in ("train", "test")}
+    if kind in ("cls", "json"):
+        for split, rows in parts.items():
+            write_shards(at, rows, split, kind)
+        shard = at / "train-001.tar"
+        return f"webdataset:{at}", b"train-001/a.b/00005", f"a.b/00005 of {shard}"
+    if kind.startswith("packed"):
+        names = CLASSES if kind == "packed numbers" else ()
+        for split, rows in parts.items():
+            write_parquet(at / "data" / f"{split}-00000-of-00002.parquet", rows[:7], names)
+            write_parquet(at / "data" / f"{split}-00001-of-00002.parquet", rows[7:], names)
+        file = at / "data" / "train-00000-of-00002.parquet"
+        return f"parquet:{at}", b"train-00000-of-00002/5", f"5 of {file}"
+    if kind.startswith("hf"):
+        datasets = pytest.importorskip("datasets")
+        files = {k: str(write_parquet(Path(f"named/{k}-0.parquet"), v)) for k, v in parts.items()}
+        read = datasets.load_dataset("parquet", data_files=files, cache_dir=str(at / "c"))
+        read.save_to_disk("saved")
+        return kind, b"train/05", f"row 5 of {kind}, train split"
+    name = listed_files(images)[5]
+    return f"table:{write(at / kind, rows_of(images))}", name.encode(), str(images / name)
+
+
+def listed_files(images):
+    files = (images / "train").rglob("*.png")
+    return sorted(path.relative_to(images).as_posix() for path in files)
+
+
+KINDS = ("cls", "json", "packed numbers", "packed texts", "hf:./saved", "hf:named", "images.csv",
+         "images.parquet")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_source_gives_the_rows_of_a_folder(images, tmp_path, kind, monkeypatch):
+    """Classes, labels and pixels, with labels and without; `hf:named` is read without the Hub."""
+    monkeypatch.chdir(tmp_path)
+    spec, row, where = of_kind(kind, tmp_path, images)
+    more = {"data_root": images} if kind.startswith("images") else {}
     for split in ("train", "test"):
-        write_shards(tmp_path, listed(images, split), split, label)
-        ours = open_dataset(f"webdataset:{tmp_path}", split)
+        ours = open_dataset(spec, split, **more)
         same(ours, open_dataset(f"imagefolder:{images}", split))
-        assert ours.row_ids[5] == f"{split}-001/a.b/00005".encode()
-        assert ours.describe(5) == f"a.b/00005 of {tmp_path / f'{split}-001.tar'}"
-        braces = open_dataset(f"webdataset:{tmp_path}/{split}-{{000..002}}.tar", split)
-        assert braces.row_ids.tolist() == ours.row_ids.tolist()
-        assert len(open_dataset(f"webdataset:{tmp_path}/*-00[01].tar", split)) == 10
-        bare = open_dataset(f"webdataset:{tmp_path}", split, unlabelled=True)
+        bare = open_dataset(spec, split, unlabelled=True, **more)
         assert bare.row_ids.tolist() == ours.row_ids.tolist()
-    if label == "json":
-        other = open_dataset(f"webdataset:{tmp_path}", "train", label_column="number")
-        assert other.classes == ("0", "1")
+        assert (bare.labels, bare.classes) == (None, ())
+        assert np.array_equal(np.asarray(bare.load(4)), np.asarray(ours.load(4)))
+        if split == "train":
+            assert (ours.row_ids[5], ours.describe(5)) == (row, where)
+            first = bare.fingerprint
+    assert bare.fingerprint != first
 
 
-@pytest.mark.parametrize("names", [CLASSES, ()])
-def test_rows_of_parquet_are_those_of_a_folder(images, tmp_path, names):
-    rows = listed(images)
-    write_parquet(tmp_path / "data" / "train-00000-of-00002.parquet", rows[:7], names)
-    write_parquet(tmp_path / "data" / "train-00001-of-00002.parquet", rows[7:], names)
-    write_parquet(tmp_path / "data" / "test-00000-of-00001.parquet", listed(images, "test"), names)
-    for split in ("train", "test"):
-        ours = open_dataset(f"parquet:{tmp_path}", split)
-        same(ours, open_dataset(f"imagefolder:{images}", split))
-    train = open_dataset(f"parquet:{tmp_path}/data/train-*.parquet", "train")
-    assert train.row_ids[[0, 11]].tolist() == [b"train-00000-of-00002/0", b"train-00001-of-00002/4"]
-    last = tmp_path / "data" / "train-00001-of-00002.parquet"
-    assert train.describe(11) == f"4 of {last}"
-    bare = open_dataset(f"parquet:{last}", "train", unlabelled=True)
-    assert np.array_equal(np.asarray(bare.load(4)), np.asarray(train.load(11)))
+def test_patterns_and_keys_of_tar_files(images, tmp_path):
+    write_shards(tmp_path, listed(images), label="json")
+    whole = open_dataset(f"webdataset:{tmp_path}", "train")
+    braces = open_dataset(f"webdataset:{tmp_path}/train-{{000..002}}.tar", "train")
+    assert braces.row_ids.tolist() == whole.row_ids.tolist()
+    assert len(open_dataset(f"webdataset:{tmp_path}/*-00[01].tar", "train")) == 10
+    other = open_dataset(f"webdataset:{tmp_path}", "train", label_column="number")
+    assert other.classes == ("0", "1")
 
 
-@pytest.mark.parametrize("kind", ["saved", "named"])
-def test_rows_of_hugging_face_are_those_of_a_folder(images, tmp_path, kind, cli, monkeypatch):
-    """A folder that was saved, and what the library reads by name: here without the Hub."""
+def test_what_a_data_set_of_hugging_face_lacks_is_said(images, tmp_path, cli, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
-    parts = {"train": listed(images), "test": listed(images, "test")}
-    files = {k: str(write_parquet(Path(f"named/{k}-0.parquet"), v)) for k, v in parts.items()}
-    how = {"data_root": tmp_path / "cache"}
-    if kind == "saved":
-        read = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "c"))
-        read.save_to_disk("saved")
-    spec = {"saved": "hf:./saved", "named": "hf:named"}[kind]
-    for split in parts:
-        ours = open_dataset(spec, split, **how)
-        same(ours, open_dataset(f"imagefolder:{images}", split))
-        assert ours.row_ids[1] == f"{split}/{1:0{len(str(len(ours)))}d}".encode()
-    bare = open_dataset(spec, "test", unlabelled=True, **how)
-    assert (bare.labels, bare.classes) == (None, ())
-    assert bare.fingerprint != open_dataset(spec, "train", unlabelled=True, **how).fingerprint
-    given = ["--backbone", "resnet18", "--weights", "random", "--image-size", "32"]
-    done = cli("extract", *given, "--data", spec, "--data-root", "cache", "-o", "t.h5")
-    assert done.exit_code == 0, done.stderr
-    if kind == "saved":
-        read["train"].save_to_disk("one")
-        with pytest.raises(InvalidDataError, match="expected the split test, found train"):
-            open_dataset("hf:./one", "test")
-        with pytest.raises(InvalidDataError, match="expected a column kind and one of images"):
-            open_dataset(spec, "train", label_column="kind")
+    of_kind("hf:./saved", tmp_path, images)
+    datasets.load_from_disk("saved")["train"].save_to_disk("one")
+    with pytest.raises(InvalidDataError, match="expected the split test, found train"):
+        open_dataset("hf:./one", "test")
+    with pytest.raises(InvalidDataError, match="expected a column kind and one of images"):
+        open_dataset("hf:./saved", "train", label_column="kind")
     monkeypatch.setitem(vars(datasets.config), "HF_HUB_OFFLINE", True)
+    given = ["--backbone", "resnet18", "--weights", "random", "--image-size", "32"]
     for absent in ("hf:./nothing", "hf:nobody/nothing"):
         done = cli("extract", *given, "--data", absent, "-o", "n.h5")
         assert (done.exit_code, absent in done.stderr) == (3, True), done.stderr
@@ -307,37 +303,8 @@ def test_folders_are_read_at_any_depth(tmp_path):
     assert [cut.row_ids.tolist().index(one) for one in spread.row_ids.tolist()] == [0, 2, 4, 6]
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(InvalidDataError, match=r"found no images.*\.jpg"):
+    with pytest.raises(InvalidDataError, match="in the split train, found none"):
         open_dataset(f"imagefolder:{empty}", "train", unlabelled=True)
-
-
-def test_embeddings_without_labels_are_predicted_as_those_with_them(tmp_path, cli):
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(40, 5)).astype(np.float32), np.arange(40) % 3
-    np.savez(tmp_path / "with.npz", x=x, y=y)
-    np.save(tmp_path / "bare.npy", x)
-    whole = afltool.import_embeddings(tmp_path / "with.npz", tmp_path / "with.h5")
-    for name in ("bare.npy", "with.npz"):
-        out = tmp_path / f"{name}.h5"
-        done = cli("import", tmp_path / name, "--unlabelled", "-o", out)
-        assert done.exit_code == 0, done.stderr
-        with open_features(out, labelled=False) as bare, open_features(whole) as rows:
-            assert bare.given_labels is None
-            assert np.array_equal(bare.stored(0, 40), rows.stored(0, 40))
-            assert bare.row_ids.tolist() == rows.row_ids.tolist()
-            assert bare.header["space"] == rows.header["space"]
-    total = afltool.local_stats(whole, "linear", tmp_path / "t.h5", client="a", sum=True)
-    head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
-    told = [cli("predict", head, tmp_path / name).stdout for name in ("with.h5", "bare.npy.h5")]
-    assert told[0] == told[1]
-    assert len(told[0].splitlines()) == 41
-    done = cli("import", tmp_path / "bare.npy", "-o", tmp_path / "x.h5")
-    assert "--unlabelled for rows to predict" in done.stderr
-    for more in (["--y", "y"], ["--labels", tmp_path / "y.npy"], ["--classes", tmp_path / "c"]):
-        done = cli("import", tmp_path / "bare.npy", "--unlabelled", "-o", tmp_path / "x.h5", *more)
-        assert done.exit_code == 2
-        assert f"{more[0]} is not used with --unlabelled" in done.stderr
-    assert not (tmp_path / "x.h5").exists()
 
 
 # ---------------------------------------------------------------- damage
@@ -485,29 +452,22 @@ def folder(tmp_path):
     return write_imagefolder(tmp_path / "images", per_class=6)
 
 
-@pytest.mark.parametrize("name", ["images.csv", "images.parquet"])
-def test_a_table_gives_the_rows_of_the_folder_that_it_describes(folder, tmp_path, name):
-    table = write(folder / name, rows_of(folder))
-    for split in ("train", "test"):
-        ours = open_dataset(f"table:{table}", split)
-        theirs = open_dataset(f"imagefolder:{folder}", split)
-        assert ours.row_ids.tolist() == theirs.row_ids.tolist()
-        assert ours.labels.tolist() == theirs.labels.tolist()
-        assert ours.classes == theirs.classes == ("circle", "line", "square")
-        assert ours.describe(4) == theirs.describe(4)
-    turned = write(folder / f"turned-{name}", rows_of(folder)[::-1])
+def test_a_table_in_any_order_is_one_data_set_until_an_image_changes(folder, tmp_path):
+    table = write(folder / "images.csv", rows_of(folder))
+    turned = write(folder / "turned.csv", rows_of(folder)[::-1])
     first = open_dataset(f"table:{table}", "train")
     assert open_dataset(f"table:{turned}", "train").fingerprint == first.fingerprint
     os.utime(folder / first.row_ids[0].decode(), (1, 1))
     assert open_dataset(f"table:{table}", "train").fingerprint != first.fingerprint, "touched"
-    elsewhere = write(tmp_path / name, rows_of(folder))
-    assert open_dataset(f"table:{elsewhere}", "train", data_root=folder).load(0).size == (32, 32)
+    elsewhere = write(tmp_path / "images.csv", rows_of(folder))
     with pytest.raises(InputError, match=r"images\.\w+ names .*--data-root"):
         open_dataset(f"table:{elsewhere}", "train")
-    bare = write(folder / f"bare-{name}", [{"path": one["path"]} for one in rows_of(folder)])
+    bare = write(folder / "bare.csv", [{"path": one["path"]} for one in rows_of(folder)])
     assert len(open_dataset(f"table:{bare}", "train", unlabelled=True)) == 36
     with pytest.raises(InvalidDataError, match="no label"):
         open_dataset(f"table:{bare}", "train")
+    with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):
+        open_dataset(f"table:{write(tmp_path / 'n.csv', [{'path': 'a', 'label': 'b'}])}", "test")
 
 
 def test_whole_numbers_as_labels_count_as_numbers_and_splits_share_the_classes(folder):
@@ -520,14 +480,6 @@ def test_whole_numbers_as_labels_count_as_numbers_and_splits_share_the_classes(f
         assert open_dataset(f"table:{table}", split).classes == ("0", "9", "10")
     wanted = ("10", "0", "9")
     assert open_dataset(f"table:{table}", "train", classes=wanted).classes == wanted
-
-
-def test_a_table_without_splits_is_for_training_only(folder):
-    rows = [{"path": row["path"], "label": row["label"]} for row in rows_of(folder)]
-    table = write(folder / "all.csv", rows)
-    assert len(open_dataset(f"table:{table}", "train")) == 36
-    with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):
-        open_dataset(f"table:{table}", "test")
 
 
 def changed(**cells):

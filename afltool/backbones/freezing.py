@@ -60,9 +60,8 @@ def exported(
 def frozen_graph(backbone: Backbone, preprocessing: Preprocessing) -> tuple[U8, F32]:
     """The graph of a backbone as ONNX, and its features (n, d) of `Preprocessing.probe`.
 
-    The graph takes uint8 (n, 3, s, s). The features are those of a plain pass of PyTorch.
-
-    Raises `EngineError`: the network cannot be exported, or the exporter's packages are not here.
+    It takes uint8 (n, 3, s, s); the features are those of a plain pass of PyTorch. `EngineError`:
+    the network cannot be exported, or the exporter's packages are not here.
     """
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:

@@ -24,10 +24,7 @@ class Features(nn.Module):
 
 
 class OverViews(nn.Module):
-    """A network of squares ``(n, 3, outer, outer)`` to the mean over views of ``side``, ``(n, d)``.
-
-    As `extraction.network.Network.rows` has it.
-    """
+    """Squares (n, 3, outer, outer) → the mean over views of ``side``, (n, d)."""
 
     def __init__(self, network: nn.Module, views: Views, side: int) -> None:
         super().__init__()

@@ -7,7 +7,6 @@ import inspect
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +18,6 @@ from ..plugins import install
 from ..values.arrays import Digest, file_sha256
 from .families import Source
 from .preprocessing import Preprocessing
-from .weights_files import State
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,32 +28,26 @@ HUB = (
 )
 
 
-def folder_digest(folder: Path) -> str:
-    """SHA-256 (hex) of the names and bytes of the files in a folder of weights."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return Digest().json("files", [[path.name, file_sha256(path)] for path in files]).hex()
-
-
 class FromHub(Source):
     """A network of a package that downloads it; ``place``: its name there, or a folder."""
 
-    module, extra = "", ""
+    module, extra, defaults = "", "", True  # defaults: its name stands for weights, too
 
     def __init__(self, name: str) -> None:
         if importlib.util.find_spec(self.module) is None:
             raise UsageError(f"{name} needs {self.package}: {install(self.extra)}.")
         self.name, self.place = name, name.partition(":")[2]
-
-    @property
-    def folder(self) -> Path | None:
-        return Path(self.place) if Path(self.place).is_dir() else None
+        self.folder = Path(self.place) if Path(self.place).is_dir() else None
 
     def known(self, weights: str) -> tuple[str, str] | None:
-        if weights not in ("default", *self.weight_names()):
+        default = weights == "default" and (self.defaults or self.folder is not None)
+        if not default and weights not in self.weight_names():
             return None
-        label = self.name if weights == "default" else f"{self.name} {weights}"
         if self.folder is not None:
-            return label, f"{self.package} {folder_digest(self.folder)}"
+            files = sorted(path for path in self.folder.iterdir() if path.is_file())
+            digests = [[path.name, file_sha256(path)] for path in files]
+            return self.name, f"{self.package} {Digest().json('files', digests).hex()}"
+        label = self.name if default else f"{self.name} {weights}"
         return label, f"{label} {self.package} {metadata.version(self.package)}"
 
     @contextmanager
@@ -79,7 +71,7 @@ class OpenClipSource(FromHub):
     ``open_clip:FOLDER`` what OpenCLIP saved there, open_clip_config.json and weights.
     """
 
-    package, module, extra = "open_clip_torch", "open_clip", "open-clip"
+    package, module, extra, defaults = "open_clip_torch", "open_clip", "open-clip", False
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -94,10 +86,9 @@ class OpenClipSource(FromHub):
                 _ = found["model_cfg"]["vision_cfg"]["image_size"]
             return found
         if (own := open_clip.get_model_config(self.place)) is None:
-            near = get_close_matches(self.place, open_clip.list_models(), n=5, cutoff=0.3)
             raise UsageError(
                 f"unknown backbone {self.name}: there is no such folder, and no such model of "
-                f"OpenCLIP; similar names: {', '.join(near)}."
+                "OpenCLIP (open_clip.list_models() has them)"
             )
         return {"model_cfg": own}
 
@@ -107,23 +98,13 @@ class OpenClipSource(FromHub):
         known: list[str] = open_clip.list_pretrained_tags_by_model(self.place)
         return [] if self.folder is not None else known
 
-    def known(self, weights: str) -> tuple[str, str] | None:
-        if weights == "default" and self.folder is None:
-            raise UsageError(
-                f"{self.name} has weights by tags: name one with --weights, of "
-                f"{', '.join(self.weight_names()) or 'which it has none'}."
-            )
-        return super().known(weights)
-
     def _tag(self, weights: str) -> dict[str, Any]:
         """What OpenCLIP knows of published weights."""
         import open_clip
 
         return open_clip.get_pretrained_cfg(self.place, weights) or {}
 
-    def network(
-        self, image_size: int, weights: str | State | None = None
-    ) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
         import open_clip
 
         _ = self.config  # an unknown name is refused
@@ -131,13 +112,13 @@ class OpenClipSource(FromHub):
         model = self.place if self.folder is None else f"local-dir:{self.place}"
         tag = weights if published and self.folder is None else None
         # A network that was trained with another GELU would run with this one, too.
-        gelu = bool(tag and self._tag(str(tag)).get("quick_gelu"))
+        gelu = bool(tag and self._tag(tag).get("quick_gelu"))
         with self.fetching("the weights"):
             whole = open_clip.create_model(
                 model, pretrained=tag, load_weights=published, require_pretrained=published,
                 force_image_size=image_size, force_quick_gelu=gelu, pretrained_text=False,
             )  # fmt: skip
-        if weights is not None and not isinstance(weights, str):
+        if weights is not None and not published:
             whole.load_state_dict(dict(weights))
         return whole.visual, ""
 
@@ -162,8 +143,7 @@ class HuggingFaceSource(FromHub):
 
     A row is the network's pooled output; where that is only a layer for pretraining (ViT, DeiT), or
     there is none, it is the class token. Of a model of images and texts the image tower is taken,
-    before its projection. Weights are read from .safetensors alone, and no code of a repository is
-    run.
+    before its projection. Weights are read from .safetensors alone, and no code is run.
     """
 
     package, module, extra = "transformers", "transformers", "hf"
@@ -178,9 +158,7 @@ class HuggingFaceSource(FromHub):
             raise UsageError(f"{self.name} masks parts of an image at random: take timm's of it")
         return found
 
-    def network(
-        self, image_size: int, weights: str | State | None = None
-    ) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
         from transformers import AutoModel
         from transformers.utils import logging
 

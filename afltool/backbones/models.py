@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AflError, InputError, InvalidDataError, UsageError
 from ..options.grammars import Node, one_plain_place
 from ..values.arrays import file_sha256
-from .families import Slice, Source, refused, source_of
+from .families import Slice, Source, entry, refused, source_of
 from .weights_files import check_types, digest_of_state, read_state
 
 if TYPE_CHECKING:
@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 class Facts:
     """What is known of a backbone, whoever runs it.
 
-    Attributes:
-        name: as it was asked for.
-        weights: their name: ``ResNet18_Weights.IMAGENET1K_V1``, ``random:0``, ``file:NAME``.
-        weights_digest: SHA-256 (hex) over the state dict without the classifier.
-        node: where the features come from, such as ``input of fc`` or ``output of layer3, averaged
-            over positions``.
-        dim: features per image.
-        slices: the columns of each node, if there are several nodes, or one with a pooling or scale
-            of its own.
+    ``weights``: their name, ``ResNet18_Weights.IMAGENET1K_V1``, ``random:0`` or ``file:NAME``;
+    ``weights_digest``: SHA-256 (hex) over the state dict without the classifier; ``node``: where
+    the ``dim`` features come from, such as ``input of fc``; ``slices``: the columns of each node,
+    if there are several nodes, or one with a pooling or scale of its own.
     """
 
     name: str
@@ -63,15 +58,9 @@ def load_backbone(
 ) -> Backbone:
     """Build a backbone, load its weights and remove its classifier.
 
-    Args:
-        name: a classification model of torchvision (``resnet18``), ``efficientnet_lite0``, or
-            ``timm:NAME``.
-        weights: ``default``, the name of published weights, ``random``, or a file: a state dict
-            as .pth (read with ``weights_only``) or .safetensors; a classifier in it is ignored.
-        seed: of random weights; the global generator is left alone.
-        image_size: side of the square images; vision transformers are built for it.
-        nodes: where the features come out, if not at the input of the classifier; see
-            `afltool.backbones.nodes`.
+    ``weights``: ``default``, the name of published weights, ``random`` (of ``seed``; the global
+    generator is left alone), or a file: a state dict as .pth (read with ``weights_only``) or
+    .safetensors; a classifier in it is ignored. ``image_size``: side of the square images.
 
     Raises `UsageError`: unknown names, an image size that the network refuses, a missing package;
     `InputError`: weights that are not here and cannot be downloaded, or do not fit.
@@ -106,8 +95,8 @@ def load_backbone(
     facts: dict[str, Any] = {"name": name, "weights": label}
     facts["weights_digest"] = digest_of_state(network)
     if not nodes:
-        dim = rows_of(network, classifier, name, image_size).shape[1]
-        return Backbone(**facts, node=source.entry(classifier), dim=dim, module=network)
+        dim = int(rows_of(network, classifier, name, image_size).shape[1])
+        return Backbone(**facts, node=entry(classifier), dim=dim, module=network)
     module = Intermediates(source, network, nodes, classifier, image_size)
     slices = tuple(module.slices)
     what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
@@ -116,11 +105,9 @@ def load_backbone(
 
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
-    """SHA-256 (hex) that identifies these weights, computed without building the network.
+    """SHA-256 (hex) that identifies these weights without building the network, for cache keys.
 
-    For a file it is of the bytes; for published weights, of the file name, which holds a hash; for
-    random ones, of the seed and the versions of the packages that draw them. It is for cache keys;
-    `Backbone.weights_digest` is the digest of the numbers themselves.
+    Of a file's bytes, of a published name, or of the seed and the packages that draw weights.
     """
     source = source_of(name)
     if kind_of_weights(source, weights) == "random":
@@ -133,11 +120,7 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
 
 
 def kind_of_weights(source: Source, weights: str) -> str:
-    """``random``, ``published`` or ``file``.
-
-    Raises `UsageError`: weights that nobody has published; `InputError`: there is no such file of
-    weights.
-    """
+    """``random``, ``published`` or ``file``. `UsageError`, `InputError`: no such weights."""
     if weights == "random":
         return "random"
     if source.known(weights):

@@ -1,17 +1,17 @@
 """Features of nodes of a network, pooled and side by side.
 
 Nodes are those of torch.fx, by `create_feature_extractor` of torchvision and timm: a layer, whose
-first output counts, or an operation as their `get_graph_node_names` has it. What no node needs is
+last output counts, or an operation as their `get_graph_node_names` has it. What no node needs is
 not computed. Square images give square maps, so the two equal axes are the positions; tokens are
 ``(n, t, d)``, of which the first (class token, registers) may stand for no position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,25 +19,22 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..options.grammars import PENULTIMATE, STAGES, Node, refuse_twice
-from .families import Slice, Source, refused, source_of
+from .families import Slice, Source, entry, refused, source_of
 
 MOST = 3  # stages that `stages` takes besides what enters the classifier
-SAID = {"mean": "averaged", "max": "the maximum"}
 TOKENS = (1,)
 
 
-def positions(x: Tensor, layer: nn.Module | None = None) -> tuple[int, ...] | None:
+def positions(x: Tensor, layer: nn.Module | None) -> tuple[int, ...] | None:
     """The axes of positions of a layer's output; () for rows, None for any other shape.
 
-    ``layer``: its convolutions decide which axis has the channels if the shape does not.
+    Of d × d × d numbers a layer with convolutions has its channels first.
     """
-    shape = tuple(x.shape)
     if x.ndim in (2, 3):
         return TOKENS[: x.ndim - 2]
+    squares = [(k, k + 1) for k in (2, 1) if x.ndim == 4 and x.shape[k] == x.shape[k + 1]]
     convolves = layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
-    if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or convolves):
-        return (2, 3)
-    return (1, 2) if x.ndim == 4 and shape[1] == shape[2] != shape[3] else None
+    return squares[0] if len(squares) == 1 or (squares and convolves) else None
 
 
 def pooled(x: Tensor, axes: tuple[int, ...], pooling: str | None, prefix: int = 0) -> Tensor:
@@ -70,46 +67,41 @@ class Intermediates(nn.Module):
         classifier: str | None,
         side: int,
     ) -> None:
-        """Raises `UsageError`: no such node (near ones are listed), one that lies behind the
-        classifier, or one whose output is no row of numbers per image."""
         super().__init__()
         nodes = _spelled_out(source, network, nodes, side)
         if any(node.name == PENULTIMATE for node in nodes):
             rows_of(network, classifier, source.name, side)
         places = _places(source, network, [node.name for node in nodes], classifier)
-        self.extractor = source.extractor(network, places)
+        self.extractor = _extractor(source, network, {places[node.name] for node in nodes})
         self.prefix, layers = prefix_tokens(network), dict(network.named_modules())
         found, self.slices = outputs(self.extractor, source.name, side), list[Slice]()
-        self.how = list[tuple[Node, tuple[int, ...]]]()
+        self.how = list[tuple[str, Node, tuple[int, ...]]]()
         for node in nodes:
-            x, last = found[node.name], node.name == PENULTIMATE
+            x = found[places[node.name]]
             axes = axes_of(node, x, layers.get(node.name), self.prefix, source.name)
             dim = int(pooled(x, axes, node.pooling, self.prefix).shape[1])
-            label = source.entry(classifier) if last else f"output of {node.name}"
-            self.how.append((node, axes))
+            last = node.name == PENULTIMATE
+            label = entry(classifier) if last else f"output of {node.name}"
+            self.how.append((places[node.name], node, axes))
             self.slices.append(Slice(node.slice_name, label + _said(node, axes), dim, node.scale))
 
     def forward(self, x: Tensor) -> Tensor:
         found, rows = self.extractor(x), []
-        for node, axes in self.how:
-            part = pooled(found[node.name], axes, node.pooling, self.prefix)
+        for place, node, axes in self.how:
+            part = pooled(found[place], axes, node.pooling, self.prefix)
             # A product with a power of two is exact.
             rows.append(part if node.scale == 1.0 else part * node.scale)
         return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
 
 def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str) -> tuple[int, ...]:
-    """The axes over which the output of a node is pooled; () for rows.
-
-    Raises `UsageError`: an output of no features, or one that does not have this pooling.
-    """
+    """The axes over which the output of a node is pooled; () for rows. `UsageError`: none."""
     real = isinstance(x, Tensor) and x.is_floating_point()
     axes, wrong = positions(x, layer) if real else None, ""
     if axes is None or (axes == TOKENS and node.pooling is None):
         wrong = (
             "expected (n, d), or a map of d channels over s × s positions with d ≠ s, which is "
-            "averaged. For tokens, say what is taken: NODE:mean, NODE:max or, of networks with a "
-            "class token, NODE:token+mean. Or take another node"
+            "averaged; of tokens say what is taken: NODE:mean, NODE:max or NODE:token+mean"
         )
     elif not axes and node.pooling:
         wrong = "there is nothing to pool"
@@ -125,42 +117,61 @@ def _said(node: Node, axes: tuple[int, ...]) -> str:
     """The pooling in words, to append to the name of the output; '' for rows."""
     kinds = (node.pooling or "mean").split("+") if axes else []
     parts = ["class token"] * ("token" in kinds)
-    if words := [SAID[kind] for kind in kinds if kind in SAID]:
+    said = {"mean": "averaged", "max": "the maximum"}
+    if words := [said[kind] for kind in kinds if kind in said]:
         parts.append(f"{' and '.join(words)} over {'tokens' if axes == TOKENS else 'positions'}")
     return ", " + " and ".join(parts) if parts else ""
 
 
+def _traced(source: Source, network: nn.Module) -> list[str]:
+    """The nodes of the traced graph, in the order they run."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # nodes of training differ, unused here
+            return list(import_module(source.fx).get_graph_node_names(network)[1])
+    # torch.fx runs the network on a stand-in for its input, which can fail in any way.
+    except Exception as error:
+        raise UsageError(
+            f"{source.name} has no --node, since torch.fx cannot trace it: take the input of its "
+            "classifier, or another backbone"
+        ) from error
+
+
+def _extractor(source: Source, network: nn.Module, nodes: Iterable[str]) -> nn.Module:
+    """A network of the outputs of nodes of the traced graph, by their names."""
+    with warnings.catch_warnings(action="ignore"):  # as in `_traced`
+        create = import_module(source.fx).create_feature_extractor
+        module: Any = create(network, {node: node for node in nodes})
+    (output,) = module.eval_graph.find_nodes(op="output")
+    copies = {}
+    for name, node in output.args[0].items():  # which operations in place would overwrite
+        with module.eval_graph.inserting_after(node):
+            copies[name] = module.eval_graph.call_method("clone", (node,))
+    output.args = (copies,)
+    extractor: nn.Module = module.train().eval()  # compiles it
+    return extractor
+
+
 def _places(
-    source: Source, network: nn.Module, names: Sequence[str], classifier: str | None
+    source: Source, network: nn.Module, names: Iterable[str], classifier: str | None
 ) -> dict[str, str]:
-    """The nodes of the traced graph, each with the name that it is asked for by."""
-    traced = source.nodes(network)
+    """The node of the traced graph that gives the output of each name: of a layer its last one.
+
+    So a layer and the last one in it, which have one output, can both be asked for.
+    """
+    traced = _traced(source, network)
     behind = traced.index(classifier) if classifier in traced else len(traced)
-    known, places = layers_of(traced), dict[str, str]()
-    for name in dict.fromkeys(names):
-        if name == PENULTIMATE:
-            places[traced[-1]] = name
-            continue
-        if name not in known:
-            near = get_close_matches(name, known, n=6, cutoff=0.4)
-            near = near or [one for one in known if "." not in one][:6]
-            raise UsageError(
-                f"{source.name} has no node {name!r}: there are {len(known)}, such as "
-                f"{', '.join(near)}."
-            )
-        if max(k for k, one in enumerate(traced) if f"{one}.".startswith(f"{name}.")) >= behind:
+    places = {PENULTIMATE: traced[-1]}
+    for name in {*names} - {PENULTIMATE}:
+        inside = [k for k, one in enumerate(traced) if f"{one}.".startswith(f"{name}.")]
+        if not inside:
+            raise UsageError(f"{source.name} has no node {name!r}: --list-nodes shows its layers")
+        if inside[-1] >= behind:
             raise UsageError(
                 f"--node {name} is or lies behind the classifier of {source.name}, {classifier}: "
                 "take one before it, or no --node for what enters it."
             )
-        places[name] = name
+        places[name] = traced[inside[-1]]
     return places
-
-
-def layers_of(traced: Sequence[str]) -> list[str]:
-    """The nodes and the layers that they are in."""
-    parts = [name.split(".") for name in traced]
-    return list(dict.fromkeys(".".join(p[: k + 1]) for p in parts for k in range(len(p))))
 
 
 def _spelled_out(
@@ -183,8 +194,6 @@ def stage_nodes(source: Source, network: nn.Module, side: int, scale: float = 1.
     For maps: the `MOST` stages before the last, averaged; the last stage gives the classifier's
     input. For tokens: class token and mean of the blocks before the last; if the classifier gets
     only the class token, also the mean of the last block.
-
-    Raises `UsageError`: fewer than two stages are known.
     """
     ends = source.stages(network)
     if len(ends) < 2:
@@ -192,7 +201,7 @@ def stage_nodes(source: Source, network: nn.Module, side: int, scale: float = 1.
             f"no stages of {source.name} are known: name the nodes with --node (--list-nodes shows "
             "them)"
         )
-    last = outputs(source.extractor(network, {ends[-1]: STAGES}), source.name, side)[STAGES]
+    (last,) = outputs(_extractor(source, network, ends[-1:]), source.name, side).values()
     if last.ndim == 3 and prefix_tokens(network):
         chosen = [Node(name, "token+mean", scale) for name in ends[-MOST:-1]]
         chosen.append(Node(ends[-1], "mean", scale))
@@ -214,49 +223,40 @@ def outputs(network: nn.Module, name: str, side: int) -> Any:
 
 
 def rows_of(network: nn.Module, classifier: str | None, name: str, side: int) -> Tensor:
-    """What the network makes of two images (2, d): what entered its classifier.
-
-    Raises `UsageError`: there is no classifier, or something else comes out.
-    """
+    """What the network makes of two images (2, d): what entered its classifier, or `UsageError`."""
     if classifier is None:
         raise UsageError(
             f"{name} has no linear layer, so no classifier: choose a layer with --node"
         )
     entered: list[Tensor] = []
-    layer = dict(network.named_modules()).get(classifier or "?")
-    if layer is not None:
-        hook = layer.register_forward_pre_hook(lambda _, x: entered.append(x[0]))
-    rows = outputs(network, name, side)
-    if layer is not None:
-        hook.remove()
+    layer = dict(network.named_modules()).get(classifier or "?", nn.Identity())
+    hook = layer.register_forward_pre_hook(lambda _, x: entered.append(x[0]))
+    rows: Any = outputs(network, name, side)
+    hook.remove()
     is_rows = isinstance(rows, Tensor) and rows.ndim == 2 and len(rows) == 2
     for x in entered[-1:] if is_rows else ():  # maps of one position are flattened behind it
         is_rows = x.shape[1] == rows.shape[1] and torch.equal(rows.flatten(), x.flatten())
     if not is_rows:
         raise UsageError(
-            f"{name}: expected its last linear layer, {classifier}, to be its classifier, with "
-            "features of shape (n, d); without it the output is something else. Choose a layer "
-            "with --node, or another backbone."
+            f"{name}: expected features (n, d) without its last linear layer, {classifier}, its "
+            "classifier; the output is something else. Choose a layer with --node."
         )
     found: Tensor = rows
     return found
 
 
-# --- the list of nodes ----------------------------------------------------------------------------
-
-
 def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
     """Each layer that gives features, in the order they run, then `PENULTIMATE`.
 
-    Raises `UsageError`: an unknown backbone, or one that refuses the size.
+    ``layer`` is its class, ``width`` the features of one image once pooled, ``output`` channels and
+    positions, or tokens.
     """
-    source = source_of(name)
+    source, rows = source_of(name), dict[str, dict[str, Any]]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network, classifier = source.network(side)
     network.eval()
-    known = {*layers_of(source.nodes(network))} - {classifier}
-    rows: dict[str, dict[str, Any]] = {}
+    inside = tuple(f"{one}." for one in _traced(source, network))
 
     def note(path: str, layer: nn.Module, x: Any) -> None:
         axes = positions(x, layer) if isinstance(x, Tensor) and path not in rows else None
@@ -268,14 +268,8 @@ def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
         rows[path] = {**row, "output": f"{channels}{over}"}
 
     for path, layer in network.named_modules():
-        if path in known:
+        if path != classifier and any(one.startswith(f"{path}.") for one in inside):
             layer.register_forward_hook(lambda m, _, x, path=path: note(path, m, x))
-    width, taken = rows_of(network, classifier, name, side).shape[1], dict[str, str]()
-    with suppress(UsageError):  # no stages are known
-        taken = {one.name: one.slice_name for one in stage_nodes(source, network, side)}
-    last = {"name": PENULTIMATE, "layer": source.entry(classifier), "width": width}
-    listed = [*rows.values(), {**last, "output": str(width)}]
-    return [
-        {**row, "stages": taken.get(row["name"]), "place": f"{k} of {len(listed)}"}
-        for k, row in enumerate(listed, 1)
-    ]
+    width = int(rows_of(network, classifier, name, side).shape[1])
+    last = {"name": PENULTIMATE, "layer": entry(classifier), "width": width, "output": str(width)}
+    return [*rows.values(), last]

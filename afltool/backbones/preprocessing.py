@@ -1,7 +1,7 @@
 """From a picture to the numbers that a backbone sees.
 
-Pillow decodes and resizes on the CPU to uint8; the device does the rest, one subtraction and two
-divisions per value, so that four times fewer bytes are transferred.
+Pillow decodes and resizes on the CPU to uint8; the device does the rest.
+
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from ..errors import UsageError
 from ..values.arrays import U8
 
 if TYPE_CHECKING:
-    from PIL.Image import Image, Resampling
+    from PIL.Image import Image
     from torch import Tensor
 
 Triple = tuple[float, float, float]
+FILTERS = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")  # of Pillow
 
 
 @dataclass(frozen=True)
 class Preprocessing:
     """Shorter side to ``resize``, the central ``crop`` × ``crop``, (v / 255 − mean) / std.
 
-    ``squash``: both sides to ``resize``, so that nothing is cut from an oblong picture where
-    ``resize == crop``.
-    With ``resize == crop`` and square images the crop changes nothing: this is the papers'
-    ``Resize(224)``. ``interpolation`` is a value of torchvision's `InterpolationMode`, such as
-    ``bilinear``; Pillow's resizing is antialiased.
+    ``squash``: both sides to ``resize``, so that nothing is cut where ``resize == crop``.
+    ``interpolation``: a value of torchvision's `InterpolationMode`, antialiased by Pillow.
     """
 
     name: str
@@ -43,25 +41,25 @@ class Preprocessing:
     squash: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.crop <= self.resize:
+        known = self.interpolation.partition("-")[0] in FILTERS
+        if not (known and 1 <= self.crop <= self.resize):
             raise UsageError(
-                f"an image size must be at least 1, and the resized side ({self.resize}) at least "
-                f"the cropped one ({self.crop})."
+                "an image is at least 1 pixel, resized to at least its crop, by one of "
+                f"{', '.join(FILTERS)}; found a crop of {self.crop} from {self.resize}, "
+                f"{self.interpolation}"
             )
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Preprocessing:
-        """The inverse of `describe`. Raises `KeyError`, `TypeError`, `ValueError`, `UsageError`."""
+        """The inverse of `describe`; fields that cannot be raise built-in errors, `UsageError`."""
         fields = dict(described)
         (r, g, b), (dr, dg, db) = (map(float, fields.pop(name)) for name in ("mean", "std"))
         return cls(mean=(r, g, b), std=(dr, dg, db), **fields)
 
     def pixels(self, image: Image) -> U8:
-        """An RGB picture as bytes ``(3, crop, crop)``; thread safe, and without PyTorch.
+        """An RGB picture as uint8 (3, crop, crop), as torchvision's resize and center_crop have it.
 
-        The pixels of torchvision's ``resize`` and ``center_crop``, which are Pillow's.
-
-        Raises `ValueError`: so long and narrow that it would be a decompression bomb once resized.
+        Raises `ValueError`: so long and narrow that it would be a bomb once resized.
         """
         from PIL import Image as pil
 
@@ -74,7 +72,8 @@ class Preprocessing:
             )
         size = (self.resize, longer) if image.width == shorter else (longer, self.resize)
         if size != image.size:
-            image = image.resize(size, resampling(self.interpolation))
+            how = self.interpolation.partition("-")[0].upper()  # nearest-exact is Pillow's nearest
+            image = image.resize(size, pil.Resampling[how])
         left, top = (round((side - self.crop) / 2) for side in size)
         if size != (self.crop, self.crop):
             image = image.crop((left, top, left + self.crop, top + self.crop))
@@ -87,10 +86,7 @@ class Preprocessing:
         return replace(self, resize=round(self.resize * size / self.crop), crop=size)
 
     def normalise(self, batch: Tensor) -> Tensor:
-        """uint8 ``(n, 3, s, s)`` to float32 on the same device, in the same memory format.
-
-        The same bits as torchvision's ``ToTensor`` and ``Normalize``.
-        """
+        """uint8 (n, 3, s, s) to float32, with the bits of torchvision's ToTensor and Normalize."""
         import torch
 
         def per_channel(values: tuple[float, ...]) -> Tensor:
@@ -102,10 +98,7 @@ class Preprocessing:
         return scaled.sub_(per_channel(self.mean)).div_(per_channel(self.std))
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the result for a synthetic picture: equal meaning, equal digest.
-
-        It notices a change in Pillow as well as one in the fields.
-        """
+        """SHA-256 (hex) of the result for a synthetic picture: another Pillow is noticed, too."""
         pixels = self.pixels(synthetic_picture())
         mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
         values = (pixels / np.float32(255.0) - mean) / std  # the bits of `normalise`
@@ -127,17 +120,6 @@ class Preprocessing:
         return {name: value for name, value in asdict(self).items() if value is not False}
 
 
-def resampling(interpolation: str) -> Resampling:
-    """Pillow's filter for a value of torchvision's `InterpolationMode`. Raises `ValueError`."""
-    from PIL.Image import Resampling
-
-    name = interpolation.partition("-")[0].upper()  # nearest-exact is Pillow's nearest
-    if name not in Resampling.__members__:
-        known = ", ".join(Resampling.__members__).lower()
-        raise ValueError(f"the interpolation is {interpolation!r}; Pillow has {known}")
-    return Resampling[name]
-
-
 def synthetic_picture() -> Image:
     """A fixed RGB picture of 340 × 260: gradients, a fine pattern and a hard edge."""
     from PIL import Image
@@ -152,6 +134,6 @@ def synthetic_picture() -> Image:
 
 
 def paper_preprocessing(image_size: int = 224) -> Preprocessing:
-    """``Resize(image_size)``, mean and std 0.5: dataset.py of the released code, in no paper."""
+    """``Resize(image_size)``, mean and std 0.5: dataset.py of the AFL code, in no paper."""
     half = (0.5, 0.5, 0.5)
     return Preprocessing("paper", image_size, image_size, half, half, "bilinear")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ..errors import CorruptFileError, InvalidDataError, UsageError
 from ..plugins import install
 
 if TYPE_CHECKING:
@@ -21,14 +21,9 @@ def read_state(path: Path) -> State:
     """The tensors of a weights file: plain, or below ``state_dict`` or ``model``.
 
     The prefix ``module.``, which data-parallel training leaves, is dropped.
-
-    Raises `InputError`, `CorruptFileError`: unreadable, or more than tensors; `UsageError`:
-    .safetensors without that package.
     """
     import torch
 
-    if not path.is_file():
-        raise InputError(f"expected weights in {path}: there is no such file; check the path")
     try:
         content = _read(path)
     except UsageError:
@@ -49,8 +44,8 @@ def read_state(path: Path) -> State:
     for key, value in content.items():
         if not (isinstance(key, str) and isinstance(value, torch.Tensor)):
             raise InvalidDataError(
-                f"{path}: expected a dict of names and tensors; under {str(key)[:60]!r} it has a "
-                f"{type(value).__name__}. Save model.state_dict()."
+                f"{path}: expected names and tensors, found a {type(value).__name__} under "
+                f"{str(key)[:60]!r}; save model.state_dict()"
             )
     whole = all(key.startswith("module.") for key in content)
     return {key.removeprefix("module.") if whole else key: v for key, v in content.items()}

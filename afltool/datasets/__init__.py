@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from .. import inputs
 from ..errors import InvalidDataError, UsageError
 from ..options.datasets import DATASETS, named
 from ..values.names import composed
-from .base import SPLITS, DatasetRequest, ImageDataset
+from .base import SPLITS, DatasetRequest, ImageDataset, digest
 
 
 def open_dataset(
@@ -29,18 +30,12 @@ def open_dataset(
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
-    Args:
-        spec: a name, ``imagefolder:PATH``, ``table:FILE`` or ``webdataset:PATTERN``.
-        split: ``train`` or ``test``.
-        classes: class names in the order that labels count; must hold every class of the data,
-            may hold more. Default: the data set's own order.
-        limit: at most so many rows, spread over the classes as evenly as can be.
-        how: other fields of `DatasetRequest`; None for their defaults.
+    ``classes``: names in the order that labels count; they hold every class of the data, and may
+    hold more; by default the data set's own. ``limit``: at most so many rows, spread over the
+    classes. ``how``: other fields of `DatasetRequest`; None for defaults.
 
-    Raises `UsageError`: unknown names, or options that the data set does not know; `InputError`:
-    missing files; the message names them and where to put them; `CorruptFileError`: a file with
-    another checksum, or damaged; `InvalidDataError`: no rows, an empty class, fewer than two
-    classes, a class not in ``classes``.
+    Raises `UsageError`: unknown names and options; `InputError`: missing or damaged files, with
+    where to put them; `InvalidDataError`: rows or classes that cannot be used.
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
@@ -52,25 +47,23 @@ def open_dataset(
     known = None if classes is None else _checked_classes(classes)
     request = DatasetRequest(spec, path, split, known, **given)
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
-    if request.unlabelled:
-        dataset = dataset.without_labels()
+    if request.unlabelled and dataset.labels is not None:
+        sha = digest("unlabelled", dataset.fingerprint)
+        dataset = replace(dataset, classes=(), labels=None, fingerprint=sha)
     return dataset if limit is None else dataset.limited(limit)
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
-    """Class names from a text file, one a line, in the order that labels count.
+    """Class names from a text file, one a line, in the order that labels count, without blanks.
 
-    Spaces and tabs around a name are not part of it.
-
-    Raises `InputError`: the file cannot be read, or a line above the last name is empty;
-    `UsageError`: no name, or one twice.
+    Raises `InvalidDataError`: an empty line above the last name; `UsageError`: none, or one twice.
     """
     lines = inputs.read_text(path, "the class names").rstrip().split("\n")
     names = [line.strip(inputs.AROUND) for line in lines]
     if "" in names and any(names):
         raise InvalidDataError(
-            f"{path}: line {names.index('') + 1} is empty; expected one class name per line. "
-            "Labels count the lines: fill it in, or delete it if no class is meant"
+            f"{path}: line {names.index('') + 1} is empty; expected one class name per line: fill "
+            "it in, or delete it if no class is meant"
         )
     return _checked_classes(names)
 

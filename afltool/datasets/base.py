@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, UsageError
-from ..files.tables import NO_LABELS, check_labels
+from ..errors import InvalidDataError
+from ..files.tables import check_labels
 from ..progress import log
 from ..values import names
 
@@ -29,11 +29,9 @@ SPLITS = ("train", "test")  # of every data set
 class DatasetRequest:
     """Which rows of which data set are asked for; see `open_dataset`.
 
-    ``path``: what stands behind the colon of ``spec``. ``classes``: those that the caller wants.
-    ``data_root``: where downloaded data lie and go to; for a table, what its paths are relative to,
-    by default its own folder. ``unlabelled``: without labels, which folders and tables need not
-    have then. ``path_column``, ``label_column``: of a table; of parquet the column of the images,
-    by default the only one, and of WebDataset's JSON the key of the label.
+    ``path``: what stands behind the colon of ``spec``. ``data_root``: of downloads; for a table,
+    what its paths are relative to. ``path_column``: of a table, of parquet that of the images;
+    ``label_column``: of both, and the key of the label in WebDataset's JSON.
     """
 
     spec: str
@@ -62,30 +60,16 @@ class CorruptImageError(InvalidDataError):
         )
 
 
-class Pictures(NamedTuple):
-    """The source of the pixels, by places from 0.
-
-    ``load``: the picture in mode RGB, called by several threads. It raises `CorruptImageError`:
-    this image cannot be used, others may; `InputError`: it is gone, or the disk does not answer.
-    ``describe``: where a person finds it, a path or ``row 17 of FILE``.
-    """
-
-    load: Callable[[int], Image]
-    describe: Callable[[int], str]
-
-
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Images in a fixed order, read one at a time, with labels or without.
+    """Images in a fixed order, with labels or without.
 
-    Attributes:
-        classes: class names; a label is an index into them. Empty without labels.
-        row_ids: ``(n,)`` bytes, unique, stable across machines: ``train/00017`` for arrays, the
-            relative POSIX path for folders.
-        labels: ``(n,)`` int64; None without.
-        fingerprint: SHA-256 (hex) of what identifies the input: digests of the files for arrays;
-            relative path, size and modification time of each file for folders; classes and rows.
-        load, describe: of the picture of row i; see `Pictures`.
+    ``classes``: names, of which labels are indices; ``row_ids`` (n,) bytes, unique, stable across
+    machines, such as a relative POSIX path; ``labels`` (n,) int64, or None. ``fingerprint``:
+    SHA-256 (hex) of classes, rows and what identifies the input: digests of arrays; path, size and
+    time of files. ``load(i)``: the picture in mode RGB, in any thread, ``info["remarks"]`` says
+    what people would see differently; `CorruptImageError`: this image cannot be used, others may;
+    `InputError`: it is gone. ``describe(i)``: where a person finds it.
     """
 
     classes: tuple[str, ...]
@@ -98,21 +82,8 @@ class ImageDataset:
     def __len__(self) -> int:
         return len(self.row_ids)
 
-    def without_labels(self) -> ImageDataset:
-        """The same rows, whatever their labels are."""
-        if self.labels is None:
-            return self
-        sha = digest("unlabelled", self.fingerprint)
-        return replace(self, classes=(), labels=None, fingerprint=sha)
-
     def limited(self, limit: int) -> ImageDataset:
-        """At most ``limit`` rows, as many of each class as can be, in the original order.
-
-        Classes take turns in row order: the first row of each class, then the second of each, …
-        Without labels the rows are evenly spread.
-        """
-        if limit < 1:
-            raise UsageError(f"--limit must be at least 1, not {limit}.")
+        """At most ``limit`` rows, in the original order: classes take turns, row by row."""
         n, load, describe = len(self), self.load, self.describe
         if limit >= n:
             return self
@@ -136,25 +107,22 @@ def make_dataset(
     row_ids: NDArray[np.bytes_],
     labels: Sequence[str] | None,
     source: str,
-    pictures: Pictures,
+    load: Callable[[int], Image],
+    describe: Callable[[int], str],
     classes: Sequence[str] = (),
-    elsewhere: Iterable[str] = (),
 ) -> ImageDataset:
     """Check and assemble a data set; ``source``: a digest of what it is read from.
 
-    ``labels``: the class of each row, or None. ``classes`` in their order; without, those that
-    `class_names` has of the labels and of ``elsewhere``.
-
-    Raises `InvalidDataError`: no rows, fewer than two classes, a class that is not among those of
-    the request.
+    ``labels``: the class of each row, or None. ``classes`` in their order; without, those of the
+    labels. Raises `InvalidDataError`.
     """
     name, split = request.spec, request.split
     names.check_text("data set", name)
     if not len(row_ids):
         raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
     if labels is None:
-        return ImageDataset((), row_ids, None, digest("unlabelled", split, source), *pictures)
-    classes = classes or class_names(request, labels, elsewhere)
+        return ImageDataset((), row_ids, None, digest("unlabelled", split, source), load, describe)
+    classes = classes or class_names(request, labels)
     for label in classes:
         names.check_text("class name", label)
     number = {label: i for i, label in enumerate(classes)}
@@ -181,34 +149,23 @@ def make_dataset(
         )
     numbers = np.array([number[label] for label in labels], dtype=np.int64)
     sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
-    return ImageDataset(tuple(classes), row_ids, numbers, sha, *pictures)
+    return ImageDataset(tuple(classes), row_ids, numbers, sha, load, describe)
 
 
-def class_names(
-    request: DatasetRequest, labels: Iterable[str], elsewhere: Iterable[str] = ()
-) -> list[str]:
-    """The classes of such labels: as numbers if all are whole numbers, else by their bytes.
-
-    ``elsewhere``: labels of the other split, which has the same classes.
-
-    Raises `InvalidDataError`: as `check_labels`, unless the request names the classes.
-    """
+def class_names(request: DatasetRequest, labels: Iterable[str]) -> list[str]:
+    """The classes of such labels: as numbers if all are whole numbers, else by their bytes."""
     rows = Counter(labels)
     if request.classes is None:
         check_labels(request.spec, rows)
-    every = {*rows} | ({*elsewhere} - NO_LABELS)
-    if all(re.fullmatch(names.WHOLE, label, re.ASCII) for label in every):
-        return sorted(every, key=int)
-    return sorted(every, key=lambda label: label.encode("utf-8", "surrogatepass"))
+    if all(re.fullmatch(names.WHOLE, label, re.ASCII) for label in rows):
+        return sorted(rows, key=int)
+    return sorted(rows, key=lambda label: label.encode("utf-8", "surrogatepass"))
 
 
 def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
-    """The column of the images: the only one of ``images``, or that of --path-column.
-
-    Raises `InvalidDataError`: not one, or no column of labels.
-    """
+    """The column of the images: the only one of ``images``, or that of --path-column."""
     chosen = request.path_column
     wanted = [*images] if chosen == "path" and "path" not in images else [chosen]
     labelled = request.unlabelled or request.label_column in columns
@@ -222,18 +179,14 @@ def image_column(
 
 
 def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:
-    """The class of each row: its cell, or where there are ``names``, the one at that place.
-
-    Raises `InvalidDataError`: a row without label, or with another number.
-    """
+    """The class of each row: its cell, or where there are ``names``, the one at that place."""
     known = {str(i): name for i, name in enumerate(names)}
-    labels = []
-    for i, cell in enumerate(cells):
-        if (name := known.get(cell or "") if known else cell) is None:
-            wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
-            raise InvalidDataError(f"{where}: row {i} has the label {cell}, expected {wanted}")
-        labels.append(name)
-    return labels
+    labels = [known.get(cell or "") if known else cell for cell in cells]
+    if None in labels:
+        row = labels.index(None)
+        wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
+        raise InvalidDataError(f"{where}: row {row} has the label {cells[row]}, expected {wanted}")
+    return [label for label in labels if label is not None]
 
 
 def file_states(paths: Iterable[Path]) -> list[str]:
@@ -248,25 +201,28 @@ def array_dataset(
     labels: NDArray[np.integer[Any]],
     source: str,
 ) -> ImageDataset:
-    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``.
-
-    Raises `InvalidDataError`: labels that are no indices into ``classes``; as `make_dataset`.
-    """
+    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``."""
     from PIL import Image
 
-    spec, split, n = request.spec, request.split, len(labels)
+    n = len(labels)
     if n and not 0 <= labels.min() <= labels.max() < len(classes):
         raise InvalidDataError(
-            f"{spec}: expected labels from 0 to {len(classes) - 1} ({len(classes)} classes), found "
+            f"{request.spec}: expected labels from 0 to {len(classes) - 1}, found "
             f"{labels.min()} to {labels.max()}."
         )
-    pictures = Pictures(
-        lambda i: Image.fromarray(pixels[i]).convert("RGB"),
-        lambda i: f"row {i} of {spec}, {split} split",
-    )
-    ids = np.array([f"{split}/{i:0{len(str(n))}d}" for i in range(n)], np.bytes_)
     named = [classes[i] for i in labels.tolist()]
-    return make_dataset(request, ids, named, source, pictures, classes)
+    ids, describe = numbered_rows(request, n)
+    load = lambda i: Image.fromarray(pixels[i]).convert("RGB")  # noqa: E731
+    return make_dataset(request, ids, named, source, load, describe, classes)
+
+
+def numbered_rows(
+    request: DatasetRequest, n: int
+) -> tuple[NDArray[np.bytes_], Callable[[int], str]]:
+    """Row ids SPLIT/NUMBER, from 0, and what describes a row."""
+    spec, split, width = request.spec, request.split, len(str(n))
+    ids = np.array([f"{split}/{i:0{width}d}" for i in range(n)], np.bytes_)
+    return ids, lambda i: f"row {i} of {spec}, {split} split"
 
 
 def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # the file is packed: a small one may fill the memory
+#: Tables of values, and what enhanced files say of a frame.
+_NOT_APPLIED = ("ModalityLUTSequence", "VOILUTSequence", "SharedFunctionalGroupsSequence",
+                "PerFrameFunctionalGroupsSequence")  # fmt: skip
 
 
 def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[None]]) -> Image:
     """The picture of a DICOM file with one frame; ``room(width, height)`` is there to decode in.
 
     Stored grey values go through the rescale slope and intercept, then through the first window
-    (centre, width, and its function), else the first table of values of interest; from that range,
-    or without them from the range of the bits stored, from its least value to the largest, linearly
-    to 0..255 and rounded (PS3.3, C.11.1 and C.11.2). MONOCHROME1 is inverted. What an enhanced
-    file says of its one frame counts, too. Colours are those of 8 bits.
+    (centre, width, and its function); from that range, or without a window from the range of the
+    bits stored, from its least value to the largest, linearly to 0..255 and rounded (PS3.3, C.11.1
+    and C.11.2). MONOCHROME1 is inverted. Colours are those of 8 bits.
 
-    Raises `UsageError`: pydicom is not installed; anything else that pydicom raises, and
-    `ValueError`: several frames, or what is not decoded here.
+    Raises `UsageError`: pydicom is not installed; else `ValueError` and what pydicom raises.
     """
     try:
         import pydicom
@@ -64,35 +65,26 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
 
 def _grey(file: Any, pixels: Any) -> U8:
     """By a table of all values that the pixels can have, which is smaller than a picture."""
-    from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
+    from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 
-    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
-        for name in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
-            for item in (one for group in file.get(groups) or () for one in group.get(name) or ()):
-                file.update(item)
     slope, intercept = (file.get(f"Rescale{name}") for name in ("Slope", "Intercept"))
     center, width = (file.get(f"Window{name}") for name in ("Center", "Width"))
-    window, bits = width is not None, file.BitsStored
-    if (slope is None) != (intercept is None) or (center is not None) != window:
+    bits, signed = file.BitsStored, file.PixelRepresentation
+    if odd := [name for name in _NOT_APPLIED if file.get(name)]:
+        raise ValueError(f"its {odd[0]} is not applied; expected slope, intercept and a window")
+    if (slope is None) != (intercept is None) or (center is None) != (width is None):
         raise ValueError("of rescale slope and intercept, or window centre and width, one lacks")
     if slope is not None and not (slope and np.isfinite([slope, intercept]).all()):
         raise ValueError(f"its rescale slope is {slope} and its intercept {intercept}")
-    if file.get("ModalityLUTSequence"):
-        raise ValueError("a table of modality values is not applied; expected slope and intercept")
     if file.get("HighBit") not in (None, bits - 1):  # PS3.5, 8.1.1
         raise ValueError(f"its high bit is {file.HighBit}, of {bits} bits stored")
-    signed, info = file.PixelRepresentation, np.iinfo(pixels.dtype)
+    info = np.iinfo(pixels.dtype)
     ends = np.array([-signed << (bits - 1), (1 << (bits - signed)) - 1])
     low, high = apply_modality_lut(ends, file).tolist()
     shown = apply_modality_lut(np.arange(info.min, info.max + 1), file)
-    if not window:  # of a window pydicom gives them as they are
+    if width is None:  # pydicom gives those of a window as they are
         low, high = min(low, high), max(low, high)
-        if file.get("VOILUTSequence"):
-            low, high = 0, (1 << file.VOILUTSequence[0].LUTDescriptor[2]) - 1
-            shown = np.rint(shown).astype(np.int64)  # places in that table
-        if not low < high:
-            raise ValueError(f"its values go from {low} to {high}")
-    part = (apply_voi_lut(shown, file, prefer_lut=False) - low) / (high - low)
+    part = (apply_windowing(shown, file) - low) / (high - low)
     grey = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
     inverted = file.PhotometricInterpretation == "MONOCHROME1"
     found: U8 = (255 - grey if inverted else grey)[pixels.astype(np.int32) - info.min]

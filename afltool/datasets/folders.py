@@ -6,14 +6,17 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InputError, InvalidDataError
 from ..progress import log
-from .base import SPLITS, DatasetRequest, ImageDataset, Pictures, make_dataset, shorten
+from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, shorten
 from .pixels import decode, read_bytes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 #: What counts as an image file, whatever the case of its letters.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
@@ -29,14 +32,10 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """``folder/SPLIT/CLASS/…/file``: the classes are the folders of both splits, by their bytes.
 
     A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
-    of them for training.
-
-    Rows are sorted by the bytes of their relative POSIX path, so the order is the same everywhere.
-    Names that start with a dot, files that are no images by their extension, and files outside the
-    folders of classes are passed over, counted and named.
-    With ``request.classes``, which fixes the classes and their order, a class may lack its folder.
-    Without labels these are all images below folder/SPLIT, at any depth, or below a folder that is
-    not cut. For ``dicom:`` the files are those of `DICOM`, else of `EXTENSIONS`.
+    of them for training. Rows are sorted by the bytes of their relative POSIX path. Names that
+    start with a dot, files that are no images by their extension, and files outside the folders of
+    classes are passed over, counted and named. With ``request.classes`` a class may lack its
+    folder. Without labels these are all images below the split, at any depth.
     """
     folder, spec = Path(request.path), request.spec
     ending = DICOM if spec.startswith("dicom:") else EXTENSIONS
@@ -46,8 +45,6 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         if not request.unlabelled:
             _check_not_cut(request)
     listed = list_images(root, prefix, ending, spec)
-    if not listed and request.unlabelled:
-        raise InvalidDataError(f"{spec}: found no images; their names end in {' '.join(ending)}.")
     if request.unlabelled:
         return from_files(request, listed, folder)
     files = [file for file in listed if b"/" in file[0][len(prefix) :]]
@@ -56,15 +53,15 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         log.warning(what, len(outside), shorten(outside))
     labels = [os.fsdecode(file[0][len(prefix) :].partition(b"/")[0]) for file in files]
     own = _subfolders(root)
-    if (empty := sorted({*own} - {*labels}, key=os.fsencode)) and request.classes is None:
-        raise InvalidDataError(
-            f"{root}: {len(empty)} of {len(own)} class folders hold no images: "
-            f"{shorten(empty)}. Images end in {' '.join(ending)}. Remove these folders, or "
-            "name the classes with --classes FILE, which allows a class without images."
-        )
     if not own:
         raise InvalidDataError(
             f"{spec}: expected one folder of images per class in {root}, found none."
+        )
+    if (empty := sorted({*own} - {*labels}, key=os.fsencode)) and request.classes is None:
+        raise InvalidDataError(
+            f"{root}: {len(empty)} of {len(own)} class folders hold no images: {shorten(empty)}. "
+            f"Images end in {' '.join(ending)}. Remove these folders, or name the classes with "
+            "--classes FILE, which allows a class without images."
         )
     other = [folder / split for split in SPLITS if prefix and split != request.split]
     there = {name for one in other if one.is_dir() for name in _subfolders(one)}
@@ -77,15 +74,13 @@ def _check_not_cut(request: DatasetRequest) -> None:
     if request.split != "train":
         raise InvalidDataError(
             f"{request.spec}: {request.path} has no folders train and test, so all of its images "
-            f"are training images, none for {request.split}; extract them all and cut the feature "
-            "file with afltool split"
+            f"are training images, none for {request.split}; cut the features with afltool split"
         )
     named = [name for name in _subfolders(Path(request.path)) if name.lower() in LIKE_SPLITS]
     if named and request.classes is None:
         raise InvalidDataError(
-            f"{request.spec}: {request.path} holds the folders {shorten(named)}, which are named "
-            f"like splits; call them {' and '.join(SPLITS)}, or, if they are classes, list all "
-            "classes with --classes FILE"
+            f"{request.spec}: the folders {shorten(named)} are named like splits; call them "
+            f"{' and '.join(SPLITS)}, or, if they are classes, list all with --classes FILE"
         )
 
 
@@ -102,12 +97,9 @@ def _subfolders(root: Path) -> list[str]:
 def list_images(
     folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS, tell: object = None
 ) -> list[Listed]:
-    """Every image file below ``folder``, unsorted, with ``prefix`` before its relative path.
+    """Every file with such an ``ending`` below ``folder``, with ``prefix`` before its path.
 
-    Images are the files with such an ``ending``. Beside images, others are counted and named to
-    people where ``tell`` says what they are files of.
-
-    Raises `InputError`: a folder or file cannot be listed.
+    Others are counted and named where ``tell`` says what they are files of. Raises `InputError`.
     """
     files: list[Listed] = []
     others: list[bytes] = []
@@ -144,24 +136,18 @@ def from_files(
     labels: Sequence[str] | None = None,
     classes: Sequence[str] = (),
 ) -> ImageDataset:
-    """A data set of the listed files, by the bytes of their paths; ``labels``: one of each file.
-
-    Their names, sizes and times tell whether they have changed.
-    """
+    """A data set of the listed files, by the bytes of their paths; ``labels``: one of each file."""
     order = sorted(range(len(files)), key=files.__getitem__)
     sha = hashlib.sha256()
     for i in order:
         sha.update(b"%s\0%d\0%d\n" % files[i])
     paths = np.array([files[i][0] for i in order], dtype=np.bytes_)
     named = None if labels is None else [labels[i] for i in order]
-    pictures = file_pictures(root, paths)
-    return make_dataset(request, paths, named, sha.hexdigest(), pictures, classes)
-
-
-def file_pictures(root: Path, paths: NDArray[np.bytes_]) -> Pictures:
-    """Image files below ``root``; ``paths`` are their relative POSIX paths as bytes."""
 
     def where(i: int) -> str:
         return os.path.join(root, os.fsdecode(bytes(paths[i])))
 
-    return Pictures(lambda i: decode(read_bytes(where(i)), where(i)), where)
+    def load(i: int) -> Image:
+        return decode(read_bytes(where(i)), where(i))
+
+    return make_dataset(request, paths, named, sha.hexdigest(), load, where, classes)

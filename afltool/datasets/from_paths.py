@@ -21,35 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class NamedImages:
-    """Images in the order in which they were named.
-
-    ``names``: what a person calls each: its path, or what a table says of it. ``paths``: by which
-    they are opened. ``absent``: those that are not there, with the reason. They are held in memory,
-    and no image is.
-    """
+    """Images as a person or a table names them, and the paths by which they are opened."""
 
     names: list[bytes] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
-    absent: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, name: bytes, folder: bytes = b"") -> None:
-        """One more image, if there is a file."""
-        path = os.path.join(folder, name)
-        if os.path.isdir(path):
-            self.absent[len(self)] = "it is a folder"
-        elif not os.path.exists(path):
-            self.absent[len(self)] = "there is no such file"
-        self.names.append(name)
-        self.paths.append(path)
-
     def load(self, i: int) -> Image:
         """Image i in mode RGB; thread safe. `CorruptImageError` where it cannot be used."""
         where = self.describe(i)
-        if i in self.absent:
-            raise CorruptImageError(where, self.absent[i])
+        if not os.path.isfile(where):
+            raise CorruptImageError(where, "there is no such file")
         return decode(read_bytes(where), where)
 
     def describe(self, i: int) -> str:
@@ -66,14 +50,12 @@ def read_named(
     """What the inputs of a command hold, in their order: runs of images, and feature files.
 
     A folder stands for the images below it, at any depth, sorted by the bytes of their paths, or,
-    where it holds no others, its DICOM files; a
-    .csv or .parquet file for those of its ``column``, relative to ``data_root``, else to
-    its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
-    image, unless it is one that afltool wrote.
+    where it holds no others, its DICOM files; a .csv or .parquet file for those of its
+    ``column``, relative to ``data_root``, else to its own folder; ``-`` for what the lines of
+    ``stdin`` name. Any other file is taken for an image, unless it is one that afltool wrote.
 
-    Raises `UsageError`: an empty path, or '-' twice; `InputError`: nothing is there; only of images
-    that a table or stdin names this is noted instead, as `NamedImages.absent`; `InvalidDataError`:
-    a folder or a table without images.
+    Raises `InputError`: nothing is there (of what a table or stdin names, once it is loaded), or no
+    image in a folder or a table.
     """
     named: list[Named] = []
     for one in given:
@@ -89,14 +71,15 @@ def read_named(
             images = named[-1] if named else path
             if not isinstance(images, NamedImages):
                 named.append(images := NamedImages())
+            names, folder = [os.fsencode(path)], b""
             if path.is_dir():
-                _add_folder(path, images)
+                names = _in_folder(path)
             elif path.suffix.lower() in SUFFIXES:
-                _add_table(path, images, data_root or path.parent, column)
-            elif listed or path.exists():
-                images.add(os.fsencode(path))
-            else:
+                names, folder = _in_table(path, data_root or path.parent, column)
+            elif not (listed or path.exists()):
                 raise InputError(f"there is nothing at {path}: check the path")
+            images.names += names
+            images.paths += [os.path.join(folder, name) for name in names]
     return named
 
 
@@ -108,25 +91,25 @@ def _is_ours(path: Path) -> bool:
     return ending in (".h5", ".hdf5") or inputs.is_hdf5(path)
 
 
-def _add_folder(folder: Path, images: NamedImages) -> None:
+def _in_folder(folder: Path) -> list[bytes]:
     prefix = os.path.join(folder, "")
     by_ending = (list_images(folder, prefix, one, folder) for one in (EXTENSIONS, DICOM))
-    paths = [path for path, *_ in sorted(next(filter(None, by_ending), []))]
-    if not paths:
+    if not (files := next(filter(None, by_ending), [])):
         raise InvalidDataError(
             f"{folder} holds no images, at any depth: expected files that end in "
             f"{' '.join(EXTENSIONS + DICOM)}"
         )
-    images.names += paths
-    images.paths += paths
+    return [path for path, *_ in sorted(files)]
 
 
-def _add_table(table: Path, images: NamedImages, folder: Path, column: str) -> None:
+def _in_table(table: Path, folder: Path, column: str) -> tuple[list[bytes], bytes]:
+    """The names in a column, as the disk spells them, and the folder that they are relative to."""
     cells = read_columns(table, (column,))[column]
     if not cells:
         raise InvalidDataError(f"{table}: expected rows, found none below the header")
+    names = []
     for row, cell in enumerate(cells, 1):
         if not cell or "\0" in cell:
             raise InvalidDataError(f"{table}: row {row} below the header has no {column}")
-        name = inputs.spelled(folder, cell).encode("utf-8", "surrogateescape")
-        images.add(name, os.fsencode(folder))
+        names.append(inputs.spelled(folder, cell).encode("utf-8", "surrogateescape"))
+    return names, os.fsencode(folder)

@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import InputError, InvalidDataError, UsageError
 from ..files.tables import arrow_texts
 from ..options.common import BEHIND_COLON
 from ..plugins import install
 from .base import (
-    SPLITS,
     DatasetRequest,
     ImageDataset,
-    Pictures,
     digest,
     file_states,
     image_column,
     label_names,
     make_dataset,
+    numbered_rows,
 )
 from .pixels import decode
 
@@ -29,12 +26,8 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """The rows of a split in their order; the labels alone are read.
 
     NAME or NAME:CONFIG is of the Hub or its cache; what begins with ``.`` or ``/`` is a folder that
-    `save_to_disk` wrote. Downloads go to the library's cache, or to --data-root. Images are the one
-    column of type ``Image``, or that of --path-column; labels are texts, numbers, or
-    ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
-
-    Raises `InputError`: nothing is there; `InvalidDataError`: no such split, columns that are
-    absent, a row without label.
+    `save_to_disk` wrote. Images are the one column of type ``Image``, or that of --path-column;
+    labels are texts, numbers, or ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
     """
     try:
         import datasets
@@ -45,14 +38,11 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         raise InvalidDataError(
             f"{request.spec}: expected the split {split}, found {', '.join(map(str, every))}"
         )
-    data, n = every[split], len(every[split])
+    data = every[split]
+    ids, describe = numbered_rows(request, len(data))
     images = [name for name, of in data.features.items() if isinstance(of, datasets.Image)]
     column = image_column(request, request.spec, [*data.features], images)
     pixels = data.select_columns([column]).cast_column(column, datasets.Image(decode=False))
-    names = () if request.unlabelled else tuple(getattr(data.features[label], "names", ()))
-
-    def describe(i: int) -> str:
-        return f"row {i} of {request.spec}, {split} split"
 
     def load(i: int) -> Any:
         cell = pixels[i][column] or {}
@@ -61,29 +51,25 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             content = path.read_bytes()
         return decode(content or b"", describe(i))
 
-    def labels_of(part: str) -> list[str]:
-        table = every[part].with_format("arrow").select_columns([label])[:]
+    names, labels = (), None
+    if not request.unlabelled:
+        names = tuple(getattr(data.features[label], "names", ()))
+        table = data.with_format("arrow").select_columns([label])[:]
         cells = arrow_texts(request.spec, label, table.column(label))
-        return label_names(f"{request.spec}, {part} split", cells, names)
-
-    labels = None if request.unlabelled else labels_of(split)
-    others = [one for one in SPLITS if one in every and one != split and labels and not names]
-    elsewhere = {name for one in others for name in labels_of(one)}
+        labels = label_names(f"{request.spec}, {split} split", cells, names)
     states = file_states(Path(one["filename"]) for one in data.cache_files)
-    ids = np.array([f"{split}/{i:0{len(str(n))}d}" for i in range(n)], np.bytes_)
     source = digest("hf", *states, column, label)
-    return make_dataset(request, ids, labels, source, Pictures(load, describe), names, elsewhere)
+    return make_dataset(request, ids, labels, source, load, describe, names)
 
 
 def _splits(request: DatasetRequest) -> dict[str, Any]:
     """The data by split; what is not cut is for training."""
     import datasets
 
-    folder = BEHIND_COLON.path(request.spec)
     name, _, config = request.path.partition(":")
     cache = None if request.data_root is None else str(request.data_root)
     try:
-        if folder:
+        if folder := BEHIND_COLON.path(request.spec):
             found = datasets.load_from_disk(folder)
         else:
             found = datasets.load_dataset(name, config or None, cache_dir=cache)

@@ -22,16 +22,13 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     Images are the one column of bytes, or of records with ``bytes``, or that of --path-column.
     Labels are texts or numbers, or indices into the names that the schema has of them (Hugging
     Face's ``ClassLabel``). Row ids are FILE/ROW, from 0. A row group is read whole; two are kept.
-
-    Raises `CorruptFileError`: a damaged file; `InvalidDataError`: columns or names that are absent
-    or differ between files, a row without label; `NumericalError`: too little memory.
     """
-    splits, lock = packed_files(request, ".parquet"), threading.Lock()
-    alike = {_schema(path, request) for path in splits[request.split]}
+    files, lock = packed_files(request, ".parquet"), threading.Lock()
+    alike = {_schema(path, request) for path in files}
     if len(alike) > 1:
         raise InvalidDataError(
-            f"{request.spec}: the {len(splits[request.split])} files differ in the column of their "
-            "images, or in the names of their classes; name files that are alike with a pattern"
+            f"{request.spec}: the {len(files)} files differ in the column of their images, or in "
+            "the names of their classes; name files that are alike with a pattern"
         )
     ((column, names),) = alike
 
@@ -48,7 +45,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             raise CorruptFileError("it has no bytes; a path alone is not followed")
         return data
 
-    return from_files(request, splits, lambda path: _rows(path, request, names), read, names)
+    return from_files(request, files, lambda path: _rows(path, request, names), read, names)
 
 
 def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:

@@ -24,14 +24,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     They are the row ids, as the disk spells them (a Mac decomposes accents), and rows are sorted by
     their bytes. A column ``split`` says which rows are ``train`` and which ``test``, in capitals or
     not; other rows are left out, counted and named. Without it every row is a training row. The
-    classes are all labels of the table, whatever the split: as numbers if all are whole numbers,
-    else by their bytes.
-    Other columns, such as one of clients (see `partition`), are not read, and without labels not
-    ``label`` either.
-
-    Raises `UsageError`: neither CSV nor parquet; `InputError`: the table or an image is missing;
-    `InvalidDataError`: a column is missing, a cell is empty, a path is absolute or named twice, or
-    no row belongs to the split.
+    classes are all labels of the table, whatever the split.
     """
     table, path, label = Path(request.path), request.path_column, request.label_column
     needed = (path,) if request.unlabelled else (path, label)
@@ -42,10 +35,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     for odd, what in (
         ([one for one, times in files.items() if times > 1], "named more than once"),
         ([one for one in paths if isabs(one)], "absolute; expected paths relative to the table"),
-        (
-            [one for one in paths if "\n" in one or "\0" in one],
-            "longer than one line, or hold a NUL",
-        ),
+        ([one for one in paths if {*one} & {"\n", "\0"}], "longer than a line, or hold a NUL"),
     ):
         if odd:
             raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")

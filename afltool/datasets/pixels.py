@@ -1,17 +1,15 @@
 """From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
 
 EXIF orientation is not applied and transparency is left out, as torchvision's ImageFolder has it:
-published accuracies were measured so. A warning says so of a picture that has one. (The
-orientation of a TIFF is part of the format; Pillow applies it, in torchvision, too.) Of several
-frames of a GIF the first one counts; a TIFF of several pages is refused, because nobody knows which
-of them is meant.
+published accuracies were measured so. (The orientation of a TIFF is part of the format; Pillow
+applies it.) Of several frames of a GIF the first one counts; a TIFF of several pages is refused.
+
 """
 
 from __future__ import annotations
 
 import io
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -39,10 +37,9 @@ _one_large = threading.Lock()
 
 
 def read_bytes(path: str) -> bytes:
-    """The file's bytes.
+    """The file's bytes; without permission to read it is a corrupt image.
 
-    A file without permission to read counts as a corrupt image, which --skip-corrupt leaves out.
-    Any other failure (the file is gone, the disk does not answer) is an `InputError`: leaving such
+    Other failures (the file is gone, the disk does not answer) are an `InputError`: leaving such
     images out would lose data without notice.
     """
     try:
@@ -59,9 +56,9 @@ def read_bytes(path: str) -> bytes:
 
 
 def decode(data: bytes, where: str) -> Image:
-    """The picture in mode RGB; only `FORMATS` and DICOM are decoded, by what the bytes are.
+    """The picture in mode RGB, of `FORMATS` or DICOM, by what the bytes are; ``where`` they are.
 
-    Raises `CorruptImageError`: with ``where`` and the reason; `UsageError`: pydicom is missing.
+    Raises `CorruptImageError`; `UsageError`: pydicom is missing.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -76,8 +73,9 @@ def decode(data: bytes, where: str) -> Image:
                 raise ValueError(f"it has {pages} pages, expected one; save each as a file")
             with _room(where, *image.size):
                 image.load()
-                _say_what_is_not_shown(image)
-                return to_rgb(image)
+                rgb = to_rgb(image)
+                rgb.info["remarks"] = _remarks(image)
+                return rgb
     except (CorruptImageError, UsageError):
         raise
     except UnidentifiedImageError as error:
@@ -89,17 +87,18 @@ def decode(data: bytes, where: str) -> Image:
         raise CorruptImageError(where, f"{error or type(error).__name__}") from error
 
 
-def _say_what_is_not_shown(image: Image) -> None:
-    """Warn of a picture that people see differently."""
-    turned = 1
+def _remarks(image: Image) -> list[str]:
+    """Why people see the picture differently."""
+    turned, remarks = 1, list[str]()
     with suppress(Exception):  # a damaged EXIF block, whose pixels are whole
         turned = image.getexif().get(_ORIENTATION, 1)
     if turned in range(2, 9) and image.format != "TIFF":
-        warnings.warn("its EXIF orientation is not applied, as in torchvision", stacklevel=2)
+        remarks.append("its EXIF orientation is not applied, as in torchvision")
     if image.has_transparency_data:
         alpha = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
         if np.asarray(alpha.getchannel("A")).min() < 255:
-            warnings.warn("its transparency is left out, as in torchvision", stacklevel=2)
+            remarks.append("its transparency is left out, as in torchvision")
+    return remarks
 
 
 @contextmanager
@@ -116,10 +115,7 @@ def _room(where: str, width: int, height: int) -> Iterator[None]:
 
 
 def to_rgb(image: Image) -> Image:
-    """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8.
-
-    Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
-    """
+    """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8."""
     if image.mode.startswith("I"):
         return _from_16_bits(image)
     if image.mode == "F":

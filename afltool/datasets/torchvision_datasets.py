@@ -1,14 +1,10 @@
-"""CIFAR-10, CIFAR-100 and Fashion-MNIST: the published files, in torchvision's folders.
-
-Every file is compared with its published MD5 before anything in it is read.
-"""
+"""CIFAR-10, CIFAR-100, Fashion-MNIST: published files in torchvision's folders, by their MD5."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,39 +56,31 @@ def _cifar(request: DatasetRequest) -> ImageDataset:
 def _fashion_mnist(request: DatasetRequest) -> ImageDataset:
     """Of idx files, packed with gzip or not, in torchvision's folder or Debian's."""
     part, raw = "train" if request.split == "train" else "t10k", request.root / "FashionMNIST/raw"
-    names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
-    if not (paths := _found(raw, names) or _found(DEBIAN_FASHION_MNIST, names)):
-        need_torch("the download of Fashion-MNIST")
-        from torchvision.datasets import FashionMNIST
+    files = list[bytes]()
+    for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
+        places = [at / f"{name}{end}" for at in (raw, DEBIAN_FASHION_MNIST) for end in (".gz", "")]
+        if not any(path.is_file() for path in places):
+            need_torch("the download of Fashion-MNIST")
+            from torchvision.datasets import FashionMNIST
 
-        for archive, md5 in FashionMNIST.resources:
-            fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, request.spec)
-        paths = _found(raw, names)
-    images, marks = (published_bytes(paths[name], FASHION_MNIST_MD5[name]) for name in names)
-    pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)
-    labels, sums = np.frombuffer(marks, np.uint8, offset=8), map(_sha256, (images, marks))
+            for archive, md5 in FashionMNIST.resources:
+                fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, request.spec)
+        path = next(path for path in places if path.is_file())
+        files.append(published_bytes(path, FASHION_MNIST_MD5[name]))
+    pixels = np.frombuffer(files[0], np.uint8, offset=16).reshape(-1, 28, 28)
+    labels, sums = np.frombuffer(files[1], np.uint8, offset=8), map(_sha256, files)
     return array_dataset(request, _NAMES.split(","), pixels, labels, digest(request.spec, *sums))
 
 
-def _found(folder: Path, names: tuple[str, ...]) -> Mapping[str, Path]:
-    """These files in a folder, packed or not; none unless all are there."""
-    pairs = [(name, folder / f"{name}{end}") for name in names for end in (".gz", "")]
-    found = {name: path for name, path in pairs if path.is_file()}
-    return found if len(found) == len(names) else {}
-
-
 def published_bytes(path: Path, md5: str) -> bytes:
-    """The bytes of a file, without gzip around them, whose MD5 is the published one.
-
-    Raises `CorruptFileError`: other bytes.
-    """
-    data = inputs.read_bytes(path, MOST_BYTES)
-    if path.suffix == ".gz":
-        try:
+    """The bytes of a file, without gzip around them, whose MD5 is the published one."""
+    try:
+        data = inputs.read_bytes(path, MOST_BYTES)
+        if path.suffix == ".gz":
             with gzip.open(path) as file:
                 data = file.read(MOST_BYTES)
-        except (OSError, EOFError) as error:
-            raise CorruptFileError(f"{path} is damaged ({error}). Fetch it again.") from error
+    except (OSError, EOFError) as error:
+        raise CorruptFileError(f"{path} is damaged ({error}). Fetch it again.") from error
     if (found := hashlib.md5(data, usedforsecurity=False).hexdigest()) != md5:
         raise CorruptFileError(
             f"{path}: expected the published MD5 {md5}, found {found} "
@@ -102,10 +90,7 @@ def published_bytes(path: Path, md5: str) -> bytes:
 
 
 def fetch(url: str, root: Path, archive: str, md5: str, what: str, to: Path | None = None) -> None:
-    """Download ``archive`` into ``root``, check its MD5 and unpack it, there or in ``to``.
-
-    One that is there with this MD5 is not downloaded.
-    """
+    """Download ``archive`` into ``root``, if it is not there with this MD5, and unpack it."""
     need_torch(f"the download of {what}")
     from torchvision.datasets import utils
 

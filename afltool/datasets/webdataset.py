@@ -30,20 +30,14 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     A sample is what members of one name are: ``KEY.jpg`` and ``KEY.cls``, a number or a name, or
     ``KEY.json`` with a label. KEY may have dots; of a sample KEY that has an image, ``KEY.seg.png``
     without a label is another field. Members that are no image and no label are left out, counted
-    and named. Row ids are SHARD/KEY.
-
-    Raises `CorruptFileError`: a damaged tar file; `InvalidDataError`: samples without label, with a
-    label and no image, or with two.
+    and named; samples that lack one, or have two, are refused. Row ids are SHARD/KEY.
     """
-    splits, others = packed_files(request, ".tar"), dict[Path, list[str]]()
-    dataset = from_files(
-        request, splits, lambda shard: _rows(shard, request, others.setdefault(shard, [])), _bytes
-    )
-    names = (name for shard in splits[request.split] for name in others[shard])
-    if left := Counter((_FIELD.search(name) or [name])[0] for name in names):
-        kinds = shorten([f"{ending} ({n})" for ending, n in left.most_common()])
+    others, shards = Counter[str](), packed_files(request, ".tar")
+    dataset = from_files(request, shards, lambda shard: _rows(shard, request, others), _bytes)
+    if others:
+        kinds = shorten([f"{ending} ({n})" for ending, n in others.most_common()])
         log.warning(
-            f"{request.spec}: left out {left.total()} members that are no image and no label: "
+            f"{request.spec}: left out {others.total()} members that are no image and no label: "
             f"{kinds}"
         )
     return dataset
@@ -57,16 +51,16 @@ def _bytes(shard: Path, offset: int, size: int, most: int = MOST_BYTES) -> bytes
         return file.read(size)
 
 
-def _rows(shard: Path, request: DatasetRequest, others: list[str]) -> Iterator[Row]:
-    """The samples of a shard; ``others`` gets the names of the members that are left out."""
+def _rows(shard: Path, request: DatasetRequest, others: Counter[str]) -> Iterator[Row]:
+    """The samples of a shard; ``others`` counts what is left out, by the endings of names."""
     samples: dict[str, dict[str, tarfile.TarInfo]] = {}
+    lacking, left = list[str](), list[str]()
     for key, ending, member in _members(shard):
         kind = "images" if ending in EXTENSIONS + DICOM else ending
         if kind not in ("images", ".cls", ".json"):
-            others.append(member.name)
+            left.append(member.name)
         elif samples.setdefault(key, {}).setdefault(kind, member) is not member:
             raise InvalidDataError(f"{shard}: the sample {key} has two {kind}, expected one")
-    lacking = []
     for key, parts in sorted(samples.items(), key=lambda one: _place(one[1])):
         image, of = parts.get("images"), _FIELD.sub("", key)
         given = [parts[kind] for kind in (".cls", ".json") if kind in parts]
@@ -76,9 +70,10 @@ def _rows(shard: Path, request: DatasetRequest, others: list[str]) -> Iterator[R
         if image and (text or (request.unlabelled and (given or not is_field))):
             yield key, text, image.offset_data, image.size
         elif is_field or not (image or text):
-            others += [member.name for member in parts.values()]
+            left += [member.name for member in parts.values()]
         else:
             lacking.append(f"{key} (no {'label in .cls or .json' if image else 'image'})")
+    others.update((_FIELD.search(name) or [name])[0] for name in left)
     if lacking:
         raise InvalidDataError(f"{shard}: {len(lacking)} samples are not whole: {shorten(lacking)}")
 

@@ -15,10 +15,11 @@ from .. import inputs, memory
 from ..errors import InvalidDataError, UsageError
 from ..files.features import open_features
 from ..math.gram import real
+from ..options.features import NamedRows
 from ..plugins import install
 from ..values.arrays import Array
 from ..values.names import WHOLE
-from . import Embeddings, Keys, check_label_bytes, readable, slices
+from . import LABELS, USUAL, Embeddings, beside, lacking, readable, slices
 
 # ---------------------------------------------------------------- NumPy's files
 
@@ -33,10 +34,8 @@ def _mapped(path: Path) -> Array:
     return np.asarray(x)
 
 
-def open_npy(path: Path, keys: Keys) -> Embeddings:
+def open_npy(path: Path, o: NamedRows) -> Embeddings:
     """The array of a .npy file as features."""
-    if keys != Keys():
-        raise UsageError(f"{path} holds one array without a name: leave --x, --y and --row-ids out")
     shape, dtype, size = (x := _mapped(path)).shape, x.dtype, x.nbytes
 
     def blocks() -> Iterator[Array]:
@@ -46,16 +45,16 @@ def open_npy(path: Path, keys: Keys) -> Embeddings:
     return Embeddings(shape, dtype, blocks)
 
 
-def open_npz(path: Path, keys: Keys) -> Embeddings:
+def open_npz(path: Path, o: NamedRows) -> Embeddings:
     """The arrays of features, labels and perhaps row_ids of a .npz file, in memory."""
     with zipfile.ZipFile(path) as archive:
         held = {one.filename: one.file_size for one in archive.infolist()}
     sizes = {name.removesuffix(".npy"): n for name, n in held.items() if name.endswith(".npy")}
     with np.load(path, allow_pickle=False) as arrays:
-        return _archive(path, keys, sizes, lambda name: arrays[name])
+        return _archive(path, o, sizes, lambda name: arrays[name])
 
 
-def open_safetensors(path: Path, keys: Keys) -> Embeddings:
+def open_safetensors(path: Path, o: NamedRows) -> Embeddings:
     """The tensors of features and labels of a .safetensors file, in memory."""
     try:
         from safetensors import safe_open
@@ -66,21 +65,24 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
         sizes = {name: 8 * prod(part.get_shape()) for name, part in parts.items()}
         if odd := [name for name, part in parts.items() if part.get_dtype() == "BF16"]:
             raise InvalidDataError(f"{path}: {odd[0]} is in bf16; save it as float32 or float16")
-        return _archive(path, keys, sizes, file.get_tensor)
+        return _archive(path, o, sizes, file.get_tensor)
 
 
 def _archive(
-    path: Path, keys: Keys, sizes: Mapping[str, int], read: Callable[[str], Any]
+    path: Path, o: NamedRows, sizes: Mapping[str, int], read: Callable[[str], Any]
 ) -> Embeddings:
     """What is in arrays with names; ``sizes``: their bytes, before they are read."""
-    key = keys.features(path, list(sizes))
-    memory.need(sizes[key], f"the array {key} of {path}", "save it alone, as .npy with --labels")
+    key = o.x or next((one for one in USUAL if one in sizes), "x")
+    if key not in sizes:
+        raise lacking(path, list(sizes), o)
 
-    def column(name: str) -> Array:
-        check_label_bytes(path, name, sizes[name])
+    def array(name: str) -> Array:
+        advice = "save the features alone, as .npy with --labels"
+        memory.need(sizes[name], f"the array {name} of {path}", advice)
         return np.asarray(read(name))
 
-    found, x = keys.columns(path, list(sizes), column, features=[key]), np.asarray(read(key))
+    labels = [USUAL.get(key, "y"), *LABELS]
+    found, x = beside(path, list(sizes), o, array, labels, [key]), array(key)
 
     def blocks() -> Iterator[Array]:
         yield from (x[part] for part in slices(len(x), x.nbytes // len(x)))
@@ -91,10 +93,8 @@ def _archive(
 # ---------------------------------------------------------------- other files
 
 
-def open_feature_file(path: Path, keys: Keys) -> Embeddings:
+def open_feature_file(path: Path, o: NamedRows) -> Embeddings:
     """A feature file of ours: its rows as reals, in its own space and classes."""
-    if keys != Keys():
-        raise UsageError(f"{path} is a feature file: leave --x, --y and --row-ids out")
     with open_features(path, labelled=False) as rows:
         shape, labels, ids = (len(rows), rows.dim), rows.given_labels, rows.row_ids
         made = {key: rows.header[key] for key in ("space", "classes")}
@@ -110,14 +110,11 @@ def read_labels(path: Path) -> Array:
     """Labels from a .npy file, or a text file: line i, from 0, is the label of row i.
 
     Lines are numbers if all are, written as Python writes them: ``01`` is a name.
-
-    Raises `InputError`, `CorruptFileError`, `InvalidDataError`: missing, unreadable, too large, or
-    with an empty line.
     """
     if path.suffix == ".npy":
         with readable(path):
             x = _mapped(path)
-            check_label_bytes(path, "labels", x.nbytes)
+            memory.need(x.nbytes, f"the labels in {path}", "number the classes")
             return np.array(x)
     text = inputs.read_text(path, "labels")
     labels = [line.strip(inputs.AROUND) for line in text.removesuffix("\n").split("\n")]
@@ -128,5 +125,6 @@ def read_labels(path: Path) -> Array:
         )
     if all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in {*labels}):
         return np.array(labels).astype(np.int64)
-    check_label_bytes(path, "labels", 4 * max(map(len, labels)) * len(labels))
+    size = 4 * max(map(len, labels)) * len(labels)
+    memory.need(size, f"the labels in {path}", "give shorter ones")
     return np.array(labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,40 +14,37 @@ import numpy as np
 
 from .. import memory
 from ..errors import InvalidDataError, UsageError, naming
+from ..options.features import NamedRows
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import Array
 from ..values.names import ROW_IDS, ordered_columns
 from ..values.text import IS, comma_list
-from . import MOST_FEATURES, SHOWN, Embeddings, Keys, check_label_bytes, names_apart, rows_of_block
+from . import Embeddings, beside, lacking, names_apart, slices
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
 _LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
 ID = "named like an id"
-FIRST = 1000  # rows in which each value of an id is another one
 #: How columns of ids are called, or of row numbers that pandas has written.
-_NUMBERS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)"
-_IDS = rf"(?i:(.*[\W_])?ids?)|{_NUMBERS}|.*[a-z]I[dD]s?"
+_IDS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
 
 
-def open_table(path: Path, keys: Keys) -> Embeddings:
+def open_table(path: Path, o: NamedRows) -> Embeddings:
     """Features are a column of lists, or else every column of numbers, which then have names.
 
-    The index that pandas wrote and columns that are named like ids are none. The table is in
-    memory.
+    The index that pandas wrote and columns that are named like ids are none.
     """
     try:
-        import pyarrow
+        import pyarrow  # noqa: F401
     except ImportError as error:
         raise UsageError(f"{path} needs pyarrow: {install('import')}") from error
     schema = _schema(path)
     with naming(path):
         ordered_columns(schema.names)  # no two are alike
     why = _no_features(schema)
-    coded = dict(_one_hot(path, schema, one) for one in names_apart(keys.categories, schema.names))
-    columns = _feature_columns(path, schema, keys, why, coded)
-    keys = _with_ids(path, schema, keys, why)
+    coded = dict(_one_hot(path, schema, one) for one in names_apart(o.categories, schema.names))
+    columns = _feature_columns(path, schema, o, why, coded)
     has_lists = bool(columns and schema.field(columns[0]).type.num_fields)
     if has_lists and coded:
         raise UsageError(
@@ -55,26 +52,19 @@ def open_table(path: Path, keys: Keys) -> Embeddings:
             "of them: leave it out, or name columns of numbers by --feature-columns"
         )
     table = _read(path, schema, columns, reals=True)
-    found = keys.columns(
-        path, schema.names, lambda name: _column(path, schema, name), _LABELS, columns, why
-    )
+    read = partial(_column, path, schema)
+    found = beside(path, schema.names, o, read, _LABELS, columns, why)
     found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
     of_values = {name: one for each in coded.values() for name, one in each.items()}
     ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
     numbers = _matrix(path, table.slice(0, 1)).shape[1] if len(table) and columns else 0
     width = numbers + ones.shape[1]
-    whole = [c for c in columns if pyarrow.types.is_integer(schema.field(c).type)]
-    first = table.slice(0, FIRST)
-    if alike := [c for c in whole if len(first[c].unique()) == len(first) > 1]:
-        log.warning(
-            f"{path}: each row has another whole number, as ids do, in the features "
-            f"{', '.join(alike[:SHOWN])}; name ids by --row-ids, or leave them out of the table"
-        )
 
     def blocks() -> Iterator[Array]:
-        for start in range(0, len(table), step := rows_of_block(8 * width)):
-            parts = [_matrix(path, table.slice(start, step), numbers)] if columns else []
-            yield np.column_stack([*parts, ones[start : start + step]])
+        for part in slices(len(table), 8 * width):
+            rows = table.slice(part.start, part.stop - part.start)
+            parts = [_matrix(path, rows, numbers)] if columns else []
+            yield np.column_stack([*parts, ones[part]])
 
     named = None if has_lists else [*columns, *of_values]
     return Embeddings((len(table), width), np.dtype("f8"), blocks, **found, columns=named)
@@ -103,10 +93,7 @@ def _schema(path: Path) -> Any:
 
 
 def _read(path: Path, schema: Any, columns: Sequence[str], reals: bool = False) -> Any:
-    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with.
-
-    Texts of parquet are numbers and a dictionary, as they are stored.
-    """
+    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with."""
     from pyarrow import csv, feather, parquet
 
     size = path.stat().st_size
@@ -141,7 +128,7 @@ def _column(path: Path, schema: Any, name: str) -> Array:
         column = column.dictionary_encode()
     if is_dictionary(column.type):
         longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
-        check_label_bytes(path, name, 4 * longest * len(column))
+        memory.need(4 * longest * len(column), f"the column {name} of {path}", "shorten its texts")
         column = column.cast(column.type.value_type)
     values: Array = column.to_numpy()
     return values if values.dtype.kind in "iuf" else values.astype(str)
@@ -167,29 +154,14 @@ def _no_features(schema: Any) -> dict[str, str]:
     return why
 
 
-def _with_ids(path: Path, schema: Any, keys: Keys, why: Mapping[str, str]) -> Keys:
-    """The row ids are the one column that is named like ids, if each of its values is another."""
-    numbers = re.compile(_NUMBERS)
-    named = [
-        name
-        for name, text in why.items()
-        if text == ID and name not in (keys.x, keys.y) and not numbers.fullmatch(name)
-    ]
-    if keys.row_ids is not None or {*ROW_IDS} & {*schema.names} or len(named) != 1:
-        return keys
-    values = _read(path, schema, named)[named[0]]
-    differ = values.null_count == 0 and len(values.unique()) == len(values)
-    return replace(keys, row_ids=named[0]) if differ else keys
-
-
 def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
-    """A column, and whether rows (n,) have each of its values, by name; those that are listed.
+    """A column, and whether rows (n,) have each of its values, by name.
 
     Without a list they are those of this file, which it says, since sites must agree on them.
     """
     name, _, listed = category.partition("=")
     if name not in schema.names:
-        raise Keys(row_ids=name).lacking(path, schema.names)
+        raise InvalidDataError(f"{path}: --categories {name} is not a column")
     texts = _column(path, schema, name).astype(str)
     values = next(csv.reader([listed])) if listed else sorted({*texts.tolist()})
     if not listed:
@@ -204,12 +176,12 @@ def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Arr
 
 
 def _feature_columns(
-    path: Path, schema: Any, keys: Keys, why: Mapping[str, str], coded: Mapping[str, Any]
+    path: Path, schema: Any, o: NamedRows, why: Mapping[str, str], coded: Mapping[str, Any]
 ) -> list[str]:
-    if not {keys.x, keys.y} - {None} <= {*schema.names}:
-        raise keys.lacking(path, schema.names)
-    if keys.take:
-        taken = [name for name in names_apart(keys.take, schema.names) if name not in coded]
+    if {o.x, o.y} - {None, *schema.names}:
+        raise lacking(path, schema.names, o)
+    if o.feature_columns:
+        taken = [name for name in names_apart(o.feature_columns, schema.names) if name not in coded]
         for name in taken:
             kind = why.get(name, "") if name in schema.names else "not a column"
             if kind and kind != ID:
@@ -219,14 +191,14 @@ def _feature_columns(
                 )
         return taken
     lists = [n for n in _LISTS if n in schema.names and schema.field(n).type.num_fields]
-    x = keys.x or next(iter(lists), "x")
+    x = o.x or next(iter(lists), "x")
     if x in schema.names and schema.field(x).type.num_fields:
         return [x]
-    if keys.x is not None:
+    if o.x is not None:
         raise InvalidDataError(
             f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
         )
-    others = {*why, *_LABELS, *ROW_IDS, *coded, keys.y, keys.row_ids}
+    others = {*why, *_LABELS, *ROW_IDS, *coded, o.y, o.row_ids}
     numbers = [name for name in schema.names if name not in others]
     if not numbers and not coded:
         raise InvalidDataError(
@@ -247,7 +219,5 @@ def _matrix(path: Path, table: Any, width: int | None = None) -> Array:
             f"{path}: expected lists of {width or 'equal'} numbers in {table.schema.names[0]}, "
             f"found lengths {', '.join(map(str, sorted(lengths, key=str)[:5]))}"
         )
-    if max(lengths) > MOST_FEATURES:
-        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers are too long")
     values: Array = lists.flatten().to_numpy(zero_copy_only=False)
     return values.astype(np.float64).reshape(len(table), -1)

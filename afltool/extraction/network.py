@@ -1,21 +1,21 @@
 """A frozen backbone: from images to rows of features.
 
 Threads decode images and run the network on them, by PyTorch (`torch_engine`) or by a runtime of
-graphs (`engines`). Threads are enough, because Pillow and the engines work without holding
-Python's lock.
+graphs (`engines`); Pillow and the engines work without holding Python's lock.
 """
 
 from __future__ import annotations
 
 import platform
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from ..datasets.base import CorruptImageError
 from ..errors import AflError, InputError
 from ..options.grammars import Views
+from ..progress import log
 from ..values.arrays import F32, U8
 
 if TYPE_CHECKING:
@@ -79,12 +80,10 @@ class Batch:
 
 @dataclass
 class Network:
-    """A backbone that is ready to run; made by `engines.load_network`.
+    """A backbone that is ready to run, by ``workers`` threads; made by `engines.load_network`.
 
-    Attributes:
-        batch: images that a thread decodes before it runs them; there are ``workers`` threads.
-        views: those of an image whose features are averaged.
-        graph: digest of the graph that is run, if one is.
+    ``batch``: images that a thread decodes before it runs them; ``graph``: digest of the graph that
+    is run, if one is; ``remarks``: the number of images and one of them, by what is said of them.
     """
 
     backbone: Facts
@@ -95,6 +94,8 @@ class Network:
     batch: int
     workers: int
     graph: str = ""
+    remarks: dict[str, tuple[int, str]] = field(default_factory=dict)  # images, and one of them
+    _adding: Lock = field(default_factory=Lock)
 
     def __str__(self) -> str:
         way, name = self.preprocessing, self.engine.name
@@ -108,6 +109,10 @@ class Network:
     def decode(self, pictures: ImageDataset | NamedImages, index: int) -> U8:
         """A picture as the network sees it, before it is normalised."""
         picture = pictures.load(index)
+        for text in picture.info.get("remarks", ()):
+            with self._adding:
+                count = self.remarks.get(text, (0, ""))[0] + 1
+                self.remarks[text] = count, pictures.describe(index)
         try:
             return self.preprocessing.pixels(picture)
         except ValueError as error:
@@ -118,10 +123,9 @@ class Network:
     ) -> Iterator[tuple[Batch, F32]]:
         """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
 
-        ``decode(index)`` gives an image as (3, side, side) uint8; `CorruptImageError` where it
-        cannot be used. The threads work on the next batches while one is written. The first
-        image that cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the
-        batches before it are yielded first.
+        ``decode(index)`` gives an image as (3, side, side) uint8. Threads work on the next batches
+        while one is written. Unless ``skip_corrupt``, the first image that cannot be used ends it
+        with its `CorruptImageError`, after the batches before it.
         """
         parts = (indices[k : k + self.batch] for k in range(0, len(indices), self.batch))
         turns, threads = BoundedSemaphore(self.engine.threads), self.workers
@@ -136,7 +140,9 @@ class Network:
             with turns:
                 return batch, self.rows(np.stack(pixels))
 
-        with self.engine.working(), ThreadPoolExecutor(threads) as pool:
+        with warnings.catch_warnings(), self.engine.working(), ThreadPoolExecutor(threads) as pool:
+            # Of readers, about tags; pixels that are damaged are errors.
+            warnings.filterwarnings("ignore", module="PIL|pydicom")
             try:
                 for part in parts:
                     waiting.append(pool.submit(work, part))
@@ -146,12 +152,15 @@ class Network:
                     yield waiting.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
+                for text, (images, where) in self.remarks.items():
+                    log.info("%d images, such as %s: %s", images, where, text)
+                self.remarks.clear()
 
     def rows(self, pixels: U8) -> F32:
         """Features (n, d) of squares (n, 3, side, side).
 
-        Over views V it is (f_1 + … + f_V) / V of float32 features, added up in float64 in this
-        order and rounded once.
+        Over views it is their mean: float32 features are added up in float64 in this order, and
+        divided and rounded once.
         """
         side = self.views.inner(self.preprocessing.crop)
         found: list[F32] = []
@@ -203,7 +212,6 @@ def _decoded(decode: Callable[[int], U8], part: range) -> tuple[Batch, list[U8]]
         except Exception as error:  # of whatever library: a thread must not end without a word
             raise InputError(
                 f"a thread that decodes images failed at image {index} "
-                f"({type(error).__name__}: {error}); what is done is kept: run the same command "
-                "again, or with --workers 1"
+                f"({type(error).__name__}: {error}); run the same command again to go on"
             ) from error
     return batch, pixels

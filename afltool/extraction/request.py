@@ -14,7 +14,7 @@ from ..backbones.models import kind_of_weights, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
 from ..datasets import open_dataset, read_classes
 from ..datasets.base import ImageDataset
-from ..errors import InputError
+from ..datasets.packed import matching
 from ..files.hdf5 import recipe, strict
 from ..options.common import BEHIND_COLON, frozen_in
 from ..options.datasets import DATASETS, named
@@ -42,15 +42,7 @@ class Asked:
     def of(cls, o: ExtractOptions) -> Self:
         """What ``o`` asks for; where its backbone is a file, with what the file says."""
         frozen = read_frozen(Path(o.backbone)) if frozen_in(o.backbone) else None
-        return cls(o if frozen is None else frozen.options(o, o.backbone), frozen)
-
-    @cached_property
-    def weights(self) -> str:
-        """A digest that identifies the weights."""
-        o = self.given
-        if self.frozen is not None:
-            return str(self.frozen.made_by["options"]["weights"])
-        return weights_identity(o.backbone, o.weights, o.seed)
+        return cls(o if frozen is None else frozen.options(o), frozen)
 
     @cached_property
     def dataset(self) -> ImageDataset:
@@ -80,12 +72,7 @@ class Asked:
         return self.given.seen.inner(self.preprocessing().crop)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """What `backbones.nodes.list_nodes` has of the backbone; no image and no weights are read.
-
-        Each with ``name``, ``layer`` (its class), ``width`` (features of one image once pooled),
-        ``output`` (channels and positions, or tokens and width), ``place`` (its number of how many)
-        and ``stages``: what `--node stages` takes of it, or None.
-        """
+        """What `backbones.nodes.list_nodes` has of the backbone; neither images nor weights."""
         from ..backbones.nodes import list_nodes
 
         return list_nodes(self.given.backbone, self.side())
@@ -95,53 +82,44 @@ class Asked:
 
         ``here``: the data set and the device are on this machine, so they are checked, too.
         """
-        from ..datasets.packed import matching
-
-        o, (kind, path) = self.given, named(self.given.data)
-        if kind.takes == "PATTERN":
-            matching(path)
-        elif (path := BEHIND_COLON.path(o.data)) and not Path(path).exists():
-            raise InputError(f"{o.data}: there is nothing at {path}; check the path")
-        side = self.side()
+        o, side = self.given, self.side()
         if self.frozen is None:
             kind_of_weights(source_of(o.backbone), o.weights)
             if o.nodes:  # whether the network has these is only known once it is built
                 load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
+        if path := BEHIND_COLON.path(o.data):
+            matching(path)
         if here:
             resolve_device(o.device)
             _ = self.dataset
         else:
             self.classes()
 
-    def options(self) -> dict[str, Any]:
-        """The options that the recipe holds as they are."""
-        o = self.given
-        kept = ALWAYS | o.changed().keys()
-        values = {k: getattr(o, k) for k in o.stored(*BY_CONTENT, "node") if k in kept}
-        if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
-            values["node"] = nodes[0] if len(nodes) == 1 else nodes
-        if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):
-            values["stages"] = "feature_info"  # up to 0.3 the networks' own shapes decided
-        shard = None if o.part.count == 1 else str(o.part)
-        return {**values, "fraction_bits": o.bits, "shard": shard}
-
     def recipe(self) -> dict[str, Any]:
+        """With the options as they are, or digests of what they name."""
         dataset, o = self.dataset, self.given
-        options = {
-            **self.options(),
-            "weights": self.weights,
-            "preprocessing": self.preprocessing().fingerprint(),
-        }
+        kept = ALWAYS | o.changed().keys()
+        options = {k: getattr(o, k) for k in o.stored(*BY_CONTENT, "node") if k in kept}
+        if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
+            options["node"] = nodes[0] if len(nodes) == 1 else nodes
+        if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):
+            options["stages"] = "feature_info"  # up to 0.3 the networks' own shapes decided
+        options |= {"fraction_bits": o.bits, "shard": None if o.part.count == 1 else str(o.part)}
+        options["weights"] = (
+            str(self.frozen.made_by["options"]["weights"])
+            if self.frozen is not None
+            else weights_identity(o.backbone, o.weights, o.seed)
+        )
+        options["preprocessing"] = self.preprocessing().fingerprint()
         inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
         inputs |= DATASETS.version(named(o.data)[0].name) | family_version(o.backbone)
         return recipe("extract", options, inputs)
 
 
 def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
-    """Refuse an extraction that would fail: unknown names, missing files, an absent device.
+    """Refuse an extraction that would fail, unless the store has its answer; no image is read.
 
-    No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
-    extracted on this machine; elsewhere its data sets and devices are not known.
+    ``here``: the images are extracted on this machine; elsewhere its data and devices are unknown.
     """
     request = Asked.of(options)
     if not (here and in_store(request)[0].exists()):

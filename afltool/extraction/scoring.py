@@ -15,7 +15,6 @@ import numpy as np
 from .. import progress
 from ..datasets.base import CorruptImageError
 from ..datasets.from_paths import NamedImages
-from ..datasets.heard import Heard
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.feature_writer import as_float32
 from ..files.features import open_features
@@ -36,13 +35,6 @@ from .network import Network
 from .space import options_for, preprocessing_of, space_of
 
 IMAGES = 256  # items of a block
-#: What to try where a field of the space differs.
-ADVICE = {
-    "weights": "name the weights that the head's features were made with: --weights FILE, or "
-    "--weights random --seed N",
-    "preprocessing": "Pillow prepares images differently here than where the head's features "
-    "were made: install the version used there",
-}
 
 
 class ItemBlock(NamedTuple):
@@ -60,21 +52,16 @@ class ItemSource(NamedTuple):
     blocks: Callable[[], Iterator[ItemBlock]]
 
 
-#: Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes if
-#: they are asked for, and all scores, (n, 0) where they are not.
-Scored = tuple[I64, F64, list[list[str]], F64]
+#: Of rows: classes with the highest scores (n, top), their scores, and what else stands in columns.
+Scored = tuple[I64, F64, list[list[Any]]]
 
 
 class Scorer:
-    """Makes the rows of a table of predictions, and counts them.
-
-    ``columns``: their names and types. Of equal highest scores the first one counts, as everywhere.
-    """
+    """Makes the rows of a table of predictions, and counts them; ``columns``: names and types."""
 
     def __init__(self, head: Head, classes: Sequence[str], o: Predict) -> None:
-        self.head, self.classes, self.scores = head, list(classes), o.scores
-        self.options, self.top = o, min(o.top, len(classes))
-        self.least = -np.inf if o.min_confidence is None else o.min_confidence
+        self.head, self.classes, self.options = head, list(classes), o
+        self.top, self.least = min(o.top, len(classes)), o.min_confidence or -np.inf
         for option, given, able in (
             ("--min-confidence", o.min_confidence, head.log_probabilities),
             ("--coverage", o.coverage, isinstance(head, CalibratedHead)),
@@ -103,15 +90,16 @@ class Scorer:
         """A block with what the head gives to its rows, in any thread."""
         if block.X is None:
             return block, None
-        sets: list[list[str]] = [[]] * len(block.X)
+        more: list[list[Any]] = [[] for _ in range(len(block.X))]
         if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
             V = self.head.values(block.X)
-            S, sets = self.head.of_values(V), self._sets(self.head, V)
+            S, more = self.head.of_values(V), self._sets(self.head, V)
         else:
             S = self.head.decision_function(block.X)
         order, R = best(S, self.top), reported_scores(self.head, S)
-        values = np.take_along_axis(R, order, axis=1)
-        return block, (order, values, sets, R if self.scores else R[:, :0])
+        if self.options.scores:
+            more = [[*one, *scores] for one, scores in zip(more, R.tolist(), strict=True)]
+        return block, (order, np.take_along_axis(R, order, axis=1), more)
 
     def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
@@ -130,16 +118,14 @@ class Scorer:
                 yield [name, first, score, None, *more]
 
     def _cells(self, scored: Scored) -> Iterator[list[Any]]:
-        order, best, sets, every = scored
+        order, best, more = scored
         predicted = order[best[:, 0] >= self.least, 0]
         self.counts += np.bincount(predicted, minlength=len(self.classes))
-        rows = zip(order.tolist(), best.tolist(), sets, every.tolist(), strict=True)
-        for places, values, *more in rows:
+        for places, values, rest in zip(order.tolist(), best.tolist(), more, strict=True):
             pairs = zip(places, values, strict=True)
-            named = (cell for k, value in pairs for cell in (self.classes[k], value))
-            yield [*named, *more[0], *more[1]]
+            yield [*(cell for k, value in pairs for cell in (self.classes[k], value)), *rest]
 
-    def _sets(self, head: CalibratedHead, V: F64) -> list[list[str]]:
+    def _sets(self, head: CalibratedHead, V: F64) -> list[list[Any]]:
         """The set of each row as JSON, its classes by their scores; alone in a list."""
         kept = head.kept(V, self.options.coverage or 0.0, self.options.per_class)
         order = np.argsort(-V, axis=1, kind="stable")
@@ -147,14 +133,8 @@ class Scorer:
         return [[json_text(one, ensure_ascii=False)] for one in named]
 
 
-# ---------------------------------------------------------------- feature files
-
-
 def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
-    """The rows of a feature file, with labels or without.
-
-    Raises `MismatchError`: another space, or other classes, than the head's.
-    """
+    """The rows of a feature file of the head's space and classes, with labels or without."""
     with open_features(path, labelled=False) as rows:
         check_fits(head, header, rows)
         size = len(rows)
@@ -168,18 +148,13 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
     return ItemSource(size, blocks)
 
 
-# ---------------------------------------------------------------- images
-
-
 def network_of(
     head: Path, header: Mapping[str, Any], o: NetworkOptions, frozen: Path | None = None
 ) -> Network:
     """The network that makes features for a head; its whole feature space is compared.
 
-    ``frozen``: a file of the network, which is then run without PyTorch.
-
-    Raises `UsageError`: the head's features were imported; `MismatchError`: the network makes
-    another space; the message names the field.
+    ``frozen``: a file of the network, which is then run without PyTorch. Raises `UsageError`: the
+    head's features were imported; `MismatchError`: the network makes another space.
     """
     space = header["space"]
     if space is None:
@@ -190,16 +165,16 @@ def network_of(
     network = load_network(wanted, preprocessing_of(space), graph)
     where = difference(space, space_of(network, wanted), "in the head", "in this network")
     if where:
-        name = where.partition(" ")[0].partition(".")[0]
         raise MismatchError(
             f"the network that can be built here makes other features than those of the head "
-            f"{head}: {where}; {ADVICE.get(name, 'use the version of afltool that made the head')}"
+            f"{head}: {where}; name the weights of these features (--weights FILE, or --weights "
+            "random --seed N), or use the versions of Pillow and afltool that made them"
         )
     return network
 
 
 def image_source(
-    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool, heard: Heard
+    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool
 ) -> ItemSource:
     """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
 
@@ -209,7 +184,7 @@ def image_source(
     bits = space["fraction_bits"]
 
     def blocks() -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, bits, skip, heard)
+        every = _one_by_one(images, network, bits, skip)
         while part := list(islice(every, IMAGES)):
             why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
             rows = [row for _, row in part if not isinstance(row, str)]
@@ -221,13 +196,10 @@ def image_source(
 
 
 def _one_by_one(
-    images: NamedImages, network: Network, bits: int | None, skip: bool, heard: Heard
+    images: NamedImages, network: Network, bits: int | None, skip: bool
 ) -> Iterator[tuple[str, Array | str]]:
     """The name of each image with its row (1, d) as a feature file holds it, or why it has none."""
-    decode = partial(network.decode, images)
-    every = network.features(
-        lambda i: heard.decoded(i, decode, images.describe), range(len(images)), skip
-    )
+    every = network.features(partial(network.decode, images), range(len(images)), skip)
     try:
         for batch, x in every:
             progress.stop_point()

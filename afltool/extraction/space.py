@@ -1,24 +1,24 @@
 """The feature space: what rows must have in common to be added up or scored.
 
-`space_of` gives the space of a network; `options_for` gives the options of a network for a space,
-so that the user of a head can make features for it. Callers compare the space of the rebuilt
-network with the whole space, so a field that `options_for` does not know is refused by name, never
-ignored. How files become RGB (`values.text.PIXELS`, see `afltool.datasets.pixels`) has no
-field, as there is one way; another one would need a field.
+`space_of` gives the space of a network; `options_for` the options of a network for a space, so that
+the user of a head can make features for it. Callers compare the space of the rebuilt network with
+the whole space, so a field that `options_for` does not know is refused by name, never ignored. How
+files become RGB (`afltool.datasets.pixels`) has no field, as there is one way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..backbones.families import WHOLE
+from ..backbones.preprocessing import Preprocessing
 from ..errors import CorruptFileError, UsageError
 from ..options.features import AUTO, ExtractOptions
 from ..options.grammars import Node, Views, parse_views
 
 if TYPE_CHECKING:
-    from ..backbones.preprocessing import Preprocessing
     from .network import Network
 
 OWN_SPACE = ("openvino",)  # engines whose features differ more than those of PyTorch by itself
@@ -32,7 +32,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
         "backbone": backbone.name,
         "weights": backbone.weights_digest,
         "node": backbone.node,
-        **({"slices": [one.describe() for one in backbone.slices]} if backbone.slices else {}),
+        **({"slices": [asdict(one) for one in backbone.slices]} if backbone.slices else {}),
         "preprocessing": {**preprocessing.describe(), "fingerprint": preprocessing.fingerprint()},
         **({"views": str(o.views)} if o.views is not None else {}),
         **({"engine": network.engine.name} if network.engine.name in OWN_SPACE else {}),
@@ -46,8 +46,8 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
 def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
     """The options of an extraction into ``space``; ``how``: options that no space has.
 
-    Raises `UsageError`: a space of imported features, whose network is not known;
-    `CorruptFileError`: a space that no extraction has.
+    Raises `UsageError`: imported features, whose network is not known; `CorruptFileError`: no space
+    of an extraction.
     """
     if space.get("preprocessing", ...) is None:
         raise UsageError(
@@ -56,7 +56,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         )
     way = preprocessing_of(space)
     try:
-        views = parse_views(str(space["views"])) if "views" in space else None
+        views = parse_views(str(space["views"])) if "views" in space else Views()
         if how.get("engine", AUTO) == AUTO and "engine" in space:
             how = {**how, "engine": space["engine"]}
         how |= {"dtype": space["dtype"], "preprocess": way.name}
@@ -64,8 +64,8 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             how["fraction_bits"] = space["fraction_bits"]
         return ExtractOptions(
             backbone=space["backbone"],
-            image_size=(views or Views()).inner(way.crop),
-            views=None if views is None else str(views),
+            image_size=views.inner(way.crop),
+            views=str(views) or None,
             node=_nodes_of(space),
             precision=space["precision"],
             **how,
@@ -85,12 +85,7 @@ def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
-    """How images are prepared in ``space``.
-
-    Raises `CorruptFileError`: the entry is not a possible preprocessing.
-    """
-    from ..backbones.preprocessing import Preprocessing
-
+    """How images are prepared in ``space``. `CorruptFileError`: in no possible way."""
     described = space.get("preprocessing")
     try:
         fields = {k: v for k, v in dict(described or {}).items() if k != "fingerprint"}

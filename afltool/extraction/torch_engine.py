@@ -25,9 +25,8 @@ STEPS = 16, 64  # images of a step: on a processor (see `inference`), elsewhere
 class TorchEngine(Engine):
     """A network on a device.
 
-    The number of threads that share a step can change its last bits, so on a processor each step
-    has one thread, and several threads take steps in turn. To a GPU two threads give work, so that
-    it has some while the features of a step are copied.
+    Threads that share a step can change its last bits, so on a processor each step has one, and
+    several threads take steps in turn. To a GPU two threads give work, so that it is never idle.
     """
 
     name = TORCH
@@ -70,8 +69,7 @@ class TorchEngine(Engine):
             reason = str(error).partition("\n")[0]
             raise InputError(
                 f"the network failed on {self.device} with {self.step} images at a time ({reason});"
-                " if the memory is full, use another --device, a smaller --image-size or "
-                "--precision bf16"
+                " where memory is full use another --device or a smaller --image-size"
             ) from error
 
     def versions(self) -> dict[str, str]:

@@ -8,14 +8,12 @@
     dirichlet-pfl     the split that the published AFL and DeepAFL programs make
     pathological-pfl  what those programs call sharding
 
-Every partition is disjoint and complete: one client per row, and `assign` checks it. Rows are put
-in canonical order (by row id) first, so the same ids in any order get the same clients. Partition,
-held-out clients and label noise each have a random stream of their own: asking for noise or for
-held-out clients leaves the rows where they are.
+Every partition is disjoint and complete. Rows are put in canonical order (by row id) first, so the
+same ids in any order get the same clients. Partition, held-out clients and label noise each have a
+random stream of their own, so that noise or held-out clients leave the rows where they are.
 
-Sources: He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
-Models", CVPR 2025 (section 4.1 and table 2: α, s, IID); Tang et al., "DeepAFL: Deep Analytic
-Federated Learning", ICLR 2026 (appendix E.2); Bacellar et al., "SAFLe", CVPR 2026 (section 4).
+Sources: He et al., "AFL", CVPR 2025 (section 4.1, table 2: α, s, IID); Tang et al., "DeepAFL", ICLR
+2026 (appendix E.2); Bacellar et al., "SAFLe", CVPR 2026 (section 4).
 """
 
 from __future__ import annotations
@@ -128,18 +126,16 @@ def draw_clients(
         return list(range(len(held_out)))
     training, kept = np.flatnonzero(~held_out), np.flatnonzero(held_out).tolist()
     count = max(1, round(share * len(training)))
-    first = _drawn(training, count, [seed, draw])
-    clients, attempt = first, 0
-    while turn and count < len(training) and clients == first:
+
+    def drawn(*words: int) -> list[int]:
+        shuffled = np.random.default_rng([seed, draw, *words]).permutation(training)
+        return sorted(shuffled[:count].tolist())
+
+    clients, attempt = drawn(), 0
+    while turn and count < len(training) and (not attempt or clients == drawn()):
         attempt += 1
-        clients = _drawn(training, count, [seed, draw, attempt])
+        clients = drawn(attempt)
     return sorted([*clients, *kept])
-
-
-def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int]:
-    """So many of the clients, sorted, by the random numbers of these words."""
-    drawn: list[int] = np.random.default_rng(words).permutation(training)[:count].tolist()
-    return sorted(drawn)
 
 
 def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str]) -> list[int]:
@@ -165,8 +161,8 @@ def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str])
 def rows_for_testing(labels: I64, share: float, seed: int) -> NDArray[np.bool_]:
     """Rows drawn at random within each class, bool (n,).
 
-    In all round(share · n); of a class with m rows share · m, rounded down or up: those with the
-    largest remainders are rounded up, the first class of equal ones.
+    In all round(share · n); of a class with m rows share · m, rounded down, or up where the
+    remainders are largest, the first class of equal ones.
     """
     rows = np.bincount(labels)
     wanted = share * rows
@@ -186,7 +182,6 @@ def groups_for_testing(labels: I64, groups: I64, share: float, seed: int) -> NDA
     Groups come in random order. Each goes where the shares of the classes that are for testing stay
     nearest to ``share``: with c rows of each class in the group, S in all groups so far (this one
     too) and T in those for testing, the side is chosen by Σ (T − share · S)² / rows of the class.
-    So the number of rows differs from share · n by about half a group at the most.
     """
     counts = np.zeros((int(groups.max()) + 1, int(labels.max()) + 1))
     np.add.at(counts, (groups, labels), 1)

@@ -15,8 +15,7 @@ from ..values.arrays import I64
 from . import Assignment, schemes
 from .schemes import Dealt, Owners, SchemeOptions, stream
 
-_Deal = Callable[[I64, SchemeOptions], Dealt]
-SCHEME: dict[str, _Deal] = {
+SCHEME: dict[str, Callable[[I64, SchemeOptions], Dealt]] = {
     "iid": schemes.iid,
     "dirichlet": schemes.dirichlet,
     "shards": schemes.shards,
@@ -27,20 +26,11 @@ SCHEME: dict[str, _Deal] = {
 }
 
 
-def scheme(name: str) -> _Deal:
-    """``deal`` of a scheme, which may be a plug-in's; see `schemes`."""
-    added: _Deal | None = behind(SCHEMES.group, name).deal if name in SCHEMES.added else None
-    return added or SCHEME[name]
-
-
 def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
-    """Indices (n,) int64 that sort byte-string row ids; any permutation of the ids gives the same
-    sorted rows.
+    """Indices (n,) int64 that sort byte-string row ids, which are unique.
 
     >>> canonical_order(np.array([b"b", b"c", b"a"])).tolist()
     [2, 0, 1]
-
-    Raises `InvalidDataError` for ids that are not a non-empty 'S' vector, or not unique.
     """
     if row_ids.ndim != 1 or row_ids.dtype.kind != "S" or not row_ids.size:
         raise InvalidDataError(
@@ -69,41 +59,31 @@ def assign(
     """Give each of n rows to one of K clients; the same ids, labels and options give the same.
 
     ``row_ids`` (n,) 'S', unique; ``labels`` (n,) integers in [0, ``n_classes``); ``attribute`` (n,)
-    for by-attribute and file: a text of each row, the name of its client; with clients = K these
-    are 0 … K-1, and a number that no row has is an empty client. All are in the same order, which
-    does not matter. Which options a scheme needs and takes: `options.partition.SCHEMES`; by default
-    ``min_size`` is 0, of the published programs 10, and so are their classes a client.
+    for by-attribute and file: the name of each row's client; with clients = K these are 0 … K-1,
+    and a number that no row has is an empty client.
 
-    ``min_size``: draws are repeated until every client has this many rows, up to 2 to 1,000 times
-    (fewer for large problems). ``held_out``: this share of the clients that have rows is marked, at
-    least one and never all. ``label_noise`` τ: round(τ·n) rows get another class, uniformly over
-    the C−1 others; the partition itself uses the original labels. Both are rounded half up.
+    ``held_out``: this share of the clients that have rows is marked, at least one and never all.
+    ``label_noise`` τ: round(τ·n) rows get another class, uniformly over the C−1 others; the
+    partition itself uses the original labels. Both are rounded half up.
 
-    Raises `UsageError` for unknown schemes and for options that are missing, out of range or not
-    the scheme's; `InvalidDataError` for row ids, labels or attributes that cannot be used;
-    `NumericalError` when no draw reached ``min_size``.
+    Raises `UsageError`, `InvalidDataError`; `NumericalError`: no draw reached ``min_size``.
     """
     order = canonical_order(row_ids)
-    for what, given in (("labels", labels), ("attribute", attribute)):
-        if given is not None and len(given) != order.size:
-            raise InvalidDataError(
-                f"{what}: expected {order.size}, one per row id, found {len(given)}"
-            )
-    low, high = int(labels.min()), int(labels.max())
-    if labels.dtype.kind not in "iu" or low < 0 or high >= n_classes:
+    if labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < n_classes:
         raise InvalidDataError(
             f"labels: expected integers from 0 to {n_classes - 1} for {n_classes} classes, found "
-            f"{low} to {high} of {labels.dtype}. Check that the class list belongs to these labels"
+            f"{labels.min()} to {labels.max()} of {labels.dtype}"
         )
-    true = labels[order].astype(np.int64)
+    true, o = labels[order].astype(np.int64), options
     texts = tuple(attribute[i] for i in order.tolist()) if attribute is not None else ()
-    o, told = options, SchemeOptions.of(options, true.size, n_classes, texts)
-    client, names = scheme(o.scheme)(true, told)
+    told = SchemeOptions.of(options, true.size, n_classes, texts)
+    deal = behind(SCHEMES.group, o.scheme).deal if o.scheme in SCHEMES.added else SCHEME[o.scheme]
+    client, names = deal(true, told)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     if lost := int(((client < 0) | (client >= len(names))).sum()):
         raise NumericalError(
-            f"expected a client for each of {client.size} rows, found {lost} rows without one. "
-            "This is a defect of afltool: please report the options that led here"
+            f"expected a client for each of {client.size} rows, found {lost} rows without one; "
+            "please report"
         )
     held_out = _held_out(client, len(names), o.held_out, o.seed)
     noisy = _with_noise(true, n_classes, o)
@@ -119,8 +99,8 @@ def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDAr
         full = np.unique(client)
         if full.size < 2:
             raise UsageError(
-                f"held-out: expected at least 2 clients with rows, found {full.size}; one has to "
-                "stay for training. Take more clients or no held-out share"
+                f"--held-out: expected at least 2 clients with rows, found {full.size}; one has to "
+                "stay for training"
             )
         wanted = min(max(int(share * full.size + 0.5), 1), full.size - 1)
         marked[stream(seed, schemes.HELD_OUT).permutation(full)[:wanted]] = True
@@ -132,10 +112,7 @@ def _with_noise(labels: I64, n_classes: int, o: PartitionOptions) -> I64:
     noisy = labels.copy()
     if o.label_noise:
         if n_classes < 2:
-            raise UsageError(
-                f"label-noise: expected at least 2 classes, found {n_classes}; there is no other "
-                "class to flip a label to"
-            )
+            raise UsageError(f"--label-noise: expected at least 2 classes, found {n_classes}")
         rng = stream(o.seed, schemes.LABEL_NOISE)
         rows = rng.permutation(labels.size)[: int(o.label_noise * labels.size + 0.5)]
         noisy[rows] = (labels[rows] + rng.integers(1, n_classes, rows.size)) % n_classes

@@ -1,10 +1,8 @@
 """The schemes that deal rows to clients, and what they share: draws, places, options.
 
 A scheme is ``deal(labels, options)``: labels in canonical order → the client of each row, and the
-names of the clients. To add one: a function, its line in `dealing.SCHEME` and in
-`afltool.options.partition.SCHEMES`.
-
-Last come those of the published AFL and DeepAFL programs, row by row.
+names of the clients. To add one: a function, its line in `assignment.SCHEME` and in
+`afltool.options.partition.SCHEMES`. Last come those of the published AFL and DeepAFL programs.
 """
 
 from __future__ import annotations
@@ -52,26 +50,20 @@ class SchemeOptions:
     def of(
         cls, o: PartitionOptions, n: int, n_classes: int, attribute: tuple[str | None, ...]
     ) -> SchemeOptions:
-        """The options of a partition of n rows; the published programs have defaults of their own.
-
-        Raises `UsageError` for more rows in the smallest clients than there are.
-        """
+        """The options for n rows; the published programs have defaults of their own."""
         published, clients = o.scheme.endswith("-pfl"), o.clients or 0
         least = o.min_size if o.min_size is not None else _PFL_LEAST if published else 0
         if o.alpha is not None and clients * least > n:
             raise UsageError(
                 f"{o.scheme}: {clients} clients of at least min-size = {least} rows "
-                f"need {clients * least} rows, found {n}. Take fewer clients or a smaller min-size;"
-                " an empty client is harmless, its statistics are zero"
+                f"need {clients * least} rows, found {n}. Take fewer clients or a smaller min-size"
             )
         memory.need(
             (200 + 8 * n_classes) * clients + 24 * clients * (o.shards_per_client or 0),
             f"{o.scheme}: a partition among {clients} clients",
             "take fewer clients or a smaller shards-per-client",
         )
-        # Measured: a topped-up draw moves rows through lists and costs six times a plain one.
-        work = (6 if o.top_up else 1) * (n + 4 * clients * n_classes)
-        draws = min(max(_DRAW_WORK // max(work, 1), 2), _DRAWS)
+        draws = min(max(_DRAW_WORK // (n + 4 * clients * n_classes), 2), _DRAWS)
         shards = o.shards_per_client or (_PFL_CLASSES if published else 0)
         return cls(
             n_classes, o.seed, clients, o.alpha or 0.0, shards, least, draws, o.top_up,
@@ -106,10 +98,7 @@ def rows_per_class(labels: I64, n_classes: int) -> list[I64]:
 
 
 def until_min_size(draw: Callable[[], tuple[_Drawn, I64]], options: SchemeOptions) -> _Drawn:
-    """The first draw whose smallest client has ``min_size`` rows.
-
-    ``draw`` returns a draw and the rows of each client.
-    """
+    """The first draw, of those and the rows of each client, whose smallest client is enough."""
     best = 0
     for _ in range(options.max_draws):
         drawn, sizes = draw()
@@ -118,10 +107,9 @@ def until_min_size(draw: Callable[[], tuple[_Drawn, I64]], options: SchemeOption
             return drawn
         best = max(best, smallest)
     raise NumericalError(
-        f"expected every client to get at least min-size = {options.min_size} rows, found that in "
         f"0 of {options.max_draws} draws at α = {options.alpha:g} and K = {options.clients} "
-        f"clients; the best draw gave its smallest client {best}. Take a larger alpha, fewer "
-        "clients or a smaller min-size (an empty client is harmless, its statistics are zero)"
+        f"clients gave each at least min-size = {options.min_size} rows; the best one gave its "
+        f"smallest client {best}. Take a larger alpha, fewer clients or a smaller min-size"
     )
 
 
@@ -165,9 +153,8 @@ def _dirichlet_counts(
 ) -> I64:
     """Rows (classes, K) of one draw, every row of every class dealt out.
 
-    Gamma variables of shape α underflow to zero for all clients at small α, and 0/0 follows; their
-    logarithms do not: log G(α) = log G(α+1) − E/α with E ~ Exp(1) (Marsaglia & Tsang, "A simple
-    method for generating gamma variables", ACM TOMS 2000, section 6).
+    At small α gamma variables underflow to zero for all clients, their logarithms do not:
+    log G(α) = log G(α+1) − E/α with E ~ Exp(1) (Marsaglia & Tsang, ACM TOMS 2000, section 6).
     """
     counts = np.zeros((sizes.size, options.clients), np.int64)
     block = max(1, 2**17 // options.clients)  # stays in the processor's cache
@@ -204,11 +191,15 @@ def shards(labels: I64, options: SchemeOptions) -> Dealt:
 
 
 def by_text(labels: I64, options: SchemeOptions) -> Dealt:
-    """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows.
-
-    Raises `InvalidDataError` for rows without a name, and for names beyond those numbers.
-    """
-    values = _named(options.attribute)
+    """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows."""
+    values = [name for name in options.attribute if name]
+    if missing := labels.size - len(values):
+        raise InvalidDataError(
+            f"attribute: expected a value in each of {labels.size} rows, found {missing} "
+            "without one. Name a client for them"
+        )
+    for name in set(values):
+        check_name(name)
     names = options.numbers if options.clients else in_order(values)
     index = {name: k for k, name in enumerate(names)}
     strangers = sorted(set(values) - index.keys())
@@ -218,19 +209,6 @@ def by_text(labels: I64, options: SchemeOptions) -> Dealt:
             f"such as {strangers[0]!r}. Without a number of clients names are used as they are"
         )
     return np.array([index[name] for name in values], np.int32), names
-
-
-def _named(attribute: Sequence[str | None]) -> tuple[str, ...]:
-    missing = sum(1 for name in attribute if not name)
-    if missing:
-        raise InvalidDataError(
-            f"attribute: expected a value in each of {len(attribute)} rows, found {missing} "
-            "without one. Name a client for them"
-        )
-    names = tuple(name for name in attribute if name)
-    for name in set(names):
-        check_name(name)
-    return names
 
 
 def in_order(values: Sequence[str]) -> tuple[str, ...]:
@@ -248,13 +226,12 @@ def in_order(values: Sequence[str]) -> tuple[str, ...]:
 def dirichlet_pfl(labels: I64, options: SchemeOptions) -> Dealt:
     """The Dirichlet split of AFL's published program, draw by draw (He et al., CVPR 2025).
 
-    From NumPy's legacy generator, for each class in turn: shuffle its rows, draw one Dirichlet(α),
-    set the share of clients that hold at least n/K rows to zero, renormalise, cut at the floor of
-    n_c times the cumulative sum; everything again until the smallest client has ``min_size`` rows
-    (there the option --shred, 10). The rows of a class start in canonical order, which is the
-    order of the published program where row ids sort like the data set. Shares that are all
-    zero (tiny α) give the class to the last client, as 0/0 does there; those whose sum is below
-    2^-1022, which end the published program, are divided by that sum.
+    From NumPy's legacy generator, for each class in turn: shuffle its rows (from canonical order),
+    draw one Dirichlet(α), set the share of clients that hold at least n/K rows to zero,
+    renormalise, cut at the floor of n_c times the cumulative sum; everything again until the
+    smallest client has ``min_size`` rows (there --shred, 10). Shares that are all zero (tiny α)
+    give the class to the last client, as 0/0 does there; those whose sum is below 2^-1022, which
+    end the published program, are divided by that sum.
 
     ``top_up`` is DeepAFL's program (Tang et al., ICLR 2026): after each class the clients that
     share the smallest size are filled to ``min_size`` from the front of the largest one's rows.
@@ -345,16 +322,14 @@ def _slices(
     if not takers:
         raise UsageError(
             f"pathological-pfl: no client has classes left for class {label} of "
-            f"{options.n_classes}; {options.clients} clients × {options.shards_per_client} classes "
-            "are used up. Take more clients or more shards-per-client"
+            f"{options.n_classes}: take more clients or more shards-per-client"
         )
     even = n / takers
     low, high = int(max(even / 10, options.min_size / options.n_classes)), int(even)
     if low >= high and takers > 1:
         raise UsageError(
-            f"pathological-pfl: class {label} has {n} rows for {takers} clients, so a slice would "
-            f"be drawn from the empty range [{low}, {high}). Take fewer clients or a smaller "
-            "min-size"
+            f"pathological-pfl: class {label} has {n} rows for {takers} clients, so slices are of "
+            f"the empty range [{low}, {high}). Take fewer clients or a smaller min-size"
         )
     sizes = rng.randint(low, high, takers - 1, dtype=np.int64).tolist() if takers > 1 else []
     return [*sizes, n - sum(sizes)]

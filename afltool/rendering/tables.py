@@ -243,13 +243,12 @@ def describe_upload(sent: dict[str, Any]) -> str:
 
 
 def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
-    """One line a place of `--node`, in the order in which they run; `stages` takes the marked."""
+    """One line a place of `--node`, in the order in which they run."""
     table = Table(box=None, pad_edge=False)
-    for name in ("node", "layer", "width", "output", "place", "in stages"):
+    for name in ("node", "layer", "width", "output"):
         table.add_column(name, justify="right" if name == "width" else "left")
     for row in rows:
-        taken = "–" if row["stages"] is None else f"as {row['stages']}"
-        add_row(table, row["name"], row["layer"], row["width"], row["output"], row["place"], taken)
+        add_row(table, row["name"], row["layer"], row["width"], row["output"])
     print_whole(on_stdout(), table)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy as np
 from .. import progress
 from ..backbones.families import preprocessing_for
 from ..backbones.models import weights_identity
-from ..datasets.heard import Heard
 from ..errors import InvalidDataError, UsageError
 from ..extraction.engines import load_network, say_if_first
 from ..extraction.frozen import freeze, recipe_of
@@ -58,9 +56,7 @@ def extract(o: Extract, files: Files) -> Job:
         _ = request.dataset
         network = load_network(request.given, request.preprocessing(), request.frozen)
         log.info("extract: %s", network)
-        heard = Heard()
-        with heard.listening("extract"):
-            _Extraction(request, network, heard, made_by).run(path)
+        _Extraction(request, network, made_by).run(path)
 
     return Job.one(path, made_by, write)
 
@@ -71,7 +67,6 @@ class _Extraction:
 
     asked: Asked
     network: Network
-    heard: Heard
     made_by: Recipe
     skipped: dict[int, str] = field(default_factory=dict)
 
@@ -134,8 +129,7 @@ class _Extraction:
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def decode(self, index: int) -> U8:
-        decode = partial(self.network.decode, self.dataset)
-        return self.heard.decoded(index, decode, self.dataset.describe)
+        return self.network.decode(self.dataset, index)
 
     def commit(self, writer: FeatureWriter) -> None:
         writer.commit({"skipped": list(self.skipped.items())})

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import embeddings
-from ..embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
+from ..embeddings import READERS, Embeddings, check_rows, open_embeddings, space_of
 from ..embeddings.readers import read_labels
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.feature_writer import Parts, RowStream, rounded
@@ -58,7 +58,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         if "scaling" in like["space"]:
             raise UsageError(f"{o.like} is scaled: give --scale FILE, its scaling, and no --like")
         o = replace(o, **options_as(o.changed(), like, o.unlabelled))
-    x = open_embeddings(path, Keys.of(o))
+    x = open_embeddings(path, o)
     classes, y = _labelled(path, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)
     source: dict[str, Any] = {"data": path.name}
@@ -275,7 +275,7 @@ def scale(o: Scale, files: Files) -> Job:
 
     ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
     rows, name = o.rows, o.rows.stem if o.client is None else o.client
-    x = open_embeddings(rows, Keys.of(o))
+    x = open_embeddings(rows, o)
     check_rows(rows, x)
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")

@@ -11,8 +11,7 @@ from typing import Any
 
 from .. import parallel, progress
 from ..datasets.from_paths import Named, NamedImages, read_named
-from ..datasets.heard import Heard
-from ..errors import InputError, UsageError
+from ..errors import UsageError
 from ..extraction.scoring import Scorer, features_source, image_source, network_of
 from ..files.heads import load_solved_head
 from ..files.tables import OF_ROWS, SUFFIXES, check_table, read_columns, writing_rows
@@ -36,7 +35,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     solved, header = load_solved_head(o.head)
     given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
     parts = _named(o, tables=given != o.inputs)
-    scorer, heard, by_row = Scorer(solved, header["classes"], o), Heard(), o.on_error == "row"
+    scorer = Scorer(solved, header["classes"], o)
     of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
     images = any(isinstance(one, NamedImages) for one in parts)
     network = network_of(o.head, header, o, o.backbone) if images else None
@@ -45,11 +44,10 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         if isinstance(part, Path):
             sources.append(of_files[part])
         elif network is not None:
-            sources.append(image_source(part, network, header["space"], by_row, heard))
+            sources.append(image_source(part, network, header["space"], o.on_error == "row"))
     total = sum(source.size for source in sources)
     blocks = chain.from_iterable(source.blocks() for source in sources)
     with (
-        heard.listening("predict"),
         writing_rows(o.out, scorer.columns, o.overwrite, o.as_json) as append,
         progress.task("predict", total, "rows" if of_files else "images") as task,
     ):
@@ -84,11 +82,4 @@ def _named(o: Predict, tables: bool) -> Sequence[Named]:
     ):
         if not there and (given := sorted(o.changed().keys() & used)):
             raise UsageError(f"{flag(given[0])} is used only with {what}: leave it out")
-    absent = [(part.describe(i), why) for part in images for i, why in part.absent.items()]
-    if absent and o.on_error == "stop":
-        where, why = absent[0]
-        raise InputError(
-            f"cannot use the image {where}: {why} ({len(absent)} like it); check the paths, or use "
-            "--on-error row"
-        )
     return parts
