@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import struct
 import sys
 from itertools import combinations
@@ -222,15 +221,16 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
         "ridge-path": ["ridge-path", path],
         "rounds": ["rounds", runs[0]],
         "compared": ["rounds", *runs],
-        "cells": ["rounds", *sorted((study / "cells").iterdir())],
+        "study by round": ["study", study, "--x", "round"],
         "study": ["study", study, "--x", "alpha"],
         "study by bytes": ["study", study, "--x", "upload_bytes"],
     }
 
 
+STUDY = ("study", "study by bytes", "study by round")
 NOUNS = (
     "partition", "partitions", "confusion", "reliability", "roc", "ridge-path", "rounds",
-    "compared", "cells", "study", "study by bytes",
+    "compared", *STUDY,
 )  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def test_no_text_lies_on_another_or_beyond_the_edge(
 
 @pytest.mark.parametrize(
     "noun",
-    [pytest.param("roc", marks=pytest.mark.slow), "compared", "cells", "study", "study by bytes"],
+    [pytest.param("roc", marks=pytest.mark.slow), "compared", *STUDY],
 )
 def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
     assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0
@@ -314,29 +314,16 @@ def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: s
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == len(set(names))
     assert noun != "study" or figure.axes[0].get_xscale() == "log", "an axis of factors"
-    if noun in ("cells", "study", "study by bytes"):
+    if noun.startswith("study"):
         assert any(name.startswith(r"_Deep \$x\$, T = 2") for name in names)
         assert not any(re.search("[0-9a-f]{16}", name) for name in names), "a digest is no name"
-
-
-def test_seeds_are_one_line_and_cells_without_a_result_are_left_out(
-    drawable, figures, tmp_path: Path, cli
-) -> None:
-    cells = drawable["cells"][1:]
-    copy = shutil.copytree(cells[0].parents[1], tmp_path / "S")
-    (copy / "cells" / cells[0].name / "summary.json").unlink()
-    made = cli("plot", "rounds", *(copy / "cells").iterdir(), "-o", tmp_path / "p.svg")
-    assert made.exit_code == 0
-    assert "1 of 24 cells" in made.stderr
-    by_round, _ = figures[0].axes
-    assert len(by_round.lines) == 12, "6 methods, 2 values of alpha"
 
 
 def test_a_logarithmic_axis_has_numbers_to_read_it_by(figures, tmp_path: Path) -> None:
     for last in (2, 6, 40, 10_000):
         told = [{"top1": 0.5, "upload_bytes": 2_000_000} for _ in range(last)]
         size = SizeOptions(dpi=30)
-        plot_compared({("a",): [(told, 0.6)]}, tmp_path / f"{last}.png", size=size)
+        plot_compared({"a": (told, 0.6)}, tmp_path / f"{last}.png", size=size)
     for axes in [axes for figure in figures for axes in figure.axes]:
         low, high = axes.get_xlim()
         assert sum(low <= at <= high for at in axes.get_xticks()) >= 2

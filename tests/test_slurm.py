@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hostile_names import NAME, WORD, Programs
 from hypothesis import given, settings
@@ -30,7 +29,6 @@ from afltool.errors import (
     AflError,
     CorruptFileError,
     OutputExistsError,
-    RidgeNeededError,
     UsageError,
 )
 from afltool.runs.config import RunConfig, read_config
@@ -203,12 +201,12 @@ def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_pat
     assert "--array=0-5" in slurm.next_lines(at)
 
 
-def test_what_solve_and_evaluate_alone_use_may_differ_until_they_are_done(road, tmp_path):
+def test_what_solve_alone_uses_may_differ_until_it_is_done(road, tmp_path):
     """The job that solves is told what is new; what was gathered is kept."""
     at, place = tmp_path / "run", RunFolder(tmp_path / "run")
     slurm.prepare(run_of(road, ridge=0), Site(), at)
     made = place.first_head.stat().st_ino
-    slurm.prepare(run_of(road, ridge="auto", separability=True), Site(), at)
+    slurm.prepare(run_of(road, ridge="auto"), Site(), at)
     assert place.first_head.stat().st_ino == made
     config = RunConfig(**read_config(place.options))
     assert config.head_options == {"ridge": "auto"}
@@ -217,28 +215,9 @@ def test_what_solve_and_evaluate_alone_use_may_differ_until_they_are_done(road, 
     assert afltool.info(at / "05-head.h5")["options"]["ridge"] == "auto"
     assert afltool.run(config, at) == at
     assert place.first_head.stat().st_ino == made
-    for more in ({"ridge": 2.0, "separability": True}, {"ridge": "auto"}, {"gamma": 1.0}):
+    for more in ({"ridge": 2.0}, {"separability": True}, {"ridge": "auto", "gamma": 1.0}):
         with pytest.raises(OutputExistsError, match="is of a run with other options"):
             slurm.prepare(run_of(road, **more), Site(), at)
-
-
-def test_a_job_without_a_ridge_says_the_command_that_goes_on(road, tmp_path):
-    at = tmp_path / "run"
-    with np.load(road.folder / "train.npz") as given:
-        np.savez(tmp_path / "twice.npz", x=np.hstack([given["x"]] * 2), y=given["y"])
-    rows = afltool.import_embeddings(tmp_path / "twice.npz", tmp_path / "twice.h5")
-    config = run_of(road, train_features=rows, test_features=rows, ridge=0)
-    slurm.prepare(config, Site(), at)
-    for name in ("02-clients", "04-total"):
-        slurm.carry_out(config, at, name)
-    with pytest.raises(RidgeNeededError) as caught:
-        slurm.carry_out(config, at, "05-head")
-    said = str(caught.value)
-    words = shlex.split(said[said.index("afltool slurm") :])
-    assert words == ["afltool", "slurm", f"{at}/run.toml", "-o", str(at), "--ridge", "auto",
-                     "--submit"]  # fmt: skip
-    slurm.prepare(RunConfig(**{**config.given(), "ridge": "auto"}), Site(), at)
-    assert [job.name for job in missing(at)] == ["05-head"]
 
 
 def missing(at, site=None):

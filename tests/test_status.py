@@ -244,7 +244,7 @@ def test_damaged_settings_are_said(name, text, road, tmp_path, cli):
         ("sleep 100", None),
         ("echo '7|0|RUNNING|None|a'; exit 1", None),
         ("printf 'warning: slow\\n7|N/A|RUNNING|None|a\\n8|3|PENDING|job held|b|c\\n'",
-         [("7", "N/A", "running", "a"), ("8", "3", "held", "b|c")]),
+         [("7", "running", "a"), ("8", "held", "b|c")]),
     ],
     ids=["garbage", "never", "failing", "some garbage"],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from afltool.files.features import open_features
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.frames import frame
 from afltool.lab.studies.options import StudyPicture
-from afltool.lab.studies.plots import lines_of, points_of, runs_by_name, study_picture
+from afltool.lab.studies.plots import lines_of, points_of, study_picture
 from afltool.lab.studies.results import finished, results_of
 from afltool.lab.studies.spec import find, read
 from afltool.lab.studies.trial import templates
@@ -114,17 +114,6 @@ def test_costs_are_of_the_options_that_our_cells_have(done, tmp_path):
     assert "vit_b_16" in shown.split("<h2>Costs</h2>")[0]
     assert "AFL &lt;i&gt;" in costs
     assert "vit_b_16" not in costs
-
-
-def test_cells_keep_their_names_where_their_folder_is_a_link(done, tmp_path):
-    copy = shutil.copytree(done, tmp_path / "S")
-    paths = [StudyFolder(copy).cell(cell.key) for cell in find(str(copy)).cells]
-    before = runs_by_name(paths)
-    (copy / StudyFolder.CELLS).rename(tmp_path / "elsewhere")
-    (copy / StudyFolder.CELLS).symlink_to(tmp_path / "elsewhere")
-    assert runs_by_name(paths) == before
-    assert len(before[0]) == 4
-    assert before[1] == []
 
 
 # ------------------------------------------------------------ in a browser
@@ -320,8 +309,8 @@ def test_only_a_folder_with_counts_has_a_page(road, trial, tmp_path):
         afltool.report(tmp_path / "a", tmp_path / "page.html")
     with pytest.raises(UsageError, match=r"\.html"):
         afltool.report(trial, tmp_path / "page.txt")
-    with pytest.raises(UsageError, match="--stat is for the table of a study"):
-        afltool.report(trial, tmp_path / "page.html", stat="mean")
+    with pytest.raises(UsageError, match="--rows is for the table of a study"):
+        afltool.report(trial, tmp_path / "page.html", rows="head")
 
 
 @pytest.mark.parametrize("of", ["run", "baseline"])

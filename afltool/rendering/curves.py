@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidDataError, UsageError
+from ..errors import InvalidDataError
 from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .style import (
@@ -16,7 +16,6 @@ from .style import (
     GREY,
     ORANGE,
     PALE,
-    Name,
     figure,
     heading,
     legend_below,
@@ -178,48 +177,35 @@ def plot_ridge_path(
 
 
 def plot_compared(
-    runs: Mapping[Name, Sequence[Run]],
+    runs: Mapping[str, Run],
     path: Path,
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw a line for each name: the mean of its runs, and a pale band from least to most.
+    """Draw the accuracy of runs by round, and by the bytes that one client has sent until then.
 
-    A last round without ``top1`` gets the final accuracy. Bytes of a round are those of
-    one client; runs that send nothing have no line in the second panel. A line has the rounds that
-    all its runs tell.
+    A last round without ``top1`` gets the final accuracy. Runs that send nothing have no line in
+    the second panel.
     """
-    if not all(rounds for alike in runs.values() for rounds, _ in alike):
-        raise UsageError("a run without rounds cannot be drawn beside others")
     wide, entries = size.inches(180), []
     with figure(path, wide, max(0.38 * wide, 2.4), overwrite, size.dpi) as drawn:
         panels = drawn.subplots(1, 2, sharey=True)
-        for i, (name, alike) in enumerate(runs.items()):
-            numbers, tops, sent = _points(alike)
+        for i, (name, (rounds, end)) in enumerate(runs.items()):
+            every = {n: one.get("top1") for n, one in enumerate(rounds, 1)}
+            tops = {len(rounds): end, **{n: top for n, top in every.items() if top is not None}}
+            numbers = np.array(sorted(tops))
+            sent = np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] / 1e6
+            y = np.array([100 * tops[n] for n in numbers])
             for axes, x in zip(panels, (numbers, sent), strict=True):
-                at, seen = x[x > 0], tops[:, x > 0]
-                lines = axes.plot(at, seen.mean(axis=0), markevery=-(-len(at) // 6) or 1, **look(i))
-                band: dict[str, Any] = {"color": look(i)["color"], "alpha": 0.12, "linewidth": 0}
-                axes.fill_between(at, seen.min(axis=0), seen.max(axis=0), **band)
-            entries.append((lines[0], ", ".join(name)))
+                at = x > 0
+                lines = axes.plot(x[at], y[at], markevery=-(-at.sum() // 6) or 1, **look(i))
+            entries.append((lines[0], name))
         for axes, words in zip(panels, ("round", "MB that a client has sent"), strict=True):
             logarithmic(axes)
             axes.set_xlabel(wrapped(words, 0.4 * wide))
         panels[0].set_ylabel("top-1, %")
         legend_below(drawn, entries)
     return path
-
-
-def _points(alike: Sequence[Run]) -> tuple[Any, Any, Any]:
-    """Numbers of the rounds, from 1; runs × rounds accuracies, per cent; mean MB sent so far."""
-    known = []
-    for rounds, end in alike:
-        own = {n: one["top1"] for n, one in enumerate(rounds, 1) if one.get("top1") is not None}
-        known.append({len(rounds): end, **own})
-    numbers = np.array(sorted(set.intersection(*map(set, known))), np.int64)
-    tops = np.array([[100 * one[n] for n in numbers] for one in known])
-    sent = [np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] for rounds, _ in alike]
-    return numbers, tops, np.mean(sent, axis=0) / 1e6
 
 
 def _sent(one: Round) -> Any:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Look = dict[str, Any]
-Name = tuple[str, ...]  # of a line: what tells it from others, such as a method and an option
 POINT = 8  # of the text: readable in a column of a paper
 CHARACTER, LINE = 0.57 * POINT / 72, 1.4 * POINT / 72  # inches of one, about
 BLUE, PALE, ORANGE, GREY = "#0072B2", "#A9CCE8", "#D55E00", "#6E6E6E"

@@ -1,17 +1,12 @@
-"""Everything that a whole run can be told: the options of its stages, and a few of its own.
-
-A run has one flat list of names, as its command line and TOML file have it. Most are the stages'
-own; the seeds are named by their stage. Light to import.
-"""
+"""The options of a run: those of its stages and a few of its own, by one flat list of names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -24,6 +19,7 @@ from ..memory import Room, available, parse_size
 from ..options.base import (
     Holds,
     Options,
+    OptionsT,
     Reads,
     absolute,
     default_of,
@@ -42,7 +38,6 @@ from ..values.text import toml_line
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
 TABLE = "table"  # how given rows are read that are in no feature file
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
-KEEP_LAST = "last"  # of the rounds of a finished run
 NEEDED = ("data", "backbone")  # of a run that extracts: it takes no default for them
 #: What the help of `run` says of defaults that are not those of the stage.
 DEFAULTS = {
@@ -96,18 +91,13 @@ class OwnOptions(Options):
 class HereOptions(Threads):
     """How a run uses this machine; the results do not depend on it."""
 
-    EXECUTION_ONLY: ClassVar = frozenset({"memory", "keep_rounds"})
+    EXECUTION_ONLY: ClassVar = frozenset({"memory"})
 
     _memory = (
         "memory for what later rounds need again, such as 8GB; the rest goes to a file that the "
         "run removes (default: half of what is free)"
     )
     memory: Annotated[str | None, grammar(parse_size)] = Field(default=None, description=_memory)
-    _keep_rounds = (
-        "of a head of several rounds: last removes the heads and totals of all rounds "
-        "but the last one when the run is finished"
-    )
-    keep_rounds: Literal["all", "last"] = Field(default="all", description=_keep_rounds)
 
     def room(self, processes: int = 1) -> Room:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""
@@ -152,14 +142,10 @@ class RunField(NamedTuple):
         return fields_of(self.cls)[self.name]
 
     @property
-    def default(self) -> Any:
-        return default_of(self.cls, self.name)
-
-    @property
     def in_result(self) -> bool:
         """Whether a result depends on it."""
-        sets = ("EXECUTION_ONLY", "REFUSES")
-        return not any(self.name in set_of(self.cls, one) for one in sets)
+        sets = (set_of(self.cls, one) for one in ("EXECUTION_ONLY", "REFUSES"))
+        return self.name not in frozenset().union(*sets)
 
 
 #: Every option of a run but those of heads, by its name in a run.
@@ -177,9 +163,7 @@ class RunConfig:
 
     ``extract`` is None where features are given, ``partition`` where a partition file is. A scheme
     that needs clients or α gets 100 and 0.1; the draw of --participation gets the partition's seed.
-
-    Raises:
-        UsageError: values out of range, options that do not go together, a name that no stage has.
+    Raises `UsageError` for wrong values, and for a name that no stage has.
     """
 
     own: OwnOptions
@@ -214,7 +198,9 @@ class RunConfig:
             part = self.part(f.part)
             if part is None and name in OMITTED[TABLE]:
                 part = self.table
-            if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
+            if part is not None and (
+                name in NEEDED or getattr(part, f.name) != default_of(f.cls, f.name)
+            ):
                 values[name] = getattr(part, f.name)
         return {**values, **self.head_options}
 
@@ -225,8 +211,7 @@ class RunConfig:
 
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
-        options: Options | None = getattr(self, name)
-        return options
+        return vars(self)[name]  # type: ignore[no-any-return]
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
@@ -246,19 +231,12 @@ class RunConfig:
         return None if self.own.head in OPTIONS else Path(self.own.head)
 
     def all_head_options(self) -> dict[str, Any]:
-        """The options of the run's head: those given, its seed, and what the run makes of them.
-
-        That is how rounds are made cheaper, and what follows from the data set.
-        """
+        """The options of the run's head: those given, its seed, `cheaper` and `for_data`."""
         seed = {} if self.own.head_seed is None else {"seed": self.own.head_seed}
         return {**self.cheaper(), **self.head_options, **self.for_data(), **seed}
 
     def at_solve(self) -> dict[str, Any]:
-        """The options that `solve` is told, defaults too, since no sum depends on them.
-
-        So sums serve that were gathered with others. Of a head file that is given they are all that
-        are given: nothing else of it may change.
-        """
+        """The options on which no sum depends, defaults too; of a head file all that are given."""
         given = self.all_head_options()
         if self.first_head is not None:
             return given
@@ -283,7 +261,7 @@ class RunConfig:
 def with_features(config: RunConfig) -> RunConfig:
     """The same run with feature files in the place of tables and archives, which are imported.
 
-    The test features get the number format and the classes of the training features.
+    Test features get the number format and classes of the training features.
     """
     from ..files.hdf5 import read_header
     from ..stages._direct import feature_file
@@ -347,8 +325,7 @@ def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
         raise UsageError(
             "a run needs --data and --backbone (or --train-features and --test-features)"
         )
-    with _as_run_says("extract"):
-        return ExtractOptions(**values)
+    return _named_by_run("extract", ExtractOptions, values)
 
 
 def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:
@@ -360,8 +337,8 @@ def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | No
     known = isinstance(scheme, str) and scheme in SCHEMES  # others are refused below
     needs = SCHEMES[scheme][0] if known else frozenset()
     defaults = {"clients": CLIENTS, "alpha": ALPHA}
-    with _as_run_says("partition"):
-        return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
+    values = {k: v for k, v in defaults.items() if k in needs} | values
+    return _named_by_run("partition", PartitionOptions, values)
 
 
 def _refuse(part: str, values: Mapping[str, Any], what: str) -> None:
@@ -371,11 +348,10 @@ def _refuse(part: str, values: Mapping[str, Any], what: str) -> None:
         raise UsageError(f"{flag(PARTS[part][1].get(name, name))} is for {what}")
 
 
-@contextmanager
-def _as_run_says(part: str) -> Iterator[None]:
-    """Inside, a message about an option of this part has the name that the run has for it."""
+def _named_by_run(part: str, cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+    """The options of a part; a message has the name that the run has for an option."""
     try:
-        yield
+        return cls(**values)
     except UsageError as error:
         for own, name in PARTS[part][1].items():
             text = re.sub(rf"{flag(own)}(?![\w-])", flag(name), str(error))
@@ -383,18 +359,7 @@ def _as_run_says(part: str) -> Iterator[None]:
         raise
 
 
-def is_of_run(path: Path, config: RunConfig) -> bool:
-    """Whether a TOML file is there and has the options of this run, whatever else stands in it."""
-    written = _as_written(path)
-    return written is not None and written == config.with_absolute_paths().to_toml()
-
-
-def is_canonical(path: Path) -> bool:
-    """Whether a TOML file holds what `RunConfig.to_toml` writes, and nothing of somebody else."""
-    return _as_written(path) == path.read_text("utf-8", "replace")
-
-
-def _as_written(path: Path) -> str | None:
+def written_options(path: Path) -> str | None:
     """The options of a TOML file as a run writes them; None where it has none that make a run."""
     try:
         return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
@@ -403,10 +368,7 @@ def _as_written(path: Path) -> str | None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Options from a TOML file: the long option names as keys, in any tables.
-
-    Raises `UsageError` for a key that is no option, naming the nearest one.
-    """
+    """Options from a TOML file: the long option names as keys, in any tables."""
     names = Names(lambda: iter([FIELDS, HEAD_NAMES]))
     values = inputs.flat(path, inputs.read_toml(path, "options"))
     return {inputs.known_key(path, key, names, "run"): value for key, value in values.items()}

@@ -5,32 +5,28 @@ What is done and valid is kept; the same command goes on where another one stopp
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import parallel
-from ..errors import RidgeNeededError
 from ..files.atomic import write_text
 from ..files.hdf5 import read_header
-from ..files.heads import HeadFile, load_head
+from ..files.heads import HeadFile
 from ..files.outputs import make_folder
 from ..files.schema import versions
 from ..files.tables import write_confusion, write_json, write_records
 from ..math.metrics.counting import TOPS
-from ..options.base import flag
 from ..options.evaluation import Evaluate
 from ..progress import event, heard, log
 from ..stages.runner import MISSING, Artifact, Files
 from ..values.names import MEASURES, Phase
-from .config import KEEP_LAST, RunConfig, is_of_run, with_features
+from .config import RunConfig, with_features, written_options
 from .folder import RunFolder
 from .plan import Step, next_steps
 from .step_cache import Alone
-from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
+from .summary import costs, digests, resolved, tell_done
 from .validation import check_before, check_own_files, serves
 
 
@@ -39,10 +35,8 @@ def run(
 ) -> Path:
     """Carry out every step of a run in the folder ``out``; what is done and valid is kept.
 
-    What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows; what
-    does not fit is computed again; see `memory`. Everything that can be checked without work is
-    checked first: options, the head, the backbone, paths. ``made``: what other runs have made
-    already is linked, not made again. Returns the folder.
+    All that can be checked without work is checked first. What a round leaves for the next stays in
+    memory as far as `HereOptions.memory` allows. ``made``: links what other runs have made.
     """
     folder, config = RunFolder(out), with_features(config)
     check_before(config, folder)
@@ -75,49 +69,23 @@ class _Run:
             self.keep_options()
         plan = next_steps(self.config, self.folder, self.phase)
         self.carry_out(next(plan))
-        number = None if self.overwrite else finished_round(self.folder, self.config)
-        if number is not None:
-            remove_rounds(self.folder, number)
-        else:
-            self.look_at_head()
-            for steps in plan:
-                self.carry_out(steps)
-            self.summary()
-        last = number or len(self.heads)
-        self.folder.name_result(last)  # last: a file with another name is read anew
+        head = self.files.head(self.start).head
+        if head.phase() is not None:  # refuses what this machine cannot solve, before any row
+            train = read_header(self.folder.features("train"), "features")
+            head.options.check_room(train["space"]["dim"])
+        for steps in plan:
+            self.carry_out(steps)
+        self.summary()
+        self.folder.name_result(len(self.heads))  # last: a file with another name is read anew
         self.keep_options()
-        if number is None and self.config.here.keep_rounds == KEEP_LAST:
-            self.remove_rounds(last)
 
     def phase(self, head: Path) -> Phase | None:
         return self.files.head(head).head.phase()
 
-    def look_at_head(self) -> None:
-        """Refuse a head that this machine cannot solve, before any row is read for it."""
-        head = self.files.head(self.start).head
-        if self.config.cheaper():
-            log.info(
-                "all clients take part in every round: they send only what changes of ΦᵀΦ "
-                "(--incremental); --full-gram sends all of it, as in the paper"
-            )
-        if head.phase() is not None:
-            train = read_header(self.folder.features("train"), "features")
-            head.options.check_room(train["space"]["dim"])
-
-    def remove_rounds(self, last: int) -> None:
-        remove_rounds(self.folder, last)
-        if last > 1:
-            log.info(
-                "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
-                "measured after each of them is in %s",
-                last - 1,
-                RunFolder.SUMMARY,
-            )
-
     def keep_options(self) -> None:
         """Write run.toml, unless it says this run already, be it with comments of its owner."""
-        if not is_of_run(self.folder.options, self.config):
-            text = self.config.with_absolute_paths().to_toml()
+        text = self.config.with_absolute_paths().to_toml()
+        if written_options(self.folder.options) != text:
             write_text(text, self.folder.options, overwrite=True)
 
     def carry_out(self, steps: list[Step]) -> None:
@@ -139,21 +107,15 @@ class _Run:
         return self.made.carry_out(step, self.overwrite, self.files)
 
     def first_head(self, step: Step) -> Artifact:
-        c = self.config
-        for name, value in c.for_data().items():
-            data = "the given features" if c.extract is None else f"--data {c.extract.data}"
-            log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
         place = self.folder.first_head
-        if not self.overwrite and place.exists() and serves(c, place):
+        if not self.overwrite and serves(self.config, place):
             return Artifact(place)  # what was gathered for it is
         return self.once(step)
 
     def solved(self, step: Step) -> Artifact:
         """The head after a round; with it nothing asks for the sums and the head before again."""
         self.uploads.append(self.upload(len(self.heads) + 1))
-        advised = not self.made.shares and is_of_run(self.folder.options, self.config)
-        with ridge_advice(step, self.folder, "run") if advised else nullcontext():
-            made = self.once(step)
+        made = self.once(step)
         self.heads.append(made.path)
         for path in step.files().values():
             assert isinstance(path, Path)
@@ -212,24 +174,6 @@ class _Run:
             "stages": self.stages,
         }
         write_json(facts, self.folder / RunFolder.SUMMARY, overwrite=True)
-
-
-@contextmanager
-def ridge_advice(step: Step, folder: RunFolder, command: str, *more: str) -> Iterator[None]:
-    """Inside, a first round without an answer says which command goes on with what is done.
-
-    In later rounds none does: the rounds before were solved with the ridge that they had.
-    """
-    try:
-        yield
-    except RidgeNeededError as error:
-        head = step.files()["head"]
-        assert isinstance(head, Path)
-        if step.out == folder.head(1) and "ridge" in load_head(head)[0].options.changeable():
-            words = ["afltool", command, folder.options, "-o", folder.root, "--ridge", "auto"]
-            again = shlex.join(map(str, [*words, *more]))
-            error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
-        raise
 
 
 Round = dict[str, Any]

@@ -23,7 +23,6 @@ from ..stages.runner import Files
 from .config import RunConfig
 from .folder import RunFolder
 from .plan import LINK, Step, first_steps, last_steps, round_steps
-from .summary import last_round
 from .validation import serves
 
 KEPT_BYTES = 1 << 28  # of heads and partitions that several steps are asked about
@@ -52,26 +51,21 @@ class Parts:
         for step in first_steps(config, folder):
             yield from self.of(step)
         held = bool(self.headers.get(folder.clients, {}).get("held_out"))
-        last = last_round(folder, head)
-        if last is not None:
-            yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")
-        for number in count(last or 1):
+        for number in count(1):
             for step in round_steps(config, folder, number, head, held):
                 if step.out != folder.stats(number):  # whose files the total has
-                    yield from self.of(step, number == last)
+                    yield from self.of(step)
             head = folder.head(number)
             if self.headers.get(head, {}).get("phase") is None:
                 break
         for step in last_steps(config, folder, [head]):
             yield from self.of(step)
 
-    def of(self, step: Step, without_head: bool = False) -> Iterator[Part]:
-        """The files of a step; ``without_head``: the one that it was made of is removed."""
+    def of(self, step: Step) -> Iterator[Part]:
+        """The files of a step."""
         inputs = () if step.stage.name == LINK else _paths(step)
-        waits = None if without_head else next(filter(self.waits_for, inputs), None)
-        recipes: Mapping[Path, Recipe] | str = {}
-        if waits is None and not without_head:
-            recipes = self.recipes(step)
+        waits = next(filter(self.waits_for, inputs), None)
+        recipes = {} if waits is not None else self.recipes(step)
         for path in step.results():
             look = self.metrics if path == self.folder / RunFolder.METRICS else self.look
             yield look(path, step, waits, recipes)
@@ -87,9 +81,9 @@ class Parts:
         """
         if step.stage.name == LINK or step.stage.stored or not step.stage.writes:
             return {}
-        if step.out == self.folder.first_head and _served(self.config, step.out):
-            return {}  # what was gathered for it is
         try:
+            if step.out == self.folder.first_head and serves(self.config, step.out):
+                return {}  # what was gathered for it is
             with quiet(), self.files.reading() as files:
                 job = step.stage.function.job(step.call(), files)
         except AflError as error:
@@ -139,13 +133,6 @@ class Parts:
             if isinstance(one, Path) and self.headers[one]["digest"] != measured[role]:
                 return Part(path.name, "stale", f"of another file than {self.name(one)}")
         return Part(path.name, "done", f"top-1 {share:.2%}")
-
-
-def _served(config: RunConfig, head: Path | None) -> bool:
-    try:
-        return head is not None and head.exists() and serves(config, head)
-    except AflError:
-        return False
 
 
 def _paths(step: Step) -> Iterator[Path]:

@@ -49,13 +49,6 @@ def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], 
     return status(folder), print_status
 
 
-def runs_by_name(paths: list[Path]) -> tuple[dict[tuple[str, ...], list[Path]], list[Path]] | None:
-    """For `plot rounds`: see `plots.runs_by_name`."""
-    from .plots import runs_by_name as named
-
-    return named(paths)
-
-
 _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of one run
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 
@@ -73,21 +66,18 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
     PRINTS: ClassVar = "lab.studies.commands:study"
     COMMON: ClassVar = frozenset(
-        {"out", "list_", "print_", "dry_run", "slurm", "submit", "seeds", "only", "jobs", "prepare"}
+        {"out", "list_", "dry_run", "slurm", "submit", "seeds", "only", "jobs"}
     )
 
     _study = "a TOML file, a name of --list, or the folder of a study"
     study: Annotated[str | None, Holds()] = Field(default=None, description=_study)
-    _out = "folder of the study; --print needs it, too"
     out: Annotated[Path | None, Writes("study")] = Field(
-        default=None, kw_only=True, description=_out
+        default=None, kw_only=True, description="folder of the study"
     )
     _list = "the studies that are shipped"
     list_: bool = Field(default=False, kw_only=True, description=_list)
     _slurm = "write job scripts: an array over cells; --dry-run shows them"
     slurm: bool = Field(default=False, kw_only=True, description=_slurm)
-    _print = "print the commands of the cells, and write nothing"
-    print_: bool = Field(default=False, kw_only=True, description=_print)
     settings: Annotated[dict[str, Any], Flat("lab.studies.commands:of_site")] = Field(
         default_factory=dict, kw_only=True
     )
@@ -97,14 +87,10 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
     def check(self) -> None:
         super().check()
-        self.excludes("list_", "out", "print_", "slurm", "track", "only", "jobs", "prepare", "most")
+        self.excludes("list_", "out", "slurm", "track", "only", "jobs")
         for name in ("submit", "site", "dry_run", "next_"):
             self.needs(name, "slurm")
-        if self.slurm and self.print_:
-            raise UsageError(
-                "--print is for one machine: --slurm --dry-run shows the scripts of jobs"
-            )
-        self.excludes("track", "slurm", "print_")
+        self.excludes("slurm", "track", "only", "jobs")
         if self.settings and not self.slurm:
             raise UsageError(
                 f"{flag(min(self.settings))} is used only with --slurm: give that, or leave it out"
@@ -112,7 +98,7 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
 
 def study(o: Study) -> None:
-    """Carry out a study, list those that are shipped, or write its commands or jobs."""
+    """Carry out a study, list those that are shipped, or write its jobs."""
     how = o.to(StudyOptions)
     if o.list_:
         from .execution import listed
@@ -127,8 +113,6 @@ def study(o: Study) -> None:
         say_lines(next_lines(o.study))
     elif o.slurm:
         _jobs(o.study, o, o.axes, how, o.settings)
-    elif o.print_:
-        _script(o.study, o.out, o.axes, how)
     else:
         with tracking(o.track):
             _run(o.study, o.out, o.axes, how, o.as_json)
@@ -145,21 +129,6 @@ def _run(
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 
-def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOptions) -> None:
-    """Print the command lines of the cells."""
-    from ...runs.plan import option_words
-    from .execution import check_cells, script
-    from .spec import asked_for
-    from .worker import part_of
-
-    wanted, place = asked_for(spec, out, given, how.seeds)
-    named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
-    again = ["study", named, *option_words({**given, **how.changed(), "out": place.root})]
-    cells = part_of(wanted.cells, how.only)
-    check_cells(wanted, place, cells, here=False)
-    say_lines(script(cells, place, again))
-
-
 def _jobs(
     spec: str, o: Study, given: Mapping[str, Any], how: StudyOptions, of_site: Mapping[str, Any]
 ) -> None:
@@ -169,16 +138,12 @@ def _jobs(
     from .spec import asked_for
 
     wanted, place = asked_for(spec, o.out, given, how.seeds)
-    if how.only is not None or how.prepare:
-        raise UsageError("--slurm is for all cells: leave --only and --prepare out")
-    if how.jobs > 1:
-        raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
     called = {name: own for own, name in _RENAMED.items()}
     options = make_site({called.get(name, name): value for name, value in of_site.items()}, o.site)
     if o.dry_run:
         show_scripts(script_texts(wanted, options, place.root), o.as_json)
     else:
-        made = prepare(wanted, options, place.root, most=how.most)
+        made = prepare(wanted, options, place.root)
         submitted(made, place.root, o.submit, o.as_json)
 
 
@@ -214,6 +179,4 @@ def _list(studies: list[dict[str, Any]]) -> str:
             f"{one['name']} ({one['cells']})"
         )
     lines = [f"{paper}: {', '.join(names)}" for paper, names in papers.items()]
-    return (
-        "\n".join([*lines, "(cells of each; --list --json says what each shows and needs)"]) + "\n"
-    )
+    return "\n".join([*lines, "(cells of each; --list --json says more)"]) + "\n"

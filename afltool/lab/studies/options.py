@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ...errors import UsageError
-from ...options.base import Choices, File, Holds, Options, Reads, Writes, flag, grammar
+from ...options.base import File, Holds, Options, Reads, Writes, flag, grammar
 from ...options.common import Output
 from ...options.grammars import parse_part
 from ...options.look import OUT, Drawn, SizeOptions
@@ -61,14 +61,6 @@ VALUES = {
 }
 #: These, and what only papers have.
 FIGURES = {**VALUES, "deviation": Figure("sum of absolute deviations", digits=-3)}
-
-STATISTICS = {
-    "mean±sd": "mean ± standard deviation over seeds",
-    "mean±se": "mean ± standard error over seeds",
-    "mean": "mean over seeds",
-    "median": "median over seeds",
-    "max": "largest over seeds",
-}
 
 
 def words_of(text: str | None) -> list[str]:
@@ -141,14 +133,11 @@ class StudyOptions(Options):
 
     _seeds = "number of seeds, from 0; they replace those of the study"
     seeds: int | None = Field(default=None, ge=1, le=100_000, description=_seeds)
-    most: int = Field(default=1000, ge=1, description="most cells that a study may have")
     _only = "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
     _only += "commas between, or I/N for part I (from 0) of N"
     only: Annotated[str | None, grammar(_cells)] = Field(default=None, description=_only)
     _jobs = "processes that carry out cells at the same time, each with one thread"
     jobs: int = Field(default=1, ge=1, le=1024, description=_jobs)
-    _prepare = "make only what cells share: features, and the partitions of baselines"
-    prepare: bool = Field(default=False, description=_prepare)
 
 
 @pydantic_dataclass(frozen=True)
@@ -181,8 +170,6 @@ class TableOptions(Options):
     value: Annotated[str | None, grammar(_figures)] = Field(
         default=None, description=_value, examples=list(VALUES)
     )
-    _stat = "statistic over seeds (default: the study's, else mean±sd)"
-    stat: Annotated[str | None, Choices(tuple(STATISTICS))] = Field(default=None, description=_stat)
     _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round "
     _layers += "(default: the study's, else only the last)"
     layers: Layers = Field(default=None, description=_layers)
@@ -194,8 +181,8 @@ class TableOptions(Options):
     also: Annotated[tuple[str, ...], _each("--also is NAME=FILE.csv"), Holds("[^=]*=(.*)")] = Field(
         default=(), description=_also
     )
-    _test = "compare every row with the first: McNemar's exact test on equal rows, of several "
-    _test += "seeds a bootstrap of rows and seeds; Student's paired t over seeds"
+    _test = "compare every row with the first: McNemar's exact test of two heads on equal rows, or "
+    _test += "Student's paired t over seeds"
     test: Literal["mcnemar", "t"] | None = Field(default=None, description=_test)
 
 
@@ -208,7 +195,7 @@ class TableOf(TableOptions):
 
 
 PARQUET = ".parquet"
-_SHOWN = {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
+_SHOWN = {"out", "rows", "columns", "value", "where", "layers", "published", "format"}
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -261,7 +248,7 @@ class StudyPicture(SizeOptions, Output):
     STAGE: ClassVar = "lab.studies.plots:study_picture"
     study: Annotated[File, Reads()] = Field(description="the folder of a study")
     out: Drawn = Field(description=OUT)
-    _x = "an option, or a figure such as upload_bytes"
+    _x = "an option, round, or a figure such as upload_bytes"
     x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])
     y: str = Field(default="top1", kw_only=True, description="a figure", examples=list(VALUES))
     _by = "options that tell the lines apart (default: head, and what differs within a head)"

@@ -91,7 +91,7 @@ def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Ite
             for names in (given.rows, given.columns)
         )
         costs = TableOptions(
-            rows=rows, columns=columns, value=f"seconds,{sent}", stat="mean", layers=given.layers,
+            rows=rows, columns=columns, value=f"seconds,{sent}", layers=given.layers,
             where=given.where, published="none",
         )  # fmt: skip
         second = of_results(results, costs)
@@ -115,7 +115,7 @@ def _published(name: str) -> dict[str, Any]:
     found, data = published(name), name.partition(":")[2]
     found = found[found["data"] == data] if data else found
     axes = dict.fromkeys(("head", "data", *options_in(found)))
-    made = crosstab(found, [*axes], [], [one for one in FIGURES if one in found], "mean±sd", [])
+    made = crosstab(found, [*axes], [], [one for one in FIGURES if one in found], [])
     each = made.entries[["row", "figure", "text"]].itertuples(index=False, name=None)
     rows = [(row.removesuffix(" (published)"), FIGURES[k].label, text) for row, k, text in each]
     behind = ", ± are ".join(filter(None, ("as published", spreads(found))))

@@ -1,17 +1,12 @@
-"""Results as a table for people and papers: rows and columns by options, a statistic over seeds.
-
-Lines of a frame (see `frames`) that fall into one cell of the table are averaged; they may differ
-in seeds alone.
-"""
+"""Results as a table: rows and columns by options; lines of one cell are averaged over seeds."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
@@ -20,15 +15,13 @@ from ...errors import UsageError
 from ...files.tables import csv_of_frame, writing_rows
 from ...options.base import flag
 from ...values.text import in_markdown, json_text, shown
-from .options import FIGURES, STATISTICS
+from .options import FIGURES
 from .published import SETTING, options_in, plain
 
 HOLE = "–"
 ORDER = ["ours", "also", "published"]
 #: An entry as CSV and JSON have it; ``column``: its options, without the figure.
-ENTRY = ["kind", "row", "column", "figure", "unit", "statistic", "value", "spread", "count"]
-ENTRY += ["lacking"]
-_MIDDLE: dict[str, Callable[[Any], float]] = {"median": median, "max": max}
+ENTRY = ["kind", "row", "column", "figure", "unit", "value", "spread", "count", "lacking"]
 
 
 @dataclass(repr=False)
@@ -43,7 +36,6 @@ class Crosstab:
 
     title: str
     corner: str
-    stat: str
     entries: pd.DataFrame
     lines: pd.DataFrame
     notes: list[str] = field(default_factory=list)
@@ -87,19 +79,13 @@ class Crosstab:
     def shows(self) -> str:
         """What a figure of ours is, and what papers have behind ±."""
         theirs = spreads(self.lines)
-        return STATISTICS[self.stat] + f"; published ± are {theirs}" * bool(
-            theirs and "±" in self.stat
-        )
+        return f"mean ± standard deviation over seeds{f'; published ± are {theirs}' * bool(theirs)}"
 
     def __str__(self) -> str:
         """The table in Markdown, with its notes."""
         return as_markdown(self)
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        html: str = self.texts.droplevel(0).rename_axis(columns=self.corner).to_html()
-        return html
 
     def grid(self) -> list[list[str]]:
         """The texts of a table, names of columns first."""
@@ -119,7 +105,6 @@ def crosstab(
     rows: Sequence[str],
     columns: Sequence[str],
     values: Sequence[str],
-    stat: str,
     seeds: Sequence[str],
     title: str = "",
 ) -> Crosstab:
@@ -148,24 +133,21 @@ def crosstab(
             label = FIGURES[figure].label if several or not column else ""
             heading = ", ".join(filter(None, (column, label)))
             names = {"kind": kind, "row": row, "column": column, "heading": heading}
-            entries.append({**names, "figure": figure, **_entry(part, figure, stat)})
+            entries.append({**names, "figure": figure, **_entry(part, figure)})
     corner = FIGURES[values[0]].label if len(values) == 1 else ", ".join(rows)
     frame = pd.DataFrame(entries, columns=[*ENTRY, "heading", "text"])
-    return Crosstab(title, corner, stat, frame, lines)
+    return Crosstab(title, corner, frame, lines)
 
 
-def _entry(part: pd.DataFrame, figure: str, stat: str) -> dict[str, Any]:
-    """The statistic of one cell of the table, and its text.
+def _entry(part: pd.DataFrame, figure: str) -> dict[str, Any]:
+    """Mean and deviation √(Σ(x − mean)² / (n − 1)) of one cell of the table, and its text.
 
-    sd: √(Σ(x − mean)² / (n − 1)); se: sd / √n; neither for one value. Published figures have their
-    own deviation.
+    One value has no deviation, but the one that was published.
     """
     values = [float(one) for one in part[figure].dropna()]
-    middle = _MIDDLE.get(stat, fmean)(values) if values else None
-    spread: float | None = None
-    if "±" in stat and len(values) > 1:
-        spread = stdev(values) / (math.sqrt(len(values)) if stat == "mean±se" else 1)
-    elif "±" in stat and values and part["spread"].notna().any():
+    middle = fmean(values) if values else None
+    spread = stdev(values) if len(values) > 1 else None
+    if len(values) == 1 and part["spread"].notna().any():
         spread = float(part["spread"].dropna().iloc[-1])
     holes = [str(one) for one in part["state"] if one != "done"]
     numbers = {"value": middle, "spread": spread, "count": len(values), "lacking": len(holes)}
@@ -176,7 +158,7 @@ def _entry(part: pd.DataFrame, figure: str, stat: str) -> dict[str, Any]:
         text = how.text(middle) + ("" if spread is None else f" ± {how.text(spread)}")
         why = ", failed" if "failed" in holes else ""
         text += f" ({len(values)} of {len(values) + len(holes)}{why})" if holes else ""
-    return {**numbers, "unit": how.unit, "statistic": stat, "text": text}
+    return {**numbers, "unit": how.unit, "text": text}
 
 
 def _labels(lines: pd.DataFrame, names: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -43,12 +42,12 @@ from .options import TableOptions, names_of
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
 LIKE = "like"  # in the section: another study, whose keys stand where this one has none
-SHOWN = ("rows", "columns", "value", "stat", "layers", "published")  # options of its table
+SHOWN = ("rows", "columns", "value", "layers", "published")  # options of its table
+GONE = ("keep_rounds", "stat")  # of older versions; no result depends on them
 SHIPPED = Path(__file__).parent / "shipped"
-MOST_CELLS = 10**6  # largest number of cells of a study
-EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
+MOST_CELLS = 10**4
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.info.annotation))
-DEFAULT_HEAD = str(FIELDS["head"].default)
+DEFAULT_HEAD = "linear"
 IMAGES, DEALING = (
     frozenset(name for name, f in FIELDS.items() if f.part == part)
     for part in ("extract", "partition")
@@ -80,15 +79,6 @@ class Study:
     def title(self) -> str:
         return self.texts.get("title", self.name)
 
-    def size(self) -> int:
-        """The number of its settings; some may be equal."""
-        return grid.size(self.tree, SEVERAL)
-
-    def count(self) -> int:
-        """The number of its cells; of a very large grid that of its settings."""
-        size = self.size()
-        return size if size > EXPANDED else len(self.cells)
-
     @cached_property
     def cells(self) -> list[Cell]:
         """Every cell once, in the order of the study."""
@@ -101,10 +91,7 @@ class Study:
 
     @property
     def left_out(self) -> Iterator[tuple[str, list[str], bool]]:
-        """Options of methods, each with the methods that go without it, and whether another has it.
-
-        Wherever it is given, such an option goes to the methods that have it.
-        """
+        """Options of methods, the methods that go without each, and whether another has it."""
         every = [(given, {k for k in given if _has(given, k)}) for given in self._given()]
         for name in sorted({name for given, own in every for name in given.keys() - own}):
             those = (given for given, own in every if name in given.keys() - own)
@@ -113,18 +100,13 @@ class Study:
 
     def _given(self) -> Iterator[grid.Setting]:
         """Every setting, with options that its method may not have."""
-        if not self.size():
-            raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
-        if self.size() > MOST_CELLS:
-            raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
+        size = grid.size(self.tree, SEVERAL)
+        if not 0 < size <= MOST_CELLS:
+            raise UsageError(f"{self.name} has {size:,} cells; expected 1 to {MOST_CELLS:,}")
         return grid.settings(self.tree, SEVERAL)
 
     def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
-        """The study with other options; data or features that are given replace the study's.
-
-        Where blocks are of different data sets, the block of the given one is taken; the first
-        block for a data set that none has.
-        """
+        """The study with other options; given data or features choose among blocks of data sets."""
         tree, given = self.tree, _absolute(given)
         if seeds is not None:
             given[SEED] = list(range(seeds))
@@ -174,10 +156,7 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
 def asked_for(
     spec: Study | str | Path, out: str | Path | None, options: Mapping[str, Any], seeds: int | None
 ) -> tuple[Study, StudyFolder]:
-    """A study with other options, and its folder: the given one, or the one that it is read from.
-
-    Raises `UsageError` for a name that is no option, and where there is no folder.
-    """
+    """A study with other options, and its folder: the given one, or that it is read from."""
     if out is None and not isinstance(spec, Study) and StudyFolder.is_one(Path(spec)):
         out = spec
     if out is None:
@@ -185,26 +164,24 @@ def asked_for(
     study = spec if isinstance(spec, Study) else find(str(spec))
     names = option_names(study.tree)
     given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
-    study = study.changed(given, seeds) if given or seeds is not None else study
-    return with_tables(study), StudyFolder(out)
+    return with_tables(study.changed(given, seeds)), StudyFolder(out)
 
 
 def with_tables(study: Study) -> Study:
     """The study with feature files in the place of tables and archives, as `run` takes them."""
     files: dict[str, str] = {}
-    given = [one.config for one in study.cells if one.config.own.train_features is not None]
-    for config in {str([one.own, one.table]): one for one in given}.values():
-        made = with_features(config)
-        for name in ("train_features", "test_features"):
-            path, now = str(getattr(config.own, name)), str(getattr(made.own, name))
-            if files.setdefault(path, now) != now:
-                raise UsageError(f"{path} beside several training features: import it beforehand")
-    if all(path == now for path, now in files.items()):
+    for config in {str([c.config.own, c.config.table]): c.config for c in study.cells}.values():
+        made = with_features(config).own
+        for then, now in ((config.own.train_features, made.train_features),
+                          (config.own.test_features, made.test_features)):  # fmt: skip
+            if files.setdefault(str(then), str(now)) != str(now):
+                raise UsageError(f"{then} beside several training features: import it beforehand")
+    if all(then == now for then, now in files.items()):
         return study
     tree = grid.without(study.tree, fields_of(TableOfRows).keys())
 
     def change(name: str, value: Any) -> tuple[str, Any]:
-        new = [files.get(one, one) for one in grid.values(name, value)]
+        new = [files.get(str(one), one) for one in grid.values(name, value)]
         return name, new if isinstance(value, list) else new[0]
 
     return replace(study, tree=grid.rewritten(tree, change))
@@ -221,13 +198,8 @@ def find(spec: str) -> Study:
         return read(SHIPPED / f"{spec}.toml")
     raise UsageError(
         f"there is no study {spec!r}: give a TOML file, the folder of a study, or one of afltool "
-        f"study --list{_near(spec)}"
+        "study --list"
     )
-
-
-def _near(spec: str) -> str:
-    near = difflib.get_close_matches(spec, shipped_names(), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def shipped_names() -> list[str]:
@@ -240,12 +212,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     """A study from a TOML file, with the keys of the study that it is like, where it has none.
 
     Options of methods replace those of the other study at every level, as the command line's do.
-
     ``followed``: the files of studies that are like this one.
-
-    Raises:
-        UsageError: a key that is not an option, or a study without options. InvalidDataError:
-        another kind of value where a text is expected.
     """
     tree = inputs.read_toml(path, "a study")
     section = tree.pop(SECTION, {})
@@ -289,13 +256,12 @@ def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
     if Path(name).name != name or "\0" in name:
         raise UsageError(
-            f"{path} is like {name!r}: expected the name of a study, without folders and ending: "
-            f"that of a file beside {path.name}, or one of afltool study --list"
+            f"{path} is like {name!r}: expected the name of a study, without folders and ending"
         )
     places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
     place = next((one for one in places if one.is_file()), None)
     if place is None:
-        raise UsageError(f"{path} is like {name!r}, which is not a study{_near(name)}")
+        raise UsageError(f"{path} is like {name!r}, which is not a study")
     if place in (*followed, path):
         raise UsageError(f"{path} is like {name!r}, which is like it in turn")
     return read(place, (*followed, path))
@@ -316,15 +282,15 @@ def of_folder(folder: Path) -> Study:
     place = StudyFolder(folder).study
     described = inputs.read_json(place, "a study")
     wrong = misfit(described, _Described)
-    if wrong or not described["shown"].keys() <= set(SHOWN):
+    if wrong or not described["shown"].keys() <= {*SHOWN, *GONE}:
         raise InvalidDataError(
             f"{place} is not what afltool study writes ({wrong or 'shown'}); remove it and run the "
-            "study again: cells that are there are kept"
+            "study again"
         )
-    tree = _known(place, described["tree"], option_names(described["tree"]))
-    shown = TableOptions(**described["shown"])
-    before = described.get("before", True)
-    return Study(described["name"], described["texts"], shown, tree, before)
+    tree = grid.without(described["tree"], GONE)
+    tree = _known(place, tree, option_names(tree))
+    shown = TableOptions(**{k: v for k, v in described["shown"].items() if k not in GONE})
+    return Study(described["name"], described["texts"], shown, tree, described.get("before", True))
 
 
 def option_names(tree: Mapping[str, Any]) -> Names:

@@ -17,7 +17,7 @@ from ...files.evaluations import figure_label, figure_text
 from ...files.features import open_features
 from ...files.heads import check_fits, load_solved_head
 from ...heads.scoring import score
-from ...math.metrics.figures import SAMPLES, mcnemar, paired_bootstrap
+from ...math.metrics.figures import mcnemar
 from ...values.text import json_text
 from . import frames
 from .cells import OF_PARTITION, SEEDS
@@ -47,10 +47,8 @@ def told(study: Study, given: TableOptions) -> TableOptions:
 def table(o: TableOf) -> Crosstab:
     """The table of the study in a folder; as a text it is Markdown.
 
-    Of options that are not given the study has the defaults. Equal results give equal tables, byte
-    for byte, even if cells were run again in between.
-
-    Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
+    Of options that are not given the study has the defaults. Raises `UsageError` for names that no
+    cell has, and where a cell would average unequal settings.
     """
     return of_results(results_of(o.study), o.to(TableOptions))
 
@@ -63,13 +61,13 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     papers = None if o.published in (None, "none") else str(o.published)
     beside = [] if papers is None else [frames.beside(papers, ours, columns)]
     every = pd.concat([ours, *map(frames.also, o.also), *beside], ignore_index=True)
-    values, stat = names_of(o.value) or ["top1"], o.stat or "mean±sd"
+    values = names_of(o.value) or ["top1"]
     known = set(every.dropna(axis="columns", how="all"))
     lacking = [name for name in values if name not in known and (every["state"] == "done").any()]
     whence = f"cell has the figure {', '.join(lacking)}"
     if lacking and len(lacking) == len(values):
         raise UsageError(f"no {whence}; the study's options say what is measured")
-    made = crosstab(every, rows, columns, values, stat, SEEDS, study.title)
+    made = crosstab(every, rows, columns, values, SEEDS, study.title)
     made.notes += [f"No {whence}."] if lacking else []
     made.notes += [SHARED] if "seconds" in values else []
     made.notes += [AS_FILES] if "file_bytes" in values else []
@@ -80,10 +78,7 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
 
 
 def axes(study: Study, given: TableOptions, ours: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Names of the rows' and the columns' options; a given name that no cell has is refused.
-
-    Names from the study that no cell has are left out, because the study may run on other data.
-    """
+    """Names of the rows' and the columns' options; of the study's those that some cell has."""
     known = set(options_in(ours))
     papers = told(study, given).published or ""
     named = options_in(published(papers)) if ":" in papers else []
@@ -114,8 +109,7 @@ def varied(study: Study) -> list[str]:
 def equal_totals(results: Results) -> list[str]:
     """Which methods have equal totals for all partitions: these add nothing to a deviation.
 
-    Digests tell something only where each client was summed apart: the sums of all rows are taken
-    over from one partition to the next.
+    Digests tell something only where each client was summed apart.
     """
     runs = []
     for cell, summary in results.done:
@@ -238,8 +232,7 @@ def tests(made: Crosstab, name: str, results: Results) -> list[str]:
 def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Results of equal seeds side by side, each pair of measurements once.
 
-    Seeds are equal where those that both methods have, and that vary, are equal. Of a table beside
-    there may be no more than a seed, which is then that of the partition.
+    Seeds are equal where those that both methods have, and that vary, are equal.
     """
     both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
     names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
@@ -269,7 +262,7 @@ def _paired_t(pairs: pd.DataFrame) -> tuple[str, float | str]:
 def _mcnemar(
     pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
 ) -> tuple[str, float | str]:
-    """McNemar's exact test of two heads; of several seeds a bootstrap of rows and seeds."""
+    """McNemar's exact test of two heads; seeds that are right on the same rows count once."""
     words, each = "McNemar", [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
     if not each:
         return words, "no results of equal seeds"
@@ -283,12 +276,9 @@ def _mcnemar(
                 "compares heads on the same rows: choose with --where"
             )
     both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
-    if len(both) == 1:
-        return words, float(mcnemar(*next(iter(both.values())))["p_value"])
-    differences = np.stack([a.astype(np.int8) - b.astype(np.int8) for a, b in both.values()])
-    seeds, rows = differences.shape
-    words = f"paired bootstrap of {rows:,} rows and {seeds} seeds, {SAMPLES:,} samples"
-    return words, paired_bootstrap(differences)
+    if len(both) > 1:
+        return words, "seeds differ: choose one with --where, or --test t"
+    return words, float(mcnemar(*next(iter(both.values())))["p_value"])
 
 
 def _right(head: Path, rows: Path) -> tuple[Any, Any]:

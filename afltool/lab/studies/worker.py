@@ -1,10 +1,9 @@
 """A worker on the cells of a study: it carries out those that no other worker has or is at.
 
 Any number of workers, on any number of machines, share the folder of a study: a lock says who is at
-work on a cell, and equal work is done once, see `runs.step_cache`. A cell with complete and valid
-files is kept. A cell that fails is named, and the others go on. `study --jobs N` starts so many
-workers on this machine, each a process of one thread that tells on stdout, in lines of JSON, what
-it did; the first process shows that, and names the cell of one that is killed.
+work on a cell, and equal work is done once, see `runs.step_cache`. `study --jobs N` starts so many
+workers, each a process of one thread that tells on stdout, in lines of JSON, what it did; the first
+process shows that, and names the cell of one that is killed.
 """
 
 from __future__ import annotations
@@ -26,20 +25,24 @@ from threading import Lock, Thread
 from typing import Any
 
 from ... import parallel, progress
-from ...errors import AflError, BusyError, IncompleteError, StoppedError, UsageError
+from ...errors import (
+    AflError,
+    BusyError,
+    IncompleteError,
+    StoppedError,
+    UsageError,
+)
 from ...files.atomic import write_text
 from ...files.locks import marked, who
 from ...files.outputs import make_folder
 from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.grammars import parse_part
-from ...runs.folder import RunFolder
-from ...runs.step_cache import Made
-from ...runs.summary import remove_rounds
+from ...runs.step_cache import Made, stored
 from ...values.text import json_text
 from .cells import Cell, StudyFolder
 from .options import words_of
-from .results import changed_default, duration, failure, finished, kept, names_of_cells
+from .results import changed_default, failure, finished, kept, names_of_cells
 from .spec import Study, of_folder
 
 log = logging.getLogger("afltool.lab.studies")
@@ -68,26 +71,14 @@ class Worker:
         self.study, self.folder, self.processes, self.tell = study, folder, processes, tell
         self.names = names_of_cells(study.cells)
         self.numbers = {cell.key: number for number, cell in enumerate(cells, 1)}
-        group = {cell.together(): number for number, cell in reversed([*enumerate(cells)])}
-        self.cells = sorted(cells, key=lambda cell: group[cell.together()])
-        self.busy: set[str] = set()  # cells that another process was at work on
-        self.seconds: list[float] = []  # of the cells that this worker has carried out
-
-    def prepare(self, cells: list[Cell]) -> list[tuple[Cell, str]]:
-        """Make what these cells share; returns the cells for which that failed, and why."""
-        failed = []
-        for cell in cells:
-            progress.stop_point()
-            try:
-                cell.prepare(self.folder)
-            except StoppedError:
-                raise
-            except (AflError, MemoryError, OSError) as error:
-                failed.append((cell, why_of(error)))
-        return failed
+        group = {cell.group: number for number, cell in reversed([*enumerate(cells)])}
+        self.cells = sorted(cells, key=lambda cell: group[cell.group])
 
     def all(self, first: int = 0) -> None:
-        """Carry out every cell, number ``first`` first, until each has a result or has failed."""
+        """Carry out every cell, number ``first`` first, until each has a result or has failed.
+
+        A cell that another process is at, or at what it needs, comes later.
+        """
         todo = self.cells[first:] + self.cells[:first]
         while todo := [cell for cell in todo if not self.tried(cell)]:
             time.sleep(PAUSE)
@@ -98,10 +89,7 @@ class Worker:
         try:
             if not self.ended(cell):
                 self._carry_out(cell)
-        except BusyError as error:
-            if self.processes == 1 and cell.key not in self.busy:
-                log.info("%s comes later: %s", self.called(cell), error)
-            self.busy.add(cell.key)
+        except BusyError:
             return False
         self.tell(cell.key)
         return True
@@ -118,18 +106,14 @@ class Worker:
     def _carry_out(self, cell: Cell) -> None:
         """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`.
 
-        If processes were killed while they ran the cell, perhaps for their memory, it counts as
-        failed this time, so that the others can run; the next time it is tried again.
+        If processes were killed while they ran the cell it counts as failed, this time.
         """
         place, begun = self.folder.cell(cell.key), time.perf_counter()
         made = Made(self.folder.steps(cell), self.processes)
         try:
             with progress.quiet(log), marked(place / StudyFolder.BEGUN) as before:
                 if before.begun >= MOST_KILLED:
-                    raise IncompleteError(
-                        f"{before.begun} processes were killed while they ran it, perhaps for "
-                        f"their memory; the last one was {before.last or 'not named'}"
-                    )
+                    raise IncompleteError(f"{before.begun} processes were killed while they ran it")
                 if self.ended(cell):  # meanwhile
                     return
                 old = kept(self.folder, cell)
@@ -140,52 +124,26 @@ class Worker:
         except (StoppedError, BusyError):
             raise
         except (AflError, MemoryError, OSError) as error:
-            self.failed(cell, why_of(error))
+            self.failed(cell, error)
             return
-        if cell.thinned:  # the rounds that its group shares, after the last of it
-            alike = [one for one in self.study.cells if one.together() == cell.together()]
-            forget_steps(self.folder, alike)
-        self.seconds.append(time.perf_counter() - begun)
-        done = f"{100 * top1:.2f} % ({self.seconds[-1]:.1f} s{self._left()})"
-        log.info("%s: top-1 %s", self.called(cell), done)
+        forget_steps(self.folder, [one for one in self.study.cells if one.group == cell.group])
+        seconds = time.perf_counter() - begun
+        log.info("%s: top-1 %.2f %% (%.1f s)", self.called(cell), 100 * top1, seconds)
 
-    def _left(self) -> str:
-        """The time that one worker needs for the cells that have not ended, about."""
-        left = [one for one in self.cells if not self.ended(one)] if self.processes == 1 else []
-        each = sum(self.seconds) / len(self.seconds)
-        return f", about {duration(each * len(left))} left" if left else ""
-
-    def failed(self, cell: Cell, why: str) -> None:
-        """Say why a cell failed, there and to the user."""
+    def failed(self, cell: Cell, error: BaseException) -> None:
+        """Say why a cell failed, in its folder and to the user."""
+        why = str(error) or type(error).__name__
+        why = f"out of memory ({why})" if isinstance(error, MemoryError) else why
         log.error("%s failed: %s", self.called(cell), why)
-        make_folder(self.folder.cell(cell.key))
-        note = self.folder.cell(cell.key) / StudyFolder.FAILED
-        write_text(why + "\n", note, overwrite=True)
+        place = self.folder.cell(cell.key)
+        make_folder(place)
+        write_text(why + "\n", place / StudyFolder.FAILED, overwrite=True)
 
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
-    """Remove what these cells share, if all of them are done."""
-    done = all(finished(folder, cell) is not None for cell in cells)
-    for place in {folder.steps(cell) for cell in cells} if done else ():
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def clear(folder: StudyFolder, cell: Cell) -> None:
-    """Forget what an earlier call of the study left: a failure, rounds of a killed process."""
-    with suppress(FileNotFoundError):
-        (folder.cell(cell.key) / StudyFolder.FAILED).unlink()
-    own = RunFolder(folder.cell(cell.key))
-    if cell.thinned and own.head(1).exists():
-        summary = finished(folder, cell)
-        if summary is not None:
-            remove_rounds(own, len(summary["bytes_per_client"]))
-
-
-def why_of(error: BaseException) -> str:
-    """What is said of a cell that failed."""
-    if isinstance(error, MemoryError):
-        return f"out of memory ({error})" if str(error) else "out of memory"
-    return str(error) or type(error).__name__
+    """Remove what the cells of a group share, if all of them are done."""
+    if all(finished(folder, cell) is not None for cell in cells):
+        shutil.rmtree(folder.steps(cells[0]), ignore_errors=True)
 
 
 def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
@@ -206,24 +164,24 @@ def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
 # ---------------------------------------------------------------- in the process of a worker
 
 
-def main(given: dict[str, Any]) -> None:
+def main(root: str, only: str, jobs: str, first: str, level: str, heard: str) -> None:
     """A worker that tells the first process what it does, and ends with it."""
     signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
     Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
     line = _Line()
     logger = logging.getLogger("afltool")
     logger.handlers, logger.propagate = [line], False
-    logger.setLevel(given["level"])
-    folder = StudyFolder(given["root"])
+    logger.setLevel(int(level))
+    folder = StudyFolder(root)
     study = of_folder(folder.root)
-    cells = part_of(study.cells, given["only"])
-    worker = Worker(study, folder, cells, given["jobs"], partial(line.tell, "ended"))
+    cells = part_of(study.cells, only or None)
+    worker = Worker(study, folder, cells, int(jobs), partial(line.tell, "ended"))
     with (
         suppress(StoppedError),  # the first process says it
         parallel.using(1),
-        progress.listening(partial(line.tell, "event")) if given["heard"] else nullcontext(),
+        progress.listening(partial(line.tell, "event")) if int(heard) else nullcontext(),
     ):
-        worker.all(given["first"] * len(cells) // given["jobs"])
+        worker.all(int(first) * len(cells) // int(jobs))
 
 
 def _end_with(parent: Any) -> None:
@@ -256,10 +214,7 @@ class _Line(logging.Handler):
 
 
 class Workers:
-    """``jobs`` workers on the cells of ``worker``, which does here what all cores do.
-
-    ``only``: which cells of the study these are, in the words of the command.
-    """
+    """``jobs`` processes with a worker each on the cells ``only`` of ``worker``'s study."""
 
     def __init__(self, worker: Worker, todo: list[Cell], jobs: int, only: str | None) -> None:
         self.worker, self.todo, self.jobs, self.only = worker, todo, jobs, only
@@ -269,10 +224,17 @@ class Workers:
 
     def all(self) -> None:
         """Carry out every cell; an exception ends the workers with it."""
-        images = [cell for cell in self.todo if cell.config.extract is not None]
-        for cell, why in self.worker.prepare(images):  # features, by all cores
-            self.worker.failed(cell, why)
-            self.left.discard(cell.key)
+        for cell in self.todo:  # features, by all cores
+            try:
+                for step in cell.shared(self.worker.folder):
+                    progress.stop_point()
+                    if step.stage.stored:
+                        stored(step)
+            except StoppedError:
+                raise
+            except (AflError, MemoryError, OSError) as error:
+                self.worker.failed(cell, error)
+                self.left.discard(cell.key)
         every = len(self.worker.cells)
         with progress.task("study", every, "cells", every - len(self.left)) as self.task:
             try:
@@ -286,16 +248,11 @@ class Workers:
 
     def start(self, number: int) -> None:
         """Start a worker, with its own part of the cells first."""
-        given = {
-            "root": str(self.worker.folder.root.absolute()),
-            "only": self.only,
-            "jobs": self.jobs,
-            "heard": progress.heard(),
-            "first": number % self.jobs,
-            "level": logging.getLogger("afltool").getEffectiveLevel(),
-        }
+        root = str(self.worker.folder.root.absolute())
+        numbers = (self.jobs, number % self.jobs, progress.log.getEffectiveLevel())
+        given = [root, self.only or "", *map(str, (*numbers, int(progress.heard())))]
         one = Popen(
-            [sys.executable, "-m", __name__, json_text(given)],
+            [sys.executable, "-m", __name__, *given],
             stdin=PIPE,
             stdout=PIPE,
             encoding="utf-8",
@@ -329,8 +286,13 @@ class Workers:
             progress.tell_again(what)
         elif kind == "gone":
             self.gone(one)
-        elif what in self.left:  # whoever saw it first
-            self.left.discard(what)
+        else:
+            self.ended(what)
+
+    def ended(self, key: str) -> None:
+        """A cell has ended, for whoever saw it first."""
+        if key in self.left:
+            self.left.discard(key)
             self.task.advance()
 
     def gone(self, one: Popen[str]) -> None:
@@ -339,14 +301,11 @@ class Workers:
         code, cell = one.wait(), self.forget(one)
         if progress.stop_requested() or not code:
             return
-        why = f"its process ended (exit code {code})"
-        if code < 0:
-            why = f"its process was killed (signal {-code}), perhaps for its memory"
+        why = f"its process was killed (signal {-code})" if code < 0 else f"exit code {code}"
         if cell is None:
             raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
-        self.worker.failed(cell, why)
-        self.left.discard(cell.key)
-        self.task.advance()
+        self.worker.failed(cell, IncompleteError(why))
+        self.ended(cell.key)
         if self.left:
             self.start(len(self.at_work))
 
@@ -373,4 +332,4 @@ class Workers:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(*sys.argv[1:])
