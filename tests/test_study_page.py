@@ -18,10 +18,10 @@ from afltool.files.features import open_features
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.frames import frame
 from afltool.lab.studies.options import StudyPicture
+from afltool.lab.studies.pages import templates
 from afltool.lab.studies.plots import lines_of, points_of, study_picture
 from afltool.lab.studies.results import finished, results_of
 from afltool.lab.studies.spec import find, read
-from afltool.lab.studies.trial import templates
 
 pytest.importorskip("matplotlib")
 ALPHA = {"x": "alpha", "width_mm": 84.0}
@@ -84,14 +84,12 @@ def test_every_cell_has_its_command_and_its_digests(done, page):
         assert all(digest in page for digest in found["digests"].values())
         assert html.escape(f"-o {folder.cell(cell.key)}") in page
     assert page.count('class="cell"') == 8
-    assert "FedFisher" in page, "the published figures, although none has a column of ours"
 
 
 def test_the_page_says_what_the_papers_have_behind_plus_and_minus(done, tmp_path):
     found = report(done, tmp_path / "p.html", published="afl-1:cifar10").read_text()
     shown = "mean ± standard deviation over seeds; published ± are standard deviations"
     assert re.findall(r"<caption>([^<]*)</caption>", found)[0] == shown
-    assert "<caption>as published, ± are standard deviations</caption>" in found
 
 
 def test_a_cell_that_failed_says_why(done, tmp_path):

@@ -1,7 +1,4 @@
-"""Pictures of classes: a confusion matrix, partitions side by side.
-
-Colours and the maps of one hue read the same with any colour vision.
-"""
+"""Pictures of classes: a confusion matrix, partitions side by side."""
 
 from __future__ import annotations
 
@@ -76,8 +73,7 @@ def plot_confusion(
     """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
 
     The colour scale is the square root of the share, so that rare mistakes show; cells carry the
-    counts up to 20 classes. ``note`` stands below the title in place of the accuracy. Raises
-    `InvalidDataError` for arrays of the wrong shape or with negative counts, and as `figure` does.
+    counts up to 20 classes. ``note`` stands below the title in place of the accuracy.
     """
     confusion = checked_counts(confusion, class_names, "confusion")
     if confusion.shape[0] != confusion.shape[1]:
@@ -136,15 +132,14 @@ def plot_partitions(
 ) -> Path:
     """Draw rows by client and class of each partition, and below them rows per client.
 
-    Colours and heights have one scale, so that panels can be compared; white is exactly no row. Of
-    one partition alone it says how many clients and rows there are, and how uneven they are. Raises
-    as `figure` does, and `UsageError` where panels would be too narrow to read.
+    Colours and heights have one scale; white is exactly no row. Of one partition alone it says how
+    many clients and rows there are, and how uneven they are.
     """
     wide = size.inches(180)
     if len(panels) > (most := int(wide * MM // NARROWEST)):
         raise UsageError(
             f"{len(panels)} partitions do not fit side by side into {wide * MM:g} mm: at most "
-            f"{most} do; give a larger --width-mm or fewer files"
+            f"{most} do; give a larger --width-mm"
         )
     tables = [checked_counts(one.counts, one.class_names, one.title) for one in panels]
     sizes = [counts.sum(axis=1) for counts in tables]

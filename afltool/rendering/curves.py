@@ -50,9 +50,7 @@ def plot_reliability(
 ) -> Path:
     """Draw the accuracy in each bin of confidence, and how many rows are in it.
 
-    ``bins`` as `math.metrics.figures.reliability` gives them; None stands for a bin without rows. A
-    head whose probabilities can be taken at their word has its bars on the diagonal. ``note``
-    stands below the title. Raises as `figure` does.
+    ``bins`` as `math.metrics.figures.reliability` gives them; None stands for a bin without rows.
     """
     weight, confidence, accuracy = (
         np.array(bins[name], np.float64) for name in ("weight", "confidence", "accuracy")
@@ -82,7 +80,7 @@ def plot_coverage(
 ) -> Path:
     """Draw the share of answered rows that is right by the share that is answered, for each head.
 
-    ``curves`` as `heads.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
+    ``curves`` as `heads.calibration.accuracy_by_coverage` gives them.
     """
     wide, entries = size.inches(137), []
     with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
@@ -107,9 +105,8 @@ def plot_roc(
 ) -> Path:
     """Draw the ROC curve of each class against the rest, by the classes' names.
 
-    A curve has ``false_positive`` and ``true_positive`` rates, and ``auc``, the area under the
-    whole curve (None where rows do not determine it). Of more than 7 curves those with the smallest
-    areas are named and the others pale. Raises as `figure` does.
+    A curve has ``false_positive`` and ``true_positive`` rates, and ``auc`` (None: undetermined). Of
+    more than 7 curves those with the smallest areas are named and the others pale.
     """
     area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
     worst = set(sorted(curves, key=lambda name: np.nan_to_num(area[name], nan=2.0))[:_NAMED])
@@ -145,7 +142,7 @@ def plot_ridge_path(
     """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
 
     ``chosen`` marks one λ of a curve by its name. λ = 0 stands one decade left of the smallest
-    positive λ; values that are not finite are left out. Raises as `plot_confusion` does.
+    positive λ; values that are not finite are left out.
     """
     ridge = np.asarray(lambdas, np.float64)
     for name, values in curves.items():
@@ -220,10 +217,7 @@ def plot_rounds(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out.
-
-    ``rounds``: at least one, as above. Returns ``path``.
-    """
+    """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out."""
     panels = [(name, known, bars) for name, known, bars in _panels(rounds) if known]
     wide = size.inches(180)
     high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
@@ -231,19 +225,14 @@ def plot_rounds(
         heading(drawn, title)
         panes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, lines, bars) in zip(panes, panels, strict=True):
-            for i, ((label, y), colour) in enumerate(zip(lines, (BLUE, ORANGE), strict=False)):
+            for i, (label, y) in enumerate(lines):
+                style: dict[str, Any] = {"color": (BLUE, ORANGE)[i], "label": label}
+                at = np.arange(len(y)) + 0.4 * bars * (i - (len(lines) - 1) / 2)
+                known = ~np.isnan(y)
                 if bars:
-                    at = np.arange(len(y)) + 0.4 * (i - (len(lines) - 1) / 2)
-                    axes.bar(at, np.nan_to_num(y), width=0.4, color=colour, label=label)
+                    axes.bar(at[known], y[known], width=0.4, **style)
                 else:
-                    known = ~np.isnan(y)
-                    axes.plot(
-                        np.flatnonzero(known),
-                        y[known],
-                        "os"[i] + "-:"[i],
-                        color=colour,
-                        label=label,
-                    )
+                    axes.plot(at[known], y[known], ("o-", "s:")[i], **style)
             axes.set_ylabel(name)
             if len(lines) > 1 or bars:  # above the panel, where it hides nothing
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
@@ -274,17 +263,16 @@ def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
         ]
         return [(label, y) for label, y in every if not np.isnan(y).all()]
 
-    measured = all("file_bytes" in one for one in rounds)
-    sent = ("sent", "file_bytes") if measured else ("sent, at most", "upload_bytes")
     return [
         ("squared error\nper row", known(1, *_ERRORS), False),
         ("loss per row", known(1, *_LOSSES), False),
         (TOP1, known(100, ("", "top1")), False),
         ("seconds", known(1, ("gathering", "gather_seconds"), ("solving", "solve_seconds")), True),
-        ("MB of\none client", known(1e-6, sent, ("received", "download_bytes")), True),
+        ("MB of\none client", known(1e-6, *_BYTES), True),
     ]
 
 
+_BYTES = ("sent, at most", "upload_bytes"), ("received", "download_bytes")
 _ERRORS = ("training", "training_mse"), ("held-out clients", "validation_mse")
 _LOSSES = ("loss", "loss"), ("loss, held-out clients", "validation_loss")
 

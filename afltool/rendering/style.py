@@ -1,9 +1,7 @@
 """The look of a picture, and the file that it becomes: PNG, SVG or PDF, by the suffix of its name.
 
-Every picture is as wide as it is asked to be, and its text has 8 points whatever the width;
-matplotlib's constrained layout finds the places. Equal pictures are equal bytes: no date is
-written, and the names inside an SVG come from a fixed seed. Fonts in a PDF are TrueType, which
-publishers take. Colours begin with those of Okabe and Ito, "Color universal design".
+Text has 8 points whatever the width; matplotlib's constrained layout finds the places. Equal
+pictures are equal bytes. Colours begin with those of Okabe and Ito, "Color universal design".
 """
 
 from __future__ import annotations
@@ -38,11 +36,7 @@ _HUES = (
 )  # fmt: skip
 _DASHES = ("-", "--", ":", "-.")
 MOST_LINES = len(_DASHES) * len(_HUES)
-NO_DATE: dict[str, dict[str, Any]] = {
-    ".png": {},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
+NO_DATE: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 _DPI = 150
 _SIZES = (
     "figure.titlesize", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
@@ -72,9 +66,7 @@ def figure(
 ) -> Iterator[Figure]:
     """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
 
-    Texts beside the panels (`heading`, `legend_below`) add to the height. An existing other
-    picture is replaced only with ``overwrite``; see `write_bytes`. Raises `InputError` where it
-    cannot be written, `UsageError` for another suffix and without matplotlib.
+    Texts beside the panels (`heading`, `legend_below`) add to the height.
     """
     check_picture(path)
     try:

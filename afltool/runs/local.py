@@ -1,7 +1,4 @@
-"""`run`: carries a plan out on this machine, in a folder whose files `runs.folder` names.
-
-What is done and valid is kept; the same command goes on where another one stopped.
-"""
+"""`run`: carries a plan out on this machine, in a folder whose files `runs.folder` names."""
 
 from __future__ import annotations
 
@@ -137,11 +134,11 @@ class _Run:
 
     def measured(self, step: Step) -> Artifact:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
-        files = step.files()
+        files: Any = step.files()
         with self.files.reading():
-            metrics = evaluated(step, self.files)
-        own = {role: {**metrics[role], "path": str(files[role])} for role in ("head", "features")}
-        self.metrics = {**metrics, **own}
+            self.metrics = evaluated(step, self.files)
+        for role in ("head", "features"):
+            self.metrics[role] = {**self.metrics[role], "path": str(files[role])}
         place = self.folder / RunFolder.METRICS
         how = "made again" if place.exists() else MISSING
         write_json(self.metrics, place, overwrite=True)
@@ -153,11 +150,12 @@ class _Run:
         solved, metrics = self.files.head(self.heads[-1]), self.metrics
         rounds = told(solved, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
-        total = read_header(self.folder.total(1), "statistics")
+        total, train = read_header(self.folder.total(1), "statistics"), metrics.get("train", {})
         facts = {
             **{name: metrics[name] for name in (*TOPS, "n") if name in metrics},
-            **({"train_top1": metrics["train"]["top1"]} if "train" in metrics else {}),
-            **last_separability(metrics),
+            **({"train_top1": train["top1"]} if train else {}),
+            **_last_separability("", metrics),
+            **_last_separability("train_", train),
             "clients": len(total["clients"]["names"]),
             "total_digest": total["digest"],
             "head_digest": metrics["head"]["digest"],
@@ -178,21 +176,27 @@ class _Run:
 
 Round = dict[str, Any]
 #: What `evaluate` finds after a round; ``kept`` says that it is the head's own.
-FOUND = ("top1", "top5", "kept", "train_top1", *MEASURES, *(f"train_{one}" for one in MEASURES))
+FOUND = ("top1", "top5", "kept", *MEASURES)
 
 
 def evaluated(step: Step, files: Files) -> dict[str, Any]:
     """What `evaluate` finds of the last head of a run, and after each of its rounds.
 
     The step's inputs: ``head`` and ``features``; ``earlier``: the heads of the rounds before, in
-    order, for the rounds that the last one does not hold; ``train``: training features, which add
-    ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
+    order, for the rounds that the last one does not hold; ``train``: training features, whose
+    figures are ``train``, and those of rounds ``train_top1`` ….
     """
     inputs: Mapping[str, Any] = step.files()
-    of_test = _evaluated(step, inputs["features"], files)
+    facts = _evaluated(step, inputs["features"], files)
     if "train" not in inputs:
-        return of_test
-    return with_training(of_test, _evaluated(step, inputs["train"], files))
+        return facts
+    theirs, kept = _evaluated(step, inputs["train"], files), ("top1", "top5", "n", "features")
+    facts["train"] = {k: theirs[k] for k in (*kept, "separability") if k in theirs}
+    if "rounds" in facts:
+        after, names = measured(theirs.get("rounds", [])), {"top1", *MEASURES}
+        of = {p: {f"train_{k}": a[k] for k in names & a.keys()} for p, a in after.items()}
+        facts["rounds"] = [{**one, **of.get(one["phase"], {})} for one in facts["rounds"]]
+    return facts
 
 
 def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
@@ -200,21 +204,20 @@ def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
     inputs: Mapping[str, Any] = step.files()
     last, earlier = inputs["head"], inputs.get("earlier", ())
     o: Any = step.options
-    metrics: dict[str, Any] = {}
-    after: dict[str, Round] = {}
-    for path in (last, *reversed(earlier)):
-        if metrics:  # of the last head
-            file, rows = files.head(path), files.features(features, again=True)
-            scored = file.head.round_scores(rows.rows(0, 1))
-            if {file.phase_of(name) for name, _ in scored} <= after.keys():
-                continue
-        apart = o.separability and path == last
-        asked = Evaluate(path, features, each_round=o.each_round, separability=apart)
-        one = step.stage.function.job(asked, files)
-        known = measured(one.get("rounds", []))
-        if metrics:
-            known = {name: {**entry, "kept": False} for name, entry in known.items()}
-        metrics, after = metrics or one, {**known, **after}
+
+    def asked(head: Path, separability: bool) -> dict[str, Any]:
+        call = Evaluate(head, features, each_round=o.each_round, separability=separability)
+        found: dict[str, Any] = step.stage.function.job(call, files)
+        return found
+
+    metrics = asked(last, o.separability)
+    after = measured(metrics.get("rounds", []))
+    for path in reversed(earlier):
+        file, rows = files.head(path), files.features(features, again=True)
+        scored = file.head.round_scores(rows.rows(0, 1))
+        if not {file.phase_of(name) for name, _ in scored} <= after.keys():
+            known = measured(asked(path, False).get("rounds", []))
+            after = {**{name: {**one, "kept": False} for name, one in known.items()}, **after}
     if earlier:
         metrics["rounds"] = files.head(last).rounds_with(after)
     return metrics
@@ -222,27 +225,16 @@ def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
 
 def measured(rounds: Sequence[Round]) -> dict[str, Round]:
     """What `evaluate` found after rounds, by phase."""
-    return {one["phase"]: {k: one[k] for k in FOUND if k in one} for one in rounds if "top1" in one}
-
-
-def with_training(facts: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics on test rows, with the accuracies on training rows ``theirs`` beside them."""
-    kept = ("top1", "top5", "n", "features", "separability")
-    found = {**facts, "train": {key: theirs[key] for key in kept if key in theirs}}
-    if "rounds" in facts:
-        names, after = ("top1", *MEASURES), measured(theirs.get("rounds", []))
-        of = {p: {f"train_{k}": v for k, v in a.items() if k in names} for p, a in after.items()}
-        found["rounds"] = [{**one, **of.get(one["phase"], {})} for one in facts["rounds"]]
-    return found
+    names = (*FOUND, *(f"train_{name}" for name in FOUND))
+    return {one["phase"]: {k: one[k] for k in names if k in one} for one in rounds if "top1" in one}
 
 
 def told(
     head: HeadFile, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]
 ) -> list[Round]:
-    """The rounds of a run: those of the head's file, with accuracies and measured figures.
+    """The rounds of the head's file, with accuracies and measured figures.
 
-    ``uploads`` are the run's entries of the bytes that a client sends; each gets ``download``, the
-    bytes that it receives.
+    Each of ``uploads`` gets ``download``, the bytes that a client receives.
     """
     more = measured(evaluated)
     for one in uploads:
@@ -256,10 +248,7 @@ def told(
     return rounds
 
 
-def last_separability(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The measures of the last layer, of the test rows and of the training rows (``train_csr``)."""
-    figures: dict[str, float] = {}
-    for start, part in (("", metrics), ("train_", metrics.get("train", {}))):
-        for one in part.get("separability", [])[-1:]:
-            figures |= {f"{start}{name}": one[name] for name in MEASURES}
-    return figures
+def _last_separability(start: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The measures of the last layer."""
+    last = metrics.get("separability", [])[-1:]
+    return {f"{start}{name}": one[name] for one in last for name in MEASURES}

@@ -2,26 +2,22 @@
 
 Any number of workers, on any number of machines, share the folder of a study: a lock says who is at
 work on a cell, and equal work is done once, see `runs.step_cache`. `study --jobs N` starts so many
-workers, each a process of one thread that tells on stdout, in lines of JSON, what it did; the first
-process shows that, and names the cell of one that is killed.
+workers, each a process of one thread; the first process says what they say, and names the cell of
+one that is killed.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import json
 import logging
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from functools import partial
-from queue import Empty, Queue
-from subprocess import PIPE, Popen, TimeoutExpired
-from threading import Lock, Thread
+from contextlib import suppress
+from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from threading import Thread
 from typing import Any
 
 from ... import parallel, progress
@@ -39,7 +35,7 @@ from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.grammars import parse_part
 from ...runs.step_cache import Made, stored
-from ...values.text import json_text
+from ...runs.summary import tell_done
 from .cells import Cell, StudyFolder
 from .options import words_of
 from .results import changed_default, failure, finished, kept, names_of_cells
@@ -57,18 +53,12 @@ class Worker:
     Attributes:
         cells: the cells of the study, or the part of them that is carried out.
         processes: workers of this study on this machine, which share its memory.
-        tell: is told of each cell that has ended, by its key.
     """
 
     def __init__(
-        self,
-        study: Study,
-        folder: StudyFolder,
-        cells: list[Cell],
-        processes: int = 1,
-        tell: Callable[[str], object] = str,
+        self, study: Study, folder: StudyFolder, cells: list[Cell], processes: int = 1
     ) -> None:
-        self.study, self.folder, self.processes, self.tell = study, folder, processes, tell
+        self.study, self.folder, self.processes = study, folder, processes
         self.names = names_of_cells(study.cells)
         self.numbers = {cell.key: number for number, cell in enumerate(cells, 1)}
         group = {cell.group: number for number, cell in reversed([*enumerate(cells)])}
@@ -91,13 +81,18 @@ class Worker:
                 self._carry_out(cell)
         except BusyError:
             return False
-        self.tell(cell.key)
         return True
 
     def ended(self, cell: Cell) -> bool:
         """Whether a cell has a result, or has failed since the study was called."""
         done = finished(self.folder, cell) is not None
         return done or failure(self.folder, cell) is not None
+
+    def has_left(self, cell: Cell) -> bool:
+        """Whether nobody is at work on a cell, and something of it is there to look at."""
+        place = self.folder.cell(cell.key)
+        there = any((place / name).exists() for name in (SUMMARY, StudyFolder.FAILED))
+        return there and not (place / StudyFolder.BEGUN).exists()
 
     def called(self, cell: Cell) -> str:
         """How messages call a cell: '[3/8] linear, alpha 0.1'."""
@@ -161,27 +156,19 @@ def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
     return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
 
 
-# ---------------------------------------------------------------- in the process of a worker
+# ---------------------------------------------------------------- several processes
 
 
-def main(root: str, only: str, jobs: str, first: str, level: str, heard: str) -> None:
-    """A worker that tells the first process what it does, and ends with it."""
+def main(root: str, only: str, jobs: str, first: str, level: str) -> None:
+    """A worker in a process of its own, which ends with the first process."""
     signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
     Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
-    line = _Line()
-    logger = logging.getLogger("afltool")
-    logger.handlers, logger.propagate = [line], False
-    logger.setLevel(int(level))
+    logging.basicConfig(level=int(level), format="%(message)s", force=True)
     folder = StudyFolder(root)
     study = of_folder(folder.root)
     cells = part_of(study.cells, only or None)
-    worker = Worker(study, folder, cells, int(jobs), partial(line.tell, "ended"))
-    with (
-        suppress(StoppedError),  # the first process says it
-        parallel.using(1),
-        progress.listening(partial(line.tell, "event")) if int(heard) else nullcontext(),
-    ):
-        worker.all(int(first) * len(cells) // int(jobs))
+    with suppress(StoppedError), parallel.using(1):  # the first process says that it is stopped
+        Worker(study, folder, cells, int(jobs)).all(int(first) * len(cells) // int(jobs))
 
 
 def _end_with(parent: Any) -> None:
@@ -190,41 +177,17 @@ def _end_with(parent: Any) -> None:
     progress.request_stop("the end of the first process")
 
 
-class _Line(logging.Handler):
-    """Tells the first process what happens; messages, too, which it shows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pipe, self.one_at_a_time = os.fdopen(os.dup(1), "w", encoding="utf-8"), Lock()
-        os.dup2(2, 1)  # what a library prints is no line of ours
-
-    def tell(self, kind: str, what: Any) -> None:
-        """Say something to the first process."""
-        try:
-            with self.one_at_a_time:
-                print(json_text([kind, what], default=str), file=self.pipe, flush=True)
-        except OSError:  # it is gone, and what cells find does not fail for that
-            progress.request_stop("the end of the first process")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.tell("says", (record.name, record.levelno, record.getMessage()))
-
-
-# ---------------------------------------------------------------- in the first process
-
-
 class Workers:
     """``jobs`` processes with a worker each on the cells ``only`` of ``worker``'s study."""
 
     def __init__(self, worker: Worker, todo: list[Cell], jobs: int, only: str | None) -> None:
-        self.worker, self.todo, self.jobs, self.only = worker, todo, jobs, only
-        self.left = {cell.key for cell in todo}  # cells that have not ended
-        self.at_work: list[Popen[str]] = []
-        self.said: Queue[tuple[Popen[str], str, Any]] = Queue()
+        self.worker, self.jobs, self.only = worker, jobs, only
+        self.left = list(todo)  # cells that have not ended
+        self.at_work: dict[Popen[str], Thread] = {}  # with what passes on what they say
 
     def all(self) -> None:
         """Carry out every cell; an exception ends the workers with it."""
-        for cell in self.todo:  # features, by all cores
+        for cell in self.left:  # features, by all cores
             try:
                 for step in cell.shared(self.worker.folder):
                     progress.stop_point()
@@ -234,14 +197,15 @@ class Workers:
                 raise
             except (AflError, MemoryError, OSError) as error:
                 self.worker.failed(cell, error)
-                self.left.discard(cell.key)
         every = len(self.worker.cells)
-        with progress.task("study", every, "cells", every - len(self.left)) as self.task:
+        with progress.task("study", every, "cells", every - len(self.left)) as task:
             try:
                 for number in range(min(self.jobs, len(self.left))):
                     self.start(number)
                 while self.at_work:
-                    self.hear()
+                    time.sleep(PAUSE)
+                    self.look()
+                    task.advance(self.ended())
             finally:
                 self.end()
         progress.stop_point()
@@ -249,69 +213,49 @@ class Workers:
     def start(self, number: int) -> None:
         """Start a worker, with its own part of the cells first."""
         root = str(self.worker.folder.root.absolute())
-        numbers = (self.jobs, number % self.jobs, progress.log.getEffectiveLevel())
-        given = [root, self.only or "", *map(str, (*numbers, int(progress.heard())))]
+        numbers = (self.jobs, number % self.jobs, log.getEffectiveLevel())
         one = Popen(
-            [sys.executable, "-m", __name__, *given],
+            [sys.executable, "-m", __name__, root, self.only or "", *map(str, numbers)],
             stdin=PIPE,
             stdout=PIPE,
+            stderr=STDOUT,
             encoding="utf-8",
+            errors="replace",
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # by which `parallel.available` counts
             start_new_session=True,  # Ctrl-C is for the first process
         )
-        self.at_work.append(one)
-        Thread(target=self.listen, args=(one,), daemon=True).start()
+        self.at_work[one] = Thread(target=_pass_on, args=(one,), daemon=True)
+        self.at_work[one].start()
 
-    def listen(self, one: Popen[str]) -> None:
-        """In a thread: the lines of a worker until it has ended."""
-        assert one.stdout is not None
-        assert one.stdin is not None
-        with one.stdin, one.stdout:
-            for line in one.stdout:
-                self.said.put((one, *json.loads(line)))
-        self.said.put((one, "gone", None))
+    def ended(self) -> int:
+        """How many cells have ended since the last look; tells it of those that are done."""
+        those = [cell for cell in self.left if self.worker.has_left(cell)]
+        for cell in those:
+            self.left.remove(cell)
+            if finished(self.worker.folder, cell) is not None:
+                tell_done(self.worker.folder.cell(cell.key), cell.head)
+        return len(those)
 
-    def hear(self) -> None:
-        """One thing that a worker says; a request to stop goes to all of them."""
-        for one in self.at_work if progress.stop_requested() else ():
-            one.terminate()
-        try:
-            one, kind, what = self.said.get(timeout=PAUSE)
-        except Empty:
-            return
-        if kind == "says":
-            name, level, text = what
-            logging.getLogger(name).log(level, "%s", text)
-        elif kind == "event":
-            progress.tell_again(what)
-        elif kind == "gone":
-            self.gone(one)
-        else:
-            self.ended(what)
-
-    def ended(self, key: str) -> None:
-        """A cell has ended, for whoever saw it first."""
-        if key in self.left:
-            self.left.discard(key)
-            self.task.advance()
-
-    def gone(self, one: Popen[str]) -> None:
-        """A worker has ended: all is done, it was to stop, or something killed it."""
-        self.at_work.remove(one)
-        code, cell = one.wait(), self.forget(one)
-        if progress.stop_requested() or not code:
-            return
-        why = f"its process was killed (signal {-code})" if code < 0 else f"exit code {code}"
-        if cell is None:
-            raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
-        self.worker.failed(cell, IncompleteError(why))
-        self.ended(cell.key)
-        if self.left:
+    def look(self) -> None:
+        """Pass a request to stop on; see which workers have ended, and why."""
+        for one in [*self.at_work]:
+            if progress.stop_requested():
+                one.terminate()
+            if (code := one.poll()) is None:
+                continue
+            self.at_work.pop(one).join()
+            cell = self.forget(one)
+            if progress.stop_requested() or not code:
+                continue
+            why = f"its process was killed (signal {-code})" if code < 0 else f"exit code {code}"
+            if cell is None:
+                raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
+            self.worker.failed(cell, IncompleteError(why))
             self.start(len(self.at_work))
 
     def forget(self, one: Popen[str]) -> Cell | None:
         """The cell that a killed worker was at; its mark is removed."""
-        for cell in self.todo:
+        for cell in self.left:
             mark = self.worker.folder.cell(cell.key) / StudyFolder.BEGUN
             if who(mark).startswith(f"process {one.pid} on "):
                 mark.unlink()
@@ -329,6 +273,15 @@ class Workers:
                 one.kill()
                 one.wait()
             self.forget(one)
+
+
+def _pass_on(one: Popen[str]) -> None:
+    """In a thread: say what a worker says, until it has ended."""
+    assert one.stdin is not None
+    assert one.stdout is not None
+    with one.stdin, one.stdout:
+        for text in one.stdout:
+            log.info("%s", text.rstrip())
 
 
 if __name__ == "__main__":
