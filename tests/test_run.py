@@ -21,7 +21,7 @@ from afltool.runs.plan import LINK, Step, next_steps
 from afltool.runs.plan import features as features_step
 from afltool.runs.slurm.jobs import Cut
 from afltool.runs.slurm.states import status
-from afltool.runs.step_cache import Alone, Made
+from afltool.runs.step_cache import StepCache
 from afltool.stages.stage import STAGES
 
 
@@ -430,7 +430,7 @@ def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(
     for steps in next_steps(one, folder, lambda head: load_head(head).head.phase()):
         for step in steps:
             if step.stage.name == LINK:
-                Alone().carry_out(step)
+                StepCache().carry_out(step)
             else:
                 done = cli(*step.line())
                 assert done.exit_code == 0, done.stderr
@@ -478,7 +478,7 @@ def test_parts_of_features_are_joined_to_the_whole(tmp_path):
 
 
 def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
-    stage, made = STAGES["partition"], Made(tmp_path / "steps")
+    stage, made = STAGES["partition"], StepCache(tmp_path / "steps")
     options = stage.options(clients=5, scheme="iid")
     steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
     first, second = (made.carry_out(step).path for step in steps)

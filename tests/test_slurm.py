@@ -170,8 +170,8 @@ def test_jobs_are_the_steps_of_the_plan_with_what_the_site_says(road, tmp_path, 
     assert "--array=0-2%16" in asked["01-features-train.parts"]
     assert "--array=0-33%16" in asked["04-total.parts"]
     assert jobs["04-total"][1][-4:] == ["--step", "04-total", "--join", "34"]
-    with pytest.raises(UsageError, match=r"array of 34 tasks; Slurm takes 20 here"):
-        lines_of(images, replace(site, max_array=20), tmp_path / "run")
+    fewer = lines_of(images, replace(site, max_array=20), tmp_path / "run")
+    assert "--array=0-19%16" in fewer["04-total.parts"][1], "no array is longer than Slurm takes"
     for one, text in slurm.script_texts(run_of(road), site, tmp_path / "run").items():
         if one.endswith(".sh"):
             assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, one
@@ -182,7 +182,7 @@ def test_jobs_are_the_steps_of_the_plan_with_what_the_site_says(road, tmp_path, 
 @settings(max_examples=25)
 def test_every_task_has_at_most_so_many_clients_and_no_task_is_too_many(clients, each):
     config = RunConfig(train_features="/no", test_features="/no", clients=clients)
-    site, folder = Site(clients_per_task=each), RunFolder("/no/such/run")
+    site, folder = Site(clients_per_task=each, max_array=20_000), RunFolder("/no/such/run")
     step = next(one for one in slurm.steps_known(config, folder) if one.stage.name == "local-stats")
     tasks = slurm.cut_of(step, config, site, folder).count
     assert tasks * each >= clients > (tasks - 1) * each
@@ -232,9 +232,6 @@ def test_what_jobs_cannot_do_is_refused(road, cli, tmp_path, monkeypatch):
         ["--memory", "4G", "--keep-rounds", "last"],
     ):  # fmt: skip
         assert cli("slurm", *given, "-o", at, *wrong).exit_code == 2
-    done = cli("slurm", *given, "-o", tmp_path / "a\\b")
-    assert done.exit_code == 2
-    assert "without a backslash in its path" in done.stderr, "all tasks would have one log"
     monkeypatch.setenv("PATH", str(tmp_path))
     done = cli("slurm", *given, "-o", at, "--submit")
     assert done.exit_code == 3

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from hostile_names import NAME, Programs
 from test_slurm import StandIn
 from test_studies import GRID
 
@@ -93,59 +88,3 @@ def test_cells_without_result_are_submitted_once(wanted, tmp_path):
     assert f"--array={','.join(map(str, todo))}\t" in submit()[1]
     carry_out(wanted, folder, StudyOptions())
     assert len(submit()) == 2, "nothing is missing"
-
-
-# ------------------------------------------------------------ text of the user in scripts
-
-
-@pytest.fixture
-def hostile(tmp_path, monkeypatch):
-    bash = Programs(tmp_path, monkeypatch)
-    yield bash
-    bash.check()
-
-
-def hostile_study(road):
-    """A study of a head file and a baseline, each with names that a shell could carry out."""
-    shutil.copy(road.head0, f"{NAME}.h5")
-    Path("-s.toml").write_text(
-        f"train-features = {json.dumps(str(road.train))}\n"
-        f"test-features = {json.dumps(str(road.test))}\nclients = 3\n[[method]]\n"
-        f"head = {json.dumps(f'{NAME}.h5')}\ncache = 'c $(touch X5)'\n"
-        "[[method]]\nbaseline = 'fedavg'\nrounds = 1\nlabel = '$(touch X6)'\n"
-    )
-    return read(Path("-s.toml"))
-
-
-def test_names_of_the_user_arrive_in_the_jobs_of_a_study(hostile, road, cli):
-    cells, folder = hostile_study(road).cells, hostile.at / "S"
-    keys = [cell.key for cell in cells]
-    assert all(re.fullmatch(r"[A-Za-z0-9.+-]+", key) for key in keys), keys
-    asked = ["study", "./-s.toml", "-o", "S", "--slurm"]
-    printed = json.loads(cli(*asked, "--dry-run", "--json").stdout)
-    assert cli(*asked).exit_code == 0
-    written = {p.name: p.read_text() for p in (folder / "slurm").glob("*.sh")}
-    lines = printed.pop("jobs")
-    assert written == printed
-    assert cli("study", "S", "--slurm", "--next").stdout == lines
-    (hostile.stub / "lines").write_text(lines)
-    hostile(folder / "slurm" / "submit.sh")
-    assert hostile.told("afltool") == [["study", ".", "--slurm", "--next"]]
-    ((*_, part),) = hostile.told("sbatch")
-    assert part == "%I/2"
-    for task in range(len(keys)):
-        words = ["--only", "%I/2"]
-        hostile(folder / "slurm" / "job.sh", *words, SLURM_ARRAY_TASK_ID=str(task))
-        (told,) = hostile.told("afltool")
-        assert told == ["study", ".", "--only", f"{task}/2"]
-
-
-def test_what_cannot_be_printed_is_in_no_script_of_a_study(hostile, road, cli):
-    hostile_study(road)
-    before = set(Path().iterdir())
-    for unfit in ("a\ntouch X1\n#", "a\x1b[31m", "\udcff"):
-        for how in (["--slurm"], ["--slurm", "--dry-run"]):
-            done = cli("study", "./-s.toml", "-o", unfit, *how)
-            assert done.exit_code == 2
-            assert "cannot name" in done.stderr
-            assert set(Path().iterdir()) == before

@@ -17,9 +17,8 @@ from afltool.errors import InputError, UsageError
 from afltool.files.features import open_features
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.frames import frame
-from afltool.lab.studies.options import StudyPicture
 from afltool.lab.studies.pages import templates
-from afltool.lab.studies.plots import lines_of, points_of, study_picture
+from afltool.lab.studies.plots import lines_of, points_of
 from afltool.lab.studies.results import finished, results_of
 from afltool.lab.studies.spec import find, read
 
@@ -207,16 +206,6 @@ def test_the_lines_of_a_picture_are_the_cells(done):
     assert of_fedavg["y"].tolist() == pytest.approx(
         (100 * made.numbers.loc[("ours", "fedavg")]).tolist()
     )
-
-
-def test_a_picture_of_a_study_is_as_wide_as_the_column_and_the_same_again(done, tmp_path):
-    made = [
-        study_picture(StudyPicture(done, tmp_path / name, **{**ALPHA, "x": "upload_bytes"}))
-        for name in ("p.svg", "again.svg")
-    ]
-    points = float(re.search(r'width="([\d.]+)pt"', made[0].read_text())[1])
-    assert points == pytest.approx(84 / 25.4 * 72, abs=0.5)
-    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidDataError
 from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .style import (
@@ -48,10 +47,7 @@ def plot_reliability(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw the accuracy in each bin of confidence, and how many rows are in it.
-
-    ``bins`` as `math.metrics.figures.reliability` gives them; None stands for a bin without rows.
-    """
+    """Draw the accuracy in each bin of confidence (None: without rows), and the rows in it."""
     weight, confidence, accuracy = (
         np.array(bins[name], np.float64) for name in ("weight", "confidence", "accuracy")
     )
@@ -78,10 +74,7 @@ def plot_coverage(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw the share of answered rows that is right by the share that is answered, for each head.
-
-    ``curves`` as `heads.calibration.accuracy_by_coverage` gives them.
-    """
+    """Draw the share of answered rows that is right by the share that is answered."""
     wide, entries = size.inches(137), []
     with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
         heading(drawn, title, "the rows of the lowest confidence get no answer")
@@ -145,16 +138,6 @@ def plot_ridge_path(
     positive λ; values that are not finite are left out.
     """
     ridge = np.asarray(lambdas, np.float64)
-    for name, values in curves.items():
-        if np.shape(values) != ridge.shape:
-            raise InvalidDataError(
-                f"ridge path: expected {ridge.size} values, one per λ, found {np.shape(values)} "
-                f"for {name!r}"
-            )
-    if not ridge.size or not curves or not (ridge >= 0).all() or not ridge.any():
-        raise InvalidDataError(
-            f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
-        )
     zero, order = ridge[ridge > 0].min() / 10, np.argsort(ridge)
     with figure(path, size.inches(180), 0.3 + _PANEL * len(curves), overwrite, size.dpi) as drawn:
         panels = drawn.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]

@@ -15,10 +15,7 @@ FEW = 8  # names that are listed
 
 
 def print_brief(facts: dict[str, Any]) -> None:
-    """Kind, digest, rows, classes, clients, ridge; `print_facts` tells the rest.
-
-    ``facts`` as `stages.inspect.info` finds them; of a message, which is short, everything is told.
-    """
+    """Kind, digest, rows, classes, clients, ridge; `print_facts` tells the rest."""
     lines = _LINES.get(str(facts.get("kind"))) if "checked" in facts else None
     if lines is None:
         print_facts(facts)
@@ -70,7 +67,6 @@ def _statistics(facts: Facts) -> dict[str, str]:
 
 
 def _counted(one: Facts) -> str:
-    """The accuracy of a head of a total of counts."""
     text = figure_text(one["metrics"]["accuracy"])
     return f"{one['head']['name']} {one['head']['digest'][:12]}: accuracy {text}"
 
@@ -103,7 +99,6 @@ def _backbone(facts: Facts) -> dict[str, str]:
 
 
 def _names(names: Sequence[str]) -> str:
-    """How many there are, and the first of them."""
     listed = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
     return f"{len(names):,}: {listed}" if names else "none"
 

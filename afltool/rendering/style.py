@@ -64,10 +64,7 @@ def check_picture(path: Path, size: SizeOptions | None = None) -> None:
 def figure(
     path: Path, width: float, height: float, overwrite: bool = False, dpi: int | None = None
 ) -> Iterator[Figure]:
-    """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
-
-    Texts beside the panels (`heading`, `legend_below`) add to the height.
-    """
+    """A figure to draw on, in inches; written to ``path`` when the block ends without an error."""
     check_picture(path)
     try:
         from matplotlib import style
@@ -88,7 +85,6 @@ def figure(
 
 
 def heading(drawn: Figure, *lines: str) -> None:
-    """Texts above all panels, from the left edge."""
     text = "\n".join(wrapped(one, drawn.get_figwidth()) for one in lines if one)
     if text:
         drawn.suptitle(text, x=0.01, ha="left")
@@ -109,7 +105,6 @@ def legend_below(drawn: Figure, entries: Iterable[tuple[Any, str]], title: str =
 
 
 def higher(drawn: Figure, lines: int) -> None:
-    """Make room for lines of text."""
     drawn.set_figheight(drawn.get_figheight() + LINE * lines)
 
 
@@ -124,7 +119,6 @@ def plain(text: str) -> str:
 
 
 def shortened(name: str) -> str:
-    """A class name with at most 24 characters."""
     return plain(name if len(name) <= 24 else name[:23] + "…")
 
 

@@ -110,7 +110,6 @@ def _classes(metrics: dict[str, Any]) -> Table:
 
 
 def _parts(parts: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Table:
-    """A row for each part."""
     names = [k for k in next(iter(parts.values()), {}) if k != "n"]
     rows = [
         (part, _figure(one["n"], "{}"), *(_figure(one[k]) for k in names))
@@ -179,14 +178,12 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
-    """Facts on stderr, and a table of the rounds if there are several."""
     print_words(on_stderr(), facts, bold=True)
     if len(rounds) > 1:
         print_whole(on_stderr(), rounds_table(rounds))
 
 
 def print_status(facts: dict[str, Any]) -> None:
-    """The parts of a run, its jobs if there are any, and the command that continues it."""
     rows = [(part["name"], part["state"], part["why"]) for part in facts["parts"]]
     for work in facts["jobs"]:
         job = "" if work["job"] is None else f"job {work['job']}"
@@ -207,7 +204,6 @@ def print_parts(rows: Iterable[Sequence[object]], end: str, command: str) -> Non
 
 
 def describe_upload(sent: dict[str, Any]) -> str:
-    """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:
         return f"{byte_text(sent['mean_file'])} (mean of {sent['files']} files)"
     return f"at most {byte_text(sent['arrays_at_most'])}"

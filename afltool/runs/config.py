@@ -19,7 +19,6 @@ from ..memory import Room, available, parse_size
 from ..options.base import (
     Holds,
     Options,
-    OptionsT,
     Reads,
     absolute,
     default_of,
@@ -51,8 +50,6 @@ DEFAULTS = {
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class OwnOptions(Options):
-    """What a run is told beside the options of its stages."""
-
     train_features: Annotated[Path | None, Reads("features")] = Field(
         default=None, description="training features, instead of --data and --backbone"
     )
@@ -138,12 +135,10 @@ class RunField(NamedTuple):
 
     @property
     def info(self) -> Any:
-        """pydantic's record of the field."""
         return fields_of(self.cls)[self.name]
 
     @property
     def in_result(self) -> bool:
-        """Whether a result depends on it."""
         sets = (set_of(self.cls, one) for one in ("EXECUTION_ONLY", "REFUSES"))
         return self.name not in frozenset().union(*sets)
 
@@ -204,11 +199,6 @@ class RunConfig:
                 values[name] = getattr(part, f.name)
         return {**values, **self.head_options}
 
-    def meaning(self) -> dict[str, Any]:
-        """Of `given` what the result depends on."""
-        every = self.given().items()
-        return {k: v for k, v in every if k not in FIELDS or FIELDS[k].in_result}
-
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
         return vars(self)[name]  # type: ignore[no-any-return]
@@ -222,7 +212,6 @@ class RunConfig:
         return RunConfig(**{k: absolute(*known[k], v) if k in known else v for k, v in every})
 
     def to_toml(self) -> str:
-        """The TOML file that `read_config` reads the same run from."""
         return "".join(f"{toml_line(name, value)}\n" for name, value in self.given().items())
 
     @property
@@ -244,7 +233,6 @@ class RunConfig:
         return {name: getattr(options, name) for name in sorted(options.changeable())}
 
     def for_data(self) -> dict[str, Any]:
-        """What the head's options are because of the run's data set."""
         if self.first_head is not None:
             return {}
         data = None if self.extract is None else self.extract.data
@@ -259,10 +247,7 @@ class RunConfig:
 
 
 def with_features(config: RunConfig) -> RunConfig:
-    """The same run with feature files in the place of tables and archives, which are imported.
-
-    Test features get the number format and classes of the training features.
-    """
+    """The same run with feature files in the place of tables and archives, which are imported."""
     from ..files.hdf5 import read_header
     from ..stages._direct import feature_file
 
@@ -287,73 +272,45 @@ def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
-    """The options of each stage, with the run's own defaults; None for a stage that is left out."""
-    own = OwnOptions(**values["own"])
-    images, table = values["extract"], values[TABLE]
+    """The options of each part, with the run's own defaults; None for a stage that is left out."""
+    own, images, dealt = OwnOptions(**values["own"]), values["extract"], values["partition"]
+    left_out: dict[str, str] = {}  # why
     if own.train_features is not None:
-        table |= {name: images.pop(name) for name in OMITTED[TABLE] & images.keys()}
-    elif table:
+        values[TABLE] |= {name: images.pop(name) for name in OMITTED[TABLE] & images.keys()}
+        left_out["extract"] = "images; this run is given its features (--train-features)"
+    elif values[TABLE]:
         raise UsageError(
-            f"{flag(min(table))} is for tables and archives (--train-features, --test-features)"
+            f"{flag(min(values[TABLE]))} is for tables and archives (--train-features, "
+            "--test-features)"
         )
-    dealt, gathered = values["partition"], values["local_stats"]
-    added = AggregateOptions(**values["aggregate"])
-    if added.law != "sum" and not own.keep_clients:
-        raise UsageError(
-            f"--law {added.law} folds the files of the clients: it needs --keep-clients"
-        )
-    if gathered.get("participation", 1.0) != 1.0:
-        gathered.setdefault("participation_seed", dealt.get("seed", 0))
-    return {
-        "own": own,
-        TABLE: TableOptions(**table),
-        HERE: HereOptions(**values[HERE]),
-        "extract": _extract(own, images),
-        "partition": _partition(own, dealt),
-        "local_stats": LocalStatsOptions(**gathered),
-        "aggregate": added,
-        "solve": SolveOptions(**values["solve"]),
-        "evaluate": EvaluateOptions(**values["evaluate"]),
-    }
-
-
-def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
-    if own.train_features is not None:
-        _refuse("extract", values, "images; this run is given its features (--train-features)")
-        return None
-    if not set(NEEDED) <= values.keys():
+    elif not set(NEEDED) <= images.keys():
         raise UsageError(
             "a run needs --data and --backbone (or --train-features and --test-features)"
         )
-    return _named_by_run("extract", ExtractOptions, values)
-
-
-def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:
     if own.partition is not None:
-        what = "a partition that the run makes; this run is given one (--partition)"
-        _refuse("partition", values, what)
-        return None
-    scheme = values.get("scheme", "dirichlet")
-    known = isinstance(scheme, str) and scheme in SCHEMES  # others are refused below
-    needs = SCHEMES[scheme][0] if known else frozenset()
-    defaults = {"clients": CLIENTS, "alpha": ALPHA}
-    values = {k: v for k, v in defaults.items() if k in needs} | values
-    return _named_by_run("partition", PartitionOptions, values)
+        left_out["partition"] = "a partition that the run makes; here one is given (--partition)"
+    else:
+        scheme = SCHEMES.get(str(dealt.get("scheme", "dirichlet")))  # others are refused below
+        defaults = {"clients": CLIENTS, "alpha": ALPHA}
+        values["partition"] = {k: v for k, v in defaults.items() if scheme and k in scheme[0]}
+        values["partition"] |= dealt
+    law = values["aggregate"].get("law", "sum")
+    if law != "sum" and not own.keep_clients:
+        raise UsageError(f"--law {law} folds the files of the clients: it needs --keep-clients")
+    if values["local_stats"].get("participation", 1.0) != 1.0:
+        values["local_stats"].setdefault("participation_seed", dealt.get("seed", 0))
+    return {part: _part(part, given, left_out.get(part)) for part, given in values.items()}
 
 
-def _refuse(part: str, values: Mapping[str, Any], what: str) -> None:
-    """Refuse options of a part that the run leaves out; the first is named as the run calls it."""
-    if values:
-        name = min(values)
-        raise UsageError(f"{flag(PARTS[part][1].get(name, name))} is for {what}")
-
-
-def _named_by_run(part: str, cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+def _part(part: str, given: Mapping[str, Any], left_out: str | None) -> Options | None:
     """The options of a part; a message has the name that the run has for an option."""
+    cls, names = PARTS[part]
+    if left_out is not None and given:
+        raise UsageError(f"{flag(names.get(min(given), min(given)))} is for {left_out}")
     try:
-        return cls(**values)
+        return None if left_out is not None else cls(**given)
     except UsageError as error:
-        for own, name in PARTS[part][1].items():
+        for own, name in names.items():
             text = re.sub(rf"{flag(own)}(?![\w-])", flag(name), str(error))
             error.args = (text, *error.args[1:])
         raise
@@ -368,7 +325,6 @@ def written_options(path: Path) -> str | None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Options from a TOML file: the long option names as keys, in any tables."""
     names = Names(lambda: iter([FIELDS, HEAD_NAMES]))
     values = inputs.flat(path, inputs.read_toml(path, "options"))
     return {inputs.known_key(path, key, names, "run"): value for key, value in values.items()}

@@ -101,9 +101,5 @@ class RunFolder:
 
     @staticmethod
     def suffix(number: int) -> str:
-        """What the names of a round's files end with; nothing for the first round.
-
-        >>> RunFolder.suffix(1), RunFolder.suffix(2)
-        ('', '-2')
-        """
+        """What the names of a round's files end with; nothing for the first round."""
         return "" if number == 1 else f"-{number}"

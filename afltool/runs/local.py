@@ -22,13 +22,13 @@ from ..values.names import MEASURES, Phase
 from .config import RunConfig, with_features, written_options
 from .folder import RunFolder
 from .plan import Step, next_steps
-from .step_cache import Alone
+from .step_cache import StepCache
 from .summary import costs, digests, resolved, tell_done
 from .validation import check_before, check_own_files, serves
 
 
 def run(
-    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: Alone | None = None
+    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: StepCache | None = None
 ) -> Path:
     """Carry out every step of a run in the folder ``out``; what is done and valid is kept.
 
@@ -39,8 +39,8 @@ def run(
     check_before(config, folder)
     check_own_files(config, folder, overwrite)
     make_folder(folder.root)
-    made = made or Alone()
-    event("run_begun", folder=folder.root, what="run", options=config.meaning())
+    made = made or StepCache()
+    event("run_begun", folder=folder.root, what="run", options=config.given())
     with parallel.using(config.here.threads):
         files = Files(config.here.room(made.processes))
         _Run(config, folder, overwrite, made, files).all()
@@ -49,10 +49,8 @@ def run(
 
 
 class _Run:
-    """The steps of a run under way."""
-
     def __init__(
-        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Alone, files: Files
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: StepCache, files: Files
     ) -> None:
         self.config, self.folder, self.overwrite = config, folder, overwrite
         self.made, self.files = made, files
@@ -86,7 +84,6 @@ class _Run:
             write_text(text, self.folder.options, overwrite=True)
 
     def carry_out(self, steps: list[Step]) -> None:
-        """Make what the steps make, and note what each took."""
         ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}
         for step in steps:
             where = {"folder": self.folder.root, "step": step.name}
@@ -114,7 +111,7 @@ class _Run:
         self.uploads.append(self.upload(len(self.heads) + 1))
         made = self.once(step)
         self.heads.append(made.path)
-        for path in step.files().values():
+        for path in step.inputs.values():
             assert isinstance(path, Path)
             self.files.forget(path)
         if heard():
@@ -134,7 +131,7 @@ class _Run:
 
     def measured(self, step: Step) -> Artifact:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
-        files: Any = step.files()
+        files: Any = step.inputs
         with self.files.reading():
             self.metrics = evaluated(step, self.files)
         for role in ("head", "features"):
@@ -146,7 +143,6 @@ class _Run:
         return Artifact(place, how)
 
     def summary(self) -> None:
-        """Write what was done, how long it took, how many bytes a client sends."""
         solved, metrics = self.files.head(self.heads[-1]), self.metrics
         rounds = told(solved, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
@@ -186,7 +182,7 @@ def evaluated(step: Step, files: Files) -> dict[str, Any]:
     order, for the rounds that the last one does not hold; ``train``: training features, whose
     figures are ``train``, and those of rounds ``train_top1`` ….
     """
-    inputs: Mapping[str, Any] = step.files()
+    inputs: Mapping[str, Any] = step.inputs
     facts = _evaluated(step, inputs["features"], files)
     if "train" not in inputs:
         return facts
@@ -201,7 +197,7 @@ def evaluated(step: Step, files: Files) -> dict[str, Any]:
 
 def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
     """That of one file of rows; the last head says what it can, the others what is left."""
-    inputs: Mapping[str, Any] = step.files()
+    inputs: Mapping[str, Any] = step.inputs
     last, earlier = inputs["head"], inputs.get("earlier", ())
     o: Any = step.options
 
@@ -224,7 +220,6 @@ def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
 
 
 def measured(rounds: Sequence[Round]) -> dict[str, Round]:
-    """What `evaluate` found after rounds, by phase."""
     names = (*FOUND, *(f"train_{name}" for name in FOUND))
     return {one["phase"]: {k: one[k] for k in names if k in one} for one in rounds if "top1" in one}
 
@@ -232,10 +227,7 @@ def measured(rounds: Sequence[Round]) -> dict[str, Round]:
 def told(
     head: HeadFile, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]
 ) -> list[Round]:
-    """The rounds of the head's file, with accuracies and measured figures.
-
-    Each of ``uploads`` gets ``download``, the bytes that a client receives.
-    """
+    """The rounds of the head's file, with accuracies and uploads; these get ``download`` bytes."""
     more = measured(evaluated)
     for one in uploads:
         sent = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
@@ -249,6 +241,5 @@ def told(
 
 
 def _last_separability(start: str, metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The measures of the last layer."""
     last = metrics.get("separability", [])[-1:]
     return {f"{start}{name}": one[name] for one in last for name in MEASURES}

@@ -17,10 +17,7 @@ PRESET = "preset"  # of a head: its file has the values that it stands for, a su
 
 
 def of_stages(config: RunConfig) -> dict[str, Any]:
-    """Every option of a run's stages by its flat name, defaults too.
-
-    Those of stages that the run left out (images, where features are given) are absent.
-    """
+    """Every option of the stages that the run has by its flat name, defaults too."""
     chosen: dict[str, Any] = {}
     for part, (_, names) in PARTS.items():
         options = config.part(part)
@@ -49,7 +46,6 @@ def plain(value: Any) -> Any:
 
 
 def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:
-    """Digests of the files of a run by what they are; of several rounds the last total and head."""
     files = {
         "train": folder.features("train"), "test": folder.features("test"),
         "partition": folder.clients, "first_head": first_head, "total": folder.total(last),
@@ -59,10 +55,7 @@ def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:
 
 
 def costs(uploads: list[dict[str, Any]], stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Bytes that a client sends and gets, over all rounds, and seconds of all stages.
-
-    ``file_bytes``: mean size of a client's files, where every round has measured some.
-    """
+    """Bytes that a client sends and gets, over all rounds, and seconds of all stages."""
     files = [one["mean_file"] for one in uploads if "mean_file" in one]
     return {
         **({"file_bytes": sum(files)} if len(files) == len(uploads) else {}),

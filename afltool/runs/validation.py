@@ -57,7 +57,6 @@ def check_rows(
 
 
 def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> None:
-    """Check something unless an equal one has been checked."""
     if known is None or repr(what) not in known:
         check()
     if known is not None:
@@ -65,10 +64,7 @@ def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> No
 
 
 def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> bool:
-    """Whether a file of the folder is the given one, by its digest.
-
-    Another one that would be lost, since it has no other name, is refused.
-    """
+    """Whether ``place`` is the given file, by its digest; another that would be lost is refused."""
     digest: str = read_header(given, kind)["digest"]
     have = read_header(place, kind)["digest"] if place.exists() else None
     if have not in (None, digest) and place.stat().st_nlink == 1 and not overwrite:
@@ -144,7 +140,6 @@ def _check_given(config: RunConfig) -> None:
 
 
 def client_count(config: RunConfig) -> int:
-    """The number of clients that a run will have; of a table, at most so many."""
     if config.own.partition is not None:
         return len(load_partition(config.own.partition).names)
     dealt = config.partition
@@ -157,17 +152,13 @@ def client_count(config: RunConfig) -> int:
 
 
 def holds_clients_out(config: RunConfig) -> bool:
-    """Whether some clients are kept for validation."""
     if config.own.partition is not None:
         return bool(read_header(config.own.partition, "partition")["held_out"])
     return config.partition is not None and config.partition.held_out > 0
 
 
 def serves(config: RunConfig, start: Path) -> bool:
-    """Whether the first head in a file, perhaps of an earlier version, is that of this run.
-
-    That is so if they differ in nothing but what `solve` is told.
-    """
+    """Whether a first head, perhaps of an older version, differs only in what `solve` is told."""
     if not start.exists():
         return False
     kept, header = load_head(start)

@@ -28,7 +28,7 @@ from ...plugins import need_torch
 from ...runs.config import FIELDS, TABLE, HereOptions, RunConfig
 from ...runs.folder import RunFolder
 from ...runs.plan import SPLITS, Step, features, option_words, partition
-from ...runs.step_cache import Alone, Made
+from ...runs.step_cache import StepCache
 from ...runs.validation import check_before, check_rows, checked_head
 from ...stages.stage import Stage
 from ...values.arrays import Digest, file_sha256, file_state
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 
 class StudyFolder:
-    """Paths of a study."""
-
     STUDY = "study.json"  # the study as it was given: its tree of options and how it is shown
     CELLS = "cells"
     SHARED = "shared"  # features and partitions that baselines read
@@ -59,12 +57,10 @@ class StudyFolder:
         return self.root / self.SHARED / f"{name}-{key}.h5"
 
     def steps(self, cell: Cell) -> Path:
-        """What this cell shares with those of its group."""
         return self.root / self.STEPS / Digest().json("group", cell.group).hex()[:_KEY]
 
     @classmethod
     def is_one(cls, root: Path) -> bool:
-        """Whether a folder is that of a study."""
         return (root / cls.STUDY).is_file()
 
 
@@ -126,7 +122,6 @@ class Cell:
         return str([self.method, {k: _meaning(k, v) for k, v in given if k not in apart}])
 
     def commands(self, folder: StudyFolder) -> list[list[str]]:
-        """Its command line, last, after those of the commands that it needs."""
         lines = [step.line() for step in self.shared(folder)]
         if self.method is not None:
             return [*lines, self._baseline(folder).line()]
@@ -134,14 +129,12 @@ class Cell:
         return [*lines, ["run", *option_words(self.config.given()), "-o", out]]
 
     def rounds(self) -> int:
-        """The rounds of communication that it will have."""
         if self.method is not None:
             return made_settings(self.method, self.settings).rounds
         return len(checked_head(self.config).schedule())
 
     @property
     def head(self) -> str:
-        """The name of its solved head, in its folder."""
         if self.method is None:
             return RunFolder.FINAL
         from ..baselines.settings import BaselineFolder
@@ -156,7 +149,6 @@ class Cell:
         return place / self.head
 
     def test_rows(self, folder: StudyFolder) -> Path:
-        """The features that its head is tested on."""
         if self.method is None:
             return RunFolder(folder.cell(self.key)).features("test")
         return self.files(folder)[1]
@@ -171,7 +163,7 @@ class Cell:
         places = dict(zip(SPLITS, self.files(folder), strict=False))
         check_rows(self.config, places, here=here, known=known)
 
-    def make(self, folder: StudyFolder, made: Made, again: bool) -> None:
+    def make(self, folder: StudyFolder, made: StepCache, again: bool) -> None:
         """Carry it out in its folder; ``again``: what is there is replaced."""
         if self.method is None:
             from ...runs.local import run
@@ -185,7 +177,7 @@ class Cell:
         for step in self.shared(folder):
             assert step.out is not None
             with alone(step.out):
-                Alone().carry_out(step)
+                StepCache().carry_out(step)
         call = self._baseline(folder).call(again)
         baseline(replace(call, settings=_of_method(self.settings)))
 
@@ -217,12 +209,10 @@ class Cell:
             extract = replace(self.config.extract, store=store)
             steps = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
         if self.method is not None and self.config.partition is not None:
-            train = steps[0] if steps else splits[0]
-            steps.append(partition(self.config.partition, train, clients))
+            steps.append(partition(self.config.partition, splits[0], clients))
         return steps
 
     def _baseline(self, folder: StudyFolder) -> Step:
-        """The step that trains it, after `shared`."""
         from ..baselines.settings import Baseline, BaselineOptions
 
         assert self.method is not None
@@ -235,7 +225,6 @@ class Cell:
 
 
 def line(command: list[str]) -> str:
-    """A command line for a shell."""
     return shlex.join(["afltool", *command])
 
 
@@ -321,7 +310,6 @@ def _file_meaning(path: str, state: str) -> str:
 
 
 def methods() -> Registry[str]:
-    """The baselines, by name."""
     from ..baselines import METHODS
 
     return METHODS

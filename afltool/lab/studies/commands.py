@@ -25,7 +25,6 @@ PANEL = "Studies"
 
 
 def commands() -> dict[str, Command]:
-    """For `cli.app`."""
     return {
         "study": Command("carry out a grid of runs and baselines", PANEL, Study),
         "table": Command("print the table of a study", PANEL, "lab.studies.options:Table"),
@@ -54,7 +53,6 @@ _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 
 
 def of_site(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
-    """The settings of a cluster that the jobs of a study have."""
     from ...runs.slurm.site import Site
 
     return parameters(Site, skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
@@ -98,57 +96,42 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
 
 def study(o: Study) -> None:
-    """Carry out a study, list those that are shipped, or write its jobs."""
-    how = o.to(StudyOptions)
-    if o.list_:
-        from .execution import listed
-
-        listing = listed(o.axes, how.seeds)
-        print_json(listing) if o.as_json else say_lines(_list(listing))
-    elif o.study is None:
-        raise UsageError("name a study: a TOML file, or one of afltool study --list")
-    elif o.slurm and o.next_:
-        from .execution import next_lines
-
-        say_lines(next_lines(o.study))
-    elif o.slurm:
-        _jobs(o.study, o, o.axes, how, o.settings)
-    else:
-        with tracking(o.track):
-            _run(o.study, o.out, o.axes, how, o.as_json)
-
-
-def _run(
-    spec: str, out: Path | None, given: Mapping[str, Any], how: StudyOptions, as_json: bool
-) -> None:
-    from .execution import carry_out
+    from . import execution
     from .spec import asked_for
 
-    wanted, place = asked_for(spec, out, given, how.seeds)
-    folder = carry_out(wanted, place, replace(how, seeds=None))
-    print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
+    if o.list_:
+        found = execution.listed(o.axes, o.seeds)
+        lines = (f"{one['name']} ({one['cells']} cells): {one['title']}\n" for one in found)
+        print_json(found) if o.as_json else say_lines("".join(lines))
+        return
+    if o.study is None:
+        raise UsageError("name a study: a TOML file, or one of afltool study --list")
+    if o.next_:
+        say_lines(execution.next_lines(o.study))
+        return
+    wanted, place = asked_for(o.study, o.out, o.axes, o.seeds)
+    if o.slurm:
+        _jobs(o, wanted, place.root)
+        return
+    with tracking(o.track):
+        folder = execution.carry_out(wanted, place, replace(o.to(StudyOptions), seeds=None))
+    print_json({"path": str(folder), "cells": len(wanted.cells)}) if o.as_json else say(folder)
 
 
-def _jobs(
-    spec: str, o: Study, given: Mapping[str, Any], how: StudyOptions, of_site: Mapping[str, Any]
-) -> None:
+def _jobs(o: Study, wanted: Any, out: Path) -> None:
     """Write the job scripts of a study, or print them; with --submit also start them."""
     from ...runs.slurm.site import make_site
     from .execution import prepare, script_texts
-    from .spec import asked_for
 
-    wanted, place = asked_for(spec, o.out, given, how.seeds)
     called = {name: own for own, name in _RENAMED.items()}
-    options = make_site({called.get(name, name): value for name, value in of_site.items()}, o.site)
+    site = make_site({called.get(name, name): value for name, value in o.settings.items()}, o.site)
     if o.dry_run:
-        show_scripts(script_texts(wanted, options, place.root), o.as_json)
+        show_scripts(script_texts(wanted, site, out), o.as_json)
     else:
-        made = prepare(wanted, options, place.root)
-        submitted(made, place.root, o.submit, o.as_json)
+        submitted(prepare(wanted, site, out), out, o.submit, o.as_json)
 
 
 def print_table(o: Table) -> None:
-    """The table of a study, or of a total of counts, on stdout or as a file."""
     from ...files.atomic import write_text
     from ...files.counts import holds_counts
     from .options import TableOptions, refuse_options
@@ -159,24 +142,12 @@ def print_table(o: Table) -> None:
     if holds_counts(study):
         refuse_options(o.to(TableOptions), f"{study} is a total of counts")
         text = table_of_counts(study, o.format)
+    elif o.out is not None and o.out.suffix == PARQUET:
+        say(write_parquet(table(o), o.out, o.overwrite))
+        return
     else:
-        made = table(o)
-        if o.out is not None and o.out.suffix == PARQUET:
-            say(write_parquet(made, o.out, o.overwrite))
-            return
-        text = FORMATS[o.format](made)
+        text = FORMATS[o.format](table(o))
     if o.out is None:
         say_lines(text)
     else:
         say(write_text(text, o.out, o.overwrite))
-
-
-def _list(studies: list[dict[str, Any]]) -> str:
-    """The names of the studies, a line a paper; --json says what each shows and needs."""
-    papers: dict[str, list[str]] = {}
-    for one in studies:
-        papers.setdefault(one["name"].partition("-")[0], []).append(
-            f"{one['name']} ({one['cells']})"
-        )
-    lines = [f"{paper}: {', '.join(names)}" for paper, names in papers.items()]
-    return "\n".join([*lines, "(cells of each; --list --json says more)"]) + "\n"

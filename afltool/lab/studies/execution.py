@@ -43,7 +43,6 @@ def study(o: RunStudy) -> Path:
 
 
 def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path:
-    """`study` of one that is read."""
     cells = part_of(wanted.cells, options.only)
     todo = [cell for cell in cells if finished(folder, cell) is None]
     check_cells(wanted, folder, todo)
@@ -92,10 +91,7 @@ def planned(cells: list[Cell]) -> Iterator[str]:
 def check_cells(
     wanted: Study, folder: StudyFolder, cells: list[Cell], *, here: bool = True
 ) -> None:
-    """Refuse a cell that would fail, as its own command does; say options of some methods alone.
-
-    ``here``: see `runs.validation.check_before`.
-    """
+    """Refuse a cell that would fail, as its own command does; say options of some methods alone."""
     for name, methods, taken in wanted.left_out:
         if not taken:
             raise UsageError(f"{flag(name)} is no option of {', '.join(methods)}: leave it out")
@@ -117,7 +113,6 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
 
 
 def next_lines(out: str | Path) -> str:
-    """The lines of submit.sh for the cells that have no result."""
     folder = StudyFolder(out)
     return _lines(find(str(out)), kept_site(folder.root / RunFolder.SITE), folder)
 
@@ -135,7 +130,6 @@ def _lines(study: Study, site: Site, folder: StudyFolder) -> str:
 
 
 def prepare(study: Study, site: Site, out: str | Path) -> Path:
-    """Write the scripts of a study into its folder; returns submit.sh."""
     folder = StudyFolder(out)
     texts = script_texts(study, site, folder.root)
     make_folder(folder.root)
@@ -157,7 +151,6 @@ def listed(
 
 
 def status(root: Path) -> dict[str, Any]:
-    """The state of every cell, and the command that continues the study."""
     results = results_of(root)
     folder, cells = results.folder, list[dict[str, Any]]()
     for one in results.each:
@@ -183,7 +176,6 @@ def status(root: Path) -> dict[str, Any]:
 
 
 def print_status(facts: dict[str, Any]) -> None:
-    """The cells of a study by their state, and the command that continues it."""
     from ...rendering.tables import print_parts
     from ...rendering.terminal import cell
 

@@ -56,10 +56,7 @@ def source_of(summary: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a summary that tables show; seconds without those of the features.
-
-    ``best``: of all rounds on the test rows, as the papers count their baselines.
-    """
+    """The figures of a summary; ``best``: of all rounds, as papers count their baselines."""
     rounds = [summary, *summary["rounds"]]
     whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
     own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
@@ -75,10 +72,7 @@ def _best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """Figures after each layer of a deep head that was evaluated after each round.
-
-    Seconds and bytes are those up to that layer.
-    """
+    """Figures after each layer of a deep head; seconds and bytes are those up to that layer."""
     rounds = summary["rounds"]
     sent = ["upload_bytes", "download_bytes", *(["file_bytes"] if "file_bytes" in summary else [])]
     sums = pd.DataFrame(rounds).reindex(columns=["gather_seconds", "solve_seconds", *sent])
@@ -95,7 +89,6 @@ def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
 
 def chosen(lines: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
-    """The lines whose options have the values of ``NAME=VALUE``."""
     for text in where:
         called, value = pair_of(text)
         names = names_of(called)
@@ -129,7 +122,7 @@ def _settings(lines: pd.DataFrame, names: Sequence[str]) -> list[tuple[Any, ...]
 def also(text: str) -> pd.DataFrame:
     """Results of another method from NAME=FILE.csv: options and figures by column."""
     method, file = pair_of(text)
-    names = sorted(({*option_names({})} | {"scheme", *SEEDS}) - {"head", *VALUES})
+    names = sorted(({*option_names()} | {"scheme", *SEEDS}) - {"head", *VALUES})
     spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
     table = pd.DataFrame(read_columns(Path(file), (), (*spelled, *VALUES)), dtype=object)
     values = [one for one in VALUES if one in table]

@@ -89,7 +89,6 @@ def picture(draw: Callable[[Path], object]) -> str:
 
 
 def of_study(results: Results, options: TableOptions) -> Found:
-    """What the page says of a study."""
     study, asked = results.study, told(results.study, options)
     lines = frames.frame(results, numbers_of(asked.layers))
     weighed = lines[lines["state"].eq("done")].get("file_bytes")  # else there is only a bound
@@ -155,7 +154,6 @@ def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterato
 
 
 def _cell(one: Result, folder: StudyFolder) -> Found:
-    """A cell: its name, its state, its command lines, and what it found or why it failed."""
     typed = " && ".join(map(line, one.cell.commands(folder)))
     facts = {"why": one.why} if one.why else {}
     facts = facts if one.found is None else _facts(one.found)
@@ -176,7 +174,6 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def of_run(root: Path) -> Found:
-    """What the page says of a run or of a baseline that has ended."""
     summary = read_json(root / SUMMARY, "a summary")
     if not is_whole(summary):
         raise CorruptFileError(f"{root / SUMMARY} is not what a run writes: run it again")
@@ -209,10 +206,7 @@ def of_run(root: Path) -> Found:
 
 
 def of_trial(root: Path) -> Found:
-    """What the page says of the trial in a folder of heads, what members have sent, and totals.
-
-    Raises `InputError` where there are no counts of a solved head (`evaluate --counts`).
-    """
+    """What the page says of the trial in a folder of heads, what members have sent, and totals."""
     every = {path: dict(read_header(path)) for path in sorted(root.rglob("*.h5"))}
     headers = {p: one for p, one in every.items() if one["kind"] in ("statistics", "head")}
     totals = _totals(headers)
@@ -254,7 +248,6 @@ def _head_of(header: Found) -> str:
 
 
 def _totals(headers: Headers) -> list[Counts]:
-    """The counts of the most clients, for each round of evaluation in the folder."""
     best: dict[str, tuple[int, Path]] = {}
     for path, header in headers.items():
         if key := _head_of(header):
@@ -264,10 +257,7 @@ def _totals(headers: Headers) -> list[Counts]:
 
 
 def _total(headers: Headers, sent: list[tuple[str, Path]], total: Counts) -> Found:
-    """What the page says of a round of evaluation: members, and how far their accuracies lie apart.
-
-    A member's own counts are read where its file is here.
-    """
+    """What the page says of a round of evaluation: members, and their accuracies apart."""
     heads, members, shares = evaluations(total), [], []
     for who, client in sorted(total.statistics.clients.items()):
         paths = [path for name, path in sent if name == who.name]

@@ -21,8 +21,6 @@ from .result_table import option_text
 from .results import results_of
 from .tables import told
 
-FEW = 8  # values that are all named below the axis
-
 
 def study_picture(o: StudyPicture) -> Path:
     """Draw a figure of the study against an option, or against another figure."""
@@ -87,11 +85,7 @@ def plot_series(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw the lines of `points_of` with bars of deviation; a legend where there are several.
-
-    The x axis is logarithmic where positive numbers span a factor of 10, but for equal steps.
-    Raises as `figure` does, and `UsageError` where nothing can be drawn.
-    """
+    """Draw the lines of `points_of` with bars of deviation; a legend where there are several."""
     if points.empty:
         raise UsageError(f"there is nothing to draw: no cell has both {words(x)} and {y}")
     wide, entries, values = size.inches(120), [], list(dict.fromkeys(points["x"]))
@@ -111,10 +105,7 @@ def plot_series(
             logarithmic(axes)
         elif are_numbers(values):
             axes.locator_params("x", nbins=6)
-        if x not in FIGURES and len(values) <= FEW and are_numbers(values):
-            axes.set_xticks(sorted(values), [f"{one:g}" for one in sorted(values)])
-            axes.minorticks_off()
-        if x not in FIGURES and not (are_numbers(values) and len(values) > FEW):
+        elif x not in FIGURES:
             axes.tick_params(axis="x", rotation=30)
         if entries[1:]:
             legend_below(drawn, entries)
@@ -126,13 +117,7 @@ def are_numbers(values: Collection[Any]) -> bool:
 
 
 def spans_factors(values: Collection[Any]) -> bool:
-    """Whether values are for a logarithmic axis: positive, of very different size, no steps.
-
-    >>> spans_factors([0.1, 0.5, 1]), spans_factors([5, 10, 20, 50]), spans_factors([1, 2, 3])
-    (True, True, False)
-    >>> spans_factors([5 * t for t in range(1, 11)]), spans_factors([0, 1, 100])
-    (False, False)
-    """
+    """Whether values are for a logarithmic axis: positive, of very different size, no steps."""
     x = np.unique([*values]) if are_numbers(values) else np.zeros(1)
     steps = np.diff(x)
     even = len(steps) > 1 and np.allclose(steps, steps[0])
@@ -140,5 +125,4 @@ def spans_factors(values: Collection[Any]) -> bool:
 
 
 def words(name: str) -> str:
-    """An option or a figure as people call it."""
     return FIGURES[name].label if name in FIGURES else name.replace("_", "-")

@@ -60,18 +60,15 @@ class Crosstab:
 
     @property
     def headings(self) -> list[str]:
-        """The names of the columns."""
         return list(self.entries["heading"].unique())
 
     def of(self, row: str, heading: str, kind: str = "ours") -> pd.DataFrame:
-        """The results of an entry, those with its figure."""
         named = self.entries[self.entries["heading"] == heading].iloc[0]
         key = kind, row, named["column"]
         lines = self.lines[[one == key for one in self.lines["key"]]]
         return lines.dropna(subset=[named["figure"]])
 
     def values(self, row: str, heading: str, kind: str = "ours") -> list[float]:
-        """What an entry is the statistic of."""
         figure = self.entries[self.entries["heading"] == heading]["figure"].iloc[0]
         return [float(one) for one in self.of(row, heading, kind)[figure]]
 
@@ -82,13 +79,11 @@ class Crosstab:
         return f"mean ± standard deviation over seeds{f'; published ± are {theirs}' * bool(theirs)}"
 
     def __str__(self) -> str:
-        """The table in Markdown, with its notes."""
         return as_markdown(self)
 
     __repr__ = __str__
 
     def grid(self) -> list[list[str]]:
-        """The texts of a table, names of columns first."""
         rows = [[str(name), *texts] for (_, name), *texts in self.texts.itertuples(name=None)]
         return [[self.corner, *self.headings], *rows]
 
@@ -140,10 +135,7 @@ def crosstab(
 
 
 def _entry(part: pd.DataFrame, figure: str) -> dict[str, Any]:
-    """Mean and deviation √(Σ(x − mean)² / (n − 1)) of one cell of the table, and its text.
-
-    One value has no deviation, but the one that was published.
-    """
+    """Mean and deviation √(Σ(x − mean)² / (n − 1)), or the published one, of a cell; its text."""
     values = [float(one) for one in part[figure].dropna()]
     middle = fmean(values) if values else None
     spread = stdev(values) if len(values) > 1 else None
@@ -162,7 +154,6 @@ def _entry(part: pd.DataFrame, figure: str) -> dict[str, Any]:
 
 
 def _labels(lines: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """What a row or a column is called: the values of these options."""
     every = lines.reindex(columns=list(names)).itertuples(index=False, name=None)
     return [", ".join(filter(None, map(option_text, names, one))) for one in every]
 
@@ -178,7 +169,6 @@ def option_text(name: str, value: Any) -> str:
 
 
 def _check_alike(lines: pd.DataFrame, averaged: set[str]) -> None:
-    """Lines of one cell may differ in seeds alone."""
     for name in dict.fromkeys(("head", *options_in(lines))):
         if name in averaged or name not in lines:
             continue
@@ -209,10 +199,7 @@ def as_markdown(table: Crosstab) -> str:
 
 
 def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table with pipes; the first one has the names of the columns.
-
-    Not by pandas, whose `to_markdown` needs one more package.
-    """
+    """Lines of a table with pipes; pandas' `to_markdown` needs one more package."""
     grid = [[in_markdown(cell) for cell in line] for line in texts]
     wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     grid.insert(1, ["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])])
@@ -222,13 +209,11 @@ def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_latex(table: Crosstab) -> str:
-    """A tabular with the rules of booktabs; notes are comments."""
     notes = [f"% {shown(note)}" for note in (table.shows, *table.notes)]
     return latex_text(table.grid()) + "\n".join(notes) + "\n"
 
 
 def latex_text(texts: Sequence[Sequence[str]]) -> str:
-    """A tabular; the first text of each line is a name."""
     head, *rows = ([shown(cell) for cell in line] for line in texts)
     made = pd.DataFrame(rows, columns=head)
     text = made.to_latex(index=False, escape=True, column_format="l" + "r" * (len(head) - 1))
@@ -252,7 +237,6 @@ def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
 
 
 def write_parquet(table: Crosstab, path: Path, overwrite: bool = False) -> Path:
-    """The lines of `as_csv` as parquet."""
     kinds = {name: float if name in ENTRY[-4:] else str for name in ENTRY}
     with writing_rows(path, kinds, overwrite) as write:
         write([one[name] for name in ENTRY] for one in table.records())
@@ -260,7 +244,6 @@ def write_parquet(table: Crosstab, path: Path, overwrite: bool = False) -> Path:
 
 
 def as_json(table: Crosstab) -> str:
-    """Entries and notes."""
     head = {"title": table.title, "shows": table.shows}
     value = {**head, "entries": table.records(), "notes": table.notes}
     return json_text(value, indent=2, ensure_ascii=False) + "\n"

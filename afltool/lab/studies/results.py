@@ -40,8 +40,6 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """What the cells of a study have brought, in its order."""
-
     study: Study
     folder: StudyFolder
     each: list[Result]
@@ -52,7 +50,6 @@ class Results:
 
 
 def results_of(root: str | Path) -> Results:
-    """The results in the folder of a study."""
     folder, study = StudyFolder(root), of_folder(Path(root))
     names = names_of_cells(study.cells)
     each = [
@@ -105,16 +102,12 @@ def is_whole(summary: Any) -> bool:
 
 
 def failure(folder: StudyFolder, cell: Cell) -> str | None:
-    """Why a cell has no result, if it was tried."""
     place = folder.cell(cell.key) / StudyFolder.FAILED
     return place.read_text("utf-8", "replace").strip() if place.is_file() else None
 
 
 def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
-    """Names of cells, each with why it failed, a reason once: 'a, b (why); …'.
-
-    Reasons that differ in numbers alone are one. ``most``: names of a reason, the rest is counted.
-    """
+    """Names of cells, each with why it failed, a reason once: 'a, b (why); …'."""
     alike: dict[str, list[tuple[str, str]]] = {}
     for one in failures:
         alike.setdefault(re.sub(r"[\d.]+", "", one[1]), []).append(one)
@@ -138,7 +131,6 @@ def names_of_cells(cells: list[Cell]) -> dict[str, str]:
 
 
 def varying(cells: list[Cell]) -> list[str]:
-    """Names of the options that are not equal in all cells."""
     names = dict.fromkeys(name for cell in cells for name in cell.setting)
     return [
         name
@@ -149,10 +141,7 @@ def varying(cells: list[Cell]) -> list[str]:
 
 
 def axes_of(cell: Cell) -> dict[str, Any]:
-    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables.
-
-    Of a baseline its own options are those that are given.
-    """
+    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
     axes = _of_run(cell)
     if cell.method is not None:
         called = {own: name for name, own in own_names(cell.method).items()}
@@ -175,11 +164,7 @@ def _of_run(cell: Cell) -> dict[str, Any]:
 
 
 def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
-    """An option that has another value now than when the ``summary`` was written, in words.
-
-    The key of a cell holds the options that were given: with another default or preset the result
-    is that of another setting.
-    """
+    """An option that has another value now than when the ``summary`` was written, in words."""
     then: Any = summary.get("options" if cell.method is None else "settings") or {}
     now = {k: v for k, v in _of_run(cell).items() if k != PRESET}
     if cell.method is not None:
@@ -195,7 +180,6 @@ OF_FEATURES = "extract", "features"  # stages of a run that make features, or ta
 
 
 def own_seconds(summary: Mapping[str, Any]) -> float:
-    """The seconds of a summary, without those of the features."""
     stages = summary.get("stages", [])
     images = sum(float(s["seconds"]) for s in stages if s["stage"].startswith(OF_FEATURES))
     return max(0.0, float(summary["seconds"]) - images)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,18 @@ from msgspec import Struct
 
 from ... import inputs
 from ...errors import InvalidDataError, OutputExistsError, UsageError
-from ...files.atomic import write_text
 from ...files.headers import misfit
 from ...files.locks import alone
+from ...files.tables import write_json
 from ...heads import HEAD_NAMES, OPTIONS, Names
 from ...inputs import known_key
 from ...options.base import absolute, fields_of, kinds_of
 from ...options.features import TableOptions as TableOfRows
 from ...runs.config import FIELDS, with_features
-from ...values.text import json_text
 from . import grid
 from .cells import (
     BASELINE,
     LABEL,
-    NO_AXES,
     OF_BOTH,
     SEED,
     Cell,
@@ -34,10 +33,9 @@ from .cells import (
     draws,
     make_cell,
     methods,
-    of_baselines,
     own_names,
 )
-from .options import TableOptions, names_of
+from .options import TableOptions
 
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
@@ -64,10 +62,7 @@ INSTEAD = {
 
 @dataclass(frozen=True)
 class Study:
-    """A name, texts for people, options of its table, and a tree of options.
-
-    ``before``: it is of a folder of 0.3, whose defaults its cells have.
-    """
+    """A name, texts, options of its table, a tree of options; ``before``: of 0.3."""
 
     name: str
     texts: Mapping[str, str]
@@ -110,15 +105,12 @@ class Study:
         tree, given = self.tree, _absolute(given)
         if seeds is not None:
             given[SEED] = list(range(seeds))
-        rest = given
-        if grid.in_blocks(tree, "data") and given.keys() & {"data", "train_features"}:
-            data = given.get("data")
-            tree = grid.divided(tree, "data", data if isinstance(data, list) else [data])
-            rest = {name: value for name, value in given.items() if name != "data"}
+        if given.keys() & {"data", "train_features"}:
+            tree = grid.of_data(tree, given.get("data"))
         for name, names in INSTEAD.items():
             if name in given:
                 tree = grid.without(tree, names)
-        return replace(self, tree=grid.replaced(tree, rest))
+        return replace(self, tree=grid.replaced(tree, given))
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
@@ -130,13 +122,9 @@ class Study:
                     f"{self.name!r}: choose another -o"
                 )
             if other != self:  # so that several processes may work in one folder
-                self._write(folder)
-
-    def _write(self, folder: StudyFolder) -> None:
-        own = {f.name: getattr(self, f.name) for f in fields(Study)}
-        described = {**own, "shown": self.shown.changed()}
-        text = json_text(described, indent=2, ensure_ascii=False) + "\n"
-        write_text(text, folder.study, overwrite=True)
+                own = {f.name: getattr(self, f.name) for f in fields(Study)}
+                described = {**own, "shown": self.shown.changed()}
+                write_json(described, folder.study, overwrite=True)
 
 
 def _has(setting: Mapping[str, Any], name: str) -> bool:
@@ -154,15 +142,14 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
 
 
 def asked_for(
-    spec: Study | str | Path, out: str | Path | None, options: Mapping[str, Any], seeds: int | None
+    spec: str, out: Path | None, options: Mapping[str, Any], seeds: int | None
 ) -> tuple[Study, StudyFolder]:
     """A study with other options, and its folder: the given one, or that it is read from."""
-    if out is None and not isinstance(spec, Study) and StudyFolder.is_one(Path(spec)):
-        out = spec
+    if out is None and StudyFolder.is_one(Path(spec)):
+        out = Path(spec)
     if out is None:
         raise UsageError("--out is needed: the folder of the study")
-    study = spec if isinstance(spec, Study) else find(str(spec))
-    names = option_names(study.tree)
+    study, names = find(spec), option_names()
     given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
     return with_tables(study.changed(given, seeds)), StudyFolder(out)
 
@@ -225,8 +212,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     texts = {k: v for k, v in given.items() if k in TEXTS}
     shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
     base = _like(path, given[LIKE], followed) if LIKE in given else None
-    names = option_names({**(base.tree if base else {}), **tree})
-    known = _known(path, tree, names)
+    known = _known(path, tree)
     if base is not None:
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
@@ -234,30 +220,15 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
         own = {k: v for k, v in known.items() if k not in of_methods}
         kept = {k: v for k, v in base.tree.items() if k not in own}
         known = {**base.tree, **own, **grid.replaced(kept, of_methods)}
-    _check_shown(path, shown, known)
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
 
 
-def _check_shown(path: Path, shown: TableOptions, tree: Mapping[str, Any]) -> None:
-    """Refuse rows, columns and published figures that no table has, before the first cell."""
-    for key, axes in (("rows", shown.rows), ("columns", shown.columns)):
-        for name in names_of(axes):
-            names = set(option_names(tree)) - {LABEL, BASELINE} - NO_AXES
-            known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
-    if shown.published not in (None, "none"):
-        from .published import published
-
-        published(str(shown.published))
-
-
 def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
     if Path(name).name != name or "\0" in name:
-        raise UsageError(
-            f"{path} is like {name!r}: expected the name of a study, without folders and ending"
-        )
+        raise UsageError(f"{path} is like {name!r}: expected a study's name, without folders")
     places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
     place = next((one for one in places if one.is_file()), None)
     if place is None:
@@ -278,7 +249,6 @@ class _Described(Struct, forbid_unknown_fields=True):
 
 
 def of_folder(folder: Path) -> Study:
-    """The study to which this folder belongs."""
     place = StudyFolder(folder).study
     described = inputs.read_json(place, "a study")
     wrong = misfit(described, _Described)
@@ -287,34 +257,19 @@ def of_folder(folder: Path) -> Study:
             f"{place} is not what afltool study writes ({wrong or 'shown'}); remove it and run the "
             "study again"
         )
-    tree = grid.without(described["tree"], GONE)
-    tree = _known(place, tree, option_names(tree))
+    tree = _known(place, grid.without(described["tree"], GONE))
     shown = TableOptions(**{k: v for k, v in described["shown"].items() if k not in GONE})
     return Study(described["name"], described["texts"], shown, tree, described.get("before", True))
 
 
-def option_names(tree: Mapping[str, Any]) -> Names:
-    """Every key that a study may have, with the settings of the baselines that it names."""
-
-    def places() -> Iterator[Collection[str]]:
-        yield from (FIELDS, OF_ALL)
-        yield from (own_names(one) for one in _methods(tree) if one in methods())
-        yield HEAD_NAMES
-        yield of_baselines()
-
-    return Names(places)
+def option_names() -> Names:
+    """Every key that a study may have; those of baselines are looked at for others alone."""
+    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, methods())))
 
 
-def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in tree.items():
-        for one in grid.blocks(value) or ():
-            yield from _methods(one)
-        if name == BASELINE:
-            yield from map(str, grid.values(name, value))
-
-
-def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _known(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     """`_absolute` of the tree by the names of options; refuses a key that is not an option."""
+    names = option_names()
     called = grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
     return _absolute(called)
 

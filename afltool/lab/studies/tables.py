@@ -22,7 +22,7 @@ from ...values.text import json_text
 from . import frames
 from .cells import OF_PARTITION, SEEDS
 from .frames import source_of
-from .options import TableOf, TableOptions, names_of, numbers_of
+from .options import VALUES, TableOf, TableOptions, names_of, numbers_of
 from .published import NOT_STATED, options_in, plain, published
 from .result_table import Crosstab, crosstab, csv_of_records, latex_text, markdown_lines
 from .results import Results, by_reason, results_of, varying
@@ -61,7 +61,6 @@ def table(o: TableOf) -> Crosstab:
 
 
 def of_results(results: Results, given: TableOptions) -> Crosstab:
-    """The table that is asked for by ``given``."""
     study, o = results.study, told(results.study, given)
     ours = frames.chosen(frames.frame(results, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, given, ours)
@@ -69,6 +68,8 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     beside = [] if papers is None else [frames.beside(papers, ours, columns)]
     every = pd.concat([ours, *map(frames.also, o.also), *beside], ignore_index=True)
     values, known = names_of(o.value) or ["top1"], {*every.dropna(axis="columns", how="all")}
+    if strange := [name for name in values if name not in VALUES]:
+        raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {strange[0]!r}")
     lacking = [name for name in values if name not in known and (every["state"] == "done").any()]
     whence = f"cell has the figure {', '.join(lacking)}"
     if lacking and len(lacking) == len(values):
@@ -112,10 +113,7 @@ def varied(study: Study) -> list[str]:
 
 
 def equal_totals(results: Results) -> list[str]:
-    """Which methods have equal totals for all partitions: these add nothing to a deviation.
-
-    Digests tell something only where each client was summed apart.
-    """
+    """Methods with equal totals for all partitions; digests tell only where clients were apart."""
     runs = []
     for cell, summary in results.done:
         digests, given = summary["digests"], cell.config.given().items()
@@ -142,7 +140,6 @@ def _holes(results: Results) -> Iterator[str]:
 
 
 def _of_papers(name: str, beside: pd.DataFrame) -> str:
-    """Where published figures come from."""
     if beside.empty:
         theirs = sorted(published(name)["data"].unique())
         return f"Published figures ({name}) are of {', '.join(theirs)}: none is shown."
@@ -221,10 +218,7 @@ def tests(made: Crosstab, name: str, results: Results) -> list[str]:
 
 
 def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Results of equal seeds side by side, each pair of measurements once.
-
-    Seeds are equal where those that both methods have, and that vary, are equal.
-    """
+    """Results of equal seeds (that both have, and that vary), each pair of measurements once."""
     both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
     names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
     seeds = both[names or ["partition_seed"]]

@@ -34,7 +34,7 @@ from ...files.outputs import make_folder
 from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.grammars import parse_part
-from ...runs.step_cache import Made, stored
+from ...runs.step_cache import StepCache, stored
 from ...runs.summary import tell_done
 from .cells import Cell, StudyFolder
 from .options import words_of
@@ -65,10 +65,7 @@ class Worker:
         self.cells = sorted(cells, key=lambda cell: group[cell.group])
 
     def all(self, first: int = 0) -> None:
-        """Carry out every cell, number ``first`` first, until each has a result or has failed.
-
-        A cell that another process is at, or at what it needs, comes later.
-        """
+        """Carry out every cell, from number ``first`` on; one that another is at comes later."""
         todo = self.cells[first:] + self.cells[:first]
         while todo := [cell for cell in todo if not self.tried(cell)]:
             time.sleep(PAUSE)
@@ -99,12 +96,9 @@ class Worker:
         return f"[{self.numbers[cell.key]}/{len(self.numbers)}] {self.names[cell.key]}"
 
     def _carry_out(self, cell: Cell) -> None:
-        """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`.
-
-        If processes were killed while they ran the cell it counts as failed, this time.
-        """
+        """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`."""
         place, begun = self.folder.cell(cell.key), time.perf_counter()
-        made = Made(self.folder.steps(cell), self.processes)
+        made = StepCache(self.folder.steps(cell), self.processes)
         try:
             with progress.quiet(log), marked(place / StudyFolder.BEGUN) as before:
                 if before.begun >= MOST_KILLED:
@@ -126,7 +120,6 @@ class Worker:
         log.info("%s: top-1 %.2f %% (%.1f s)", self.called(cell), 100 * top1, seconds)
 
     def failed(self, cell: Cell, error: BaseException) -> None:
-        """Say why a cell failed, in its folder and to the user."""
         why = str(error) or type(error).__name__
         why = f"out of memory ({why})" if isinstance(error, MemoryError) else why
         log.error("%s failed: %s", self.called(cell), why)
@@ -136,7 +129,6 @@ class Worker:
 
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
-    """Remove what the cells of a group share, if all of them are done."""
     if all(finished(folder, cell) is not None for cell in cells):
         shutil.rmtree(folder.steps(cells[0]), ignore_errors=True)
 

@@ -29,7 +29,7 @@ from ...values.text import difference
 from ..config import RunConfig, read_config, with_features, written_options
 from ..folder import RunFolder
 from ..plan import LINK, Step, first_steps, next_steps
-from ..step_cache import Alone
+from ..step_cache import StepCache
 from ..validation import check_before, check_own_files, client_count, serves
 from .site import Site, kept_site, quoted
 
@@ -63,10 +63,7 @@ class _Script(Template):
 
 
 def prepare(config: RunConfig, site: Site, root: Path) -> Path:
-    """Write the options, the first head, links to given files, and the scripts; returns submit.sh.
-
-    Settings of another site replace the old ones; other options of the run are refused.
-    """
+    """Write options, the first head, links to given files, and scripts; returns submit.sh."""
     folder = RunFolder(root.absolute())
     config = with_features(config).with_absolute_paths()
     texts = script_texts(config, site, root)
@@ -76,7 +73,7 @@ def prepare(config: RunConfig, site: Site, root: Path) -> Path:
     for step in first_steps(config, folder):
         kept = serves(config, folder.first_head)
         if step.stage.name == LINK or (step.stage.name == "head" and not kept):
-            Alone().carry_out(step)
+            StepCache().carry_out(step)
     return keep_scripts(texts, site, folder.root)
 
 
@@ -102,7 +99,6 @@ def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
 
 
 def check_slurm(config: RunConfig) -> None:
-    """Refuse options of `run` that jobs cannot use."""
     if config.extract is not None and config.extract.store is not None:
         raise UsageError("--store is for run: jobs write the features into the run's folder")
     for name, value in config.here.changed().items():
@@ -130,21 +126,8 @@ def tag(root: Path) -> str:
 
 def lines_of(jobs: Sequence[Job], site: Site, root: Path) -> str:
     """The lines of submit.sh that submit jobs, each after those that it waits for."""
-    logs = f"{log_folder(root)}/{RunFolder.LOGS}"
+    logs = f"{root}/{RunFolder.LOGS}".replace("%", "%%")  # in a pattern % begins a number's name
     return "".join(f"{_line(job, site.of(job.stage), logs)}\n" for job in jobs)
-
-
-def log_folder(root: Path) -> str:
-    """A folder in a pattern of ``--output``, where % begins the name of a number.
-
-    A backslash in it would switch all patterns off, so that the tasks of an array wrote one log.
-    """
-    if "\\" in str(root):
-        raise UsageError(
-            f"sbatch cannot write logs below {root}: expected a folder without a backslash in its "
-            "path; choose another -o"
-        )
-    return str(root).replace("%", "%%")
 
 
 def _line(job: Job, site: Site, logs: str) -> str:
@@ -170,7 +153,6 @@ def _line(job: Job, site: Site, logs: str) -> str:
 
 
 def check_submitting() -> None:
-    """Refuse to submit from a machine without Slurm's commands."""
     if shutil.which("sbatch") is None:
         raise InputError(
             "cannot submit: is sbatch on this machine's PATH? Leave --submit out, and call "
@@ -207,7 +189,6 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
 
 
 def next_lines(root: Path) -> str:
-    """The lines of submit.sh for what is missing of a run now."""
     folder = RunFolder(root.absolute())
     config = RunConfig(**read_config(folder.options))
     site = kept_site(folder / RunFolder.SITE)
@@ -253,12 +234,6 @@ def _jobs_of(
     if cut is None:
         yield Job(name, step.stage.name, words, after)
         return
-    if cut.count > site.max_array:
-        other = "smaller --shards" if step.stage.name == "extract" else "larger --clients-per-task"
-        raise UsageError(
-            f"{name} would be an array of {cut.count} tasks; Slurm takes {site.max_array} here "
-            f"(--max-array): choose a {other}"
-        )
     if tasks := tuple(i for i in range(cut.count) if not cut.is_there(i)):
         parts = Job(f"{name}.parts", step.stage.name, words, after, tasks)
         gpus = step.stage.name == "extract" and site.of("extract").gpus
@@ -278,8 +253,7 @@ def _is_there(step: Step, steps: Sequence[Step]) -> bool:
 
 
 def inputs(step: Step) -> list[Path]:
-    """The files that a step reads."""
-    each = (one if isinstance(one, tuple) else (one,) for one in step.files().values())
+    each = (one if isinstance(one, tuple) else (one,) for one in step.inputs.values())
     return [Path(path) for paths in each for path in paths]
 
 
@@ -290,10 +264,7 @@ def name_of(step: Step) -> str:
 
 @dataclass(frozen=True)
 class Cut:
-    """A step in ``count`` parts that may be made at the same time: part I is ``folder``/I.h5.
-
-    Files of single clients lie where they belong; sums over held-out clients in a folder beside.
-    """
+    """A step in ``count`` parts: part I is ``folder``/I.h5, of held-out clients beside."""
 
     whole: Step
     folder: Path
@@ -306,7 +277,6 @@ class Cut:
         return out is not None and not out.suffix
 
     def step(self, number: int) -> Step:
-        """What makes a part."""
         part = Part(number, self.count)
         if self.of_clients:
             return replace(self.whole, part=part)
@@ -327,12 +297,10 @@ class Cut:
         ]
 
     def _folders(self) -> list[Path]:
-        """Where the parts lie of each of the step's results."""
         beside = self.folder.with_name(f"held-{self.folder.name}")
         return [beside, self.folder][-len(self.whole.results()) :]
 
     def is_there(self, number: int) -> bool:
-        """Whether a part is done."""
         if self.of_clients:
             return self.mark(number).exists()
         return all(path.exists() for path in self.step(number).results())
@@ -350,7 +318,7 @@ def cut_of(step: Step, config: RunConfig, site: Site, folder: RunFolder) -> Cut 
     elif step.stage.name == "local-stats":
         clients = round(client_count(config) * config.local_stats.participation)
         count = max(1, -(-clients // site.clients_per_task))
-    return _cut(step, count, folder) if count else None
+    return _cut(step, min(count, site.max_array), folder) if count else None
 
 
 def _cut(step: Step, count: int, folder: RunFolder) -> Cut:
@@ -372,7 +340,7 @@ def carry_out(
             f"--step {name}: the run in {root} has no such step now; it has {', '.join(known)}"
         )
     if part is None and not join:
-        return Alone().carry_out(step).path
+        return StepCache().carry_out(step).path
     cut = _cut(step, part.count if part is not None else join, folder)
     if part is None:
         for one in cut.joined():

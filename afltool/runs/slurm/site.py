@@ -31,8 +31,6 @@ MOST = 10**6  # processors, clients …: more is a mistake
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Options):
-    """Where jobs run and how large they are."""
-
     partition_name: str | None = Field(default=None, description="Slurm's partition (queue)")
     account: str | None = Field(default=None, description="account that is charged")
     qos: str | None = Field(default=None, description="quality of service")
@@ -54,7 +52,7 @@ class Site(Options):
     at_once: int | None = Field(
         default=None, ge=1, le=MOST, description="most tasks of an array that run at the same time"
     )
-    _array = "tasks that Slurm takes in one array (MaxArraySize)"
+    _array = "tasks that Slurm takes in one array (MaxArraySize); of more each does more"
     max_array: int = Field(default=1001, ge=1, le=MOST, description=_array)
     _warn = "seconds before the time limit at which a task is asked to stop (default: 120, at most "
     _warn += "a quarter of the limit)"
@@ -90,7 +88,6 @@ class Site(Options):
         return int(days or 0) * 86400 + whole
 
     def warning(self) -> int:
-        """Seconds before the time limit at which a task is asked to stop."""
         return self.warn or max(1, min(120, self.seconds() // 4))
 
     def shell(self) -> str:
@@ -110,11 +107,9 @@ class Site(Options):
         return "\n".join(lines)
 
     def kept(self) -> dict[str, Any]:
-        """What submit.sh keeps of it, as JSON has it."""
         return {k: str(v) if isinstance(v, Path) else v for k, v in self.changed().items()}
 
     def of(self, stage: str) -> Site:
-        """The settings for the jobs of one stage; only extract gets GPUs."""
         own = {} if stage == "extract" else {"gpus": 0}
         return replace(self, **{**own, **self.stages.get(stage, {}), "stages": {}})
 
@@ -141,7 +136,6 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
 
 
 def kept_site(path: Path) -> Site:
-    """The settings that `afltool slurm` has kept in a folder."""
     found = inputs.read_json(path, "the site's settings", MOST_KEPT)
     try:
         return Site(**found)

@@ -45,8 +45,6 @@ class Queued(NamedTuple):
 def status(root: str | Path) -> dict[str, Any]:
     """Parts, jobs, the state of the whole, and the command that continues (None: nothing to do)."""
     folder = RunFolder(root)
-    if not folder.root.is_dir():
-        raise InputError(f"there is no folder {root}: check the path")
     if not folder.options.exists():
         raise InputError(f"{root} is not the folder of a run: it has no {RunFolder.OPTIONS}")
     config = RunConfig(**read_config(folder.options))
@@ -85,16 +83,14 @@ def queue() -> list[Queued] | None:
 
 
 def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[Work]:
-    """The jobs that are still to make something, in the order of the plan."""
     root = folder.root.absolute()
     missing = jobs.missing(config, kept_site(folder / RunFolder.SITE), RunFolder(root))
     end = jobs.tag(root)
     mine = [one for one in lines or () if one.name.endswith(end)]
-    names = {one.name.removesuffix(end) for one in mine} - {job.name for job in missing}
-    for name in sorted(names):  # their files are there; what waits for their end still waits
-        own = [one for one in mine if one.name == name + end]
-        if {one.state for one in own} == {"held"}:
-            yield Work(name, 0, "held", own[-1].number)
+    todo = {job.name for job in missing}
+    for one in mine:  # of held ones whose files are there; what waits for their end still waits
+        if one.name.removesuffix(end) not in todo and one.state == "held":
+            yield Work(one.name.removesuffix(end), 0, "held", one.number)
     for job in missing:
         own = [one for one in mine if one.name == job.name + end]
         states = {one.state for one in own}
