@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -32,7 +31,6 @@ from synthetic import feature_file
 
 import afltool
 from afltool.lab.studies.cells import Cell, StudyFolder
-from afltool.lab.studies.execution import script
 from afltool.lab.studies.spec import read
 from afltool.runs import local
 
@@ -115,8 +113,8 @@ def table(at: Path, rows: int, dim: int) -> int:
     (at / "table.toml").write_text(TABLE.format(train=train, test=test))
     one = command("study", at / "table.toml", "-o", at / "S")
     wanted = read(at / "table.toml")
-    said = script(wanted.cells, StudyFolder(at / "alone")).splitlines()
-    lines = [shlex.split(line)[1:] for line in said if line.startswith("afltool")]
+    alone = StudyFolder(at / "alone")
+    lines = [line for cell in wanted.cells for line in cell.commands(alone)]
     runs = [command(*line) for line in lines]
     wall, cpu = (sum(times) for times in zip(*runs, strict=True))
     cells = wanted.cells

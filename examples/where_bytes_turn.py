@@ -74,7 +74,7 @@ def of_head(folder: Path, files: list[Path], clients: int, head: str, given: Opt
     """The rounds of a head: accuracy where it was measured, bytes and processor seconds."""
     config = afltool.RunConfig(
         train_features=files[0], test_features=files[1], clients=clients, alpha=0.1, head=head,
-        keep_rounds="last", keep_clients=clients < 20, threads=1, **given,
+        keep_clients=clients < 20, threads=1, **given,
     )  # fmt: skip
     if not (folder / "summary.json").exists():  # again, its seconds would be those of looking
         afltool.run(config, folder)

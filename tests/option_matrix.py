@@ -26,7 +26,7 @@ EXECUTION_ONLY = {
 REFUSES = {"allow-constant", "allow-repeats", "complete", "min-rows", "skip-corrupt"}
 #: Of studies, of whose cells some do not use them: where one is not used, this is said only once.
 AXES = {
-    "cache", "each-round", "full-gram", "keep-rounds", "memory", "participation-kind",
+    "cache", "each-round", "full-gram", "memory", "participation-kind",
     "participation-seed",
 }  # fmt: skip
 #: Of every command, not of its stage.
@@ -40,7 +40,7 @@ WORDS = {
     "confusion": "NEW.csv", "data": "imagefolder:IMAGES", "deepening": "cascade", "device": "cpu",
     "dtype": "float32", "engine": "openvino", "errors": "NEW.csv", "export": "NEW.csv",
     "features": "random", "fixed-bits": "8", "group": "TABLE:site", "head": "HEAD",
-    "held-out": "NEW.h5 0.5", "keep-rounds": "last", "label-column": "y", "law": "pairwise",
+    "held-out": "NEW.h5 0.5", "label-column": "y", "law": "pairwise",
     "limit": "2", "memory": "1GB", "method": "isotonic", "metrics": "balanced-accuracy",
     "missing": "mean",
     "node": "layer3", "on-error": "row", "only": "0-1", "participation-kind": "inconsistent",

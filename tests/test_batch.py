@@ -72,26 +72,6 @@ def test_every_tree_is_the_same_file_and_is_not_made_twice(road, tmp_path):
             afltool.aggregate(files, total, **more)
 
 
-def test_clients_held_out_have_parts_of_their_own_and_empty_parts_are_neutral(road, tmp_path):
-    clients = afltool.partition(
-        road.train, tmp_path / "c.h5", alpha=0.5, clients=6, held_out=0.2, seed=1
-    )
-    kept, held = [], []
-    for i in range(6):
-        kept.append(tmp_path / f"kept-{i}.h5")
-        held.append(tmp_path / f"held-{i}.h5")
-        afltool.local_stats(
-            road.train, road.head0, kept[-1], partition=clients, only=f"{i}/6", sum=True,
-            held_out=held[-1],
-        )  # fmt: skip
-    flat = {"out": tmp_path / "flat.h5", "held_out": tmp_path / "flat-held.h5"}
-    afltool.local_stats(road.train, road.head0, partition=clients, sum=True, **flat)
-    for files, whole in ((kept, flat["out"]), (held, flat["held_out"])):
-        assert 0 in [afltool.info(f)["clients"] for f in files], "the premise: some are empty"
-        total = afltool.aggregate(files, tmp_path / f"total-{whole.name}")
-        assert afltool.info(total)["digest"] == afltool.info(whole)["digest"]
-
-
 def test_parts_of_those_that_take_part(road, tmp_path):
     share = {"participation": 0.5, "participation_seed": 3}
     files = parts_of(road, road.head0, tmp_path, 2, **share)
@@ -179,16 +159,3 @@ def test_files_are_read_whatever_locks_are_held(road, tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         done = installed("aggregate", road.total, "-o", tmp_path / "t.h5")
     assert done.returncode == 0, done.stderr
-
-
-def test_one_field_for_scripts(road, cli):
-    assert cli("info", road.head, "--field", "phase").stdout == "null\n"
-    assert cli("info", road.head0, "--field", "phase").stdout != "null\n"
-    assert (
-        cli("info", road.total, "--field", "digest").stdout.strip()
-        == (afltool.info(road.total)["digest"])
-    )
-    assert cli("info", road.total, "--field", "context.space.dim").stdout == "8\n"
-    wrong = cli("info", road.total, "--field", "context.spice")
-    assert wrong.exit_code == 2
-    assert "has no field 'context.spice'" in wrong.stderr

@@ -60,8 +60,6 @@ def test_it_is_refused_with_nothing_written(images, tmp_path, cli, monkeypatch):
 def test_jobs_that_slurm_would_refuse_are_refused(images, tmp_path, cli):
     given = ["--data", images, "--backbone", "resnet18", "-o", tmp_path / "out"]
     for args, message in (
-        (["--shards", 5000], "--max-array): choose a smaller --shards"),
-        (["--clients", 10**6, "--clients-per-task", 10], "choose a larger --clients-per-task"),
         (["--time", "0"], "--time is like"),
         (["--memory", "0"], "--memory is like"),
         (["--store", "x"], "--store is for run"),

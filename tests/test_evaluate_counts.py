@@ -412,7 +412,7 @@ def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path
     words = ["evaluate", many / "head.h5", many / "test.h5", "-o", tmp_path / "m.json"]
     done = cli(*words, "--confusion", tmp_path / "c.csv", "--metrics", "auc,f1", "--samples", 0)
     assert done.exit_code == 0, done.output
-    assert "200 of 1100 classes; --json has them all" in " ".join(done.output.split())
+    assert "200 of 1100; --json has them all" in " ".join(done.output.split())
     found = json.loads((tmp_path / "m.json").read_text())
     assert np.array_equal(dense(found), wanted)
     assert found["top1"] == skm.accuracy_score(y, S.argmax(axis=1))

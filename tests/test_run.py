@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.errors import CorruptFileError, InputError, OutputExistsError, UsageError
+from afltool.errors import InputError, OutputExistsError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.runs.config import RunConfig, read_config
@@ -23,7 +21,7 @@ from afltool.runs.plan import LINK, Step, next_steps
 from afltool.runs.plan import features as features_step
 from afltool.runs.slurm.jobs import Cut
 from afltool.runs.slurm.states import status
-from afltool.runs.step_cache import Alone, Made
+from afltool.runs.step_cache import StepCache
 from afltool.stages.stage import STAGES
 
 
@@ -45,10 +43,9 @@ def summary_of(folder):
     return json.loads((folder / "summary.json").read_text())
 
 
-@pytest.mark.parametrize("keep", ["all", "last"])
-def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(features, tmp_path, keep):
+def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(features, tmp_path):
     for name, more in (("linear", {}), ("deepafl", {"layers": 1, "width": 8})):
-        one = config(features, head=name, keep_rounds=keep, **more)
+        one = config(features, head=name, **more)
         run = afltool.run(one, tmp_path / name)
         digest = summary_of(run)["head_digest"]
         assert afltool.info(run / "head-final.h5")["digest"] == digest
@@ -192,19 +189,13 @@ def inodes(folder):
     return [(folder / name).stat().st_ino for name in GATHERED]
 
 
-def advised(said):
-    """The command at the end of a message."""
-    return shlex.split(said[said.index("afltool ") :])[1:]
-
-
-def test_the_command_that_a_run_without_a_ridge_advises_goes_on_with_what_is_done(
-    few, tmp_path, cli
-):
+def test_a_run_without_a_ridge_goes_on_with_what_is_done(few, tmp_path, cli):
     out = tmp_path / "a run"
     done = cli("run", *of_few(few, "--ridge", 0), "-o", out)
     assert done.exit_code == 5
     made = inodes(out)
-    again = cli(*advised(done.stderr))
+    assert "--ridge auto" in done.stderr
+    again = cli("run", out / "run.toml", "-o", out, "--ridge", "auto")
     assert again.exit_code == 0, again.stderr
     assert inodes(out) == made
     found = json.loads((out / "summary.json").read_text())
@@ -231,43 +222,6 @@ def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_p
     done = cli("run", *of_few(few), "--head", head, "--intercept", "-o", tmp_path / "other")
     assert done.exit_code == 2
     assert "fixes --intercept before its first round" in " ".join(done.stderr.split())
-
-
-def test_a_run_of_the_defaults_of_an_earlier_version_goes_on_only_where_they_are_named(
-    features, tmp_path, cli, monkeypatch
-):
-    """Up to 0.3 a run.toml without them meant --ridge 0 and the papers' images."""
-    out = tmp_path / "old"
-    given = ["--train-features", features[0], "--test-features", features[1], "--clients", 3]
-    assert cli("run", *given, "--ridge", 0, "-o", out).exit_code == 0
-    lines = (out / "run.toml").read_text().splitlines()
-    (out / "run.toml").write_text("\n".join(x for x in lines if not x.startswith("ridge")) + "\n")
-    for name in ("0[3456]-*", "head-final.h5", "summary.json"):
-        for path in out.glob(name):
-            path.unlink()
-    head = afltool.head("linear", out / "03-head0.h5", head_options={"ridge": 0})
-    rows, clients = out / "01-features-train.h5", out / "02-clients.h5"
-    afltool.local_stats(rows, head, out / "04-total.h5", partition=clients, sum=True)
-    before = inodes(out)
-    for command in ("run", "slurm"):
-        done = cli(command, out / "run.toml", "-o", out)
-        assert done.exit_code == 2
-        assert "give --ridge 0 to go on with it" in " ".join(done.stderr.split())
-    assert not (out / "05-head.h5").exists()
-    assert cli("run", out / "run.toml", "--ridge", 0, "-o", out).exit_code == 0
-    assert inodes(out) == before
-    assert afltool.info(out / "05-head.h5")["report"]["ridge"] == 0
-    assert "ridge = " in (out / "run.toml").read_text()
-
-    images, out = write_imagefolder(tmp_path / "images", per_class=3), tmp_path / "images run"
-    monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
-    words = ["run", "--data", f"imagefolder:{images}", "--backbone", "resnet18", "--weights",
-             "random", "--image-size", 16, "--engine", "torch", "--clients", 2, "--scheme", "iid",
-             "--ridge", 1, "-o", out]  # fmt: skip
-    assert cli(*words, "--preprocess", "paper").exit_code == 0
-    done = cli(*words)
-    assert done.exit_code == 2
-    assert "give --preprocess paper to go on with it" in " ".join(done.stderr.split())
 
 
 def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
@@ -353,83 +307,15 @@ def test_a_wrong_toml_is_refused(tmp_path, text, message):
         RunConfig(train_features=tmp_path)
 
 
-def test_the_papers_preset_is_in_the_log_and_options_keep_their_order(features, tmp_path, caplog):
+def test_the_papers_preset_is_resolved_and_options_keep_their_order(features, tmp_path):
     """Sets of text have another order in every process: run.toml would be written anew."""
-    caplog.set_level("INFO", "afltool")
     more = {"head": "deepafl", "preset": "paper", "layers": 0, "width": 8, "gamma": 0.1}
     afltool.run(config(features, **more), tmp_path / "run")
-    assert "--preset paper for the given features is released-script" in caplog.text
     options = summary_of(tmp_path / "run")["options"]
     assert options["preset"] == "released-script"
     assert (options["ridge"], options["block_ridge"], options["layers"]) == (1.0, 0.05, 0)
     written = (tmp_path / "run" / "run.toml").read_text().splitlines()
     assert [line.split(" = ")[0] for line in written[-4:]] == ["preset", "layers", "width", "gamma"]
-
-
-# ------------------------------------------------------------ the last round alone
-
-
-DEEP = {"head": "deepafl", "layers": 2, "width": 16, "each_round": True}
-
-
-@pytest.fixture(scope="module")
-def thin(features, tmp_path_factory):
-    """A finished run of five rounds that kept its last one; tests that change it copy it."""
-    place = tmp_path_factory.mktemp("thin") / "run"
-    return afltool.run(config(features, keep_rounds="last", **DEEP), place)
-
-
-def kept(folder):
-    return sorted(p.name for p in folder.glob("0[45]-*"))
-
-
-def test_the_last_round_alone_is_kept_and_says_all_that_was_measured(features, thin, tmp_path):
-    whole = afltool.run(config(features, **DEEP), tmp_path / "whole")
-    assert len(kept(whole)) == 10
-    assert kept(thin) == ["04-total-5.h5", "05-head-5.h5"]
-    ours, theirs = map(summary_of, (thin, whole))
-    assert ours["options"].pop("keep_rounds") == "last"
-    assert theirs["options"].pop("keep_rounds") == "all"
-    for name in ("digests", "options", "top1", "bytes_per_client"):
-        if name == "bytes_per_client":
-            seconds = [one.pop("gather_seconds") for one in (*ours[name], *theirs[name])]
-            assert all(s >= 0 for s in seconds)
-        assert ours[name] == theirs[name], name
-    found = afltool.evaluate(thin / "05-head-5.h5", features[1], each_round=True)
-    after = [one["top1"] for one in ours["rounds"] if "top1" in one]
-    assert after == [one["top1"] for one in found["rounds"] if "top1" in one]
-    assert len(after) == 3
-
-
-def test_a_finished_run_with_its_last_round_alone_is_up_to_date(features, thin, tmp_path):
-    run = shutil.copytree(thin, tmp_path / "run")
-    found = status(run)
-    assert (found["state"], found["continue"]) == ("done", None)
-    assert "--keep-rounds last" in str(found["parts"])
-    made = {path: path.stat().st_mtime_ns for path in run.glob("0[456]-*")}
-    afltool.run(config(features, keep_rounds="last", **DEEP), run)
-    more = {**DEEP, "each_round": False}
-    with pytest.raises(OutputExistsError, match=r"--each-round True; found False: .* 5 rounds"):
-        afltool.run(config(features, keep_rounds="last", **more), run)
-    assert {path: path.stat().st_mtime_ns for path in run.glob("0[456]-*")} == made
-    with h5py.File(run / "05-head-5.h5", "r+") as file:
-        file["arrays/weights-1"][0, 0] += 1
-    with pytest.raises(CorruptFileError, match="not usable"):
-        afltool.run(config(features, keep_rounds="last", **DEEP), run)
-
-
-@pytest.mark.parametrize("lost", ["04-total-5.h5", "06-metrics.json"])
-def test_without_one_of_its_files_all_rounds_are_made_again(features, thin, tmp_path, lost):
-    run = shutil.copytree(thin, tmp_path / "run")
-    (run / lost).unlink()
-    assert status(run)["state"] in ("unfinished", "stale")
-    afltool.run(config(features, keep_rounds="last", **DEEP), run)
-    assert kept(run) == kept(thin)
-    old, new = map(summary_of, (thin, run))
-    assert old["digests"] == new["digests"]
-    afltool.run(config(features, **DEEP), run)  # all of them are asked for
-    assert len(kept(run)) == 10
-    assert status(run)["state"] == "done"
 
 
 def test_a_file_that_the_run_would_write_is_not_its_input(features, tmp_path, cli):
@@ -544,7 +430,7 @@ def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(
     for steps in next_steps(one, folder, lambda head: load_head(head).head.phase()):
         for step in steps:
             if step.stage.name == LINK:
-                Alone().carry_out(step)
+                StepCache().carry_out(step)
             else:
                 done = cli(*step.line())
                 assert done.exit_code == 0, done.stderr
@@ -562,7 +448,7 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
     stage, held = STAGES["local-stats"], tmp_path / "held.h5" if held_out else None
     options = stage.options(sum=True, held_out=held)
     whole = Step(stage, options, inputs, tmp_path / "whole.h5")
-    parts = Cut(whole, whole.stage.parts, tmp_path / "parts", 5)
+    parts = Cut(whole, tmp_path / "parts", 5)
     for step in (*map(parts.step, range(5)), whole):
         step.make()
     there = [read_header(path) for path in whole.results()]
@@ -579,7 +465,7 @@ def test_parts_of_features_are_joined_to_the_whole(tmp_path):
     images = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
     extract = replace(images.extract, image_size=16, engine="torch")
     whole = features_step(extract, "test", tmp_path / "whole.h5")
-    parts = Cut(whole, whole.stage.parts, tmp_path / "parts", 2)
+    parts = Cut(whole, tmp_path / "parts", 2)
     for number in range(2):
         step = parts.step(number)
         assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
@@ -592,7 +478,7 @@ def test_parts_of_features_are_joined_to_the_whole(tmp_path):
 
 
 def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
-    stage, made = STAGES["partition"], Made(tmp_path / "steps")
+    stage, made = STAGES["partition"], StepCache(tmp_path / "steps")
     options = stage.options(clients=5, scheme="iid")
     steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
     first, second = (made.carry_out(step).path for step in steps)

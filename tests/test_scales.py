@@ -202,21 +202,6 @@ def test_random_features_are_numpys_or_refused(which, compute):
         compare("deepafl", {"ridge": λ, "width": 64, "layers": 2, "compute": compute}, which)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("compute", WITHIN)
-@pytest.mark.parametrize("which", DATA)
-def test_many_widths_and_layers_are_numpys_or_refused(which, compute):
-    for λ in (*RIDGES, 1e-2):
-        for more in MORE:
-            options = {"ridge": λ, "width": 200, "compute": compute, **more}
-            compare("random-features", options, which)
-        options = {"ridge": λ, "width": 500, "compute": compute}
-        compare("random-features", options, which)
-        for layers in (1, 5, 10):
-            options = {"ridge": λ, "width": 64, "layers": layers, "compute": compute}
-            compare("deepafl", options, which)
-
-
 OF_SOFTMAX = [
     {"rounds": 3},
     {"rounds": 12, "standardise": True},

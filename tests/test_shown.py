@@ -257,7 +257,7 @@ BAD = "<script>alert(1)</script>|a\nb&c`[x](javascript:1)"
 @pytest.fixture
 def table():
     line = {"head": BAD, "data": "=cmd()", "top1": 0.5, "kind": "ours", "state": "done"}
-    made = crosstab(frame_of([line]), ["head"], ["data"], ["top1"], "mean", (), BAD)
+    made = crosstab(frame_of([line]), ["head"], ["data"], ["top1"], (), BAD)
     made.notes.append(BAD)
     return made
 
@@ -269,7 +269,7 @@ def test_tables_of_studies_say_a_text_and_do_nothing_else(table):
     assert "<script" not in text.replace("\\<script", "")
     lines = as_latex(table).splitlines()
     assert [line for line in lines if "script" in line and line.startswith("%")] == [lines[-1]]
-    assert (lines[-2], len(lines)) == ("% mean over seeds", 9)
+    assert (lines[-2], len(lines)) == ("% mean ± standard deviation over seeds", 9)
     assert "=cmd()" in cells(as_csv(table)), "CSV has texts as they are"
 
 

@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hostile_names import NAME, WORD, Programs
 from hypothesis import given, settings
@@ -30,7 +29,6 @@ from afltool.errors import (
     AflError,
     CorruptFileError,
     OutputExistsError,
-    RidgeNeededError,
     UsageError,
 )
 from afltool.runs.config import RunConfig, read_config
@@ -172,8 +170,8 @@ def test_jobs_are_the_steps_of_the_plan_with_what_the_site_says(road, tmp_path, 
     assert "--array=0-2%16" in asked["01-features-train.parts"]
     assert "--array=0-33%16" in asked["04-total.parts"]
     assert jobs["04-total"][1][-4:] == ["--step", "04-total", "--join", "34"]
-    with pytest.raises(UsageError, match=r"array of 34 tasks; Slurm takes 20 here"):
-        lines_of(images, replace(site, max_array=20), tmp_path / "run")
+    fewer = lines_of(images, replace(site, max_array=20), tmp_path / "run")
+    assert "--array=0-19%16" in fewer["04-total.parts"][1], "no array is longer than Slurm takes"
     for one, text in slurm.script_texts(run_of(road), site, tmp_path / "run").items():
         if one.endswith(".sh"):
             assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, one
@@ -184,7 +182,7 @@ def test_jobs_are_the_steps_of_the_plan_with_what_the_site_says(road, tmp_path, 
 @settings(max_examples=25)
 def test_every_task_has_at_most_so_many_clients_and_no_task_is_too_many(clients, each):
     config = RunConfig(train_features="/no", test_features="/no", clients=clients)
-    site, folder = Site(clients_per_task=each), RunFolder("/no/such/run")
+    site, folder = Site(clients_per_task=each, max_array=20_000), RunFolder("/no/such/run")
     step = next(one for one in slurm.steps_known(config, folder) if one.stage.name == "local-stats")
     tasks = slurm.cut_of(step, config, site, folder).count
     assert tasks * each >= clients > (tasks - 1) * each
@@ -203,12 +201,12 @@ def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_pat
     assert "--array=0-5" in slurm.next_lines(at)
 
 
-def test_what_solve_and_evaluate_alone_use_may_differ_until_they_are_done(road, tmp_path):
+def test_what_solve_alone_uses_may_differ_until_it_is_done(road, tmp_path):
     """The job that solves is told what is new; what was gathered is kept."""
     at, place = tmp_path / "run", RunFolder(tmp_path / "run")
     slurm.prepare(run_of(road, ridge=0), Site(), at)
     made = place.first_head.stat().st_ino
-    slurm.prepare(run_of(road, ridge="auto", separability=True), Site(), at)
+    slurm.prepare(run_of(road, ridge="auto"), Site(), at)
     assert place.first_head.stat().st_ino == made
     config = RunConfig(**read_config(place.options))
     assert config.head_options == {"ridge": "auto"}
@@ -217,28 +215,9 @@ def test_what_solve_and_evaluate_alone_use_may_differ_until_they_are_done(road, 
     assert afltool.info(at / "05-head.h5")["options"]["ridge"] == "auto"
     assert afltool.run(config, at) == at
     assert place.first_head.stat().st_ino == made
-    for more in ({"ridge": 2.0, "separability": True}, {"ridge": "auto"}, {"gamma": 1.0}):
+    for more in ({"ridge": 2.0}, {"separability": True}, {"ridge": "auto", "gamma": 1.0}):
         with pytest.raises(OutputExistsError, match="is of a run with other options"):
             slurm.prepare(run_of(road, **more), Site(), at)
-
-
-def test_a_job_without_a_ridge_says_the_command_that_goes_on(road, tmp_path):
-    at = tmp_path / "run"
-    with np.load(road.folder / "train.npz") as given:
-        np.savez(tmp_path / "twice.npz", x=np.hstack([given["x"]] * 2), y=given["y"])
-    rows = afltool.import_embeddings(tmp_path / "twice.npz", tmp_path / "twice.h5")
-    config = run_of(road, train_features=rows, test_features=rows, ridge=0)
-    slurm.prepare(config, Site(), at)
-    for name in ("02-clients", "04-total"):
-        slurm.carry_out(config, at, name)
-    with pytest.raises(RidgeNeededError) as caught:
-        slurm.carry_out(config, at, "05-head")
-    said = str(caught.value)
-    words = shlex.split(said[said.index("afltool slurm") :])
-    assert words == ["afltool", "slurm", f"{at}/run.toml", "-o", str(at), "--ridge", "auto",
-                     "--submit"]  # fmt: skip
-    slurm.prepare(RunConfig(**{**config.given(), "ridge": "auto"}), Site(), at)
-    assert [job.name for job in missing(at)] == ["05-head"]
 
 
 def missing(at, site=None):
@@ -253,9 +232,6 @@ def test_what_jobs_cannot_do_is_refused(road, cli, tmp_path, monkeypatch):
         ["--memory", "4G", "--keep-rounds", "last"],
     ):  # fmt: skip
         assert cli("slurm", *given, "-o", at, *wrong).exit_code == 2
-    done = cli("slurm", *given, "-o", tmp_path / "a\\b")
-    assert done.exit_code == 2
-    assert "without a backslash in its path" in done.stderr, "all tasks would have one log"
     monkeypatch.setenv("PATH", str(tmp_path))
     done = cli("slurm", *given, "-o", at, "--submit")
     assert done.exit_code == 3

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from hostile_names import NAME, Programs
 from test_slurm import StandIn
 from test_studies import GRID
 
@@ -38,25 +33,12 @@ def test_a_task_is_a_cell(wanted, tmp_path):
         assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, name
     count = len(wanted.cells)
     assert f"--array=0-{count - 1}%2 " in texts["jobs"]
-    assert texts["jobs"].endswith(f"slurm/job.sh --most {count} --only %I/{count}\n")
+    assert texts["jobs"].endswith(f"slurm/job.sh --only %I/{count}\n")
     assert "--account=physics" in texts["jobs"]
     assert "study . " in texts["job.sh"]
     fewer = jobs.script_texts(wanted, Site(max_array=3), tmp_path / "S")["jobs"]
     assert "--array=0-2 " in fewer, "no array is longer than Slurm takes"
     assert fewer.endswith("--only %I/3\n")
-
-
-def test_images_of_several_data_sets_are_extracted_by_a_job_each(wanted, tmp_path):
-    images = wanted.changed({"data": ["digits", "cifar10"], "backbone": ["resnet18", "resnet34"]})
-    *first, array = jobs.script_texts(images, Site(gpus=1), tmp_path)["jobs"].splitlines()
-    names = [f"features-{i}" for i in range(4)]
-    assert [line.split()[1] for line in first] == names
-    assert all("--gres=gpu:1" in line and "--prepare" in line for line in first)
-    assert array.startswith(f"enqueue cells '{' '.join(names)}' ")
-    assert "--gres" not in array
-    of = {cell.key: (cell.config.extract.data, cell.config.extract.backbone)
-          for cell in images.cells}  # fmt: skip
-    assert len({of[line.split()[-1]] for line in first}) == 4
 
 
 def test_some_cells_are_named_or_a_part(wanted):
@@ -74,9 +56,8 @@ def test_scripts_are_written_printed_and_refused(road, tmp_path, cli):
     shown = cli(*few, "--slurm", "--dry-run", "--job-memory", "2G")
     assert "--mem=2G" in shown.stdout
     assert not at.exists()
-    for wrong in (["--submit"], ["--account", "a"], ["--slurm", "--print"],
-                  ["--slurm", "--dry-run", "--submit"], ["--dry-run"],
-                  ["--slurm", "--only", "0/2"], ["--slurm", "--most", 3]):  # fmt: skip
+    for wrong in (["--submit"], ["--account", "a"], ["--slurm", "--dry-run", "--submit"],
+                  ["--dry-run"], ["--slurm", "--only", "0/2"], ["--print"]):  # fmt: skip
         refused = cli(*few, *wrong)
         assert refused.exit_code == 2, wrong
         assert not at.exists()
@@ -107,73 +88,3 @@ def test_cells_without_result_are_submitted_once(wanted, tmp_path):
     assert f"--array={','.join(map(str, todo))}\t" in submit()[1]
     carry_out(wanted, folder, StudyOptions())
     assert len(submit()) == 2, "nothing is missing"
-
-
-# ------------------------------------------------------------ text of the user in scripts
-
-
-@pytest.fixture
-def hostile(tmp_path, monkeypatch):
-    bash = Programs(tmp_path, monkeypatch)
-    yield bash
-    bash.check()
-
-
-def hostile_study(road):
-    """A study of a head file and a baseline, each with names that a shell could carry out."""
-    shutil.copy(road.head0, f"{NAME}.h5")
-    Path("-s.toml").write_text(
-        f"train-features = {json.dumps(str(road.train))}\n"
-        f"test-features = {json.dumps(str(road.test))}\nclients = 3\n[[method]]\n"
-        f"head = {json.dumps(f'{NAME}.h5')}\n"
-        "[[method]]\nbaseline = 'fedavg'\nrounds = 1\nlabel = '$(touch X6)'\n"
-    )
-    return read(Path("-s.toml"))
-
-
-def test_names_of_the_user_arrive_in_the_jobs_of_a_study(hostile, road, cli):
-    cells, folder = hostile_study(road).cells, hostile.at / "S"
-    keys = [cell.key for cell in cells]
-    assert all(re.fullmatch(r"[A-Za-z0-9.+-]+", key) for key in keys), keys
-    asked = ["study", "./-s.toml", "-o", "S", "--slurm"]
-    printed = json.loads(cli(*asked, "--dry-run", "--json").stdout)
-    assert cli(*asked).exit_code == 0
-    written = {p.name: p.read_text() for p in (folder / "slurm").glob("*.sh")}
-    lines = printed.pop("jobs")
-    assert written == printed
-    assert cli("study", "S", "--slurm", "--next").stdout == lines
-    (hostile.stub / "lines").write_text(lines)
-    hostile(folder / "slurm" / "submit.sh")
-    assert hostile.told("afltool") == [["study", ".", "--slurm", "--next"]]
-    ((*_, part),) = hostile.told("sbatch")
-    assert part == "%I/2"
-    for task in range(len(keys)):
-        words = ["--most", "2", "--only", "%I/2"]
-        hostile(folder / "slurm" / "job.sh", *words, SLURM_ARRAY_TASK_ID=str(task))
-        (told,) = hostile.told("afltool")
-        assert told == ["study", ".", "--most", "2", "--only", f"{task}/2"]
-
-
-def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):
-    cells = hostile_study(road).cells
-    script = cli("study", "-o", "-S $(touch X7)", "--print", "--", "-s.toml").stdout
-    Path("cells.sh").write_text(script)
-    hostile("cells.sh")
-    folder = StudyFolder("-S $(touch X7)")
-    own = [words for cell in cells for words in cell.commands(folder)[:-1]]
-    own += [cell.commands(folder)[-1] for cell in cells]
-    last = ["study", "./-s.toml", "--out", "-S $(touch X7)"]
-    assert hostile.told("afltool") == [*own, last]
-    assert len(script.splitlines()) == len(own) + 4, "one line a command, for parallel"
-
-
-def test_what_cannot_be_printed_is_in_no_script_of_a_study(hostile, road, cli):
-    hostile_study(road)
-    before = set(Path().iterdir())
-    for unfit in ("a\ntouch X1\n#", "a\x1b[31m", "\udcff"):
-        for how in (["--slurm"], ["--slurm", "--dry-run"], ["--print"]):
-            for given in [["-o", unfit]]:
-                done = cli("study", "./-s.toml", *given, *how)
-                assert done.exit_code == 2
-                assert "cannot name" in done.stderr
-                assert set(Path().iterdir()) == before

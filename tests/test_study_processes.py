@@ -83,7 +83,7 @@ def until(holds, seconds=60):
 @pytest.mark.slow
 def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
     """Of cells that share sums, and rounds that are removed; one cell fails at first."""
-    deep = 'keep-rounds = "last"\n' + LONG.replace("4", "1").replace("[0, 1, 2, 3]", "0")
+    deep = LONG.replace("4", "1").replace("[0, 1, 2, 3]", "0")
     wanted = read(described(SHARING + f"[[method]]\n{deep}"))
     bad = RunFolder(StudyFolder(tmp_path / "two").cell(wanted.cells[0].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
@@ -136,7 +136,7 @@ def test_a_process_that_is_killed_fails_its_cell_alone(described, tmp_path):
     os.kill(children(one.pid)[0], signal.SIGKILL)
     _, said = one.communicate(timeout=120)
     assert one.returncode == 5, said
-    assert "was killed (signal 9), perhaps for its memory" in said
+    assert "was killed (signal 9)" in said
     assert "1 of 4 cells failed" in said
     assert status(tmp_path / "S")["counts"] == {"done": 3, "failed": 1}
     assert installed(*words).returncode == 0

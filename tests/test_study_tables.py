@@ -94,25 +94,16 @@ def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
     assert "--weights-seed" in note
 
 
-def entry(stat, *values, hole=""):
+def entry(*values, hole=""):
     lines = [{"kind": "ours", "state": "done", "head": "a", "top1": value} for value in values]
     lines += [{"kind": "ours", "state": hole, "head": "a"}] if hole else []
-    made = crosstab(frame_of(lines), ["head"], [], ["top1"], stat, ["seed"])
+    made = crosstab(frame_of(lines), ["head"], [], ["top1"], ["seed"])
     return *(made.records()[0][name] for name in ("value", "spread")), made.texts.iloc[0, 0]
 
 
-@pytest.mark.parametrize(
-    ("stat", "middle", "spread"),
-    [
-        ("mean±sd", 0.5, 0.1), ("mean±se", 0.5, 0.1 / 3**0.5), ("median", 0.5, None),
-        ("mean", 0.5, None), ("max", 0.6, None),
-    ],
-)  # fmt: skip
-def test_statistics_over_seeds(stat, middle, spread):
-    found = entry(stat, 0.4, 0.5, 0.6)
-    assert found[0] == pytest.approx(middle)
-    assert found[1] == (None if spread is None else pytest.approx(spread))
-    assert entry("mean±sd", 0.4)[:2] == (0.4, None), "one value has no deviation"
+def test_statistics_over_seeds():
+    assert entry(0.4, 0.5, 0.6)[:2] == (pytest.approx(0.5), pytest.approx(0.1))
+    assert entry(0.4)[:2] == (0.4, None), "one value has no deviation"
 
 
 def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
@@ -154,8 +145,8 @@ def test_holes_are_marked(copied):
     folder.cell(first.key).mkdir()
     (folder.cell(first.key) / why).write_text("18.21 GB are free\n")
     assert any("(18.21 GB are free)" in n and "19.6" not in n for n in table(copied).notes)
-    assert entry("mean", hole="failed")[2] == "failed"
-    assert entry("mean", hole="missing")[2] == "–"
+    assert entry(hole="failed")[2] == "failed"
+    assert entry(hole="missing")[2] == "–"
 
 
 def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
@@ -188,7 +179,7 @@ def test_a_cell_never_averages_unequal_settings(done):
 
 def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done, road):
     value = "exchanges,upload_bytes,train_top1,seconds"
-    made = table(done, value=value, stat="mean", where=("alpha=1",), columns="")
+    made = table(done, value=value, where=("alpha=1",), columns="")
     assert made.headings == [FIGURES[name].label for name in value.split(",")]
     assert rows(made) == ["AFL", "Deep | 100%, layers = 0", "Deep | 100%, layers = 1"]
     assert made.numbers.iloc[:, 0].tolist() == [1, 1, 3], "rounds up to the layer"
@@ -299,7 +290,7 @@ def test_every_published_table_can_be_read():
         kinds[name.split("-")[0]] |= {*found[found["spread"].notna()]["spread_of"]}
         found = published(name)
         known = [one for one in FIGURES if one in found]
-        made = crosstab(found, options_in(found), [], known, "mean", [])
+        made = crosstab(found, options_in(found), [], known, [])
         assert made.entries["count"].max() == 1, "one published figure a cell"
     assert kinds == {
         "afl": {"standard deviation"}, "deepafl": {"standard error"},
@@ -337,7 +328,7 @@ OURS = frame_of([
 
 def test_published_rows_are_marked_and_come_last():
     theirs = beside("afl-1", OURS, ["alpha"])
-    made = crosstab(pd.concat([OURS, theirs]), ["head"], ["alpha"], ["top1"], "mean±sd", ["seed"])
+    made = crosstab(pd.concat([OURS, theirs]), ["head"], ["alpha"], ["top1"], ["seed"])
     assert rows(made)[:2] == ["AFL", "FedAvg (published)"]
     assert made.texts.iloc[1].tolist() == ["64.02 ± 0.18"]
     of_files = OURS.drop(columns="data")
@@ -437,7 +428,7 @@ def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
     found = published(paper)
     layers = found.reindex(columns=["layers"])["layers"]
     found = found[(found["data"] == "cifar100") & (layers.isna() | (layers == 5))]
-    made = crosstab(found, ["head"], ["alpha", "layers"], ["top1"], "mean", [])
+    made = crosstab(found, ["head"], ["alpha", "layers"], ["top1"], [])
     for head, values in apart.items():
         named = [n for n in rows(made) if n.split(",")[0].removesuffix(" (published)") == head]
         assert len(named) == 2
@@ -451,23 +442,22 @@ def test_published_figures_of_one_cell_are_refused():
     one = {**found[found["head"] == "AFL"].iloc[0]}
     two = frame_of([{**one, "data": data} for data in ("a", "b")])
     with pytest.raises(UsageError, match=r"would average over data \(a, b\): add it to --rows"):
-        crosstab(two, ["head"], [], ["top1"], "mean", [])
-    assert len(crosstab(two, ["head"], ["data"], ["top1"], "mean", []).entries) == 2
+        crosstab(two, ["head"], [], ["top1"], [])
+    assert len(crosstab(two, ["head"], ["data"], ["top1"], []).entries) == 2
     again = frame_of([one, {**one, "top1": 0.5}])  # all options are the same
     with pytest.raises(UsageError, match="would average 2 published figures of AFL"):
-        crosstab(again, ["head"], [], ["top1"], "mean", [])
+        crosstab(again, ["head"], [], ["top1"], [])
 
 
 @pytest.mark.parametrize(("paper", "behind"), [
     ("afl-1", "standard deviations"), ("deepafl-2", "standard errors"), ("safle-3", ""),
 ])  # fmt: skip
 def test_the_header_says_what_a_paper_has_behind_its_plus_and_minus(paper, behind):
-    """In every format; with a statistic that has no ± nothing is said of it."""
+    """In every format."""
     both = pd.concat([OURS, beside(f"{paper}:cifar10", OURS, [])])
     asked = both, ["head", "layers", "backbone"], ["alpha", "shards_per_client"], ["top1"]
-    made = crosstab(*asked, "mean±sd", ["seed"], "T")
+    made = crosstab(*asked, ["seed"], "T")
     header = "mean ± standard deviation over seeds" + f"; published ± are {behind}" * bool(behind)
     assert FORMATS["md"](made).startswith(f"**T** ({header})\n")
     assert f"\n% {header}\n" in FORMATS["latex"](made)
     assert json.loads(FORMATS["json"](made))["shows"] == header
-    assert crosstab(*asked, "mean", ["seed"]).shows == "mean over seeds"

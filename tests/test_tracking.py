@@ -55,11 +55,10 @@ def test_what_names_no_store_is_refused(road, tmp_path, cli):
         assert done.exit_code == 2
         assert "mlflow:URI" in done.stderr
     (tmp_path / "s.toml").write_text("clients = 3\n")
-    for other in ("--print", "--slurm"):  # a study that carries nothing out is not tracked
-        study = ["study", tmp_path / "s.toml", "-o", tmp_path / "run", other]
-        done = cli(*study, "--track", f"mlflow:{tmp_path / 'runs'}")
-        assert done.exit_code == 2
-        assert {"--track", other} <= {*done.stderr.replace(":", "").split()}
+    study = ["study", tmp_path / "s.toml", "-o", tmp_path / "run", "--slurm"]
+    done = cli(*study, "--track", f"mlflow:{tmp_path / 'runs'}")
+    assert done.exit_code == 2
+    assert {"--track", "--slurm"} <= {*done.stderr.replace(":", "").split()}
     assert not (tmp_path / "run").exists()
 
 
@@ -83,12 +82,12 @@ def test_a_store_has_options_rounds_figures_digests_and_files(
         rounds = {n: one[key] for n, one in enumerate(summary["rounds"], 1) if key in one}
         assert rounds.items() <= dict(first["points"][key]).items()
     assert sorted(first["files"]) == ["head-final.h5", "summary.json"]
-    # Again, with a picture made since: a second run, which has the same.
-    (out / "rounds.svg").write_text("<svg/>")
+    # Again: a second run, which has the same.
     assert cli(*words).exit_code == 0
     again = next(one for one in read(store, every=True) if one["id"] != first["id"])
-    assert again["files"] == ["head-final.h5", "rounds.svg", "summary.json"]
-    assert [again[k] for k in ("status", "params")] == [first[k] for k in ("status", "params")]
+    assert [again[k] for k in ("status", "params", "files")] == [
+        first[k] for k in ("status", "params", "files")
+    ]
     assert dict(again["points"]["top1"]) == dict(first["points"]["top1"])
     # The head is the one of a run that was not tracked.
     plain = [one for one in words if "track" not in str(one) and "mlflow:" not in str(one)]
@@ -177,5 +176,4 @@ def test_a_store_that_does_not_serve_ends_the_command_before_the_work(road, tmp_
         assert done.exit_code == 3, done.stderr
         assert uri in done.stderr
         assert len(done.stderr) < 500
-        assert ("mlflow:sqlite:///runs.db" in done.stderr) == uri.startswith("file")
         assert not (tmp_path / "run").exists()

@@ -4,10 +4,7 @@ Other parts and packages add commands by entry points of the group `afltool.comm
 with any of these::
 
     commands()            `cli.commands.Command` by name; 'plot study' is one of a group
-    status_of(folder)     for `status`: what it says as JSON, and a function that prints it
-    runs_by_name(paths)   for `plot rounds`: its runs by name of a line, and the paths that are left
-
-The last two answer None where nothing is theirs.
+    status_of(folder)     for `status`: what it says as JSON, and a function that prints it, or None
 """
 
 from __future__ import annotations
@@ -113,6 +110,12 @@ RENAMED: dict[str, str] = {
     "solve --ridge-path": "renamed: --ridge LO:HI:COUNT",
     "study --check": "gone: solve a total of a cell again, afltool solve",
     "verify --keep-going": "gone: it stops at the first damaged file; verify the others apart",
+    "study --most": "gone: a study has up to 10,000 cells",
+    "study --prepare": "gone: afltool extract puts features into the store",
+    "study --print": "gone: afltool report has the command of each cell; --jobs runs several",
+    "table --stat": "gone: mean ± standard deviation over seeds; --format csv has all numbers",
+    "report --stat": "gone: mean ± standard deviation over seeds",
+    "--keep-rounds": "gone: a study keeps the last round of a cell; remove others of a run by hand",
     "--balance-cap": "gone: partition --scheme dirichlet --min-size N draws again instead",
     "--checksums": "gone: CIFAR is compared with torchvision's; read others by imagefolder:",
     "--fan-in": "gone: one task adds up the sums of all parts",

@@ -1,7 +1,4 @@
-"""Pictures of classes: a confusion matrix, partitions side by side.
-
-Colours and the maps of one hue read the same with any colour vision.
-"""
+"""Pictures of classes: a confusion matrix, partitions side by side."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, UsageError
+from ..errors import UsageError
 from ..options.look import AS_NEEDED, MM, SizeOptions
-from ..partitions import mean_total_variation
 from .style import BLUE, CHARACTER, POINT, figure, heading, higher, shortened, wrapped
 
 if TYPE_CHECKING:
@@ -26,20 +22,6 @@ Counts = NDArray[np.integer[Any]]
 NARROWEST = 22.0  # millimetres of a panel, in which text of 8 points is readable
 _NUMBERS = 20  # up to so many classes the cells of a confusion matrix have numbers
 _CELLS = 1500  # more columns or rows are smaller than pixels, and blend
-
-
-def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
-    counts = np.asarray(counts)
-    if counts.ndim != 2 or not counts.size or counts.shape[1] != len(class_names):
-        raise InvalidDataError(
-            f"{name}: expected a matrix with {len(class_names)} columns, one per class name, found "
-            f"shape {counts.shape}"
-        )
-    if counts.dtype.kind not in "iu" or counts.min() < 0:
-        raise InvalidDataError(
-            f"{name}: expected counts, found {counts.dtype} with minimum {counts.min()}"
-        )
-    return counts.astype(np.int64)
 
 
 def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: float) -> None:
@@ -76,12 +58,8 @@ def plot_confusion(
     """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
 
     The colour scale is the square root of the share, so that rare mistakes show; cells carry the
-    counts up to 20 classes. ``note`` stands below the title in place of the accuracy. Raises
-    `InvalidDataError` for arrays of the wrong shape or with negative counts, and as `figure` does.
+    counts up to 20 classes. ``note`` stands below the title in place of the accuracy.
     """
-    confusion = checked_counts(confusion, class_names, "confusion")
-    if confusion.shape[0] != confusion.shape[1]:
-        raise InvalidDataError(f"confusion: expected a square matrix, found {confusion.shape}")
     rows = confusion.sum(axis=1, keepdims=True)
     share = confusion / np.maximum(rows, 1)
     names = CHARACTER * max(len(shortened(name)) for name in class_names)
@@ -136,17 +114,15 @@ def plot_partitions(
 ) -> Path:
     """Draw rows by client and class of each partition, and below them rows per client.
 
-    Colours and heights have one scale, so that panels can be compared; white is exactly no row. Of
-    one partition alone it says how many clients and rows there are, and how uneven they are. Raises
-    as `figure` does, and `UsageError` where panels would be too narrow to read.
+    Colours and heights have one scale; white is exactly no row.
     """
     wide = size.inches(180)
     if len(panels) > (most := int(wide * MM // NARROWEST)):
         raise UsageError(
             f"{len(panels)} partitions do not fit side by side into {wide * MM:g} mm: at most "
-            f"{most} do; give a larger --width-mm or fewer files"
+            f"{most} do; give a larger --width-mm"
         )
-    tables = [checked_counts(one.counts, one.class_names, one.title) for one in panels]
+    tables = [one.counts for one in panels]
     sizes = [counts.sum(axis=1) for counts in tables]
     top = max(1.05 * max(int(rows.max()) for rows in sizes), 1)
     titles = [wrapped(one.title, (wide - 1.1) / len(panels)) for one in panels]
@@ -173,17 +149,7 @@ def plot_partitions(
         above[0].set_ylabel("class")
         below[0].set_ylabel("rows")
         if len(panels) == 1:
-            heading(drawn, _partition_line(tables[0]))
             class_ticks(above[0], panels[0].class_names, "y", 0.6 * high)
         bar = drawn.colorbar(image, ax=above, fraction=0.05, pad=0.02, format="{x:,.0f}")
         bar.set_label("rows (white: none)")
     return path
-
-
-def _partition_line(counts: Counts) -> str:
-    rows = counts.sum(axis=1)
-    return (
-        f"{rows.size:,} clients, {rows.sum():,} rows, {counts.shape[1]:,} classes  ·  rows per "
-        f"client: min {rows.min():,}, median {np.median(rows):,.0f}, max {rows.max():,}  ·  "
-        f"{(rows == 0).sum():,} empty  ·  mean total variation {mean_total_variation(counts):.2f}"
-    )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UsageError
 from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .style import (
@@ -16,7 +15,6 @@ from .style import (
     GREY,
     ORANGE,
     PALE,
-    Name,
     figure,
     heading,
     legend_below,
@@ -45,12 +43,7 @@ def plot_reliability(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw the accuracy in each bin of confidence, and how many rows are in it.
-
-    ``bins`` as `math.metrics.figures.reliability` gives them; None stands for a bin without rows. A
-    head whose probabilities can be taken at their word has its bars on the diagonal. ``note``
-    stands below the title. Raises as `figure` does.
-    """
+    """Draw the accuracy in each bin of confidence (None: without rows), and the rows in it."""
     weight, confidence, accuracy = (
         np.array(bins[name], np.float64) for name in ("weight", "confidence", "accuracy")
     )
@@ -71,48 +64,35 @@ def plot_reliability(
 
 
 def plot_compared(
-    runs: Mapping[Name, Sequence[Run]],
+    runs: Mapping[str, Run],
     path: Path,
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw a line for each name: the mean of its runs, and a pale band from least to most.
+    """Draw the accuracy of runs by round, and by the bytes that one client has sent until then.
 
-    A last round without ``top1`` gets the final accuracy. Bytes of a round are those of
-    one client; runs that send nothing have no line in the second panel. A line has the rounds that
-    all its runs tell.
+    A last round without ``top1`` gets the final accuracy. Runs that send nothing have no line in
+    the second panel.
     """
-    if not all(rounds for alike in runs.values() for rounds, _ in alike):
-        raise UsageError("a run without rounds cannot be drawn beside others")
     wide, entries = size.inches(180), []
     with figure(path, wide, max(0.38 * wide, 2.4), overwrite, size.dpi) as drawn:
         panels = drawn.subplots(1, 2, sharey=True)
-        for i, (name, alike) in enumerate(runs.items()):
-            numbers, tops, sent = _points(alike)
+        for i, (name, (rounds, end)) in enumerate(runs.items()):
+            every = {n: one.get("top1") for n, one in enumerate(rounds, 1)}
+            tops = {len(rounds): end, **{n: top for n, top in every.items() if top is not None}}
+            numbers = np.array(sorted(tops))
+            sent = np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] / 1e6
+            y = np.array([100 * tops[n] for n in numbers])
             for axes, x in zip(panels, (numbers, sent), strict=True):
-                at, seen = x[x > 0], tops[:, x > 0]
-                lines = axes.plot(at, seen.mean(axis=0), markevery=-(-len(at) // 6) or 1, **look(i))
-                band: dict[str, Any] = {"color": look(i)["color"], "alpha": 0.12, "linewidth": 0}
-                axes.fill_between(at, seen.min(axis=0), seen.max(axis=0), **band)
-            entries.append((lines[0], ", ".join(name)))
+                at = x > 0
+                lines = axes.plot(x[at], y[at], markevery=-(-at.sum() // 6) or 1, **look(i))
+            entries.append((lines[0], name))
         for axes, words in zip(panels, ("round", "MB that a client has sent"), strict=True):
             logarithmic(axes)
             axes.set_xlabel(wrapped(words, 0.4 * wide))
         panels[0].set_ylabel("top-1, %")
         legend_below(drawn, entries)
     return path
-
-
-def _points(alike: Sequence[Run]) -> tuple[Any, Any, Any]:
-    """Numbers of the rounds, from 1; runs × rounds accuracies, per cent; mean MB sent so far."""
-    known = []
-    for rounds, end in alike:
-        own = {n: one["top1"] for n, one in enumerate(rounds, 1) if one.get("top1") is not None}
-        known.append({len(rounds): end, **own})
-    numbers = np.array(sorted(set.intersection(*map(set, known))), np.int64)
-    tops = np.array([[100 * one[n] for n in numbers] for one in known])
-    sent = [np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] for rounds, _ in alike]
-    return numbers, tops, np.mean(sent, axis=0) / 1e6
 
 
 def _sent(one: Round) -> Any:
@@ -127,10 +107,7 @@ def plot_rounds(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out.
-
-    ``rounds``: at least one, as above. Returns ``path``.
-    """
+    """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out."""
     panels = [(name, known, bars) for name, known, bars in _panels(rounds) if known]
     wide = size.inches(180)
     high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
@@ -138,19 +115,14 @@ def plot_rounds(
         heading(drawn, title)
         panes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, lines, bars) in zip(panes, panels, strict=True):
-            for i, ((label, y), colour) in enumerate(zip(lines, (BLUE, ORANGE), strict=False)):
+            for i, (label, y) in enumerate(lines):
+                style: dict[str, Any] = {"color": (BLUE, ORANGE)[i], "label": label}
+                at = np.arange(len(y)) + 0.4 * bars * (i - (len(lines) - 1) / 2)
+                known = ~np.isnan(y)
                 if bars:
-                    at = np.arange(len(y)) + 0.4 * (i - (len(lines) - 1) / 2)
-                    axes.bar(at, np.nan_to_num(y), width=0.4, color=colour, label=label)
+                    axes.bar(at[known], y[known], width=0.4, **style)
                 else:
-                    known = ~np.isnan(y)
-                    axes.plot(
-                        np.flatnonzero(known),
-                        y[known],
-                        "os"[i] + "-:"[i],
-                        color=colour,
-                        label=label,
-                    )
+                    axes.plot(at[known], y[known], ("o-", "s:")[i], **style)
             axes.set_ylabel(name)
             if len(lines) > 1 or bars:  # above the panel, where it hides nothing
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
@@ -181,17 +153,16 @@ def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
         ]
         return [(label, y) for label, y in every if not np.isnan(y).all()]
 
-    measured = all("file_bytes" in one for one in rounds)
-    sent = ("sent", "file_bytes") if measured else ("sent, at most", "upload_bytes")
     return [
         ("squared error\nper row", known(1, *_ERRORS), False),
         ("loss per row", known(1, *_LOSSES), False),
         (TOP1, known(100, ("", "top1")), False),
         ("seconds", known(1, ("gathering", "gather_seconds"), ("solving", "solve_seconds")), True),
-        ("MB of\none client", known(1e-6, sent, ("received", "download_bytes")), True),
+        ("MB of\none client", known(1e-6, *_BYTES), True),
     ]
 
 
+_BYTES = ("sent, at most", "upload_bytes"), ("received", "download_bytes")
 _ERRORS = ("training", "training_mse"), ("held-out clients", "validation_mse")
 _LOSSES = ("loss", "loss"), ("loss, held-out clients", "validation_loss")
 

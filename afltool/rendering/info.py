@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..files.evaluations import figure_text
@@ -12,14 +12,10 @@ from .terminal import on_stdout, print_words
 
 Facts = Mapping[str, Any]
 FEW = 8  # names that are listed
-_LEFT_OUT = "{:,} images that cannot be read, such as {}; --field source.skipped lists them"
 
 
 def print_brief(facts: dict[str, Any]) -> None:
-    """Kind, digest, rows, classes, clients, ridge; `print_facts` tells the rest.
-
-    ``facts`` as `stages.inspect.info` finds them; of a message, which is short, everything is told.
-    """
+    """Kind, digest, rows, classes, clients, ridge; `print_facts` tells the rest."""
     lines = _LINES.get(str(facts.get("kind"))) if "checked" in facts else None
     if lines is None:
         print_facts(facts)
@@ -27,28 +23,24 @@ def print_brief(facts: dict[str, Any]) -> None:
     rows = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
     if facts["checked"] != "all":
         rows["checked"] = facts["checked"]
-    print_words(on_stdout(), rows.items(), bold=True)
+    print_words(on_stdout(), ((k, v) for k, v in rows.items() if v), bold=True)
 
 
 def _features(facts: Facts) -> dict[str, str]:
-    source = facts["source"]
+    source, skipped = facts["source"], facts["source"].get("skipped") or ()
     split = source.get("split_from", source).get("part", source.get("split"))
-    skipped = source.get("skipped")
-    made_of = ", ".join(str(part) for part in (source.get("data"), split) if part)
     return {
         "rows": f"{facts['rows']:,} of {facts['dim']:,} features",
         "classes": _names(facts["classes"]),
-        **({"data": made_of} if made_of else {}),
-        **({"left out": _LEFT_OUT.format(len(skipped), skipped[0]["row"])} if skipped else {}),
+        "data": ", ".join(str(part) for part in (source.get("data"), split) if part),
+        "left out": f"{len(skipped):,} images that cannot be read (--all)" if skipped else "",
         **_space(facts["space"]),
     }
 
 
 def _partition(facts: Facts) -> dict[str, str]:
-    sizes, classes = facts["rows_per_client"], facts["classes_per_client"]
-    held = len(facts["held_out"])
+    sizes, held = facts["rows_per_client"], len(facts["held_out"])
     notes = [f"{min(sizes):,} to {max(sizes):,} rows each"]
-    notes += [f"{min(classes):,} to {max(classes):,} classes each"]
     notes += [f"{facts['empty_clients']:,} empty"] if facts["empty_clients"] else []
     notes += [f"{held:,} held out"] if held else []
     scheme = {k: v for k, v in facts["scheme"].items() if v not in (None, False)}
@@ -64,48 +56,39 @@ def _partition(facts: Facts) -> dict[str, str]:
 
 def _statistics(facts: Facts) -> dict[str, str]:
     context = facts["context"]
-    gammas = [g for g in facts["gammas"] if g != "0"]
     return {
         "rows": f"{facts['rows']:,}",
         "classes": _names(context["classes"]),
         "clients": _names(facts["client_names"]),
         "head": f"{context['head']['name']}, phase {facts['phase']}",
         **_space(context["space"]),
-        **({"γ": f"{', '.join(gammas[:FEW])} of clients, for --law pairwise"} if gammas else {}),
         **{f"head {i}": _counted(one) for i, one in enumerate(facts.get("evaluations", ()))},
     }
 
 
 def _counted(one: Facts) -> str:
-    """The main figures of a head of a total of counts."""
-    named = {k: one["metrics"][k] for k in ("accuracy", "auc", "ece") if k in one["metrics"]}
-    text = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
-    return f"{one['head']['name']} {one['head']['digest'][:12]}: {text}"
+    text = figure_text(one["metrics"]["accuracy"])
+    return f"{one['head']['name']} {one['head']['digest'][:12]}: accuracy {text}"
 
 
 def _head(facts: Facts) -> dict[str, str]:
     report, clients = facts["report"], facts["provenance"].get("clients")
-    rounds, trained = report.get("phases", []), facts["classes"] is not None
+    rounds, options = report.get("phases", []), facts["options"]
     state = "solved" if facts["phase"] is None else f"next phase {facts['phase']}"
-    state += f", {facts['options']['method']}" if "method" in facts["options"] else ""
     rows = report.get("rows") or next((r["rows"] for r in rounds[-1:] if r.get("rows")), None)
+    ridge = options.get("ridge")
+    if "ridge" in report:  # the one that was chosen; before that what the options say
+        by = f" ({report['ridge_by']})" if report.get("ridge_by") else ""
+        ridge = f"{report['ridge']:.6g}{by}"
+    state += f", {options['method']}" if "method" in options else ""
     return {
         "head": f"{facts['name']}, {state}" + (f" in {len(rounds)} rounds" if rounds[1:] else ""),
-        **({"rows": f"{rows:,}"} if rows else {}),
-        **({"clients": f"{clients:,}"} if clients else {}),
-        **({"classes": _names(facts["classes"])} if trained else {}),
-        **_ridge(facts),
+        "rows": f"{rows:,}" if rows else "",
+        "clients": f"{clients:,}" if clients else "",
+        "classes": "" if facts["classes"] is None else _names(facts["classes"]),
+        "ridge": "" if ridge is None else str(ridge),
         **(_space(facts["space"]) if facts["space"] else {}),
     }
-
-
-def _ridge(facts: Facts) -> dict[str, str]:
-    """The ridge that was chosen; before that what the options say."""
-    report, said = facts["report"], facts["options"].get("ridge")
-    if "ridge" in report:
-        by = f" ({report['ridge_by']})" if report.get("ridge_by") else ""
-        return {"ridge": f"{report['ridge']:.6g}{by}"}
-    return {} if said is None else {"ridge": said if isinstance(said, str) else f"{said:g}"}
 
 
 def _backbone(facts: Facts) -> dict[str, str]:
@@ -116,24 +99,23 @@ def _backbone(facts: Facts) -> dict[str, str]:
 
 
 def _names(names: Sequence[str]) -> str:
-    """How many there are, and the first of them."""
     listed = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
     return f"{len(names):,}: {listed}" if names else "none"
 
 
 def _space(space: Facts) -> dict[str, str]:
     """The network, the node and the number format of features, and their names."""
-    bits = space.get("fraction_bits")
+    bits, scaling = space.get("fraction_bits"), space.get("scaling")
     numbers = space.get("dtype", "any number format")
     numbers += "" if bits is None else f" with {bits} fraction bits"
-    scaled = f"scaled by {space['scaling'][:12]}" if space.get("scaling") else None
+    scaled = f"scaled by {scaling[:12]}" if scaling else None
     made = ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers, scaled)))
-    named = {COLUMNS: _names(space[COLUMNS])} if COLUMNS in space else {}
-    images = {"images": PIXELS} if space.get("preprocessing") else {}
-    return {"backbone": made, **images, **named}
+    images = PIXELS if space.get("preprocessing") else ""
+    names = _names(space[COLUMNS]) if COLUMNS in space else ""
+    return {"backbone": made, "images": images, COLUMNS: names}
 
 
-_LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
+_LINES: dict[str, Any] = {
     "features": _features,
     "partition": _partition,
     "statistics": _statistics,

@@ -1,9 +1,7 @@
 """The look of a picture, and the file that it becomes: PNG, SVG or PDF, by the suffix of its name.
 
-Every picture is as wide as it is asked to be, and its text has 8 points whatever the width;
-matplotlib's constrained layout finds the places. Equal pictures are equal bytes: no date is
-written, and the names inside an SVG come from a fixed seed. Fonts in a PDF are TrueType, which
-publishers take. Colours begin with those of Okabe and Ito, "Color universal design".
+Text has 8 points whatever the width; matplotlib's constrained layout finds the places. Equal
+pictures are equal bytes. Colours begin with those of Okabe and Ito, "Color universal design".
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Look = dict[str, Any]
-Name = tuple[str, ...]  # of a line: what tells it from others, such as a method and an option
 POINT = 8  # of the text: readable in a column of a paper
 CHARACTER, LINE = 0.57 * POINT / 72, 1.4 * POINT / 72  # inches of one, about
 BLUE, PALE, ORANGE, GREY = "#0072B2", "#A9CCE8", "#D55E00", "#6E6E6E"
@@ -39,11 +36,7 @@ _HUES = (
 )  # fmt: skip
 _DASHES = ("-", "--", ":", "-.")
 MOST_LINES = len(_DASHES) * len(_HUES)
-NO_DATE: dict[str, dict[str, Any]] = {
-    ".png": {},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
+NO_DATE: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 _DPI = 150
 _SIZES = (
     "figure.titlesize", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
@@ -71,12 +64,7 @@ def check_picture(path: Path, size: SizeOptions | None = None) -> None:
 def figure(
     path: Path, width: float, height: float, overwrite: bool = False, dpi: int | None = None
 ) -> Iterator[Figure]:
-    """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
-
-    Texts beside the panels (`heading`, `legend_below`) add to the height. An existing other
-    picture is replaced only with ``overwrite``; see `write_bytes`. Raises `InputError` where it
-    cannot be written, `UsageError` for another suffix and without matplotlib.
-    """
+    """A figure to draw on, in inches; written to ``path`` when the block ends without an error."""
     check_picture(path)
     try:
         from matplotlib import style
@@ -97,7 +85,6 @@ def figure(
 
 
 def heading(drawn: Figure, *lines: str) -> None:
-    """Texts above all panels, from the left edge."""
     text = "\n".join(wrapped(one, drawn.get_figwidth()) for one in lines if one)
     if text:
         drawn.suptitle(text, x=0.01, ha="left")
@@ -118,7 +105,6 @@ def legend_below(drawn: Figure, entries: Iterable[tuple[Any, str]], title: str =
 
 
 def higher(drawn: Figure, lines: int) -> None:
-    """Make room for lines of text."""
     drawn.set_figheight(drawn.get_figheight() + LINE * lines)
 
 
@@ -133,7 +119,6 @@ def plain(text: str) -> str:
 
 
 def shortened(name: str) -> str:
-    """A class name with at most 24 characters."""
     return plain(name if len(name) <= 24 else name[:23] + "…")
 
 

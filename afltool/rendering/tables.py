@@ -1,8 +1,7 @@
 """Tables that are printed for people.
 
-A round is one entry of ``phases`` in a head's report (`heads.base`). It may have accuracies, and
-``kept`` if the final head is the one of that round; figures that a head does not report are left
-out.
+A round is one entry of ``phases`` in a head's report, perhaps with accuracies, and ``kept`` if the
+final head is the one of that round.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_wo
 
 Round = dict[str, Any]
 ROWS = 25  # of a table of rounds that a person sees; CSV and JSON have them all
-MOST_CLASSES = 200  # that are shown; --json has all of them
-MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
+MOST_ROWS = 200  # of a table of classes or parts
 SHOWN = 12  # entries of a long list that are shown; --json has all of them
 
 
@@ -87,13 +85,9 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     if "by" in metrics:
         console.print(_parts(metrics["by"], figures))
     if "against" in metrics:
-        console.print(
-            "rows predicted differently {predicted_differently}; right by this head alone "
-            "{only_this}, by the other alone {only_other}; McNemar's p-value {p_value:.3g}".format(
-                **metrics["against"]
-            ),
-            highlight=False,
-        )
+        text = "rows predicted differently {predicted_differently}; right by this head alone "
+        text += "{only_this}, by the other alone {only_other}; McNemar's p-value {p_value:.3g}"
+        console.print(text.format(**metrics["against"]), highlight=False)
     if "rounds" in metrics:
         print_whole(console, rounds_table(metrics["rounds"]))
 
@@ -108,38 +102,29 @@ def _classes(metrics: dict[str, Any]) -> Table:
             *([_interval(*ends[name])] if ends else ()),
             *(metrics["confusion"][i] if few else ()),
         )
-        for i, (name, share) in enumerate(shares[:MOST_CLASSES])
+        for i, (name, share) in enumerate(shares)
     ]
-    left = f"{MOST_CLASSES} of {len(shares)} classes; --json has them all"
     title = "true class (row) predicted as (column)" if few else None
     headings = ["class", "accuracy", *["95 %"] * bool(ends)]
-    headings += map(str, range(len(shares) if few else 0))
-    return _table(title, headings, rows, left if len(shares) > MOST_CLASSES else None)
+    return _table(title, [*headings, *map(str, range(len(shares) if few else 0))], rows)
 
 
 def _parts(parts: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Table:
-    """A row for each part, the first ones where there are very many."""
     names = [k for k in next(iter(parts.values()), {}) if k != "n"]
     rows = [
         (part, _figure(one["n"], "{}"), *(_figure(one[k]) for k in names))
-        for part, one in list(parts.items())[:MOST_PARTS]
+        for part, one in parts.items()
     ]
-    left = f"{MOST_PARTS} of {len(parts)} parts; --json has them all"
-    headings = ("part", "rows", *(figure_label(k, figures[k]) for k in names))
-    return _table("by part", headings, rows, left if len(parts) > MOST_PARTS else None)
+    return _table("by part", ("part", "rows", *(figure_label(k, figures[k]) for k in names)), rows)
 
 
-def _table(
-    title: str | None,
-    headings: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    note: str | None = None,
-) -> Table:
-    """Rows of plain texts below headings: what they are of to the left, figures to the right."""
-    table = Table(title=title, caption=note)
+def _table(title: str | None, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """At most `MOST_ROWS` rows: what they are of to the left, figures to the right."""
+    left = f"{MOST_ROWS} of {len(rows)}; --json has them all" if len(rows) > MOST_ROWS else None
+    table = Table(title=title, caption=left)
     for i, name in enumerate(headings):
         table.add_column(name, justify="right" if i else "left")
-    for row in rows:
+    for row in rows[:MOST_ROWS]:
         add_row(table, *row)
     return table
 
@@ -153,54 +138,39 @@ def _figure(value: float | None, form: str = "{:.4f}") -> str:
 
 
 def say_solution(path: Path) -> None:
-    """One paragraph on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
+    """A line on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
     r = read_header(path, "head")["report"]
     if "phases" in r:
-        last = r["phases"][-1]
-        mse = last.get("training_mse")
-        error = "" if mse is None else f", training error {mse:.6g} per row"
-        log.info(
-            "solve: %s in %.2f s%s; a client sent at most %s and gets %s",
-            last["phase"], last["solve_seconds"], error,
-            byte_text(last["upload_bytes"]), byte_text(last["download_bytes"]),
-        )  # fmt: skip
+        log.info("solve: %s in %.2f s", r["phases"][-1]["phase"], r["phases"][-1]["solve_seconds"])
     if "layers_by" in r:
         log.info("solve: %d layers are kept, chosen by %s", r["layers"], r["layers_by"])
     if "ridge" not in r or "features" not in r:
         return
-    condition = r.get("condition")
+    rank, condition = r.get("rank", "unknown"), r.get("condition")
     log.info(
-        "solve: %d rows, %s of %d, condition number %s, ridge %.6g (%s), "
+        "solve: %d rows, rank %s of %d, condition number %s, ridge %.6g (%s), "
         "%.1f effective degrees of freedom%s%s",
-        r["rows"], f"rank {r['rank']}" if "rank" in r else "unknown rank", r["features"],
+        r["rows"], rank, r["features"],
         "unknown" if "rank" not in r else "infinite" if condition is None else f"{condition:.3g}",
         r["ridge"], r["ridge_by"], r["degrees_of_freedom"],
         "; minimum-norm solution" if r.get("minimum_norm") else "",
         f"; clients' γ left in: {r['kept_gamma']:g}" if "kept_gamma" in r else "",
     )  # fmt: skip
-    for point in r.get("ridge_path", []):
-        facts = ", ".join(f"{k} {v:.6g}" for k, v in point.items() if v is not None)
-        log.debug("solve: %s%s", facts, " ← chosen" if point["ridge"] == r["ridge"] else "")
-
-
-EXCHANGES = {  # by the `exchange` of a summary
-    "full": "all sums of each round",
-    "incremental": "after the first round what changes (--incremental)",
-}
 
 
 def print_summary(summary: dict[str, Any]) -> None:
     """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
-    sent, by_stage = summary["bytes_per_client"], dict[str, tuple[float, str]]()
-    for one in summary["stages"]:  # those of several rounds together, with the last file
-        seconds, _ = by_stage.get(one["stage"], (0.0, ""))
-        by_stage[one["stage"]] = seconds + one["seconds"], one["file"]
-    text = describe_upload(sent[0]) if len(sent) == 1 else EXCHANGES[summary["exchange"]]
+    sent, seconds = summary["bytes_per_client"], dict[str, float]()
+    for one in summary["stages"]:  # those of several rounds together
+        seconds[one["stage"]] = seconds.get(one["stage"], 0.0) + one["seconds"]
+    text = describe_upload(sent[0])
+    if len(sent) > 1:
+        text = f"{byte_text(summary['upload_bytes'])} at most, {summary['exchange']} sums"
     facts = [
         ("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows"),
         ("clients", summary["clients"]),
         ("a client sends", text),
-        *((name, f"{seconds:.2f} s   {file}") for name, (seconds, file) in by_stage.items()),
+        *((name, f"{number:.2f} s") for name, number in seconds.items()),
         ("digest of the total", summary["total_digest"]),
         ("the solved head", FINAL_HEAD),
     ]
@@ -208,14 +178,12 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
-    """Facts on stderr, and a table of the rounds if there are several."""
     print_words(on_stderr(), facts, bold=True)
     if len(rounds) > 1:
         print_whole(on_stderr(), rounds_table(rounds))
 
 
 def print_status(facts: dict[str, Any]) -> None:
-    """The parts of a run, its jobs if there are any, and the command that continues it."""
     rows = [(part["name"], part["state"], part["why"]) for part in facts["parts"]]
     for work in facts["jobs"]:
         job = "" if work["job"] is None else f"job {work['job']}"
@@ -236,7 +204,6 @@ def print_parts(rows: Iterable[Sequence[object]], end: str, command: str) -> Non
 
 
 def describe_upload(sent: dict[str, Any]) -> str:
-    """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:
         return f"{byte_text(sent['mean_file'])} (mean of {sent['files']} files)"
     return f"at most {byte_text(sent['arrays_at_most'])}"
@@ -252,12 +219,8 @@ def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
     print_whole(on_stdout(), table)
 
 
-def _megabytes(value: float) -> str:
-    return f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
-
-
 _seconds, _share, _number = "{:.2f}".format, "{:.2%}".format, "{:.4g}".format
-# Title and format of the figures that fit on a terminal; files have all figures.
+#: Title and format of the figures that fit on a terminal; files have all figures.
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "phase": ("round", str),
     **{name: (name, str) for name in ("rows", "clients")},
@@ -272,12 +235,10 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     **{name: (name.upper(), _number) for name in MEASURES},
     "gather_seconds": ("gather\ns", _seconds),
     "solve_seconds": ("solve\ns", _seconds),
-    "file_bytes": ("up\nMB", _megabytes),
-    "upload_bytes": ("up\nMB", _megabytes),
-    "download_bytes": ("down\nMB", _megabytes),
+    "upload_bytes": ("up\nMB", lambda value: f"{value / 1e6:.4g}"),
+    "download_bytes": ("down\nMB", lambda value: f"{value / 1e6:.4g}"),
 }
-CONSTANT = ("rows", "clients", "ridge")  # shown only where they change
-SUMS = ("gather_seconds", "solve_seconds", "file_bytes", "upload_bytes", "download_bytes")
+SUMS = ("gather_seconds", "solve_seconds", "upload_bytes", "download_bytes")
 
 
 def rounds_table(rounds: Sequence[Round]) -> Table:
@@ -285,14 +246,13 @@ def rounds_table(rounds: Sequence[Round]) -> Table:
     title = "rounds (error: squared error per row; bytes: of one client)"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_footer=len(rounds) > 1)
     columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
-    if "file_bytes" in columns:  # what was measured, not its bound
-        columns.remove("upload_bytes")
     for name in columns:
         total = COLUMNS[name][1](sum(one.get(name) or 0 for one in rounds)) if name in SUMS else ""
         side: Literal["left", "right"] = "left" if name == "phase" else "right"
         foot = "all" if name == "phase" else total
         table.add_column(COLUMNS[name][0], foot, justify=side, no_wrap=True)
-    shown = _spread(rounds)
+    at = np.linspace(0, len(rounds) - 1, min(ROWS, len(rounds))).round().astype(int)
+    shown = [rounds[i] for i in at]
     chosen = [bool(one.get("kept")) and one is not rounds[-1] for one in shown]
     for one, kept in zip(shown, chosen, strict=True):
         first, *rest = ["–" if one.get(k) is None else COLUMNS[k][1](one[k]) for k in columns]
@@ -304,17 +264,6 @@ def rounds_table(rounds: Sequence[Round]) -> Table:
 
 
 def _worth_a_column(name: str, rounds: Sequence[Round]) -> bool:
+    """Whether some round has it; what may be the same in every round is shown where it changes."""
     values = {one.get(name) for one in rounds} - {None}
-    return len(values) > 1 if name in CONSTANT else bool(values)
-
-
-def _spread(rounds: Sequence[Round]) -> list[Round]:
-    """At most `ROWS` rounds, evenly spread, with the last one.
-
-    Of many rounds only those with a solved head are shown, if there are any.
-    """
-    if len(rounds) <= ROWS:
-        return list(rounds)
-    telling = [one for one in rounds if "training_mse" in one or "top1" in one] or list(rounds)
-    at = np.unique(np.linspace(0, len(telling) - 1, min(ROWS, len(telling))).round().astype(int))
-    return [telling[i] for i in at]
+    return len(values) > 1 if name in ("rows", "clients", "ridge") else bool(values)

@@ -14,12 +14,10 @@ _WIDEST = 1000  # columns of a table
 
 
 def on_stdout() -> Console:
-    """The console for tables that are the result of a command."""
     return Console(highlight=False)
 
 
 def on_stderr() -> Console:
-    """The console for tables that a person reads beside the result."""
     return Console(stderr=True, highlight=False)
 
 
@@ -32,10 +30,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 
 def print_words(console: Console, rows: Iterable[Sequence[object]], bold: bool = False) -> None:
-    """Texts in columns, one line a row: the terminal breaks it, and digests can be copied.
-
-    ``bold``: the first column is.
-    """
+    """Texts in columns, one line a row: the terminal breaks it, and digests can be copied."""
     texts = [[shown(value) for value in row] for row in rows]
     wide = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for first, *rest in texts:
@@ -51,5 +46,4 @@ def cell(value: object) -> str:
 
 
 def add_row(table: Table, *values: object) -> None:
-    """A row of plain texts."""
     table.add_row(*map(cell, values))

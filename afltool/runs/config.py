@@ -1,17 +1,12 @@
-"""Everything that a whole run can be told: the options of its stages, and a few of its own.
-
-A run has one flat list of names, as its command line and TOML file have it. Most are the stages'
-own; the seeds are named by their stage. Light to import.
-"""
+"""The options of a run: those of its stages and a few of its own, by one flat list of names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -42,7 +37,6 @@ from ..values.text import toml_line
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
 TABLE = "table"  # how given rows are read that are in no feature file
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
-KEEP_LAST = "last"  # of the rounds of a finished run
 NEEDED = ("data", "backbone")  # of a run that extracts: it takes no default for them
 #: What the help of `run` says of defaults that are not those of the stage.
 DEFAULTS = {
@@ -56,8 +50,6 @@ DEFAULTS = {
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class OwnOptions(Options):
-    """What a run is told beside the options of its stages."""
-
     train_features: Annotated[Path | None, Reads("features")] = Field(
         default=None, description="training features, instead of --data and --backbone"
     )
@@ -96,18 +88,13 @@ class OwnOptions(Options):
 class HereOptions(Threads):
     """How a run uses this machine; the results do not depend on it."""
 
-    EXECUTION_ONLY: ClassVar = frozenset({"memory", "keep_rounds"})
+    EXECUTION_ONLY: ClassVar = frozenset({"memory"})
 
     _memory = (
         "memory for what later rounds need again, such as 8GB; the rest goes to a file that the "
         "run removes (default: half of what is free)"
     )
     memory: Annotated[str | None, grammar(parse_size)] = Field(default=None, description=_memory)
-    _keep_rounds = (
-        "of a head of several rounds: last removes the heads and totals of all rounds "
-        "but the last one when the run is finished"
-    )
-    keep_rounds: Literal["all", "last"] = Field(default="all", description=_keep_rounds)
 
     def room(self, processes: int = 1) -> Room:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""
@@ -148,18 +135,12 @@ class RunField(NamedTuple):
 
     @property
     def info(self) -> Any:
-        """pydantic's record of the field."""
         return fields_of(self.cls)[self.name]
 
     @property
-    def default(self) -> Any:
-        return default_of(self.cls, self.name)
-
-    @property
     def in_result(self) -> bool:
-        """Whether a result depends on it."""
-        sets = ("EXECUTION_ONLY", "REFUSES")
-        return not any(self.name in set_of(self.cls, one) for one in sets)
+        sets = (set_of(self.cls, one) for one in ("EXECUTION_ONLY", "REFUSES"))
+        return self.name not in frozenset().union(*sets)
 
 
 #: Every option of a run but those of heads, by its name in a run.
@@ -177,9 +158,7 @@ class RunConfig:
 
     ``extract`` is None where features are given, ``partition`` where a partition file is. A scheme
     that needs clients or α gets 100 and 0.1; the draw of --participation gets the partition's seed.
-
-    Raises:
-        UsageError: values out of range, options that do not go together, a name that no stage has.
+    Raises `UsageError` for wrong values, and for a name that no stage has.
     """
 
     own: OwnOptions
@@ -214,19 +193,15 @@ class RunConfig:
             part = self.part(f.part)
             if part is None and name in OMITTED[TABLE]:
                 part = self.table
-            if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
+            if part is not None and (
+                name in NEEDED or getattr(part, f.name) != default_of(f.cls, f.name)
+            ):
                 values[name] = getattr(part, f.name)
         return {**values, **self.head_options}
 
-    def meaning(self) -> dict[str, Any]:
-        """Of `given` what the result depends on."""
-        every = self.given().items()
-        return {k: v for k, v in every if k not in FIELDS or FIELDS[k].in_result}
-
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
-        options: Options | None = getattr(self, name)
-        return options
+        return vars(self)[name]  # type: ignore[no-any-return]
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
@@ -237,7 +212,6 @@ class RunConfig:
         return RunConfig(**{k: absolute(*known[k], v) if k in known else v for k, v in every})
 
     def to_toml(self) -> str:
-        """The TOML file that `read_config` reads the same run from."""
         return "".join(f"{toml_line(name, value)}\n" for name, value in self.given().items())
 
     @property
@@ -246,19 +220,12 @@ class RunConfig:
         return None if self.own.head in OPTIONS else Path(self.own.head)
 
     def all_head_options(self) -> dict[str, Any]:
-        """The options of the run's head: those given, its seed, and what the run makes of them.
-
-        That is how rounds are made cheaper, and what follows from the data set.
-        """
+        """The options of the run's head: those given, its seed, `cheaper` and `for_data`."""
         seed = {} if self.own.head_seed is None else {"seed": self.own.head_seed}
         return {**self.cheaper(), **self.head_options, **self.for_data(), **seed}
 
     def at_solve(self) -> dict[str, Any]:
-        """The options that `solve` is told, defaults too, since no sum depends on them.
-
-        So sums serve that were gathered with others. Of a head file that is given they are all that
-        are given: nothing else of it may change.
-        """
+        """The options on which no sum depends, defaults too; of a head file all that are given."""
         given = self.all_head_options()
         if self.first_head is not None:
             return given
@@ -266,7 +233,6 @@ class RunConfig:
         return {name: getattr(options, name) for name in sorted(options.changeable())}
 
     def for_data(self) -> dict[str, Any]:
-        """What the head's options are because of the run's data set."""
         if self.first_head is not None:
             return {}
         data = None if self.extract is None else self.extract.data
@@ -281,10 +247,7 @@ class RunConfig:
 
 
 def with_features(config: RunConfig) -> RunConfig:
-    """The same run with feature files in the place of tables and archives, which are imported.
-
-    The test features get the number format and the classes of the training features.
-    """
+    """The same run with feature files in the place of tables and archives, which are imported."""
     from ..files.hdf5 import read_header
     from ..stages._direct import feature_file
 
@@ -309,92 +272,51 @@ def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
-    """The options of each stage, with the run's own defaults; None for a stage that is left out."""
-    own = OwnOptions(**values["own"])
-    images, table = values["extract"], values[TABLE]
+    """The options of each part, with the run's own defaults; None for a stage that is left out."""
+    own, images, dealt = OwnOptions(**values["own"]), values["extract"], values["partition"]
+    left_out: dict[str, str] = {}  # why
     if own.train_features is not None:
-        table |= {name: images.pop(name) for name in OMITTED[TABLE] & images.keys()}
-    elif table:
+        values[TABLE] |= {name: images.pop(name) for name in OMITTED[TABLE] & images.keys()}
+        left_out["extract"] = "images; this run is given its features (--train-features)"
+    elif values[TABLE]:
         raise UsageError(
-            f"{flag(min(table))} is for tables and archives (--train-features, --test-features)"
+            f"{flag(min(values[TABLE]))} is for tables and archives (--train-features, "
+            "--test-features)"
         )
-    dealt, gathered = values["partition"], values["local_stats"]
-    added = AggregateOptions(**values["aggregate"])
-    if added.law != "sum" and not own.keep_clients:
-        raise UsageError(
-            f"--law {added.law} folds the files of the clients: it needs --keep-clients"
-        )
-    if gathered.get("participation", 1.0) != 1.0:
-        gathered.setdefault("participation_seed", dealt.get("seed", 0))
-    return {
-        "own": own,
-        TABLE: TableOptions(**table),
-        HERE: HereOptions(**values[HERE]),
-        "extract": _extract(own, images),
-        "partition": _partition(own, dealt),
-        "local_stats": LocalStatsOptions(**gathered),
-        "aggregate": added,
-        "solve": SolveOptions(**values["solve"]),
-        "evaluate": EvaluateOptions(**values["evaluate"]),
-    }
-
-
-def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
-    if own.train_features is not None:
-        _refuse("extract", values, "images; this run is given its features (--train-features)")
-        return None
-    if not set(NEEDED) <= values.keys():
+    elif not set(NEEDED) <= images.keys():
         raise UsageError(
             "a run needs --data and --backbone (or --train-features and --test-features)"
         )
-    with _as_run_says("extract"):
-        return ExtractOptions(**values)
-
-
-def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:
     if own.partition is not None:
-        what = "a partition that the run makes; this run is given one (--partition)"
-        _refuse("partition", values, what)
-        return None
-    scheme = values.get("scheme", "dirichlet")
-    known = isinstance(scheme, str) and scheme in SCHEMES  # others are refused below
-    needs = SCHEMES[scheme][0] if known else frozenset()
-    defaults = {"clients": CLIENTS, "alpha": ALPHA}
-    with _as_run_says("partition"):
-        return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
+        left_out["partition"] = "a partition that the run makes; here one is given (--partition)"
+    else:
+        scheme = SCHEMES.get(str(dealt.get("scheme", "dirichlet")))  # others are refused below
+        defaults = {"clients": CLIENTS, "alpha": ALPHA}
+        values["partition"] = {k: v for k, v in defaults.items() if scheme and k in scheme[0]}
+        values["partition"] |= dealt
+    law = values["aggregate"].get("law", "sum")
+    if law != "sum" and not own.keep_clients:
+        raise UsageError(f"--law {law} folds the files of the clients: it needs --keep-clients")
+    if values["local_stats"].get("participation", 1.0) != 1.0:
+        values["local_stats"].setdefault("participation_seed", dealt.get("seed", 0))
+    return {part: _part(part, given, left_out.get(part)) for part, given in values.items()}
 
 
-def _refuse(part: str, values: Mapping[str, Any], what: str) -> None:
-    """Refuse options of a part that the run leaves out; the first is named as the run calls it."""
-    if values:
-        name = min(values)
-        raise UsageError(f"{flag(PARTS[part][1].get(name, name))} is for {what}")
-
-
-@contextmanager
-def _as_run_says(part: str) -> Iterator[None]:
-    """Inside, a message about an option of this part has the name that the run has for it."""
+def _part(part: str, given: Mapping[str, Any], left_out: str | None) -> Options | None:
+    """The options of a part; a message has the name that the run has for an option."""
+    cls, names = PARTS[part]
+    if left_out is not None and given:
+        raise UsageError(f"{flag(names.get(min(given), min(given)))} is for {left_out}")
     try:
-        yield
+        return None if left_out is not None else cls(**given)
     except UsageError as error:
-        for own, name in PARTS[part][1].items():
+        for own, name in names.items():
             text = re.sub(rf"{flag(own)}(?![\w-])", flag(name), str(error))
             error.args = (text, *error.args[1:])
         raise
 
 
-def is_of_run(path: Path, config: RunConfig) -> bool:
-    """Whether a TOML file is there and has the options of this run, whatever else stands in it."""
-    written = _as_written(path)
-    return written is not None and written == config.with_absolute_paths().to_toml()
-
-
-def is_canonical(path: Path) -> bool:
-    """Whether a TOML file holds what `RunConfig.to_toml` writes, and nothing of somebody else."""
-    return _as_written(path) == path.read_text("utf-8", "replace")
-
-
-def _as_written(path: Path) -> str | None:
+def written_options(path: Path) -> str | None:
     """The options of a TOML file as a run writes them; None where it has none that make a run."""
     try:
         return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
@@ -403,10 +325,6 @@ def _as_written(path: Path) -> str | None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Options from a TOML file: the long option names as keys, in any tables.
-
-    Raises `UsageError` for a key that is no option, naming the nearest one.
-    """
     names = Names(lambda: iter([FIELDS, HEAD_NAMES]))
     values = inputs.flat(path, inputs.read_toml(path, "options"))
     return {inputs.known_key(path, key, names, "run"): value for key, value in values.items()}

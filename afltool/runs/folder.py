@@ -1,9 +1,7 @@
 """The folder of a run: the one place that names its files.
 
-`run`, the Slurm scripts and `status` use the same names, so either goes on where another stopped.
 A head of several rounds adds the files of round 2 and later with a number: 04-total-2.h5. The
-solved head is always in `RunFolder.FINAL`, which folders of earlier versions get when they are run
-again.
+solved head is always in `RunFolder.FINAL`.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..files.atomic import link_or_copy
+from ..files.outputs import writer_errors
 from ..files.schema import FINAL_HEAD, SUMMARY
 
 
@@ -89,15 +88,18 @@ class RunFolder:
     def head(self, number: int) -> Path:
         return self.root / self.HEAD.format(suffix=self.suffix(number))
 
+    def remove_rounds(self, last: int) -> None:
+        """Remove the heads and sums of all rounds before the ``last`` one."""
+        for number in range(1, last):
+            for path in (self.head(number), self.total(number), self.held_out(number)):
+                with writer_errors(path):
+                    path.unlink(missing_ok=True)
+
     def name_result(self, number: int) -> Path:
         """Make the head of the last round the result, in place of another one."""
         return link_or_copy(self.head(number), self.root / self.FINAL, "head")
 
     @staticmethod
     def suffix(number: int) -> str:
-        """What the names of a round's files end with; nothing for the first round.
-
-        >>> RunFolder.suffix(1), RunFolder.suffix(2)
-        ('', '-2')
-        """
+        """What the names of a round's files end with; nothing for the first round."""
         return "" if number == 1 else f"-{number}"

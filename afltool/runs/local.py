@@ -1,55 +1,46 @@
-"""`run`: carries a plan out on this machine, in a folder whose files `runs.folder` names.
-
-What is done and valid is kept; the same command goes on where another one stopped.
-"""
+"""`run`: carries a plan out on this machine, in a folder whose files `runs.folder` names."""
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import parallel
-from ..errors import RidgeNeededError
 from ..files.atomic import write_text
 from ..files.hdf5 import read_header
-from ..files.heads import HeadFile, load_head
+from ..files.heads import HeadFile
 from ..files.outputs import make_folder
 from ..files.schema import versions
 from ..files.tables import write_confusion, write_json, write_records
 from ..math.metrics.counting import TOPS
-from ..options.base import flag
 from ..options.evaluation import Evaluate
 from ..progress import event, heard, log
 from ..stages.runner import MISSING, Artifact, Files
 from ..values.names import MEASURES, Phase
-from .config import KEEP_LAST, RunConfig, is_of_run, with_features
+from .config import RunConfig, with_features, written_options
 from .folder import RunFolder
 from .plan import Step, next_steps
-from .step_cache import Alone
-from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
+from .step_cache import StepCache
+from .summary import costs, digests, resolved, tell_done
 from .validation import check_before, check_own_files, serves
 
 
 def run(
-    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: Alone | None = None
+    config: RunConfig, out: str | Path, *, overwrite: bool = False, made: StepCache | None = None
 ) -> Path:
     """Carry out every step of a run in the folder ``out``; what is done and valid is kept.
 
-    What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows; what
-    does not fit is computed again; see `memory`. Everything that can be checked without work is
-    checked first: options, the head, the backbone, paths. ``made``: what other runs have made
-    already is linked, not made again. Returns the folder.
+    All that can be checked without work is checked first. What a round leaves for the next stays in
+    memory as far as `HereOptions.memory` allows. ``made``: links what other runs have made.
     """
     folder, config = RunFolder(out), with_features(config)
     check_before(config, folder)
     check_own_files(config, folder, overwrite)
     make_folder(folder.root)
-    made = made or Alone()
-    event("run_begun", folder=folder.root, what="run", options=config.meaning())
+    made = made or StepCache()
+    event("run_begun", folder=folder.root, what="run", options=config.given())
     with parallel.using(config.here.threads):
         files = Files(config.here.room(made.processes))
         _Run(config, folder, overwrite, made, files).all()
@@ -58,10 +49,8 @@ def run(
 
 
 class _Run:
-    """The steps of a run under way."""
-
     def __init__(
-        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: Alone, files: Files
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, made: StepCache, files: Files
     ) -> None:
         self.config, self.folder, self.overwrite = config, folder, overwrite
         self.made, self.files = made, files
@@ -75,53 +64,26 @@ class _Run:
             self.keep_options()
         plan = next_steps(self.config, self.folder, self.phase)
         self.carry_out(next(plan))
-        number = None if self.overwrite else finished_round(self.folder, self.config)
-        if number is not None:
-            remove_rounds(self.folder, number)
-        else:
-            self.look_at_head()
-            for steps in plan:
-                self.carry_out(steps)
-            self.summary()
-        last = number or len(self.heads)
-        self.folder.name_result(last)  # last: a file with another name is read anew
+        head = self.files.head(self.start).head
+        if head.phase() is not None:  # refuses what this machine cannot solve, before any row
+            train = read_header(self.folder.features("train"), "features")
+            head.options.check_room(train["space"]["dim"])
+        for steps in plan:
+            self.carry_out(steps)
+        self.summary()
+        self.folder.name_result(len(self.heads))  # last: a file with another name is read anew
         self.keep_options()
-        if number is None and self.config.here.keep_rounds == KEEP_LAST:
-            self.remove_rounds(last)
 
     def phase(self, head: Path) -> Phase | None:
         return self.files.head(head).head.phase()
 
-    def look_at_head(self) -> None:
-        """Refuse a head that this machine cannot solve, before any row is read for it."""
-        head = self.files.head(self.start).head
-        if self.config.cheaper():
-            log.info(
-                "all clients take part in every round: they send only what changes of ΦᵀΦ "
-                "(--incremental); --full-gram sends all of it, as in the paper"
-            )
-        if head.phase() is not None:
-            train = read_header(self.folder.features("train"), "features")
-            head.options.check_room(train["space"]["dim"])
-
-    def remove_rounds(self, last: int) -> None:
-        remove_rounds(self.folder, last)
-        if last > 1:
-            log.info(
-                "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
-                "measured after each of them is in %s",
-                last - 1,
-                RunFolder.SUMMARY,
-            )
-
     def keep_options(self) -> None:
         """Write run.toml, unless it says this run already, be it with comments of its owner."""
-        if not is_of_run(self.folder.options, self.config):
-            text = self.config.with_absolute_paths().to_toml()
+        text = self.config.with_absolute_paths().to_toml()
+        if written_options(self.folder.options) != text:
             write_text(text, self.folder.options, overwrite=True)
 
     def carry_out(self, steps: list[Step]) -> None:
-        """Make what the steps make, and note what each took."""
         ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}
         for step in steps:
             where = {"folder": self.folder.root, "step": step.name}
@@ -139,23 +101,17 @@ class _Run:
         return self.made.carry_out(step, self.overwrite, self.files)
 
     def first_head(self, step: Step) -> Artifact:
-        c = self.config
-        for name, value in c.for_data().items():
-            data = "the given features" if c.extract is None else f"--data {c.extract.data}"
-            log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
         place = self.folder.first_head
-        if not self.overwrite and place.exists() and serves(c, place):
+        if not self.overwrite and serves(self.config, place):
             return Artifact(place)  # what was gathered for it is
         return self.once(step)
 
     def solved(self, step: Step) -> Artifact:
         """The head after a round; with it nothing asks for the sums and the head before again."""
         self.uploads.append(self.upload(len(self.heads) + 1))
-        advised = not self.made.shares and is_of_run(self.folder.options, self.config)
-        with ridge_advice(step, self.folder, "run") if advised else nullcontext():
-            made = self.once(step)
+        made = self.once(step)
         self.heads.append(made.path)
-        for path in step.files().values():
+        for path in step.inputs.values():
             assert isinstance(path, Path)
             self.files.forget(path)
         if heard():
@@ -175,11 +131,11 @@ class _Run:
 
     def measured(self, step: Step) -> Artifact:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
-        files = step.files()
+        files: Any = step.inputs
         with self.files.reading():
-            metrics = evaluated(step, self.files)
-        own = {role: {**metrics[role], "path": str(files[role])} for role in ("head", "features")}
-        self.metrics = {**metrics, **own}
+            self.metrics = evaluated(step, self.files)
+        for role in ("head", "features"):
+            self.metrics[role] = {**self.metrics[role], "path": str(files[role])}
         place = self.folder / RunFolder.METRICS
         how = "made again" if place.exists() else MISSING
         write_json(self.metrics, place, overwrite=True)
@@ -187,15 +143,15 @@ class _Run:
         return Artifact(place, how)
 
     def summary(self) -> None:
-        """Write what was done, how long it took, how many bytes a client sends."""
         solved, metrics = self.files.head(self.heads[-1]), self.metrics
         rounds = told(solved, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
-        total = read_header(self.folder.total(1), "statistics")
+        total, train = read_header(self.folder.total(1), "statistics"), metrics.get("train", {})
         facts = {
             **{name: metrics[name] for name in (*TOPS, "n") if name in metrics},
-            **({"train_top1": metrics["train"]["top1"]} if "train" in metrics else {}),
-            **last_separability(metrics),
+            **({"train_top1": train["top1"]} if train else {}),
+            **_last_separability("", metrics),
+            **_last_separability("train_", train),
             "clients": len(total["clients"]["names"]),
             "total_digest": total["digest"],
             "head_digest": metrics["head"]["digest"],
@@ -214,92 +170,64 @@ class _Run:
         write_json(facts, self.folder / RunFolder.SUMMARY, overwrite=True)
 
 
-@contextmanager
-def ridge_advice(step: Step, folder: RunFolder, command: str, *more: str) -> Iterator[None]:
-    """Inside, a first round without an answer says which command goes on with what is done.
-
-    In later rounds none does: the rounds before were solved with the ridge that they had.
-    """
-    try:
-        yield
-    except RidgeNeededError as error:
-        head = step.files()["head"]
-        assert isinstance(head, Path)
-        if step.out == folder.head(1) and "ridge" in load_head(head)[0].options.changeable():
-            words = ["afltool", command, folder.options, "-o", folder.root, "--ridge", "auto"]
-            again = shlex.join(map(str, [*words, *more]))
-            error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
-        raise
-
-
 Round = dict[str, Any]
 #: What `evaluate` finds after a round; ``kept`` says that it is the head's own.
-FOUND = ("top1", "top5", "kept", "train_top1", *MEASURES, *(f"train_{one}" for one in MEASURES))
+FOUND = ("top1", "top5", "kept", *MEASURES)
 
 
 def evaluated(step: Step, files: Files) -> dict[str, Any]:
     """What `evaluate` finds of the last head of a run, and after each of its rounds.
 
     The step's inputs: ``head`` and ``features``; ``earlier``: the heads of the rounds before, in
-    order, for the rounds that the last one does not hold; ``train``: training features, which add
-    ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
+    order, for the rounds that the last one does not hold; ``train``: training features, whose
+    figures are ``train``, and those of rounds ``train_top1`` ….
     """
-    inputs: Mapping[str, Any] = step.files()
-    of_test = _evaluated(step, inputs["features"], files)
+    inputs: Mapping[str, Any] = step.inputs
+    facts = _evaluated(step, inputs["features"], files)
     if "train" not in inputs:
-        return of_test
-    return with_training(of_test, _evaluated(step, inputs["train"], files))
+        return facts
+    theirs, kept = _evaluated(step, inputs["train"], files), ("top1", "top5", "n", "features")
+    facts["train"] = {k: theirs[k] for k in (*kept, "separability") if k in theirs}
+    if "rounds" in facts:
+        after, names = measured(theirs.get("rounds", [])), {"top1", *MEASURES}
+        of = {p: {f"train_{k}": a[k] for k in names & a.keys()} for p, a in after.items()}
+        facts["rounds"] = [{**one, **of.get(one["phase"], {})} for one in facts["rounds"]]
+    return facts
 
 
 def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
     """That of one file of rows; the last head says what it can, the others what is left."""
-    inputs: Mapping[str, Any] = step.files()
+    inputs: Mapping[str, Any] = step.inputs
     last, earlier = inputs["head"], inputs.get("earlier", ())
     o: Any = step.options
-    metrics: dict[str, Any] = {}
-    after: dict[str, Round] = {}
-    for path in (last, *reversed(earlier)):
-        if metrics:  # of the last head
-            file, rows = files.head(path), files.features(features, again=True)
-            scored = file.head.round_scores(rows.rows(0, 1))
-            if {file.phase_of(name) for name, _ in scored} <= after.keys():
-                continue
-        apart = o.separability and path == last
-        asked = Evaluate(path, features, each_round=o.each_round, separability=apart)
-        one = step.stage.function.job(asked, files)
-        known = measured(one.get("rounds", []))
-        if metrics:
-            known = {name: {**entry, "kept": False} for name, entry in known.items()}
-        metrics, after = metrics or one, {**known, **after}
+
+    def asked(head: Path, separability: bool) -> dict[str, Any]:
+        call = Evaluate(head, features, each_round=o.each_round, separability=separability)
+        found: dict[str, Any] = step.stage.function.job(call, files)
+        return found
+
+    metrics = asked(last, o.separability)
+    after = measured(metrics.get("rounds", []))
+    for path in reversed(earlier):
+        file, rows = files.head(path), files.features(features, again=True)
+        scored = file.head.round_scores(rows.rows(0, 1))
+        if not {file.phase_of(name) for name, _ in scored} <= after.keys():
+            known = measured(asked(path, False).get("rounds", []))
+            after = {**{name: {**one, "kept": False} for name, one in known.items()}, **after}
     if earlier:
         metrics["rounds"] = files.head(last).rounds_with(after)
     return metrics
 
 
 def measured(rounds: Sequence[Round]) -> dict[str, Round]:
-    """What `evaluate` found after rounds, by phase."""
-    return {one["phase"]: {k: one[k] for k in FOUND if k in one} for one in rounds if "top1" in one}
-
-
-def with_training(facts: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics on test rows, with the accuracies on training rows ``theirs`` beside them."""
-    kept = ("top1", "top5", "n", "features", "separability")
-    found = {**facts, "train": {key: theirs[key] for key in kept if key in theirs}}
-    if "rounds" in facts:
-        names, after = ("top1", *MEASURES), measured(theirs.get("rounds", []))
-        of = {p: {f"train_{k}": v for k, v in a.items() if k in names} for p, a in after.items()}
-        found["rounds"] = [{**one, **of.get(one["phase"], {})} for one in facts["rounds"]]
-    return found
+    names = (*FOUND, *(f"train_{name}" for name in FOUND))
+    return {one["phase"]: {k: one[k] for k in names if k in one} for one in rounds if "top1" in one}
 
 
 def told(
     head: HeadFile, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]
 ) -> list[Round]:
-    """The rounds of a run: those of the head's file, with accuracies and measured figures.
-
-    ``uploads`` are the run's entries of the bytes that a client sends; each gets ``download``, the
-    bytes that it receives.
-    """
+    """The rounds of the head's file, with accuracies and uploads; these get ``download`` bytes."""
     more = measured(evaluated)
     for one in uploads:
         sent = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
@@ -312,10 +240,6 @@ def told(
     return rounds
 
 
-def last_separability(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The measures of the last layer, of the test rows and of the training rows (``train_csr``)."""
-    figures: dict[str, float] = {}
-    for start, part in (("", metrics), ("train_", metrics.get("train", {}))):
-        for one in part.get("separability", [])[-1:]:
-            figures |= {f"{start}{name}": one[name] for name in MEASURES}
-    return figures
+def _last_separability(start: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    last = metrics.get("separability", [])[-1:]
+    return {f"{start}{name}": one[name] for one in last for name in MEASURES}

@@ -36,7 +36,7 @@ class Step:
     """One stage with everything that it needs.
 
     Attributes:
-        inputs: by role a step, or files that are there.
+        inputs: its files by role.
         out: its result; None for features that stay in their store.
         head_options: options of a head, beside those of the stage.
         label: what a run calls it; by default the name of the stage.
@@ -45,7 +45,7 @@ class Step:
 
     stage: Stage
     options: Options = field(default_factory=Options)
-    inputs: Mapping[str, Step | Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
     out: Path | None = None
     head_options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
@@ -54,10 +54,6 @@ class Step:
     @property
     def name(self) -> str:
         return self.label or self.stage.name
-
-    def files(self) -> dict[str, Input]:
-        """Its inputs by role as files."""
-        return {role: _file(one) for role, one in self.inputs.items()}
 
     def results(self) -> list[Path]:
         """The files that it makes; of sums over held-out clients first."""
@@ -71,10 +67,9 @@ class Step:
             named: dict[str, Any] = {self.stage.parts.option: str(self.part)}
             options = replace(options, **named)
         how = {"overwrite": overwrite, "head_options": self.head_options}
-        return self.stage.call_of(self.files(), options, self.out, **how)
+        return self.stage.call_of(self.inputs, options, self.out, **how)
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
-        """Carry it out; its result, and how it came about."""
         o = self.call(overwrite)
         with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
             made = make(self.stage.function.job(o, reading), reading, overwrite)
@@ -83,7 +78,7 @@ class Step:
     def line(self) -> list[str]:
         """The words of its command: inputs, options, where its result goes."""
         own = fields_of(self.stage.call)
-        named = {role: one for role, one in self.files().items() if role in own}
+        named = {role: one for role, one in self.inputs.items() if role in own}
         plain = (named.pop(role) for role in self.stage.plain)
         inputs = [
             str(path) for one in plain for path in (one if isinstance(one, tuple) else (one,))
@@ -95,7 +90,6 @@ class Step:
 
 
 def option_words(options: Mapping[str, Any]) -> list[str]:
-    """Options as the words of a command line."""
     words: list[str] = []
     for name, value in options.items():
         for one in value if isinstance(value, (tuple, list)) else [value]:
@@ -105,16 +99,8 @@ def option_words(options: Mapping[str, Any]) -> list[str]:
 
 
 def linking(label: str, kind: str, given: Path, place: Path) -> Step:
-    """A given file under the name that a run has for it."""
     stage = Stage(LINK, Options, Options, kind)
     return Step(stage, inputs={"file": given}, out=place, label=label)
-
-
-def _file(one: Step | Input) -> Input:
-    if isinstance(one, Step):
-        assert one.out is not None, f"{one.name} has no file of its own"
-        return one.out
-    return one
 
 
 SPLITS = ("train", "test")
@@ -123,10 +109,7 @@ SPLITS = ("train", "test")
 def next_steps(
     config: RunConfig, folder: RunFolder, phase: Callable[[Path], Phase | None]
 ) -> Iterator[list[Step]]:
-    """The steps of a run, group by group; a group is asked for when those before it are made.
-
-    ``phase``: what the head in a file is to gather next; None ends the rounds.
-    """
+    """The steps of a run, group by group; ``phase``: what a head is to gather next, or None."""
     first = first_steps(config, folder)
     yield first
     heads: list[Path] = []
@@ -154,7 +137,7 @@ def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
     if own.partition is not None:
         steps.append(linking("partition", "partition", own.partition, folder.clients))
     elif config.partition is not None:
-        steps.append(partition(config.partition, steps[0], folder.clients))
+        steps.append(partition(config.partition, folder.features("train"), folder.clients))
     given_head = config.first_head
     if given_head is not None:
         return [*steps, linking("head", "head", given_head, given_head)]
@@ -166,14 +149,12 @@ def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
 
 
 def features(extract: ExtractOptions, split: str, place: Path) -> Step:
-    """The features of the images of a split."""
     half: Any = split
     options = replace(extract, split=half)
     return Step(STAGES["extract"], options, out=place, label=f"extract {split}")
 
 
-def partition(dealt: PartitionOptions, train: Step | Path, place: Path) -> Step:
-    """Who owns which row."""
+def partition(dealt: PartitionOptions, train: Path, place: Path) -> Step:
     return Step(STAGES["partition"], dealt, {"features": train}, place)
 
 
@@ -182,36 +163,26 @@ def round_steps(
 ) -> list[Step]:
     """The sums of a round, over all clients, and the head that is solved from them.
 
-    ``held_out``: some clients are kept for validation, so that there are two sums.
+    With --keep-clients `aggregate` adds a file of each client. ``held_out``: some clients are kept
+    for validation, so that there are two sums.
     """
     held = folder.held_out(number) if held_out else None
-    gathered = _gathered(config, folder, number, head, held)
-    solving: dict[str, Any] = {"total": gathered[-1], "head": head}
-    if held is not None:
-        solving["validate"] = held
-    stage, out = STAGES["solve"], folder.head(number)
-    return [*gathered, Step(stage, config.solve, solving, out, config.at_solve())]
-
-
-def _gathered(
-    config: RunConfig, folder: RunFolder, number: int, head: Path, held: Path | None
-) -> list[Step]:
-    """`local-stats` of all clients; with --keep-clients a file of each, which `aggregate` adds."""
     inputs = {"features": folder.features("train"), "partition": folder.clients, "head": head}
-    stage, options = STAGES["local-stats"], config.local_stats
-    total = folder.total(number)
-    if not config.own.keep_clients:
-        return [Step(stage, replace(options, sum=True, held_out=held), inputs, total)]
-    each = folder.stats(number)
-    adding = replace(config.aggregate, held_out=held)
-    return [
-        Step(stage, options, inputs, each),
-        Step(STAGES["aggregate"], adding, {"files": (each,)}, total),
-    ]
+    stage, options, total = STAGES["local-stats"], config.local_stats, folder.total(number)
+    steps = [Step(stage, replace(options, sum=True, held_out=held), inputs, total)]
+    if config.own.keep_clients:
+        each, adding = folder.stats(number), replace(config.aggregate, held_out=held)
+        steps = [
+            Step(stage, options, inputs, each),
+            Step(STAGES["aggregate"], adding, {"files": (each,)}, total),
+        ]
+    solving: dict[str, Any] = {"total": total, "head": head}
+    solving |= {} if held is None else {"validate": held}
+    out = folder.head(number)
+    return [*steps, Step(STAGES["solve"], config.solve, solving, out, config.at_solve())]
 
 
 def last_steps(config: RunConfig, folder: RunFolder, heads: list[Path]) -> list[Step]:
-    """The measuring of the solved head."""
     options, train = config.evaluate, folder.features("train")
     inputs: dict[str, Any] = {"head": heads[-1], "features": folder.features("test")}
     if config.own.train_accuracy:

@@ -1,7 +1,7 @@
 """What a run's folder holds: each file done, missing, unfinished, damaged or stale, and why.
 
-Every step is asked which recipes its files have now, as `run` asks it, and `files.recipes.state`
-compares headers (`verify` reads every byte). What comes after a file that is not done is stale.
+Every step is asked which recipes its files have now, as `run` asks it; headers are compared. What
+comes after a file that is not done is stale.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ..stages.runner import Files
 from .config import RunConfig
 from .folder import RunFolder
 from .plan import LINK, Step, first_steps, last_steps, round_steps
-from .summary import last_round
 from .validation import serves
 
 KEPT_BYTES = 1 << 28  # of heads and partitions that several steps are asked about
@@ -39,8 +38,6 @@ class Part:
 
 
 class Parts:
-    """The files of a run in order."""
-
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         self.files = Files(Room(KEPT_BYTES))
@@ -52,44 +49,35 @@ class Parts:
         for step in first_steps(config, folder):
             yield from self.of(step)
         held = bool(self.headers.get(folder.clients, {}).get("held_out"))
-        last = last_round(folder, head)
-        if last is not None:
-            yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")
-        for number in count(last or 1):
+        for number in count(1):
             for step in round_steps(config, folder, number, head, held):
                 if step.out != folder.stats(number):  # whose files the total has
-                    yield from self.of(step, number == last)
+                    yield from self.of(step)
             head = folder.head(number)
             if self.headers.get(head, {}).get("phase") is None:
                 break
         for step in last_steps(config, folder, [head]):
             yield from self.of(step)
 
-    def of(self, step: Step, without_head: bool = False) -> Iterator[Part]:
-        """The files of a step; ``without_head``: the one that it was made of is removed."""
+    def of(self, step: Step) -> Iterator[Part]:
         inputs = () if step.stage.name == LINK else _paths(step)
-        waits = None if without_head else next(filter(self.waits_for, inputs), None)
+        waits = next((p for p in inputs if p not in self.headers and p.suffix == ".h5"), None)
         recipes: Mapping[Path, Recipe] | str = {}
-        if waits is None and not without_head:
+        if waits is not None:
+            recipes = f"{self.name(waits)}, which it was made of, is not done"
+        elif step.stage.writes:
             recipes = self.recipes(step)
         for path in step.results():
-            look = self.metrics if path == self.folder / RunFolder.METRICS else self.look
-            yield look(path, step, waits, recipes)
-
-    def waits_for(self, path: Path) -> bool:
-        """Whether a file of the folder is not done."""
-        return path not in self.headers and path.suffix == ".h5"
+            look = self.look if step.stage.writes else self.metrics
+            yield look(path, step, recipes)
 
     def recipes(self, step: Step) -> Mapping[Path, Recipe] | str:
-        """The recipes of the files of a step by their paths; or why it cannot be carried out.
-
-        Given and stored features have none that this folder tells.
-        """
-        if step.stage.name == LINK or step.stage.stored or not step.stage.writes:
+        """The recipes of the files of a step by their paths; or why it cannot be carried out."""
+        if step.stage.name == LINK or step.stage.stored:
             return {}
-        if step.out == self.folder.first_head and _served(self.config, step.out):
-            return {}  # what was gathered for it is
         try:
+            if step.out == self.folder.first_head and serves(self.config, step.out):
+                return {}  # what was gathered for it is
             with quiet(), self.files.reading() as files:
                 job = step.stage.function.job(step.call(), files)
         except AflError as error:
@@ -100,20 +88,16 @@ class Parts:
         """A file as people see it: by its name in the folder, or where it is."""
         return path.name if path.parent == self.folder.root else str(path)
 
-    def look(
-        self, path: Path, step: Step, waits: Path | None, recipes: Mapping[Path, Recipe] | str
-    ) -> Part:
-        name = self.name(path)
+    def look(self, path: Path, step: Step, recipes: Mapping[Path, Recipe] | str) -> Part:
+        name, begun = self.name(path), partial_path(path)
+        if not path.exists() and begun.exists():
+            return Part(name, "unfinished", f"{begun.name} is not finished")
         if not path.exists():
-            begun = partial_path(path)
-            why = f"{begun.name} is not finished" if begun.exists() else ""
-            return Part(name, "unfinished" if why else "missing", why)
+            return Part(name, "missing")
         try:
             header = read_header(path, step.stage.writes)
         except AflError as error:
             return Part(name, "damaged", str(error))
-        if waits is not None:
-            return Part(name, "stale", f"{self.name(waits)}, which it was made of, is not done")
         if isinstance(recipes, str):
             return Part(name, "stale", recipes)
         if path in recipes and (found := state(Target(path, recipes[path]))).word != "done":
@@ -121,34 +105,25 @@ class Parts:
         self.headers[path] = header
         return Part(name, "done", header["digest"])
 
-    def metrics(self, path: Path, step: Step, waits: Path | None, _: object) -> Part:
+    def metrics(self, path: Path, step: Step, waits: object) -> Part:
         """The metrics, which have no recipe: by the digests of the head and of the features."""
         if not path.exists():
             return Part(path.name, "missing")
-        of = {role: one for role, one in step.files().items() if role in ("head", "features")}
+        of = {role: one for role, one in step.inputs.items() if role in ("head", "features")}
         try:
             values = read_json(path, "the metrics")
             measured = {role: values[role]["digest"] for role in of}
             share = float(values["top1"])
         except (AflError, ValueError, KeyError, TypeError, AttributeError):
             return Part(path.name, "damaged", "it is not what evaluate writes")
-        if waits is not None:
-            why = f"{self.name(waits)}, which it was made of, is not done"
-            return Part(path.name, "stale", why)
+        if waits:
+            return Part(path.name, "stale", str(waits))
         for role, one in of.items():
             if isinstance(one, Path) and self.headers[one]["digest"] != measured[role]:
                 return Part(path.name, "stale", f"of another file than {self.name(one)}")
         return Part(path.name, "done", f"top-1 {share:.2%}")
 
 
-def _served(config: RunConfig, head: Path | None) -> bool:
-    try:
-        return head is not None and head.exists() and serves(config, head)
-    except AflError:
-        return False
-
-
 def _paths(step: Step) -> Iterator[Path]:
-    """Its inputs that are files."""
-    for one in step.files().values():
+    for one in step.inputs.values():
         yield from (p for p in (one if isinstance(one, tuple) else (one,)) if isinstance(p, Path))

@@ -20,67 +20,50 @@ from .plan import LINK, Step
 from .validation import is_linked
 
 
-class Alone:
-    """A run that shares nothing with others."""
+class StepCache:
+    """Makes the files of steps; those of runs that share a folder ``root`` are made once.
 
-    processes = 1  # that carry out runs at the same time and share the memory
-    shares = False
+    There results have names by their recipes. The process that comes first makes a result under a
+    lock; for the others it is busy meanwhile, then they link it. ``processes``: that carry out runs
+    at the same time and share the memory.
+    """
+
+    def __init__(self, root: Path | None = None, processes: int = 1) -> None:
+        self.root, self.processes = root, processes
 
     def carry_out(
         self, step: Step, overwrite: bool = False, files: Files | None = None
     ) -> Artifact:
-        """The file of a step: linked where it is given or stored, else made."""
+        """The file of a step: linked where it is given, stored or shared, else made."""
         place = step.out
         assert place is not None
         if step.stage.name == LINK:
-            given = step.files()["file"]
+            given = step.inputs["file"]
             assert isinstance(given, Path)
             return Artifact(place) if given == place else _linked(given, step, overwrite)
         if step.stage.stored:
             return Artifact(place) if _is_there(step) else _linked(stored(step), step, overwrite)
-        return self.make(step, files or Files(), overwrite)
-
-    def make(self, step: Step, files: Files, overwrite: bool) -> Artifact:
-        """Make the file of a step."""
-        return step.make(overwrite, files)
-
-
-class Made(Alone):
-    """Results of steps by their recipes, in a folder that any number of processes share.
-
-    The process that comes first makes a result under a lock; for the others it is busy meanwhile,
-    then they link it. The recipe is the one that the file of a step has: the same command on the
-    same folder finds a linked file up to date.
-    """
-
-    shares = True
-
-    def __init__(self, root: Path, processes: int = 1) -> None:
-        self.root, self.processes = root, processes
-
-    def make(self, step: Step, files: Files, overwrite: bool) -> Artifact:
-        place, o = step.out, step.call(overwrite)
-        assert place is not None
+        if self.root is None:
+            return step.make(overwrite, files)
+        files, o = files or Files(), step.call(overwrite)
         with parallel.using(getattr(o, "threads", None)), files.reading():
             job = step.stage.function.job(o, files)
             if job.targets[-1].path != place:  # a folder
                 return in_place(place, make(job, files, overwrite))
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
-            with alone(shared[place], MAKER):
-                if not any(map(os.path.lexists, shared)) and all(
-                    p.exists() for p in shared.values()
-                ):
-                    for path, known in shared.items():
-                        link_or_copy(known, path, step.stage.writes)
+            with alone(shared[place]):
+                known = all(path.exists() for path in shared.values())
+                if known and not any(map(os.path.lexists, shared)):
+                    for path, one in shared.items():
+                        link_or_copy(one, path, step.stage.writes)
                     return Artifact(place, LINKED)
                 made = in_place(place, make(job, files, overwrite))
-                for path, known in shared.items():
-                    second_name(path, known)
+                for path, one in shared.items():
+                    second_name(path, one)
                 return made
 
 
 LINKED = "linked, it was missing"
-MAKER = "another process"  # so busy errors call who makes something
 
 
 def stored(step: Step) -> Path:
@@ -89,7 +72,6 @@ def stored(step: Step) -> Path:
 
 
 def _name(step: Step, recipe: Recipe) -> str:
-    """A name for what a step makes."""
     digest = sha256(canonical_json(recipe).encode()).hexdigest()
     return f"{step.stage.name}-{digest[:32]}"
 

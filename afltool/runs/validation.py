@@ -16,23 +16,19 @@ from ..files.tables import read_columns
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import with_options
-from ..options.common import frozen_in
 from ..options.features import ExtractOptions
 from ..stages.local_stats import check_participation
-from .config import RunConfig, all_files, is_canonical, is_of_run, read_config
+from .config import RunConfig, all_files, written_options
 from .folder import RunFolder
 
 
 def check_before(
     config: RunConfig, folder: RunFolder, *, here: bool = True, known: set[str] | None = None
 ) -> None:
-    """Refuse what would fail later: the head, the backbone, paths, files that do not belong.
-
-    The same for `run`, for scripts of jobs and for each cell of a study. No image is read and
-    nothing is written.
+    """Refuse what would fail later; no image is read and nothing is written.
 
     ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
-    ``known``: what has been checked before; runs that have it in common pass it on.
+    ``known``: what runs that have it in common have checked before.
     """
     refuse_inside(folder.root, folder.WRITES, all_files(config), folder.AT_HOME)
     config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
@@ -45,16 +41,9 @@ def check_before(
 
 
 def check_rows(
-    config: RunConfig,
-    places: Mapping[str, Path],
-    *,
-    here: bool = True,
-    known: set[str] | None = None,
+    config: RunConfig, places: Mapping[str, Path], *, here: bool, known: set[str] | None = None
 ) -> None:
-    """Refuse features, partitions and extractions that would fail.
-
-    ``places``: where the features of a split are, or will be.
-    """
+    """Refuse features, partitions and extractions; ``places``: where the features of a split go."""
     own = config.own
     given = [own.train_features, own.test_features, own.partition, config.partition]
     _once(known, given, lambda: _check_given(config))
@@ -67,20 +56,14 @@ def check_rows(
 
 
 def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> None:
-    """Check something unless an equal one has been checked."""
-    name = repr(what)
-    if known is None or name not in known:
+    if known is None or repr(what) not in known:
         check()
     if known is not None:
-        known.add(name)
+        known.add(repr(what))
 
 
 def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> bool:
-    """Whether a file of the folder is the given one, by its digest; False where none is there.
-
-    Raises `OutputExistsError` where another file is there that has no other name, unless
-    ``overwrite``: it would be lost.
-    """
+    """Whether ``place`` is the given file, by its digest; another that would be lost is refused."""
     digest: str = read_header(given, kind)["digest"]
     have = read_header(place, kind)["digest"] if place.exists() else None
     if have not in (None, digest) and place.stat().st_nlink == 1 and not overwrite:
@@ -92,21 +75,14 @@ def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> b
 
 
 def _check_head(config: RunConfig) -> None:
-    """Refuse a head that cannot be begun, or not by the run's clients; and --full-gram of another.
-
-    It is for a head that has two exchanges and is made here.
-    """
+    """Refuse a head that cannot be begun, or not by the run's clients, and --full-gram of it."""
     check_participation(checked_head(config), config.local_stats)
-    given, share = config.own.head, config.local_stats.participation
-    if config.own.full_gram and not (
-        given in OPTIONS
-        and OPTIONS[given].for_everybody({})
-        and not config.head_options.get("incremental")
-        and share == 1
-    ):
+    two = config.first_head is None and OPTIONS[config.own.head].for_everybody({})
+    every = two and config.local_stats.participation == 1
+    if config.own.full_gram and not (every and not config.head_options.get("incremental")):
         raise UsageError(
             "--full-gram is for --head deepafl, made here, without --incremental, where all "
-            f"clients take part: found --head {given}, --participation {share:g}; leave it out"
+            "clients take part: leave it out"
         )
 
 
@@ -124,33 +100,13 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
         if given is not None:
             is_linked(given, path, kind, overwrite)
     place = folder.options
-    if place.exists() and not overwrite:
-        _check_unsaid(config, folder)
-    if overwrite or not place.exists() or is_of_run(place, config) or is_canonical(place):
+    if overwrite or not place.exists():
         return
-    raise OutputExistsError(
-        f"{place} describes another run, with comments of its owner, which would be lost; "
-        "choose another -o, or move it away"
-    )
-
-
-def _check_unsaid(config: RunConfig, folder: RunFolder) -> None:
-    """Refuse to go on with what was made by the defaults of 0.3 and before, if nothing names them.
-
-    A run.toml has no option that is at its default: one without them may mean those or today's.
-    """
-    means, head, rows, o = [], folder.first_head, folder.features("train"), config.extract
-    unsaid = "ridge" not in config.head_options.keys() | read_config(folder.options).keys()
-    if unsaid and config.own.head == "linear" and head.exists():
-        means = ["--ridge 0"] if load_head(head)[0].options.as_dict()["ridge"] == 0 else []
-    if o is not None and not frozen_in(o.backbone) and rows.exists():
-        way = read_header(rows, "features")["space"]["preprocessing"]["name"]
-        means += [f"--preprocess {way}"] if way != o.preprocess else []
-    if means:
+    now = config.with_absolute_paths().to_toml()
+    if written_options(place) not in (now, place.read_text("utf-8", "replace")):
         raise OutputExistsError(
-            f"{folder.root} holds a run with {' and '.join(means)}; up to 0.3 a run that named "
-            "neither meant --ridge 0 and --preprocess paper: give "
-            f"{' '.join(means)} to go on with it, or choose another -o"
+            f"{place} describes another run, with comments of its owner, which would be lost; "
+            "choose another -o, or move it away"
         )
 
 
@@ -183,7 +139,6 @@ def _check_given(config: RunConfig) -> None:
 
 
 def client_count(config: RunConfig) -> int:
-    """The number of clients that a run will have; of a table, at most so many."""
     if config.own.partition is not None:
         return len(load_partition(config.own.partition).names)
     dealt = config.partition
@@ -196,17 +151,15 @@ def client_count(config: RunConfig) -> int:
 
 
 def holds_clients_out(config: RunConfig) -> bool:
-    """Whether some clients are kept for validation."""
     if config.own.partition is not None:
         return bool(read_header(config.own.partition, "partition")["held_out"])
     return config.partition is not None and config.partition.held_out > 0
 
 
 def serves(config: RunConfig, start: Path) -> bool:
-    """Whether the first head in a file, perhaps of an earlier version, is that of this run.
-
-    That is so if they differ in nothing but what `solve` is told.
-    """
+    """Whether a first head, perhaps of an older version, differs only in what `solve` is told."""
+    if not start.exists():
+        return False
     kept, header = load_head(start)
     if kept.phase() is None or header["name"] != config.own.head:
         return False

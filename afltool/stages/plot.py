@@ -20,9 +20,8 @@ from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
 from ..options import look
 from ..partitions import Partition
-from ..plugins import asked
 from ..rendering import classes, curves
-from ..rendering.style import Name, check_picture
+from ..rendering.style import check_picture
 from ..values.arrays import I64
 from .runner import Files, Job, StageFunction
 
@@ -131,7 +130,10 @@ def rounds_picture(o: look.RoundsPicture) -> Path:
     """
     path = o.files[0]
     if len(o.files) > 1:
-        runs = {name: [_run(one) for one in of] for name, of in runs_by_name(o.files).items()}
+        runs = dict[str, curves.Run]()
+        for one in o.files:
+            name = one.resolve().name
+            runs[str(one) if name in runs else name] = _run(one)
         return curves.plot_compared(runs, o.out, o.overwrite, o)
     if path.is_dir() or path.suffix == ".json":
         facts = _with_rounds(path)
@@ -142,19 +144,6 @@ def rounds_picture(o: look.RoundsPicture) -> Path:
     if not rounds:
         raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
     return curves.plot_rounds(rounds, o.out, title, o.overwrite, o)
-
-
-def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
-    """Runs by the names of their files or folders; those of another part as it names them, such as
-    seeds, of whose runs a line is the mean."""
-    theirs, left = asked("runs_by_name", paths) or ({}, paths)
-    named: dict[Name, list[Path]] = {}
-    for path in left:
-        name = path.resolve().stem if path.is_file() else path.resolve().name
-        named[str(path) if (name,) in named else name,] = [path]
-    for line, alike in theirs.items():
-        named.setdefault(line, []).extend(alike)
-    return named
 
 
 def _run(path: Path) -> curves.Run:

@@ -1,10 +1,7 @@
-"""The cells of a study: each is a run, or a baseline on the rows and clients of one.
+"""The folder of a study, and its cells: each a run, or a baseline on the rows and clients of one.
 
-A cell has the folder of its run or its baseline, under the digest of its inputs and options. What a
-baseline reads is made by steps of the same kind as those of a run, and cells share equal ones. This
+A cell has the folder of its run or its baseline, under the digest of its inputs and options. This
 is the one place where a study knows the baselines; they are imported where a cell is one.
-
-The folder of a study is here, too: the one place that names its files.
 """
 
 from __future__ import annotations
@@ -21,17 +18,17 @@ from unicodedata import category
 from ...errors import UsageError
 from ...files.hdf5 import read_header
 from ...files.locks import alone
-from ...files.outputs import make_folder
 from ...heads import OPTIONS, make_options
+from ...inputs import read_json
 from ...options.base import flag
 from ...options.common import frozen_in
 from ...options.features import ExtractOptions, store_folder
 from ...options.partition import PartitionOptions
 from ...plugins import need_torch
-from ...runs.config import FIELDS, KEEP_LAST, TABLE, HereOptions, RunConfig
+from ...runs.config import FIELDS, TABLE, HereOptions, RunConfig
 from ...runs.folder import RunFolder
 from ...runs.plan import SPLITS, Step, features, option_words, partition
-from ...runs.step_cache import Made, stored
+from ...runs.step_cache import StepCache
 from ...runs.validation import check_before, check_rows, checked_head
 from ...stages.stage import Stage
 from ...values.arrays import Digest, file_sha256, file_state
@@ -42,12 +39,10 @@ if TYPE_CHECKING:
 
 
 class StudyFolder:
-    """Paths of a study."""
-
     STUDY = "study.json"  # the study as it was given: its tree of options and how it is shown
     CELLS = "cells"
     SHARED = "shared"  # features and partitions that baselines read
-    STEPS = "steps"  # until the study is done: what cells share, by what it is made of
+    STEPS = "steps"  # until its cells are done: what a group shares, by what it is made of
     FAILED = "failed.txt"  # in a cell: why it has no result
     BEGUN = "begun.txt"  # in a cell that is under way: how many have begun it, and who does it
 
@@ -62,13 +57,10 @@ class StudyFolder:
         return self.root / self.SHARED / f"{name}-{key}.h5"
 
     def steps(self, cell: Cell) -> Path:
-        """What this cell shares; its own group's, where runs remove their rounds."""
-        group = Digest().json("together", cell.together()).hex()[:_KEY] if cell.thinned else "all"
-        return self.root / self.STEPS / group
+        return self.root / self.STEPS / Digest().json("group", cell.group).hex()[:_KEY]
 
     @classmethod
     def is_one(cls, root: Path) -> bool:
-        """Whether a folder is that of a study."""
         return (root / cls.STUDY).is_file()
 
 
@@ -79,6 +71,8 @@ SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_PARTITION = {"partition", *(name for name, f in FIELDS.items() if f.part == "partition")}
+#: Options on which no sum depends, beside those of the head.
+SOLVING = {name for name, f in FIELDS.items() if f.part in ("solve", "evaluate")}
 #: Paths, and how a run uses its machine.
 NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
 NO_AXES |= {f.name for f in fields(HereOptions)}
@@ -120,8 +114,14 @@ class Cell:
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
+    @cached_property
+    def group(self) -> str:
+        """What cells have in common that share sums and heads: all but clients and `solve`."""
+        apart = OF_PARTITION if self.method else OF_PARTITION | {*self.config.at_solve(), *SOLVING}
+        given = self.config.given().items()
+        return str([self.method, {k: _meaning(k, v) for k, v in given if k not in apart}])
+
     def commands(self, folder: StudyFolder) -> list[list[str]]:
-        """Its command line, last, after those of the commands that it needs."""
         lines = [step.line() for step in self.shared(folder)]
         if self.method is not None:
             return [*lines, self._baseline(folder).line()]
@@ -129,19 +129,12 @@ class Cell:
         return [*lines, ["run", *option_words(self.config.given()), "-o", out]]
 
     def rounds(self) -> int:
-        """The rounds of communication that it will have."""
         if self.method is not None:
             return made_settings(self.method, self.settings).rounds
         return len(checked_head(self.config).schedule())
 
     @property
-    def thinned(self) -> bool:
-        """Whether its run removes all rounds but the last one."""
-        return self.method is None and self.config.here.keep_rounds == KEEP_LAST
-
-    @property
     def head(self) -> str:
-        """The name of its solved head, in its folder."""
         if self.method is None:
             return RunFolder.FINAL
         from ..baselines.settings import BaselineFolder
@@ -156,7 +149,6 @@ class Cell:
         return place / self.head
 
     def test_rows(self, folder: StudyFolder) -> Path:
-        """The features that its head is tested on."""
         if self.method is None:
             return RunFolder(folder.cell(self.key)).features("test")
         return self.files(folder)[1]
@@ -170,41 +162,24 @@ class Cell:
         need_torch(f"training of {self.method}")
         places = dict(zip(SPLITS, self.files(folder), strict=False))
         check_rows(self.config, places, here=here, known=known)
-        made_settings(self.method, self.settings)  # refuses what the method does not take
 
-    def prepare(self, folder: StudyFolder) -> None:
-        """Make what it shares with others, in their folder; a run links features itself."""
-        make_folder(folder.root / StudyFolder.SHARED)
-        for step in self.shared(folder):
-            if self.method is None:
-                stored(step)
-                continue
-            assert step.out is not None
-            with alone(folder.root / StudyFolder.STEPS / step.out.name):
-                Made(folder.steps(self)).carry_out(step)
-
-    def make(self, folder: StudyFolder, made: Made, again: bool) -> None:
+    def make(self, folder: StudyFolder, made: StepCache, again: bool) -> None:
         """Carry it out in its folder; ``again``: what is there is replaced."""
         if self.method is None:
             from ...runs.local import run
 
-            run(self.config, folder.cell(self.key), overwrite=again, made=made)
+            out = RunFolder(run(self.config, folder.cell(self.key), overwrite=again, made=made))
+            summary = read_json(out / RunFolder.SUMMARY, "a summary")
+            out.remove_rounds(len(summary["bytes_per_client"]))
             return
         from ..baselines.stage import baseline
 
-        self.prepare(folder)
+        for step in self.shared(folder):
+            assert step.out is not None
+            with alone(step.out):
+                StepCache().carry_out(step)
         call = self._baseline(folder).call(again)
         baseline(replace(call, settings=_of_method(self.settings)))
-
-    def together(self) -> str:
-        """What it has in common with cells that can share the heads of its rounds.
-
-        All its options but those of the partition, if its run removes its rounds at the end.
-        """
-        if not self.thinned:
-            return self.key
-        given = self.config.given()
-        return str({k: _meaning(k, v) for k, v in given.items() if k not in OF_PARTITION})
 
     def files(self, folder: StudyFolder) -> tuple[Path, Path, Path]:
         """Train and test features and partition of a baseline."""
@@ -226,10 +201,7 @@ class Cell:
         return train, test, folder.shared("clients", key)
 
     def shared(self, folder: StudyFolder) -> list[Step]:
-        """The steps whose files it shares with other cells: features, and clients of a baseline.
-
-        Features go into the store, where `run` finds them, too.
-        """
+        """The steps whose files it shares with others: features, clients of a baseline."""
         *splits, clients = self.files(folder)
         steps: list[Step] = []
         if self.config.extract is not None:
@@ -237,12 +209,10 @@ class Cell:
             extract = replace(self.config.extract, store=store)
             steps = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
         if self.method is not None and self.config.partition is not None:
-            train = steps[0] if steps else splits[0]
-            steps.append(partition(self.config.partition, train, clients))
+            steps.append(partition(self.config.partition, splits[0], clients))
         return steps
 
     def _baseline(self, folder: StudyFolder) -> Step:
-        """The step that trains it, after `shared`."""
         from ..baselines.settings import Baseline, BaselineOptions
 
         assert self.method is not None
@@ -255,20 +225,13 @@ class Cell:
 
 
 def line(command: list[str]) -> str:
-    """A command line for a shell.
-
-    >>> line(["run", "--data", "a b"])
-    "afltool run --data 'a b'"
-    """
     return shlex.join(["afltool", *command])
 
 
 def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
     """The cell of a setting; `UsageError` for unknown options and for contradictions.
 
-    `seed` is the seed of the partition, unless that is given, and of a head that draws random
-    numbers. `alpha` is the partition's; FedDyn's own α is `method-alpha`, see `own_names`.
-
+    `seed` is that of the partition, unless that is given, and of a head or baseline that draws.
     ``before``: what it does not name is as in 0.3.
     """
     label = setting.get(LABEL)
@@ -310,18 +273,14 @@ def draws(setting: Mapping[str, Any]) -> bool:
 
 
 _OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {SEED}
-_OF_TABLES = {name for name, f in FIELDS.items() if f.part == TABLE}
 #: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS | _OF_TABLES | {
-    "train_features", "test_features", "partition", "partition_seed", "weights_seed",
-}  # fmt: skip
+OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS
+OF_BOTH |= {name for name, f in FIELDS.items() if f.part == TABLE}
+OF_BOTH |= {"train_features", "test_features", "partition", "partition_seed", "weights_seed"}
 
 
 def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
-    """The preprocessing as keys have it: another than ``paper``, the default when keys began.
-
-    So a finished cell stays where its study names what its version took by default.
-    """
+    """The preprocessing as keys have it: another than ``paper``, the default when keys began."""
     if extract is None or frozen_in(extract.backbone) or extract.preprocess == "paper":
         return {}
     return {"preprocess": extract.preprocess}
@@ -351,7 +310,6 @@ def _file_meaning(path: str, state: str) -> str:
 
 
 def methods() -> Registry[str]:
-    """The baselines, by name."""
     from ..baselines import METHODS
 
     return METHODS
@@ -367,10 +325,7 @@ def of_baselines() -> set[str]:
 
 @lru_cache
 def own_names(method: str) -> dict[str, str]:
-    """The names of a baseline's options in a study.
-
-    It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
-    """
+    """The options of a baseline by their names in a study: ``method_NAME`` for the partition's."""
     from ..baselines import method_class
 
     own = {f.name for f in fields(method_class(method).settings_class)} | of_baselines()

@@ -25,7 +25,6 @@ PANEL = "Studies"
 
 
 def commands() -> dict[str, Command]:
-    """For `cli.app`."""
     return {
         "study": Command("carry out a grid of runs and baselines", PANEL, Study),
         "table": Command("print the table of a study", PANEL, "lab.studies.options:Table"),
@@ -49,19 +48,11 @@ def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], 
     return status(folder), print_status
 
 
-def runs_by_name(paths: list[Path]) -> tuple[dict[tuple[str, ...], list[Path]], list[Path]] | None:
-    """For `plot rounds`: see `plots.runs_by_name`."""
-    from .plots import runs_by_name as named
-
-    return named(paths)
-
-
 _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of one run
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 
 
 def of_site(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
-    """The settings of a cluster that the jobs of a study have."""
     from ...runs.slurm.site import Site
 
     return parameters(Site, skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
@@ -73,21 +64,18 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
     PRINTS: ClassVar = "lab.studies.commands:study"
     COMMON: ClassVar = frozenset(
-        {"out", "list_", "print_", "dry_run", "slurm", "submit", "seeds", "only", "jobs", "prepare"}
+        {"out", "list_", "dry_run", "slurm", "submit", "seeds", "only", "jobs"}
     )
 
     _study = "a TOML file, a name of --list, or the folder of a study"
     study: Annotated[str | None, Holds()] = Field(default=None, description=_study)
-    _out = "folder of the study; --print needs it, too"
     out: Annotated[Path | None, Writes("study")] = Field(
-        default=None, kw_only=True, description=_out
+        default=None, kw_only=True, description="folder of the study"
     )
     _list = "the studies that are shipped"
     list_: bool = Field(default=False, kw_only=True, description=_list)
     _slurm = "write job scripts: an array over cells; --dry-run shows them"
     slurm: bool = Field(default=False, kw_only=True, description=_slurm)
-    _print = "print the commands of the cells, and write nothing"
-    print_: bool = Field(default=False, kw_only=True, description=_print)
     settings: Annotated[dict[str, Any], Flat("lab.studies.commands:of_site")] = Field(
         default_factory=dict, kw_only=True
     )
@@ -97,14 +85,10 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
     def check(self) -> None:
         super().check()
-        self.excludes("list_", "out", "print_", "slurm", "track", "only", "jobs", "prepare", "most")
+        self.excludes("list_", "out", "slurm", "track", "only", "jobs")
         for name in ("submit", "site", "dry_run", "next_"):
             self.needs(name, "slurm")
-        if self.slurm and self.print_:
-            raise UsageError(
-                "--print is for one machine: --slurm --dry-run shows the scripts of jobs"
-            )
-        self.excludes("track", "slurm", "print_")
+        self.excludes("slurm", "track", "only", "jobs")
         if self.settings and not self.slurm:
             raise UsageError(
                 f"{flag(min(self.settings))} is used only with --slurm: give that, or leave it out"
@@ -112,78 +96,42 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
 
 def study(o: Study) -> None:
-    """Carry out a study, list those that are shipped, or write its commands or jobs."""
-    how = o.to(StudyOptions)
+    from . import execution
+    from .spec import asked_for
+
     if o.list_:
-        from .execution import listed
-
-        listing = listed(o.axes, how.seeds)
-        print_json(listing) if o.as_json else say_lines(_list(listing))
-    elif o.study is None:
+        found = execution.listed(o.axes, o.seeds)
+        lines = (f"{one['name']} ({one['cells']} cells): {one['title']}\n" for one in found)
+        print_json(found) if o.as_json else say_lines("".join(lines))
+        return
+    if o.study is None:
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
-    elif o.slurm and o.next_:
-        from .execution import next_lines
-
-        say_lines(next_lines(o.study))
-    elif o.slurm:
-        _jobs(o.study, o, o.axes, how, o.settings)
-    elif o.print_:
-        _script(o.study, o.out, o.axes, how)
-    else:
-        with tracking(o.track):
-            _run(o.study, o.out, o.axes, how, o.as_json)
-
-
-def _run(
-    spec: str, out: Path | None, given: Mapping[str, Any], how: StudyOptions, as_json: bool
-) -> None:
-    from .execution import carry_out
-    from .spec import asked_for
-
-    wanted, place = asked_for(spec, out, given, how.seeds)
-    folder = carry_out(wanted, place, replace(how, seeds=None))
-    print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
+    if o.next_:
+        say_lines(execution.next_lines(o.study))
+        return
+    wanted, place = asked_for(o.study, o.out, o.axes, o.seeds)
+    if o.slurm:
+        _jobs(o, wanted, place.root)
+        return
+    with tracking(o.track):
+        folder = execution.carry_out(wanted, place, replace(o.to(StudyOptions), seeds=None))
+    print_json({"path": str(folder), "cells": len(wanted.cells)}) if o.as_json else say(folder)
 
 
-def _script(spec: str, out: Path | None, given: dict[str, Any], how: StudyOptions) -> None:
-    """Print the command lines of the cells."""
-    from ...runs.plan import option_words
-    from .execution import check_cells, script
-    from .spec import asked_for
-    from .worker import part_of
-
-    wanted, place = asked_for(spec, out, given, how.seeds)
-    named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
-    again = ["study", named, *option_words({**given, **how.changed(), "out": place.root})]
-    cells = part_of(wanted.cells, how.only)
-    check_cells(wanted, place, cells, here=False)
-    say_lines(script(cells, place, again))
-
-
-def _jobs(
-    spec: str, o: Study, given: Mapping[str, Any], how: StudyOptions, of_site: Mapping[str, Any]
-) -> None:
+def _jobs(o: Study, wanted: Any, out: Path) -> None:
     """Write the job scripts of a study, or print them; with --submit also start them."""
     from ...runs.slurm.site import make_site
     from .execution import prepare, script_texts
-    from .spec import asked_for
 
-    wanted, place = asked_for(spec, o.out, given, how.seeds)
-    if how.only is not None or how.prepare:
-        raise UsageError("--slurm is for all cells: leave --only and --prepare out")
-    if how.jobs > 1:
-        raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
     called = {name: own for own, name in _RENAMED.items()}
-    options = make_site({called.get(name, name): value for name, value in of_site.items()}, o.site)
+    site = make_site({called.get(name, name): value for name, value in o.settings.items()}, o.site)
     if o.dry_run:
-        show_scripts(script_texts(wanted, options, place.root), o.as_json)
+        show_scripts(script_texts(wanted, site, out), o.as_json)
     else:
-        made = prepare(wanted, options, place.root, most=how.most)
-        submitted(made, place.root, o.submit, o.as_json)
+        submitted(prepare(wanted, site, out), out, o.submit, o.as_json)
 
 
 def print_table(o: Table) -> None:
-    """The table of a study, or of a total of counts, on stdout or as a file."""
     from ...files.atomic import write_text
     from ...files.counts import holds_counts
     from .options import TableOptions, refuse_options
@@ -194,26 +142,12 @@ def print_table(o: Table) -> None:
     if holds_counts(study):
         refuse_options(o.to(TableOptions), f"{study} is a total of counts")
         text = table_of_counts(study, o.format)
+    elif o.out is not None and o.out.suffix == PARQUET:
+        say(write_parquet(table(o), o.out, o.overwrite))
+        return
     else:
-        made = table(o)
-        if o.out is not None and o.out.suffix == PARQUET:
-            say(write_parquet(made, o.out, o.overwrite))
-            return
-        text = FORMATS[o.format](made)
+        text = FORMATS[o.format](table(o))
     if o.out is None:
         say_lines(text)
     else:
         say(write_text(text, o.out, o.overwrite))
-
-
-def _list(studies: list[dict[str, Any]]) -> str:
-    """The names of the studies, a line a paper; --json says what each shows and needs."""
-    papers: dict[str, list[str]] = {}
-    for one in studies:
-        papers.setdefault(one["name"].partition("-")[0], []).append(
-            f"{one['name']} ({one['cells']})"
-        )
-    lines = [f"{paper}: {', '.join(names)}" for paper, names in papers.items()]
-    return (
-        "\n".join([*lines, "(cells of each; --list --json says what each shows and needs)"]) + "\n"
-    )

@@ -1,8 +1,7 @@
-"""A study carried out: here by one process or several, by jobs of Slurm, or as printed commands.
+"""A study carried out: here by one process or several, or on Slurm; and its state.
 
 On Slurm it is an array whose task I is `afltool study . --only I/N`, by the scripts of a run, see
-`runs.slurm.jobs`; a job for each set of images extracts their features before, since it may ask
-for GPUs. Whatever else cells share is made by the one that comes first.
+`runs.slurm.jobs`. What cells share is made by the one that comes first.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from ...runs.summary import tell_done
 from .cells import Cell, StudyFolder, line
 from .options import RunStudy, StudyOptions
 from .results import by_reason, failure, finished, names_of_cells, results_of
-from .spec import MOST_CELLS, SHIPPED, Study, asked_for, find, read, shipped_names
-from .worker import Worker, Workers, clear, forget_steps, log, part_of
+from .spec import SHIPPED, Study, asked_for, find, read, shipped_names
+from .worker import Worker, Workers, log, part_of
 
 MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 
@@ -37,30 +36,19 @@ def study(o: RunStudy) -> Path:
     ``study``: a TOML file, the name of a study of the package, or the folder of a study, which is
     then ``out``, too. ``axes``: options that replace those of the study, by their names in its
     file; a list is an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells
-    alone, by the names of their folders, or part 'I/N' of the cells. ``prepare``: only what these
-    cells share. ``jobs``: processes at the same time, of one thread each.
-
-    Raises:
-        UsageError: more cells than ``most``; nothing was begun.
-        IncompleteError: some cells failed, the others are done.
+    alone, by the names of their folders, or part 'I/N' of the cells. ``jobs``: processes at the
+    same time, of one thread each. Raises `IncompleteError` where some cells failed.
     """
     return carry_out(*asked_for(o.study, o.out, o.axes, o.seeds), o)
 
 
 def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path:
-    """`study` of one that is read."""
-    check_size(wanted, options.most)
     cells = part_of(wanted.cells, options.only)
     todo = [cell for cell in cells if finished(folder, cell) is None]
     check_cells(wanted, folder, todo)
     make_folder(folder.root)
     wanted.keep(folder)
     worker = Worker(wanted, folder, cells)
-    if options.prepare:
-        if failures := [(worker.names[cell.key], why) for cell, why in worker.prepare(cells)]:
-            reasons = by_reason(failures, MOST_NAMED)
-            raise IncompleteError(f"what cells share could not be made: {reasons}")
-        return folder.root
     facts = {"study": wanted.name, "cells": len(cells)}
     event("run_begun", folder=folder.root, what="study", options=facts)
     done = len(cells) - len(todo)
@@ -68,27 +56,19 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     for text in planned(todo):
         log.info("%s", text)
     for cell in cells:
-        clear(folder, cell)
+        (folder.cell(cell.key) / StudyFolder.FAILED).unlink(missing_ok=True)
         if cell not in todo:
             tell_done(folder.cell(cell.key), cell.head)
     several = options.jobs > 1 and todo[1:]
     (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
-    again = "another call of the study tries it again"
-    failures = [
-        (worker.names[cell.key], failure(folder, cell) or again)
-        for cell in cells
-        if finished(folder, cell) is None
-    ]
-    event("run_done", folder=folder.root, summary={**facts, "failed": len(failures)})
-    if failures:
-        words = shlex.join(["afltool", "study", str(folder.root), "--ridge", "auto"])
-        hint = f", and this gives them a ridge: {words}"
-        lack_ridge = any("--ridge auto" in why for _, why in failures)
+    lacking = [cell for cell in cells if finished(folder, cell) is None]
+    event("run_done", folder=folder.root, summary={**facts, "failed": len(lacking)})
+    if lacking:
+        why = [(worker.names[cell.key], failure(folder, cell) or "unknown") for cell in lacking]
         raise IncompleteError(
-            f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
-            f"others are done; the same command tries these again{hint * lack_ridge}"
+            f"{len(lacking)} of {len(cells)} cells failed: {by_reason(why, MOST_NAMED)}. The "
+            "others are done; the same command tries these again"
         )
-    forget_steps(folder, wanted.cells)
     return folder.root
 
 
@@ -98,12 +78,8 @@ def planned(cells: list[Cell]) -> Iterator[str]:
     if images:
         yield f"images: features of {len(images)} settings are extracted, unless the store has them"
     by_label: dict[str, list[int]] = {}
-    known: dict[str, int] = {}  # a head file is read once
     for cell in cells:
-        of = str([cell.method, cell.settings, cell.config.own.head, cell.config.all_head_options()])
-        if of not in known:
-            known[of] = cell.rounds()
-        by_label.setdefault(cell.label, []).append(known[of])
+        by_label.setdefault(cell.label, []).append(cell.rounds())
     every = sum(map(sum, by_label.values()))
     for label, rounds in by_label.items():
         low, high = min(rounds), max(rounds)
@@ -112,49 +88,31 @@ def planned(cells: list[Cell]) -> Iterator[str]:
         yield f"{label}: {len(rounds)} cell{'s' * (len(rounds) > 1)} of {each}{share}"
 
 
-def check_size(wanted: Study, most: int) -> None:
-    """Refuse a study of more cells than ``most``, before anything is begun."""
-    count = wanted.count()
-    if count > most:
-        starts = f"--most {count} starts it" if count <= MOST_CELLS else f"{MOST_CELLS:,} may start"
-        raise UsageError(
-            f"the study {wanted.name} has {count:,} cells; {starts}, more options make it smaller"
-        )
-
-
 def check_cells(
     wanted: Study, folder: StudyFolder, cells: list[Cell], *, here: bool = True
 ) -> None:
-    """Refuse a study with a cell that would fail, as the cell's own command does; names the cell.
-
-    What cells have in common is checked once, and cells that are done are not. Options that only
-    some methods have are said. ``here``: see `runs.validation.check_before`.
-    """
+    """Refuse a cell that would fail, as its own command does; say options of some methods alone."""
     for name, methods, taken in wanted.left_out:
         if not taken:
             raise UsageError(f"{flag(name)} is no option of {', '.join(methods)}: leave it out")
         log.info("study %s: %s without %s", wanted.name, ", ".join(methods), flag(name))
     names, known = names_of_cells(wanted.cells), set[str]()
     for cell in cells:
-        if finished(folder, cell) is None:
-            with naming(names[cell.key], AflError):
-                cell.check(folder, here, known)
+        with naming(names[cell.key], AflError):
+            cell.check(folder, here, known)
 
 
 def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
-    """Every script of a study by its name, and what submit.sh submits; nothing is written.
-
-    Raises what the command of a cell raises before any work.
-    """
+    """Every script of a study by its name, and what submit.sh submits; nothing is written."""
     folder = StudyFolder(out)
-    check_cells(study, folder, study.cells, here=False)
+    todo = [cell for cell in study.cells if finished(folder, cell) is None]
+    check_cells(study, folder, todo, here=False)
     asking = 'lines=$("${run[@]}" study . --slurm --next) || exit\neval "$lines"'
     texts = jobs.scripts(out.absolute(), site, "study .", asking, "afterany")
     return {**texts, "jobs": _lines(study, site, folder)}
 
 
 def next_lines(out: str | Path) -> str:
-    """The lines of submit.sh for the cells that have no result."""
     folder = StudyFolder(out)
     return _lines(find(str(out)), kept_site(folder.root / RunFolder.SITE), folder)
 
@@ -162,75 +120,37 @@ def next_lines(out: str | Path) -> str:
 def _lines(study: Study, site: Site, folder: StudyFolder) -> str:
     """A task is a cell, or several where Slurm takes no more tasks."""
     cells, count = study.cells, min(len(study.cells), site.max_array)
-    lacking = {cell.key: cell for cell in cells if finished(folder, cell) is None}
+    lacking = {cell.key for cell in cells if finished(folder, cell) is None}
     parts = (Part(i, count).of(len(cells)) for i in range(count))
-    todo = [i for i, part in enumerate(parts) if lacking.keys() & {c.key for c in cells[part]}]
+    todo = [i for i, part in enumerate(parts) if lacking & {c.key for c in cells[part]}]
     if not todo:
         return "echo every cell has its result\n"
-    most = ("--most", str(study.count()))
-    images: dict[str, str] = {}  # one cell for each set of images whose features cells need
-    for cell in lacking.values():
-        if cell.config.extract is not None:
-            images.setdefault(str(cell.config.extract.changed()), cell.key)
-    first = [
-        jobs.Job(f"features-{i}", "extract", (*most, "--prepare", "--only", key))
-        for i, key in enumerate(images.values())
-    ]
-    words, after = (*most, "--only", f"%I/{count}"), tuple(job.name for job in first)
-    array = jobs.Job("cells", "study", words, after, tuple(todo))
-    return jobs.lines_of([*first, array], site, folder.root.absolute())
+    array = jobs.Job("cells", "study", ("--only", f"%I/{count}"), (), tuple(todo))
+    return jobs.lines_of([array], site, folder.root.absolute())
 
 
-def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> Path:
-    """Write the scripts of a study into its folder; returns submit.sh.
-
-    Raises `UsageError` for more cells than ``most``; nothing was written.
-    """
+def prepare(study: Study, site: Site, out: str | Path) -> Path:
     folder = StudyFolder(out)
-    check_size(study, most)
     texts = script_texts(study, site, folder.root)
     make_folder(folder.root)
     study.keep(folder)
     return jobs.keep_scripts(texts, site, folder.root)
 
 
-def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
-    """The cells as a shell script: first the shared work, then one line per cell, in any order.
-
-    ``last``: the command that takes over their results.
-    """
-    from ...runs.slurm.site import quoted
-
-    def typed(command: list[str]) -> str:
-        return " ".join(map(quoted, ["afltool", *command]))
-
-    every = [[typed(one) for one in cell.commands(folder)] for cell in cells]
-    before = list(dict.fromkeys(one for lines in every for one in lines[:-1]))
-    text = ["# these first, in this order", *before] if before else []
-    text += [f"# {len(every)} cells, in any order", *(lines[-1] for lines in every)]
-    if last is not None:
-        text += ["# last: takes over what is done, for table, report and status", typed(last)]
-    return "\n".join(text) + "\n"
-
-
 @quiet()
 def listed(
     given: Mapping[str, Any] | None = None, seeds: int | None = None
 ) -> list[dict[str, Any]]:
-    """Every study of the package: its name, cells, what it shows and needs.
-
-    ``given``: options that replace those of the studies.
-    """
+    """Every study of the package, with options ``given``: its name, cells, texts."""
     rows = []
     for name in shipped_names():
         study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
-        rows.append({"name": name, "cells": study.count(), **texts})
+        rows.append({"name": name, "cells": len(study.cells), **texts})
     return rows
 
 
 def status(root: Path) -> dict[str, Any]:
-    """The state of every cell, and the command that continues the study."""
     results = results_of(root)
     folder, cells = results.folder, list[dict[str, Any]]()
     for one in results.each:
@@ -256,7 +176,6 @@ def status(root: Path) -> dict[str, Any]:
 
 
 def print_status(facts: dict[str, Any]) -> None:
-    """The cells of a study by their state, and the command that continues it."""
     from ...rendering.tables import print_parts
     from ...rendering.terminal import cell
 

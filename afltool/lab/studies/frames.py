@@ -19,10 +19,7 @@ from .spec import option_names
 
 
 def frame(results: Results, layers: Sequence[int] = ()) -> pd.DataFrame:
-    """A line for each cell, in the order of the study; with ``layers`` one for each of these.
-
-    Cells without a result are lines, too: holes, which a table marks.
-    """
+    """A line for each cell, with ``layers`` for each of these; without a result it is a hole."""
     return frame_of([line for one in results.each for line in _lines(one, layers)])
 
 
@@ -40,16 +37,26 @@ def _lines(one: Result, layers: Sequence[int]) -> Iterator[dict[str, Any]]:
         yield {**options, "layers": number, **measured[number], "source": (*source, number)}
 
 
+def of_rounds(results: Results) -> pd.DataFrame:
+    """A line for each round of each cell after which the accuracy was measured."""
+    lines = []
+    for one in results.each:
+        options = {**axes_of(one.cell), "kind": "ours", "state": "done"}
+        rounds = [] if one.found is None else one.found["rounds"] or [{}]
+        for number, facts in enumerate(rounds, 1):
+            last = one.found if number == len(rounds) else {}
+            own = {k: v for k, v in {**facts, **(last or {})}.items() if k in MEASURED}
+            lines += [{**options, "round": number, **own}] if own.get("top1") is not None else []
+    return frame_of(lines)
+
+
 def source_of(summary: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a summary is of: the digests of the head and of the test features."""
     return summary["head_digest"], summary["digests"]["test"]
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a summary that tables show; seconds without those of the features.
-
-    ``best``: of all rounds on the test rows, as the papers count their baselines.
-    """
+    """The figures of a summary; ``best``: of all rounds, as papers count their baselines."""
     rounds = [summary, *summary["rounds"]]
     whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
     own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
@@ -65,10 +72,7 @@ def _best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """Figures after each layer of a deep head that was evaluated after each round.
-
-    Seconds and bytes are those up to that layer.
-    """
+    """Figures after each layer of a deep head; seconds and bytes are those up to that layer."""
     rounds = summary["rounds"]
     sent = ["upload_bytes", "download_bytes", *(["file_bytes"] if "file_bytes" in summary else [])]
     sums = pd.DataFrame(rounds).reindex(columns=["gather_seconds", "solve_seconds", *sent])
@@ -85,7 +89,6 @@ def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
 
 def chosen(lines: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
-    """The lines whose options have the values of ``NAME=VALUE``."""
     for text in where:
         called, value = pair_of(text)
         names = names_of(called)
@@ -101,10 +104,8 @@ def chosen(lines: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
 
 
 def beside(name: str, ours: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Published figures that have a column in our table: our data, and settings that we have.
-
-    Given feature files do not tell their data set: ``afl-1:cifar10`` says that ours is that one.
-    Figures of a data set that the paper does not name stand beside any.
+    """Published figures of settings and data that we have; ``afl-1:cifar10``: given features are
+    of that data set. Figures of a data set that the paper does not name stand beside any.
     """
     theirs, label = published(name), name.partition(":")[2]
     there = {NOT_STATED, *([label] if label else ours.get("data", []))}
@@ -119,12 +120,9 @@ def _settings(lines: pd.DataFrame, names: Sequence[str]) -> list[tuple[Any, ...]
 
 
 def also(text: str) -> pd.DataFrame:
-    """Results of another method from NAME=FILE.csv: options and figures by column.
-
-    A top-1 is a fraction, as everywhere in the program's files.
-    """
+    """Results of another method from NAME=FILE.csv: options and figures by column."""
     method, file = pair_of(text)
-    names = sorted(({*option_names({})} | {"scheme", *SEEDS}) - {"head", *VALUES})
+    names = sorted(({*option_names()} | {"scheme", *SEEDS}) - {"head", *VALUES})
     spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
     table = pd.DataFrame(read_columns(Path(file), (), (*spelled, *VALUES)), dtype=object)
     values = [one for one in VALUES if one in table]

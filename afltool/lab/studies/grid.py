@@ -3,12 +3,6 @@
 A list of values is an axis. An array of tables (``[[block]]``, under any name) is an axis whose
 points are tables, which may hold axes of their own: a union. Several axes multiply, in the order of
 the file; the last one varies fastest. A plain table groups options and means nothing else.
-
-    alpha = [0.1, 0.05]              4 settings: each α with A and with B
-    [[block]]
-    head = "linear"                  A
-    [[block]]
-    head = "deepafl"                 B
 """
 
 from __future__ import annotations
@@ -17,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
+
+from ...errors import UsageError
 
 Tree = Mapping[str, Any]
 Setting = dict[str, Any]
@@ -48,13 +44,7 @@ def size(tree: Tree, several: Collection[str] = ()) -> int:
 
 
 def settings(tree: Tree, several: Collection[str] = ()) -> Iterator[Setting]:
-    """Every setting of a tree, in order; ``several``: options whose value is itself a list.
-
-    A name inside a block replaces the same name outside.
-
-    >>> list(settings({"a": [1, 2], "block": [{"b": 1}, {"a": 3}]}))
-    [{'a': 1, 'b': 1}, {'a': 3}, {'a': 2, 'b': 1}, {'a': 3}]
-    """
+    """Every setting of a tree, in order; a name inside a block replaces the same name outside."""
     axes: list[tuple[bool, list[Setting]]] = []  # whether of blocks, and its points
     for name, value in tree.items():
         if (inner := blocks(value)) is None:
@@ -83,10 +73,7 @@ def rewritten(tree: Tree, change: Callable[[str, Any], tuple[str, Any] | None]) 
 
 
 def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
-    """The tree with the values of ``given`` for the options of these names, at every level.
-
-    A name that is not in the tree is put at the top.
-    """
+    """The tree with the values of ``given`` at every level, or at the top where no level has it."""
     met: set[str] = set()
 
     def change(name: str, value: Any) -> tuple[str, Any]:
@@ -97,37 +84,18 @@ def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
     return {**setting, **{name: value for name, value in given.items() if name not in met}}
 
 
-def in_blocks(tree: Tree, name: str) -> bool:
-    """Whether a block of a union has an option of this name."""
-    every = (one for value in tree.values() for one in blocks(value) or ())
-    return any(name in one or in_blocks(one, name) for one in every)
-
-
-def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:
-    """The tree where blocks that differ in ``name`` keep those of the ``wanted`` values they have.
-
-    A value that no block of a union has goes to the first block that has ``name``; blocks that get
-    none are left out. So a study of several data sets runs with the settings of the given one.
-
-    >>> two = {"block": [{"data": "a", "s": 4}, {"data": ["b", "c"], "s": 10}]}
-    >>> divided(two, "data", ["c"])["block"], divided(two, "data", ["d"])["block"]
-    ([{'data': ['c'], 's': 10}], [{'data': ['d'], 's': 4}])
-    """
+def of_data(tree: Tree, data: Any) -> Setting:
+    """The tree with those blocks of a union that have this data set; the first one if none has."""
     setting = dict(tree)
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            setting[key] = divided(value, name, wanted)
-        elif (inner := blocks(value)) is not None:
-            those = [divided(one, name, wanted) for one in inner]
-            have = [values(name, one[name]) for one in those if name in one]
-            new = [v for v in wanted if not any(v in one for one in have)]
-            theirs = [[v for v in wanted if v in one] + new * (not i) for i, one in enumerate(have)]
-            shared = iter(theirs)
-            those = [{**one, name: next(shared)} if name in one else one for one in those]
-            setting[key] = [one for one in those if one.get(name, True)]
+        those = blocks(value) or ()
+        if len(those) > 1 and any("data" in one for one in those):
+            if isinstance(data, list):
+                raise UsageError("the study has other options for each data set: give one --data")
+            fitting = [one for one in those if data in values("data", one.get("data"))]
+            setting[key] = fitting or those[:1]
     return setting
 
 
 def without(tree: Tree, names: Collection[str]) -> Setting:
-    """The tree without the options of these names, at every level."""
     return rewritten(tree, lambda name, value: None if name in names else (name, value))

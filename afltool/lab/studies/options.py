@@ -9,19 +9,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ...errors import UsageError
-from ...options.base import Choices, File, Holds, Options, Reads, Writes, flag, grammar
+from ...options.base import File, Holds, Options, Reads, Writes, flag
 from ...options.common import Output
-from ...options.grammars import parse_part
 from ...options.look import OUT, Drawn, SizeOptions
 from ...values.names import MEASURES
 
 
 class Figure(NamedTuple):
-    """What a table calls a figure, the factor to its unit there, and how many digits it has.
-
-    ``digits`` behind the point; -n: n digits in all. ``unit``: in CSV and JSON, where figures
-    are as the program measures them.
-    """
+    """A figure in tables: name, factor to its unit there, digits (-n: n in all), unit in CSV."""
 
     label: str
     factor: float = 1
@@ -29,7 +24,6 @@ class Figure(NamedTuple):
     unit: str = ""
 
     def text(self, value: float) -> str:
-        """A value in the table's unit."""
         scaled = value * self.factor
         return f"{scaled:.{self.digits}f}" if self.digits >= 0 else f"{scaled:.{-self.digits}g}"
 
@@ -62,74 +56,30 @@ VALUES = {
 #: These, and what only papers have.
 FIGURES = {**VALUES, "deviation": Figure("sum of absolute deviations", digits=-3)}
 
-STATISTICS = {
-    "mean±sd": "mean ± standard deviation over seeds",
-    "mean±se": "mean ± standard error over seeds",
-    "mean": "mean over seeds",
-    "median": "median over seeds",
-    "max": "largest over seeds",
-}
-
 
 def words_of(text: str | None) -> list[str]:
-    """The words of a list with commas between, if one is given."""
     return [one.strip() for one in (text or "").split(",") if one.strip()]
 
 
 def names_of(text: str | None) -> list[str]:
-    """Names of options as Python has them; the label, the baseline or the head is ``head``.
-
-    >>> names_of("alpha, shards-per-client"), names_of("label")
-    (['alpha', 'shards_per_client'], ['head'])
-    """
+    """Names of options as Python has them; the label, the baseline or the head is ``head``."""
     names = (one.replace("-", "_") for one in words_of(text))
     return ["head" if one in ("label", "baseline") else one for one in names]
 
 
 def numbers_of(text: str | None) -> tuple[int, ...]:
-    """The numbers of layers, if some are given."""
     try:
         return tuple(map(int, words_of(text)))
     except ValueError:
         raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None
 
 
-def pair_of(text: str, form: str = "--where is NAME=VALUE") -> tuple[str, str]:
-    """The two sides of a text such as NAME=VALUE."""
+def pair_of(text: str) -> tuple[str, str]:
+    """The two sides of NAME=VALUE, as --where and --also have it."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"{form}; found {text!r}")
+        raise UsageError(f"--where is NAME=VALUE, and --also is NAME=FILE.csv; found {text!r}")
     return name.strip(), value.strip()
-
-
-def _each(form: str) -> Any:
-    """The grammar of pairs."""
-
-    def checked(texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            pair_of(text, form)
-        return texts
-
-    return grammar(checked)
-
-
-def _figures(text: str) -> str:
-    for name in names_of(text):
-        if name not in VALUES:
-            raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
-    return text
-
-
-def _layers(text: str) -> str:
-    return ",".join(map(str, numbers_of(text)))
-
-
-def _cells(text: str) -> str:
-    return str(parse_part(text, "--only")) if "/" in text else text
-
-
-Layers = Annotated[str | None, grammar(_layers)]
-Where = Annotated[tuple[str, ...], _each("--where is NAME=VALUE")]
 
 
 _STUDY = "a TOML file, a name of --list, or the folder of a study"
@@ -137,18 +87,13 @@ _STUDY = "a TOML file, a name of --list, or the folder of a study"
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class StudyOptions(Options):
-    """How a study is carried out."""
-
     _seeds = "number of seeds, from 0; they replace those of the study"
     seeds: int | None = Field(default=None, ge=1, le=100_000, description=_seeds)
-    most: int = Field(default=1000, ge=1, description="most cells that a study may have")
     _only = "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
     _only += "commas between, or I/N for part I (from 0) of N"
-    only: Annotated[str | None, grammar(_cells)] = Field(default=None, description=_only)
+    only: str | None = Field(default=None, description=_only)
     _jobs = "processes that carry out cells at the same time, each with one thread"
     jobs: int = Field(default=1, ge=1, le=1024, description=_jobs)
-    _prepare = "make only what cells share: features, and the partitions of baselines"
-    prepare: bool = Field(default=False, description=_prepare)
 
 
 @pydantic_dataclass(frozen=True)
@@ -178,22 +123,16 @@ class TableOptions(Options):
         default=None, description=_columns, examples=["alpha", "data,alpha"]
     )
     _value = "figures, separated by commas (default: the study's, else top1)"
-    value: Annotated[str | None, grammar(_figures)] = Field(
-        default=None, description=_value, examples=list(VALUES)
-    )
-    _stat = "statistic over seeds (default: the study's, else mean±sd)"
-    stat: Annotated[str | None, Choices(tuple(STATISTICS))] = Field(default=None, description=_stat)
+    value: str | None = Field(default=None, description=_value, examples=list(VALUES))
     _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round "
     _layers += "(default: the study's, else only the last)"
-    layers: Layers = Field(default=None, description=_layers)
-    where: Where = Field(default=(), description=_WHERE)
+    layers: str | None = Field(default=None, description=_layers)
+    where: tuple[str, ...] = Field(default=(), description=_WHERE)
     _published = "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; "
     _published += "afl-1:cifar10 where given features are of that data set (default: the study's)"
     published: str | None = Field(default=None, description=_published)
     _also = "NAME=FILE.csv: add results of another method; its columns are options and the value"
-    also: Annotated[tuple[str, ...], _each("--also is NAME=FILE.csv"), Holds("[^=]*=(.*)")] = Field(
-        default=(), description=_also
-    )
+    also: Annotated[tuple[str, ...], Holds("[^=]*=(.*)")] = Field(default=(), description=_also)
     _test = "compare every row with the first: McNemar's exact test of two heads on equal rows, or "
     _test += "Student's paired t over seeds"
     test: Literal["mcnemar", "t"] | None = Field(default=None, description=_test)
@@ -208,7 +147,7 @@ class TableOf(TableOptions):
 
 
 PARQUET = ".parquet"
-_SHOWN = {"out", "rows", "columns", "value", "stat", "where", "layers", "published", "format"}
+_SHOWN = {"out", "rows", "columns", "value", "where", "layers", "published", "format"}
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
@@ -249,7 +188,6 @@ class Report(TableOptions, Output):
 
 
 def refuse_options(options: TableOptions, why: str) -> None:
-    """Refuse options of a study's table for what is no study."""
     if given := options.changed():
         raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
 
@@ -261,12 +199,12 @@ class StudyPicture(SizeOptions, Output):
     STAGE: ClassVar = "lab.studies.plots:study_picture"
     study: Annotated[File, Reads()] = Field(description="the folder of a study")
     out: Drawn = Field(description=OUT)
-    _x = "an option, or a figure such as upload_bytes"
+    _x = "an option, round, or a figure such as upload_bytes"
     x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])
     y: str = Field(default="top1", kw_only=True, description="a figure", examples=list(VALUES))
     _by = "options that tell the lines apart (default: head, and what differs within a head)"
     by: str | None = Field(default=None, kw_only=True, description=_by)
     _layers = "numbers of layers to draw, of heads evaluated after each round "
     _layers += "(default: the study's; all with --x layers)"
-    layers: Layers = Field(default=None, kw_only=True, description=_layers)
-    where: Where = Field(default=(), kw_only=True, description=_WHERE)
+    layers: str | None = Field(default=None, kw_only=True, description=_layers)
+    where: tuple[str, ...] = Field(default=(), kw_only=True, description=_WHERE)

@@ -1,41 +1,54 @@
-"""Pages: one HTML file that asks no network, of a study, a run or a baseline, made of a template.
+"""Pages: one HTML file that asks no network, of a study, a run, a baseline or a finished trial.
 
 The page's own rules (its content security policy) forbid every request. All text from outside is
-escaped by the template.
+escaped by the templates beside this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
-from ...errors import CorruptFileError, UsageError
+import numpy as np
+
+from ...errors import CorruptFileError, InputError, UsageError
 from ...files.atomic import write_text
+from ...files.counts import Counts, evaluations, read_counts
+from ...files.evaluations import figure_label, figure_text
+from ...files.hdf5 import read_header
 from ...files.outputs import check_output
 from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.look import ConfusionPicture, RoundsPicture
+from ...rendering.classes import plot_confusion
+from ...rendering.curves import plot_reliability
 from ...runs.folder import RunFolder
 from ...stages.plot import confusion_picture, rounds_picture
+from ...values.names import COUNTS
+from ...values.text import shown
 from . import frames
 from .cells import StudyFolder, line
 from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
 from .plots import are_numbers, lines_of, plot_series, points_of, words
-from .published import options_in, published
-from .result_table import Crosstab, crosstab, spreads
-from .results import Result, Results, duration, is_whole, results_of
+from .published import options_in
+from .result_table import Crosstab
+from .results import Result, Results, is_whole, results_of
 from .tables import SHARED, of_results, told, varied
-from .trial import LISTED, MANY, Drawn, of_trial, picture, templates
+
+Found = dict[str, Any]
+Headers = dict[Path, Found]
+Drawn = tuple[str, str]  # what a picture shows, and the picture
+MANY = 30  # classes whose confusion is drawn
+LISTED = 1000  # classes whose figures are on the page
 
 
 def report(o: Report) -> Path:
-    """Write the page of a study: one HTML file that needs no network; returns it.
-
-    Of the folder of a run or a baseline it is the page of that; of another one with our files that
-    of a trial, see `trial.trial`.
-    """
+    """Write the page of a study, a run, a baseline or a trial: an HTML file; returns it."""
     root, out = o.study, o.out
     if out.suffix not in (".html", ".htm"):
         raise UsageError(f"{out}: a page is an .html file; give such a name")
@@ -44,37 +57,52 @@ def report(o: Report) -> Path:
         template, facts = "study.html", of_study(results_of(root), o.to(TableOptions))
     else:
         refuse_options(o.to(TableOptions), f"{root} is no study")
-        if (root / SUMMARY).is_file():
-            template, facts = "run.html", of_run(root)
-        else:
-            template, facts = "trial.html", of_trial(root)
+        is_run = (root / SUMMARY).is_file()
+        template, facts = ("run.html", of_run(root)) if is_run else ("trial.html", of_trial(root))
     page = templates().get_template(template).render(**facts)
     return write_text(page, out, o.overwrite)
+
+
+def templates() -> Any:
+    """The templates beside this module, which escape what they are given."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    def printable(value: Any) -> Any:  # what is HTML already stays as it is
+        return value if hasattr(value, "__html__") else shown(value)
+
+    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    loader = FileSystemLoader(Path(__file__).parent)
+    made = Environment(loader=loader, autoescape=True, finalize=printable, **how)
+    made.filters |= {"figure": figure_text, "label": figure_label}
+    return made
+
+
+def picture(draw: Callable[[Path], object]) -> str:
+    """What ``draw`` draws into a file, as the page has it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch) / "p.svg"
+        draw(place)
+        return base64.b64encode(place.read_bytes()).decode("ascii")
 
 
 # ---------------------------------------------------------------- a study
 
 
-def of_study(results: Results, options: TableOptions) -> dict[str, Any]:
-    """What the page says of a study."""
+def of_study(results: Results, options: TableOptions) -> Found:
     study, asked = results.study, told(results.study, options)
     lines = frames.frame(results, numbers_of(asked.layers))
     weighed = lines[lines["state"].eq("done")].get("file_bytes")  # else there is only a bound
     sent = "upload_bytes" if weighed is None or weighed.isna().any() else "file_bytes"
-    papers = None if asked.published in (None, "none") else str(asked.published)
-    seconds = duration(sum(summary["seconds"] for _, summary in results.done))
-    versions = results.done[0][1]["versions"] if results.done else {}
-    drawn = _pictures(results, lines, asked, sent) if results.done else ()
+    seconds = sum(summary["seconds"] for _, summary in results.done)
     return {
         "title": study.title,
         "shows": study.texts.get("shows", ""),
-        "counts": f"{len(results.done)} of {len(study.cells)} cells done, {seconds} in all",
+        "counts": f"{len(results.done)} of {len(study.cells)} cells done, {seconds:.0f} s in all",
         "tables": [_table(made) for made in _tables(results, lines, options, sent)],
-        "drawn": list(drawn),
-        "published": papers and _published(papers),
+        "drawn": list(_curves(results, lines, asked, sent)) if results.done else [],
         "commands": [line([name, str(results.folder.root)]) for name in ("study", "table")],
         "cells": [_cell(one, results.folder) for one in results.each],
-        "versions": versions,
+        "versions": results.done[0][1]["versions"] if results.done else {},
     }
 
 
@@ -91,7 +119,7 @@ def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Ite
             for names in (given.rows, given.columns)
         )
         costs = TableOptions(
-            rows=rows, columns=columns, value=f"seconds,{sent}", stat="mean", layers=given.layers,
+            rows=rows, columns=columns, value=f"seconds,{sent}", layers=given.layers,
             where=given.where, published="none",
         )  # fmt: skip
         second = of_results(results, costs)
@@ -99,7 +127,7 @@ def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Ite
         yield second
 
 
-def _table(made: Crosstab) -> dict[str, Any]:
+def _table(made: Crosstab) -> Found:
     """A table as the template takes it: numbers, by which the page sorts, beside texts."""
     both = zip(made.texts.itertuples(name=None), made.numbers.to_numpy(), strict=True)
     rows = [
@@ -110,19 +138,7 @@ def _table(made: Crosstab) -> dict[str, Any]:
     return {**named, "names": [made.corner, *made.headings], "rows": rows}
 
 
-def _published(name: str) -> dict[str, Any]:
-    """The figures of a paper's table, all of them or those of the data set that is named."""
-    found, data = published(name), name.partition(":")[2]
-    found = found[found["data"] == data] if data else found
-    axes = dict.fromkeys(("head", "data", *options_in(found)))
-    made = crosstab(found, [*axes], [], [one for one in FIGURES if one in found], "mean±sd", [])
-    each = made.entries[["row", "figure", "text"]].itertuples(index=False, name=None)
-    rows = [(row.removesuffix(" (published)"), FIGURES[k].label, text) for row, k, text in each]
-    behind = ", ± are ".join(filter(None, ("as published", spreads(found))))
-    return {"name": name, "rows": rows, "behind": behind}
-
-
-def _pictures(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterator[Drawn]:
+def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterator[Drawn]:
     """Top-1 against every option of the table that is a number, and against bytes."""
     lines = frames.chosen(lines, o.where)
     names = [*names_of(o.columns), *names_of(o.rows), *varied(results.study)]
@@ -137,8 +153,7 @@ def _pictures(results: Results, lines: Any, o: TableOptions, sent: str) -> Itera
             yield f"top-1 against {words(x)}", picture(partial(plot_series, points, x, "top1"))
 
 
-def _cell(one: Result, folder: StudyFolder) -> dict[str, Any]:
-    """A cell: its name, its state, its command lines, and what it found or why it failed."""
+def _cell(one: Result, folder: StudyFolder) -> Found:
     typed = " && ".join(map(line, one.cell.commands(folder)))
     facts = {"why": one.why} if one.why else {}
     facts = facts if one.found is None else _facts(one.found)
@@ -146,21 +161,19 @@ def _cell(one: Result, folder: StudyFolder) -> dict[str, Any]:
 
 
 def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    names = {"train": "training features", "test": "test features", "first_head": "first head"}
     sent = f"a client sends {summary['upload_bytes']:,} and gets {summary['download_bytes']:,}"
     return {
         "top-1": f"{summary['top1']:.2%} of {summary['n']:,} rows",
         "seconds": f"{summary['seconds']:.2f}",
         "bytes": sent,
-        **{f"digest: {names.get(k, k)}": v for k, v in summary["digests"].items()},
+        **{f"digest: {k.replace('_', ' ')}": v for k, v in summary["digests"].items()},
     }
 
 
 # ---------------------------------------------------------------- a run
 
 
-def of_run(root: Path) -> dict[str, Any]:
-    """What the page says of a run or of a baseline that has ended."""
+def of_run(root: Path) -> Found:
     summary = read_json(root / SUMMARY, "a summary")
     if not is_whole(summary):
         raise CorruptFileError(f"{root / SUMMARY} is not what a run writes: run it again")
@@ -178,16 +191,112 @@ def of_run(root: Path) -> dict[str, Any]:
     return {
         "title": root.resolve().name,
         "shows": f"top-1 {summary['top1']:.2%} of {summary['n']:,} test rows",
-        "counts": f"{options.get('head') or summary.get('method')}, {duration(summary['seconds'])}",
+        "counts": f"{options.get('head') or summary['method']}, {summary['seconds']:.0f} s",
         "facts": _facts(summary),
-        "classes": [
-            (k, "–" if v is None else f"{v:.2%}") for k, v in list(classes.items())[:LISTED]
-        ],
+        "classes": [*classes.items()][:LISTED],
         "drawn": drawn,
         "options": [(k.replace("_", "-"), v) for k, v in options.items() if v is not None],
-        "steps": [
-            (s["stage"], s["file"], f"{s['seconds']:.2f}") for s in summary.get("stages", ())
-        ],
+        "steps": [(s["stage"], s["file"], s["seconds"]) for s in summary.get("stages", ())],
         "commands": [line(one) for one in run] if "stages" in summary else [],
         "versions": summary["versions"],
     }
+
+
+# ---------------------------------------------------------------- a trial
+
+
+def of_trial(root: Path) -> Found:
+    """What the page says of the trial in a folder of heads, what members have sent, and totals."""
+    every = {path: dict(read_header(path)) for path in sorted(root.rglob("*.h5"))}
+    headers = {p: one for p, one in every.items() if one["kind"] in ("statistics", "head")}
+    totals = _totals(headers)
+    if not totals:
+        raise InputError(
+            f"{root} holds no study, and no counts of a solved head: write some with afltool "
+            "evaluate HEAD FEATURES --counts, and add them up into this folder"
+        )
+    last, heads = totals[-1], evaluations(totals[-1])
+    best = max(heads, key=lambda one: float(one["top1"]))
+    which = f"head {heads.index(best)}, the best of {len(heads)}," if heads[1:] else "the head"
+    sent = sorted(
+        (*one["clients"]["names"], path)
+        for path, one in headers.items()
+        if len(one.get("clients", {}).get("names", [])) == 1
+    )
+    size = {path: f"{path.stat().st_size:,}" for path in headers}
+    return {
+        "title": f"Trial {root.resolve().name}",
+        "shows": f"Of 100 rows like those that were counted here {which} predicts about "
+        f"{100 * best['top1']:.0f} right: accuracy {figure_text(best['metrics']['accuracy'])}.",
+        "counts": f"{len(last.statistics.clients)} members, {last.rows:,} rows, "
+        f"{len(last.classes)} classes",
+        "totals": [_total(headers, sent, total) for total in totals],
+        "listed": LISTED,
+        "sent": [(name, headers[path]["phase"], size[path]) for name, path in sent],
+        "commands": [line(["verify", *map(str, headers)])],
+        "files": [
+            (path.relative_to(root), one["kind"], size[path], one["digest"])
+            for path, one in headers.items()
+        ],
+    }
+
+
+def _head_of(header: Found) -> str:
+    """The digest of the head whose rows are counted; '' of other files."""
+    is_count = header["kind"] == "statistics" and header["phase"] == COUNTS
+    return str(header["context"]["head"]["digest"]) if is_count else ""
+
+
+def _totals(headers: Headers) -> list[Counts]:
+    best: dict[str, tuple[int, Path]] = {}
+    for path, header in headers.items():
+        if key := _head_of(header):
+            number = len(header["clients"]["names"])
+            best[key] = max(best.get(key, (0, path)), (number, path))
+    return [read_counts(path) for _, path in sorted(best.values())]
+
+
+def _total(headers: Headers, sent: list[tuple[str, Path]], total: Counts) -> Found:
+    """What the page says of a round of evaluation: members, and their accuracies apart."""
+    heads, members, shares = evaluations(total), [], []
+    for who, client in sorted(total.statistics.clients.items()):
+        paths = [path for name, path in sent if name == who.name]
+        same = total.statistics.context.head["digest"]
+        own = next((read_counts(one) for one in paths if _head_of(headers[one]) == same), None)
+        text = "–"
+        if own is not None and own.rows:
+            figure = evaluations(own)[0]["metrics"]["accuracy"]
+            shares.append(figure["value"])
+            text = figure_text(figure)
+        number = "not told" if client.rows is None else f"{client.rows:,}"
+        members.append((who.name, number, f"{sum(p.stat().st_size for p in paths):,}", text))
+    between = shares[1:] and (
+        f"Between sites the accuracy of head 0 goes from {min(shares):.1%} to {max(shares):.1%}, "
+        f"with a standard deviation of {stdev(shares):.1%}."
+    )
+    names = [
+        f"{i}: {one['head']['name']} {one['head']['digest'][:8]}" for i, one in enumerate(heads)
+    ]
+    pairs = zip(heads, names, strict=True)
+    return {
+        "members": members,
+        "between": between,
+        "names": names,
+        "figures": {k: v for one in heads for k, v in one["metrics"].items()},
+        "heads": heads,
+        "pictures": [
+            one for head, name in pairs if head["classes"] for one in _pictures(head, name)
+        ],
+    }
+
+
+def _pictures(one: Found, head: str) -> Iterator[Drawn]:
+    title = f"head {head}"
+    if "reliability" in one:
+        note = f"expected calibration error {figure_text(one['metrics']['ece'])}"
+        draw = partial(plot_reliability, one["reliability"], title=title, note=note)
+        yield f"Head {head}: how often it is right, by how sure it says it is", picture(draw)
+    if len(one["classes"]) <= MANY:
+        confusion, names = np.array(one["confusion"]), list(one["classes"])
+        draw = partial(plot_confusion, confusion, names, title=title)
+        yield f"Head {head}: what it takes for what", picture(draw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,15 @@ import pandas as pd
 
 from ...errors import UsageError
 from ...options.look import AS_NEEDED, SizeOptions
-from ...progress import log
-from ...rendering.style import Name, check_picture, figure, legend_below, logarithmic, look, plain
+from ...rendering.style import check_picture, figure, legend_below, logarithmic, look, plain
 from . import frames
-from .cells import SEEDS, StudyFolder
+from .cells import SEEDS
 from .options import FIGURES, StudyPicture, TableOptions, names_of, numbers_of
 from .published import options_in
 from .published import plain as plain_value
 from .result_table import option_text
 from .results import results_of
 from .tables import told
-
-FEW = 8  # values that are all named below the axis
 
 
 def study_picture(o: StudyPicture) -> Path:
@@ -34,8 +30,9 @@ def study_picture(o: StudyPicture) -> Path:
     layers: Sequence[int] = numbers_of(shown.layers)
     if names_of(o.x) == ["layers"] and o.layers is None:
         layers = range(1000)
-    lines = frames.chosen(frames.frame(results, layers), o.where)
     (x, *_) = names_of(o.x)
+    every = frames.of_rounds(results) if x == "round" else frames.frame(results, layers)
+    lines = frames.chosen(every, o.where)
     if o.y not in FIGURES:
         raise UsageError(f"--y is of {', '.join(FIGURES)}; found {o.y!r}")
     if x not in FIGURES and x not in options_in(lines):
@@ -76,7 +73,7 @@ def points_of(lines: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> pd.Data
     return found.reset_index("line").rename(columns={"line": "name"})
 
 
-def _name(names: Sequence[str], values: Sequence[Any]) -> Name:
+def _name(names: Sequence[str], values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(filter(None, map(option_text, names, values))) or ("all",)
 
 
@@ -88,11 +85,7 @@ def plot_series(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw the lines of `points_of` with bars of deviation; a legend where there are several.
-
-    The x axis is logarithmic where positive numbers span a factor of 10, but for equal steps.
-    Raises as `figure` does, and `UsageError` where nothing can be drawn.
-    """
+    """Draw the lines of `points_of` with bars of deviation; a legend where there are several."""
     if points.empty:
         raise UsageError(f"there is nothing to draw: no cell has both {words(x)} and {y}")
     wide, entries, values = size.inches(120), [], list(dict.fromkeys(points["x"]))
@@ -103,17 +96,16 @@ def plot_series(
             line = line.sort_values("x", kind="stable") if are_numbers(values) else line
             across = line["x"] if are_numbers(values) else [plain(str(one)) for one in line["x"]]
             bars = line["spread"] if line["spread"].any() else None
-            one = axes.errorbar([*across], line["y"], yerr=bars, capsize=2, **look(i))
+            every = -(-len(line) // 20)  # marks and bars of 500 rounds would hide the line
+            marks: dict[str, Any] = {"markevery": every, "errorevery": every, **look(i)}
+            one = axes.errorbar([*across], line["y"], yerr=bars, capsize=2, **marks)
             entries.append((one, ", ".join(name)))
         axes.set(xlabel=plain(words(x)), ylabel=FIGURES[y].label)
         if spans_factors(values):
             logarithmic(axes)
         elif are_numbers(values):
             axes.locator_params("x", nbins=6)
-        if x not in FIGURES and len(values) <= FEW and are_numbers(values):
-            axes.set_xticks(sorted(values), [f"{one:g}" for one in sorted(values)])
-            axes.minorticks_off()
-        if x not in FIGURES and not (are_numbers(values) and len(values) > FEW):
+        elif x not in FIGURES:
             axes.tick_params(axis="x", rotation=30)
         if entries[1:]:
             legend_below(drawn, entries)
@@ -125,13 +117,7 @@ def are_numbers(values: Collection[Any]) -> bool:
 
 
 def spans_factors(values: Collection[Any]) -> bool:
-    """Whether values are for a logarithmic axis: positive, of very different size, no steps.
-
-    >>> spans_factors([0.1, 0.5, 1]), spans_factors([5, 10, 20, 50]), spans_factors([1, 2, 3])
-    (True, True, False)
-    >>> spans_factors([5 * t for t in range(1, 11)]), spans_factors([0, 1, 100])
-    (False, False)
-    """
+    """Whether values are for a logarithmic axis: positive, of very different size, no steps."""
     x = np.unique([*values]) if are_numbers(values) else np.zeros(1)
     steps = np.diff(x)
     even = len(steps) > 1 and np.allclose(steps, steps[0])
@@ -139,35 +125,4 @@ def spans_factors(values: Collection[Any]) -> bool:
 
 
 def words(name: str) -> str:
-    """An option or a figure as people call it."""
     return FIGURES[name].label if name in FIGURES else name.replace("_", "-")
-
-
-def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Path]] | None:
-    """The cells of studies of each line of a picture, by its name, and the paths that are no cells.
-
-    Cells are named by their labels and the options that differ, and those that differ in seeds
-    alone are one line; without a result they are left out. None where no path is a cell.
-    """
-    studies: dict[Path, dict[str, Path]] = {}
-    left = []
-    for path in paths:
-        place = Path(os.path.abspath(path))  # as it is named: the folder of cells may be a link
-        root = place.parent.parent
-        if place.parent.name == StudyFolder.CELLS and StudyFolder.is_one(root):
-            studies.setdefault(root.resolve(), {})[place.name] = path
-        else:
-            left.append(path)
-    named: dict[Name, list[Path]] = {}
-    for root, cells_of in studies.items():
-        results = results_of(root)
-        lines = frames.frame(results).assign(key=[one.cell.key for one in results.each])
-        lines = lines[lines["key"].isin(list(cells_of)) & lines["state"].eq("done")]
-        if lacking := len(cells_of) - len(lines):
-            log.warning(
-                "%d of %d cells of %s have no result: left out", lacking, len(cells_of), root
-            )
-        by = lines_of(lines.drop(columns="key"), "") if len(lines) else ["head"]
-        for key, *values in lines[["key", *by]].itertuples(index=False, name=None):
-            named.setdefault(_name(by, values), []).append(cells_of[key])
-    return (named, left) if studies else None

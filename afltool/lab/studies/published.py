@@ -34,7 +34,6 @@ def frame_of(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def options_in(frame: pd.DataFrame) -> list[str]:
-    """The options that some line has."""
     return [str(name) for name in frame.columns if name not in BESIDE]
 
 
@@ -79,7 +78,6 @@ def _number(text: str) -> Any:
 
 
 def papers() -> list[str]:
-    """PAPER-TABLE of every table that has figures."""
     return list(_papers()["paper"].unique())
 
 

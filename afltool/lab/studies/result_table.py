@@ -1,17 +1,12 @@
-"""Results as a table for people and papers: rows and columns by options, a statistic over seeds.
-
-Lines of a frame (see `frames`) that fall into one cell of the table are averaged; they may differ
-in seeds alone.
-"""
+"""Results as a table: rows and columns by options; lines of one cell are averaged over seeds."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
@@ -20,15 +15,13 @@ from ...errors import UsageError
 from ...files.tables import csv_of_frame, writing_rows
 from ...options.base import flag
 from ...values.text import in_markdown, json_text, shown
-from .options import FIGURES, STATISTICS
+from .options import FIGURES
 from .published import SETTING, options_in, plain
 
 HOLE = "–"
 ORDER = ["ours", "also", "published"]
 #: An entry as CSV and JSON have it; ``column``: its options, without the figure.
-ENTRY = ["kind", "row", "column", "figure", "unit", "statistic", "value", "spread", "count"]
-ENTRY += ["lacking"]
-_MIDDLE: dict[str, Callable[[Any], float]] = {"median": median, "max": max}
+ENTRY = ["kind", "row", "column", "figure", "unit", "value", "spread", "count", "lacking"]
 
 
 @dataclass(repr=False)
@@ -43,7 +36,6 @@ class Crosstab:
 
     title: str
     corner: str
-    stat: str
     entries: pd.DataFrame
     lines: pd.DataFrame
     notes: list[str] = field(default_factory=list)
@@ -68,18 +60,15 @@ class Crosstab:
 
     @property
     def headings(self) -> list[str]:
-        """The names of the columns."""
         return list(self.entries["heading"].unique())
 
     def of(self, row: str, heading: str, kind: str = "ours") -> pd.DataFrame:
-        """The results of an entry, those with its figure."""
         named = self.entries[self.entries["heading"] == heading].iloc[0]
         key = kind, row, named["column"]
         lines = self.lines[[one == key for one in self.lines["key"]]]
         return lines.dropna(subset=[named["figure"]])
 
     def values(self, row: str, heading: str, kind: str = "ours") -> list[float]:
-        """What an entry is the statistic of."""
         figure = self.entries[self.entries["heading"] == heading]["figure"].iloc[0]
         return [float(one) for one in self.of(row, heading, kind)[figure]]
 
@@ -87,22 +76,14 @@ class Crosstab:
     def shows(self) -> str:
         """What a figure of ours is, and what papers have behind ±."""
         theirs = spreads(self.lines)
-        return STATISTICS[self.stat] + f"; published ± are {theirs}" * bool(
-            theirs and "±" in self.stat
-        )
+        return f"mean ± standard deviation over seeds{f'; published ± are {theirs}' * bool(theirs)}"
 
     def __str__(self) -> str:
-        """The table in Markdown, with its notes."""
         return as_markdown(self)
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        html: str = self.texts.droplevel(0).rename_axis(columns=self.corner).to_html()
-        return html
-
     def grid(self) -> list[list[str]]:
-        """The texts of a table, names of columns first."""
         rows = [[str(name), *texts] for (_, name), *texts in self.texts.itertuples(name=None)]
         return [[self.corner, *self.headings], *rows]
 
@@ -119,7 +100,6 @@ def crosstab(
     rows: Sequence[str],
     columns: Sequence[str],
     values: Sequence[str],
-    stat: str,
     seeds: Sequence[str],
     title: str = "",
 ) -> Crosstab:
@@ -148,24 +128,18 @@ def crosstab(
             label = FIGURES[figure].label if several or not column else ""
             heading = ", ".join(filter(None, (column, label)))
             names = {"kind": kind, "row": row, "column": column, "heading": heading}
-            entries.append({**names, "figure": figure, **_entry(part, figure, stat)})
+            entries.append({**names, "figure": figure, **_entry(part, figure)})
     corner = FIGURES[values[0]].label if len(values) == 1 else ", ".join(rows)
     frame = pd.DataFrame(entries, columns=[*ENTRY, "heading", "text"])
-    return Crosstab(title, corner, stat, frame, lines)
+    return Crosstab(title, corner, frame, lines)
 
 
-def _entry(part: pd.DataFrame, figure: str, stat: str) -> dict[str, Any]:
-    """The statistic of one cell of the table, and its text.
-
-    sd: √(Σ(x − mean)² / (n − 1)); se: sd / √n; neither for one value. Published figures have their
-    own deviation.
-    """
+def _entry(part: pd.DataFrame, figure: str) -> dict[str, Any]:
+    """Mean and deviation √(Σ(x − mean)² / (n − 1)), or the published one, of a cell; its text."""
     values = [float(one) for one in part[figure].dropna()]
-    middle = _MIDDLE.get(stat, fmean)(values) if values else None
-    spread: float | None = None
-    if "±" in stat and len(values) > 1:
-        spread = stdev(values) / (math.sqrt(len(values)) if stat == "mean±se" else 1)
-    elif "±" in stat and values and part["spread"].notna().any():
+    middle = fmean(values) if values else None
+    spread = stdev(values) if len(values) > 1 else None
+    if len(values) == 1 and part["spread"].notna().any():
         spread = float(part["spread"].dropna().iloc[-1])
     holes = [str(one) for one in part["state"] if one != "done"]
     numbers = {"value": middle, "spread": spread, "count": len(values), "lacking": len(holes)}
@@ -176,11 +150,10 @@ def _entry(part: pd.DataFrame, figure: str, stat: str) -> dict[str, Any]:
         text = how.text(middle) + ("" if spread is None else f" ± {how.text(spread)}")
         why = ", failed" if "failed" in holes else ""
         text += f" ({len(values)} of {len(values) + len(holes)}{why})" if holes else ""
-    return {**numbers, "unit": how.unit, "statistic": stat, "text": text}
+    return {**numbers, "unit": how.unit, "text": text}
 
 
 def _labels(lines: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """What a row or a column is called: the values of these options."""
     every = lines.reindex(columns=list(names)).itertuples(index=False, name=None)
     return [", ".join(filter(None, map(option_text, names, one))) for one in every]
 
@@ -196,7 +169,6 @@ def option_text(name: str, value: Any) -> str:
 
 
 def _check_alike(lines: pd.DataFrame, averaged: set[str]) -> None:
-    """Lines of one cell may differ in seeds alone."""
     for name in dict.fromkeys(("head", *options_in(lines))):
         if name in averaged or name not in lines:
             continue
@@ -227,10 +199,7 @@ def as_markdown(table: Crosstab) -> str:
 
 
 def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table with pipes; the first one has the names of the columns.
-
-    Not by pandas, whose `to_markdown` needs one more package.
-    """
+    """Lines of a table with pipes; pandas' `to_markdown` needs one more package."""
     grid = [[in_markdown(cell) for cell in line] for line in texts]
     wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     grid.insert(1, ["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])])
@@ -240,13 +209,11 @@ def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_latex(table: Crosstab) -> str:
-    """A tabular with the rules of booktabs; notes are comments."""
     notes = [f"% {shown(note)}" for note in (table.shows, *table.notes)]
     return latex_text(table.grid()) + "\n".join(notes) + "\n"
 
 
 def latex_text(texts: Sequence[Sequence[str]]) -> str:
-    """A tabular; the first text of each line is a name."""
     head, *rows = ([shown(cell) for cell in line] for line in texts)
     made = pd.DataFrame(rows, columns=head)
     text = made.to_latex(index=False, escape=True, column_format="l" + "r" * (len(head) - 1))
@@ -270,7 +237,6 @@ def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
 
 
 def write_parquet(table: Crosstab, path: Path, overwrite: bool = False) -> Path:
-    """The lines of `as_csv` as parquet."""
     kinds = {name: float if name in ENTRY[-4:] else str for name in ENTRY}
     with writing_rows(path, kinds, overwrite) as write:
         write([one[name] for name in ENTRY] for one in table.records())
@@ -278,7 +244,6 @@ def write_parquet(table: Crosstab, path: Path, overwrite: bool = False) -> Path:
 
 
 def as_json(table: Crosstab) -> str:
-    """Entries and notes."""
     head = {"title": table.title, "shows": table.shows}
     value = {**head, "entries": table.records(), "notes": table.notes}
     return json_text(value, indent=2, ensure_ascii=False) + "\n"

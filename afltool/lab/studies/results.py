@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,6 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """What the cells of a study have brought, in its order."""
-
     study: Study
     folder: StudyFolder
     each: list[Result]
@@ -51,7 +50,6 @@ class Results:
 
 
 def results_of(root: str | Path) -> Results:
-    """The results in the folder of a study."""
     folder, study = StudyFolder(root), of_folder(Path(root))
     names = names_of_cells(study.cells)
     each = [
@@ -62,10 +60,7 @@ def results_of(root: str | Path) -> Results:
 
 
 def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    """The summary of a cell if its folder has the head of the summary; otherwise None.
-
-    It is None, too, where a default has changed since the cell was made; see `changed_default`.
-    """
+    """The summary of a cell if its folder has the head of it, and no default has changed since."""
     summary = kept(folder, cell)
     return summary if summary is not None and changed_default(cell, summary) is None else None
 
@@ -107,24 +102,19 @@ def is_whole(summary: Any) -> bool:
 
 
 def failure(folder: StudyFolder, cell: Cell) -> str | None:
-    """Why a cell has no result, if it was tried."""
     place = folder.cell(cell.key) / StudyFolder.FAILED
     return place.read_text("utf-8", "replace").strip() if place.is_file() else None
 
 
 def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
-    """Names of cells, each with why it failed, as text that says a reason once: 'a, b (why); …'.
-
-    Reasons that differ in numbers alone, such as free memory, are one. ``most``: names of a reason,
-    the rest is counted.
-    """
-    alike: dict[str, tuple[str, list[str]]] = {}
-    for name, why in failures:
-        alike.setdefault(re.sub(r"[\d.]+", "", why), (why, []))[1].append(name)
+    """Names of cells, each with why it failed, a reason once: 'a, b (why); …'."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for one in failures:
+        alike.setdefault(re.sub(r"[\d.]+", "", one[1]), []).append(one)
     lines = []
-    for why, names in alike.values():
-        left = len(names) - len(names[:most])
-        lines.append(f"{', '.join(names[:most])}{f' and {left} more' if left else ''} ({why})")
+    for those in alike.values():
+        left = f" and {len(those) - most} more" if most and len(those) > most else ""
+        lines.append(f"{', '.join(name for name, _ in those[:most])}{left} ({those[0][1]})")
     return "; ".join(lines)
 
 
@@ -141,7 +131,6 @@ def names_of_cells(cells: list[Cell]) -> dict[str, str]:
 
 
 def varying(cells: list[Cell]) -> list[str]:
-    """Names of the options that are not equal in all cells."""
     names = dict.fromkeys(name for cell in cells for name in cell.setting)
     return [
         name
@@ -152,46 +141,34 @@ def varying(cells: list[Cell]) -> list[str]:
 
 
 def axes_of(cell: Cell) -> dict[str, Any]:
-    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables.
-
-    Of a baseline its own options are those that are given.
-    """
-    axes = {**_of_run(cell), **_of_head(cell)}
+    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
+    axes = _of_run(cell)
+    if cell.method is not None:
+        called = {own: name for name, own in own_names(cell.method).items()}
+        axes |= {called[k]: plain(v) for k, v in cell.settings.items()}
     axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in NO_AXES}
     return {**axes, "head": cell.label}
 
 
 def _of_run(cell: Cell) -> dict[str, Any]:
+    """The options of the stages and of the head, on which the result of a run depends."""
     parts = ("extract", "partition", "local_stats", "aggregate")
-    every = of_stages(cell.config).items()
-    return {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
-
-
-def _of_head(cell: Cell) -> dict[str, Any]:
-    name = cell.config.own.head
-    if cell.method is not None:
-        called = {own: name for name, own in own_names(cell.method).items()}
-        return {called[k]: plain(v) for k, v in cell.settings.items()}
-    if name not in OPTIONS:
-        return {}
-    try:
-        options = make_options(name, cell.config.all_head_options()).as_dict()
-    except UsageError:  # a cell that cannot run has no result, only the options that it was given
-        options = cell.config.all_head_options()
-    return {"head_seed" if k == "seed" else k: plain(v) for k, v in options.items()}
+    every, name = of_stages(cell.config).items(), cell.config.own.head
+    found = {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
+    options = cell.config.all_head_options()
+    if cell.method is not None or name not in OPTIONS:
+        return found
+    with suppress(UsageError):  # a cell that cannot run has the options that it was given
+        options = make_options(name, options).as_dict()
+    return found | {"head_seed" if k == "seed" else k: plain(v) for k, v in options.items()}
 
 
 def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
-    """An option that has another value now than when the ``summary`` was written, in words.
-
-    The key of a cell holds the options that were given. If a default or a preset has changed since
-    then, the result is that of another setting.
-    """
+    """An option that has another value now than when the ``summary`` was written, in words."""
     then: Any = summary.get("options" if cell.method is None else "settings") or {}
+    now = {k: v for k, v in _of_run(cell).items() if k != PRESET}
     if cell.method is not None:
         now = made_settings(cell.method, cell.settings).as_dict()
-    else:
-        now = {k: v for k, v in {**_of_run(cell), **_of_head(cell)}.items() if k != PRESET}
     for name, value in now.items():
         is_path = name in FIELDS and Path in kinds_of(FIELDS[name].info)
         if name in then and plain(then[name]) != plain(value) and not is_path:
@@ -203,18 +180,6 @@ OF_FEATURES = "extract", "features"  # stages of a run that make features, or ta
 
 
 def own_seconds(summary: Mapping[str, Any]) -> float:
-    """The seconds of a summary, without those of the features."""
     stages = summary.get("stages", [])
     images = sum(float(s["seconds"]) for s in stages if s["stage"].startswith(OF_FEATURES))
     return max(0.0, float(summary["seconds"]) - images)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    >>> duration(5.4), duration(7500)
-    ('5 s', '2.1 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,18 @@ from msgspec import Struct
 
 from ... import inputs
 from ...errors import InvalidDataError, OutputExistsError, UsageError
-from ...files.atomic import write_text
 from ...files.headers import misfit
 from ...files.locks import alone
+from ...files.tables import write_json
 from ...heads import HEAD_NAMES, OPTIONS, Names
 from ...inputs import known_key
 from ...options.base import absolute, fields_of, kinds_of
 from ...options.features import TableOptions as TableOfRows
 from ...runs.config import FIELDS, with_features
-from ...values.text import json_text
 from . import grid
 from .cells import (
     BASELINE,
     LABEL,
-    NO_AXES,
     OF_BOTH,
     SEED,
     Cell,
@@ -35,20 +33,19 @@ from .cells import (
     draws,
     make_cell,
     methods,
-    of_baselines,
     own_names,
 )
-from .options import TableOptions, names_of
+from .options import TableOptions
 
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
 LIKE = "like"  # in the section: another study, whose keys stand where this one has none
-SHOWN = ("rows", "columns", "value", "stat", "layers", "published")  # options of its table
+SHOWN = ("rows", "columns", "value", "layers", "published")  # options of its table
+GONE = ("keep_rounds", "stat")  # of older versions; no result depends on them
 SHIPPED = Path(__file__).parent / "shipped"
-MOST_CELLS = 10**6  # largest number of cells of a study
-EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
+MOST_CELLS = 10**4
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.info.annotation))
-DEFAULT_HEAD = str(FIELDS["head"].default)
+DEFAULT_HEAD = "linear"
 IMAGES, DEALING = (
     frozenset(name for name, f in FIELDS.items() if f.part == part)
     for part in ("extract", "partition")
@@ -65,10 +62,7 @@ INSTEAD = {
 
 @dataclass(frozen=True)
 class Study:
-    """A name, texts for people, options of its table, and a tree of options.
-
-    ``before``: it is of a folder of 0.3, whose defaults its cells have.
-    """
+    """A name, texts, options of its table, a tree of options; ``before``: of 0.3."""
 
     name: str
     texts: Mapping[str, str]
@@ -79,15 +73,6 @@ class Study:
     @property
     def title(self) -> str:
         return self.texts.get("title", self.name)
-
-    def size(self) -> int:
-        """The number of its settings; some may be equal."""
-        return grid.size(self.tree, SEVERAL)
-
-    def count(self) -> int:
-        """The number of its cells; of a very large grid that of its settings."""
-        size = self.size()
-        return size if size > EXPANDED else len(self.cells)
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -101,10 +86,7 @@ class Study:
 
     @property
     def left_out(self) -> Iterator[tuple[str, list[str], bool]]:
-        """Options of methods, each with the methods that go without it, and whether another has it.
-
-        Wherever it is given, such an option goes to the methods that have it.
-        """
+        """Options of methods, the methods that go without each, and whether another has it."""
         every = [(given, {k for k in given if _has(given, k)}) for given in self._given()]
         for name in sorted({name for given, own in every for name in given.keys() - own}):
             those = (given for given, own in every if name in given.keys() - own)
@@ -113,30 +95,22 @@ class Study:
 
     def _given(self) -> Iterator[grid.Setting]:
         """Every setting, with options that its method may not have."""
-        if not self.size():
-            raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
-        if self.size() > MOST_CELLS:
-            raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
+        size = grid.size(self.tree, SEVERAL)
+        if not 0 < size <= MOST_CELLS:
+            raise UsageError(f"{self.name} has {size:,} cells; expected 1 to {MOST_CELLS:,}")
         return grid.settings(self.tree, SEVERAL)
 
     def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
-        """The study with other options; data or features that are given replace the study's.
-
-        Where blocks are of different data sets, the block of the given one is taken; the first
-        block for a data set that none has.
-        """
+        """The study with other options; given data or features choose among blocks of data sets."""
         tree, given = self.tree, _absolute(given)
         if seeds is not None:
             given[SEED] = list(range(seeds))
-        rest = given
-        if grid.in_blocks(tree, "data") and given.keys() & {"data", "train_features"}:
-            data = given.get("data")
-            tree = grid.divided(tree, "data", data if isinstance(data, list) else [data])
-            rest = {name: value for name, value in given.items() if name != "data"}
+        if given.keys() & {"data", "train_features"}:
+            tree = grid.of_data(tree, given.get("data"))
         for name, names in INSTEAD.items():
             if name in given:
                 tree = grid.without(tree, names)
-        return replace(self, tree=grid.replaced(tree, rest))
+        return replace(self, tree=grid.replaced(tree, given))
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
@@ -148,13 +122,9 @@ class Study:
                     f"{self.name!r}: choose another -o"
                 )
             if other != self:  # so that several processes may work in one folder
-                self._write(folder)
-
-    def _write(self, folder: StudyFolder) -> None:
-        own = {f.name: getattr(self, f.name) for f in fields(Study)}
-        described = {**own, "shown": self.shown.changed()}
-        text = json_text(described, indent=2, ensure_ascii=False) + "\n"
-        write_text(text, folder.study, overwrite=True)
+                own = {f.name: getattr(self, f.name) for f in fields(Study)}
+                described = {**own, "shown": self.shown.changed()}
+                write_json(described, folder.study, overwrite=True)
 
 
 def _has(setting: Mapping[str, Any], name: str) -> bool:
@@ -172,39 +142,33 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
 
 
 def asked_for(
-    spec: Study | str | Path, out: str | Path | None, options: Mapping[str, Any], seeds: int | None
+    spec: str, out: Path | None, options: Mapping[str, Any], seeds: int | None
 ) -> tuple[Study, StudyFolder]:
-    """A study with other options, and its folder: the given one, or the one that it is read from.
-
-    Raises `UsageError` for a name that is no option, and where there is no folder.
-    """
-    if out is None and not isinstance(spec, Study) and StudyFolder.is_one(Path(spec)):
-        out = spec
+    """A study with other options, and its folder: the given one, or that it is read from."""
+    if out is None and StudyFolder.is_one(Path(spec)):
+        out = Path(spec)
     if out is None:
         raise UsageError("--out is needed: the folder of the study")
-    study = spec if isinstance(spec, Study) else find(str(spec))
-    names = option_names(study.tree)
+    study, names = find(spec), option_names()
     given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
-    study = study.changed(given, seeds) if given or seeds is not None else study
-    return with_tables(study), StudyFolder(out)
+    return with_tables(study.changed(given, seeds)), StudyFolder(out)
 
 
 def with_tables(study: Study) -> Study:
     """The study with feature files in the place of tables and archives, as `run` takes them."""
     files: dict[str, str] = {}
-    given = [one.config for one in study.cells if one.config.own.train_features is not None]
-    for config in {str([one.own, one.table]): one for one in given}.values():
-        made = with_features(config)
-        for name in ("train_features", "test_features"):
-            path, now = str(getattr(config.own, name)), str(getattr(made.own, name))
-            if files.setdefault(path, now) != now:
-                raise UsageError(f"{path} beside several training features: import it beforehand")
-    if all(path == now for path, now in files.items()):
+    for config in {str([c.config.own, c.config.table]): c.config for c in study.cells}.values():
+        made = with_features(config).own
+        for then, now in ((config.own.train_features, made.train_features),
+                          (config.own.test_features, made.test_features)):  # fmt: skip
+            if files.setdefault(str(then), str(now)) != str(now):
+                raise UsageError(f"{then} beside several training features: import it beforehand")
+    if all(then == now for then, now in files.items()):
         return study
     tree = grid.without(study.tree, fields_of(TableOfRows).keys())
 
     def change(name: str, value: Any) -> tuple[str, Any]:
-        new = [files.get(one, one) for one in grid.values(name, value)]
+        new = [files.get(str(one), one) for one in grid.values(name, value)]
         return name, new if isinstance(value, list) else new[0]
 
     return replace(study, tree=grid.rewritten(tree, change))
@@ -221,13 +185,8 @@ def find(spec: str) -> Study:
         return read(SHIPPED / f"{spec}.toml")
     raise UsageError(
         f"there is no study {spec!r}: give a TOML file, the folder of a study, or one of afltool "
-        f"study --list{_near(spec)}"
+        "study --list"
     )
-
-
-def _near(spec: str) -> str:
-    near = difflib.get_close_matches(spec, shipped_names(), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def shipped_names() -> list[str]:
@@ -240,12 +199,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     """A study from a TOML file, with the keys of the study that it is like, where it has none.
 
     Options of methods replace those of the other study at every level, as the command line's do.
-
     ``followed``: the files of studies that are like this one.
-
-    Raises:
-        UsageError: a key that is not an option, or a study without options. InvalidDataError:
-        another kind of value where a text is expected.
     """
     tree = inputs.read_toml(path, "a study")
     section = tree.pop(SECTION, {})
@@ -258,8 +212,7 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     texts = {k: v for k, v in given.items() if k in TEXTS}
     shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
     base = _like(path, given[LIKE], followed) if LIKE in given else None
-    names = option_names({**(base.tree if base else {}), **tree})
-    known = _known(path, tree, names)
+    known = _known(path, tree)
     if base is not None:
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
@@ -267,35 +220,19 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
         own = {k: v for k, v in known.items() if k not in of_methods}
         kept = {k: v for k, v in base.tree.items() if k not in own}
         known = {**base.tree, **own, **grid.replaced(kept, of_methods)}
-    _check_shown(path, shown, known)
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
 
 
-def _check_shown(path: Path, shown: TableOptions, tree: Mapping[str, Any]) -> None:
-    """Refuse rows, columns and published figures that no table has, before the first cell."""
-    for key, axes in (("rows", shown.rows), ("columns", shown.columns)):
-        for name in names_of(axes):
-            names = set(option_names(tree)) - {LABEL, BASELINE} - NO_AXES
-            known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
-    if shown.published not in (None, "none"):
-        from .published import published
-
-        published(str(shown.published))
-
-
 def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
     if Path(name).name != name or "\0" in name:
-        raise UsageError(
-            f"{path} is like {name!r}: expected the name of a study, without folders and ending: "
-            f"that of a file beside {path.name}, or one of afltool study --list"
-        )
+        raise UsageError(f"{path} is like {name!r}: expected a study's name, without folders")
     places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
     place = next((one for one in places if one.is_file()), None)
     if place is None:
-        raise UsageError(f"{path} is like {name!r}, which is not a study{_near(name)}")
+        raise UsageError(f"{path} is like {name!r}, which is not a study")
     if place in (*followed, path):
         raise UsageError(f"{path} is like {name!r}, which is like it in turn")
     return read(place, (*followed, path))
@@ -312,43 +249,27 @@ class _Described(Struct, forbid_unknown_fields=True):
 
 
 def of_folder(folder: Path) -> Study:
-    """The study to which this folder belongs."""
     place = StudyFolder(folder).study
     described = inputs.read_json(place, "a study")
     wrong = misfit(described, _Described)
-    if wrong or not described["shown"].keys() <= set(SHOWN):
+    if wrong or not described["shown"].keys() <= {*SHOWN, *GONE}:
         raise InvalidDataError(
             f"{place} is not what afltool study writes ({wrong or 'shown'}); remove it and run the "
-            "study again: cells that are there are kept"
+            "study again"
         )
-    tree = _known(place, described["tree"], option_names(described["tree"]))
-    shown = TableOptions(**described["shown"])
-    before = described.get("before", True)
-    return Study(described["name"], described["texts"], shown, tree, before)
+    tree = _known(place, grid.without(described["tree"], GONE))
+    shown = TableOptions(**{k: v for k, v in described["shown"].items() if k not in GONE})
+    return Study(described["name"], described["texts"], shown, tree, described.get("before", True))
 
 
-def option_names(tree: Mapping[str, Any]) -> Names:
-    """Every key that a study may have, with the settings of the baselines that it names."""
-
-    def places() -> Iterator[Collection[str]]:
-        yield from (FIELDS, OF_ALL)
-        yield from (own_names(one) for one in _methods(tree) if one in methods())
-        yield HEAD_NAMES
-        yield of_baselines()
-
-    return Names(places)
+def option_names() -> Names:
+    """Every key that a study may have; those of baselines are looked at for others alone."""
+    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, methods())))
 
 
-def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in tree.items():
-        for one in grid.blocks(value) or ():
-            yield from _methods(one)
-        if name == BASELINE:
-            yield from map(str, grid.values(name, value))
-
-
-def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _known(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     """`_absolute` of the tree by the names of options; refuses a key that is not an option."""
+    names = option_names()
     called = grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
     return _absolute(called)
 

@@ -22,20 +22,27 @@ from ...values.text import json_text
 from . import frames
 from .cells import OF_PARTITION, SEEDS
 from .frames import source_of
-from .options import TableOf, TableOptions, names_of, numbers_of
+from .options import VALUES, TableOf, TableOptions, names_of, numbers_of
 from .published import NOT_STATED, options_in, plain, published
 from .result_table import Crosstab, crosstab, csv_of_records, latex_text, markdown_lines
 from .results import Results, by_reason, results_of, varying
 from .spec import Study
 
 SHARED = (
-    "Seconds were measured on this machine, without extraction. Work that cells share (equal "
-    "sums and heads) counts in the cell that came first: the sum over all cells is right, "
-    "and one cell run alone may take longer."
+    "Seconds were measured on this machine, without extraction. Work that cells share counts in "
+    "the cell that came first."
 )
 AS_FILES = (
     "MB as files: the mean over clients; of a baseline the float32 numbers that its client sends."
 )
+EQUAL = (
+    "Equal totals for all partitions, {}: {}. Partitions add nothing to their deviation; "
+    "--weights-seed or, for random heads, --head-seed do."
+)
+HOW = {
+    True: "by their digests",
+    False: "by construction, since rows are summed whoever owns them",
+}
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:
@@ -47,29 +54,27 @@ def told(study: Study, given: TableOptions) -> TableOptions:
 def table(o: TableOf) -> Crosstab:
     """The table of the study in a folder; as a text it is Markdown.
 
-    Of options that are not given the study has the defaults. Equal results give equal tables, byte
-    for byte, even if cells were run again in between.
-
-    Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
+    Of options that are not given the study has the defaults. Raises `UsageError` for names that no
+    cell has, and where a cell would average unequal settings.
     """
     return of_results(results_of(o.study), o.to(TableOptions))
 
 
 def of_results(results: Results, given: TableOptions) -> Crosstab:
-    """The table that is asked for by ``given``."""
     study, o = results.study, told(results.study, given)
     ours = frames.chosen(frames.frame(results, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, given, ours)
     papers = None if o.published in (None, "none") else str(o.published)
     beside = [] if papers is None else [frames.beside(papers, ours, columns)]
     every = pd.concat([ours, *map(frames.also, o.also), *beside], ignore_index=True)
-    values, stat = names_of(o.value) or ["top1"], o.stat or "mean±sd"
-    known = set(every.dropna(axis="columns", how="all"))
+    values, known = names_of(o.value) or ["top1"], {*every.dropna(axis="columns", how="all")}
+    if strange := [name for name in values if name not in VALUES]:
+        raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {strange[0]!r}")
     lacking = [name for name in values if name not in known and (every["state"] == "done").any()]
     whence = f"cell has the figure {', '.join(lacking)}"
     if lacking and len(lacking) == len(values):
         raise UsageError(f"no {whence}; the study's options say what is measured")
-    made = crosstab(every, rows, columns, values, stat, SEEDS, study.title)
+    made = crosstab(every, rows, columns, values, SEEDS, study.title)
     made.notes += [f"No {whence}."] if lacking else []
     made.notes += [SHARED] if "seconds" in values else []
     made.notes += [AS_FILES] if "file_bytes" in values else []
@@ -80,10 +85,7 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
 
 
 def axes(study: Study, given: TableOptions, ours: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Names of the rows' and the columns' options; a given name that no cell has is refused.
-
-    Names from the study that no cell has are left out, because the study may run on other data.
-    """
+    """Names of the rows' and the columns' options; of the study's those that some cell has."""
     known = set(options_in(ours))
     papers = told(study, given).published or ""
     named = options_in(published(papers)) if ":" in papers else []
@@ -97,10 +99,9 @@ def axes(study: Study, given: TableOptions, ours: pd.DataFrame) -> tuple[list[st
         columns = [name for name in wanted if name in known and name not in rows]
     for name in (*rows, *columns):
         if name not in of_rows:
-            raise UsageError(
-                f"no cell has the option {name.replace('_', '-')!r}; there are "
-                f"{', '.join(sorted(one.replace('_', '-') for one in known))}"
-            )
+            there = ", ".join(sorted(one.replace("_", "-") for one in known))
+            name = name.replace("_", "-")
+            raise UsageError(f"no cell has the option {name!r}; there are {there}")
     return rows, columns
 
 
@@ -112,11 +113,7 @@ def varied(study: Study) -> list[str]:
 
 
 def equal_totals(results: Results) -> list[str]:
-    """Which methods have equal totals for all partitions: these add nothing to a deviation.
-
-    Digests tell something only where each client was summed apart: the sums of all rows are taken
-    over from one partition to the next.
-    """
+    """Methods with equal totals for all partitions; digests tell only where clients were apart."""
     runs = []
     for cell, summary in results.done:
         digests, given = summary["digests"], cell.config.given().items()
@@ -130,16 +127,7 @@ def equal_totals(results: Results) -> list[str]:
         found = found[found["partition"] > 1]
         if len(found) and (found["total"] == 1).all():
             named.setdefault(bool(alike["apart"].all()), []).append(str(label))
-    how = {True: "by their digests"}
-    return [
-        f"Equal totals for all partitions, {how.get(apart, BY_CONSTRUCTION)}: {'; '.join(labels)}. "
-        "Partitions add nothing to their deviation; --weights-seed or, for random heads, "
-        "--head-seed do."
-        for apart, labels in named.items()
-    ]
-
-
-BY_CONSTRUCTION = "by construction, since rows are summed whoever owns them"
+    return [EQUAL.format(HOW[apart], "; ".join(labels)) for apart, labels in named.items()]
 
 
 def _holes(results: Results) -> Iterator[str]:
@@ -152,7 +140,6 @@ def _holes(results: Results) -> Iterator[str]:
 
 
 def _of_papers(name: str, beside: pd.DataFrame) -> str:
-    """Where published figures come from."""
     if beside.empty:
         theirs = sorted(published(name)["data"].unique())
         return f"Published figures ({name}) are of {', '.join(theirs)}: none is shown."
@@ -166,56 +153,50 @@ def _of_papers(name: str, beside: pd.DataFrame) -> str:
 COLUMNS = ("head", "digest", "of", "figure", "value", "low", "high", "least", "most", "is")
 
 
-def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """What a figure is of, its name, and the figure; counts of rows are figures, too."""
-    yield "all", "rows", _count(one["n"])
-    for name, figure in one["metrics"].items():
-        yield "all", name, figure
-    parts = {"class": one["classes"], "group": one.get("by", {})}
-    for kind, named in parts.items():
-        for part, figures in named.items():
-            for name, figure in figures.items():
-                text = figure if isinstance(figure, dict) else _count(figure)
-                yield f"{kind} {part}", {"n": "rows"}.get(name, name), text
-
-
-def _count(value: float | None) -> dict[str, Any]:
-    return {"value": value, "is": "exact"}
-
-
 def table_of_counts(path: Path, form: str) -> str:
     """The table as Markdown, LaTeX, CSV or JSON; CSV and JSON also have the figures of classes."""
     every = evaluations(read_counts(path))
     if form in ("csv", "json"):
+        heads = [{"head": one["head"]["name"], "digest": one["head"]["digest"]} for one in every]
         rows = [
-            {"head": one["head"]["name"], "digest": one["head"]["digest"], "of": of, "figure": name}
-            | figure
-            for one in every
+            {**dict.fromkeys(COLUMNS), **head, "of": of, "figure": name, **figure}
+            for head, one in zip(heads, every, strict=True)
             for of, name, figure in _figures(one)
         ]
-        rows = [{column: row.get(column) for column in COLUMNS} for row in rows]
-        if form == "csv":
-            return csv_of_records(rows, COLUMNS)
-        return json_text(rows, indent=2, ensure_ascii=False) + "\n"
-    lines: dict[tuple[str, str], list[str]] = {}
+        rows = [{name: row[name] for name in COLUMNS} for row in rows]
+        json = json_text(rows, indent=2, ensure_ascii=False) + "\n"
+        return csv_of_records(rows, COLUMNS) if form == "csv" else json
+    lines: dict[str, list[str]] = {}
     for of, name, figure in (figure for one in every for figure in _figures(one)):
         if not of.startswith("class "):
             label = figure_label(name, figure) + ("" if of == "all" else f", {of}")
             whole = isinstance(figure["value"], int)
             text = f"{figure['value']:,}" if whole else figure_text(figure)
-            lines.setdefault((of, label), []).append(text)
+            lines.setdefault(label, []).append(text)
     named = [f"{one['head']['name']} {one['head']['digest'][:12]}" for one in every]
-    grid = [["figure", *named], *([label, *texts] for (_, label), texts in lines.items())]
+    grid = [["figure", *named], *([label, *texts] for label, texts in lines.items())]
     return "\n".join(markdown_lines(grid)) + "\n" if form == "md" else latex_text(grid)
+
+
+def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What a figure is of, its name, and the figure; counts of rows are figures, too."""
+    parts = {"all": {"n": one["n"], **one["metrics"]}}
+    for kind, named in (("class", one["classes"]), ("group", one.get("by", {}))):
+        parts |= {f"{kind} {part}": figures for part, figures in named.items()}
+    for of, figures in parts.items():
+        for name, figure in figures.items():
+            exact = figure if isinstance(figure, dict) else {"value": figure, "is": "exact"}
+            yield of, "rows" if name == "n" else name, exact
+
+
+# ---------------------------------------------------------------- tests of rows
 
 
 def tests(made: Crosstab, name: str, results: Results) -> list[str]:
     """The p-value of every row against the first one, column by column, in words."""
     rows = [row for row in made.texts.index if row[0] != "published"]
-    if len(rows) < 2:
-        raise UsageError("--test compares every row with the first; the table has one row")
-    if set(made.entries["figure"]) != {"top1"}:
-        raise UsageError("--test compares top1")
+    if len(rows) < 2 or {*made.entries["figure"]} != {"top1"}:
+        raise UsageError("--test compares top1 of every row with the first; there is no such table")
     heads = {
         source_of(one): (cell.solved(results.folder, one), cell.test_rows(results.folder))
         for cell, one in results.done
@@ -227,52 +208,43 @@ def tests(made: Crosstab, name: str, results: Results) -> list[str]:
         ours = made.of(first, heading, kind)
         for their_kind, other in others:
             pairs = _pairs(ours, made.of(other, heading, their_kind))
-            words, p = _paired_t(pairs) if name == "t" else _mcnemar(pairs, heads, right)
+            p = _paired_t(pairs) if name == "t" else _mcnemar(pairs, heads, right)
+            words = "paired t over seeds" if name == "t" else "McNemar"
             shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
             lines.append(f"{words}, {heading}: {other} against {first}: p = {shown}")
     return lines
 
 
 def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Results of equal seeds side by side, each pair of measurements once.
-
-    Seeds are equal where those that both methods have, and that vary, are equal. Of a table beside
-    there may be no more than a seed, which is then that of the partition.
-    """
+    """Results of equal seeds (that both have, and that vary), each pair of measurements once."""
     both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
     names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
     seeds = both[names or ["partition_seed"]]
     seeds = seeds if names else seeds.fillna({"partition_seed": both["seed"]})
     keys: Any = [tuple(map(plain, one)) for one in seeds.itertuples(index=False)]
-    both = both.assign(seeds=keys)
-    both = both[["seeds", "top1", "source"]]
+    both = both.assign(seeds=keys)[["seeds", "top1", "source"]]
     pairs = both.iloc[: len(ours)].merge(both.iloc[len(ours) :], on="seeds")
     known = pairs["source_x"].notna() & pairs["source_y"].notna()
     return pairs[~known | ~pairs.duplicated(["source_x", "source_y"])]
 
 
-def _paired_t(pairs: pd.DataFrame) -> tuple[str, float | str]:
+def _paired_t(pairs: pd.DataFrame) -> float | str:
     """Student's t of the differences of equal seeds."""
     from scipy.stats import ttest_rel
 
-    words = "paired t over seeds"
     x, y = (pairs[name].astype(float) for name in ("top1_x", "top1_y"))
-    if len(pairs) < 2:
-        return words, "it needs two different results of equal seeds"
-    if (x - y).nunique() == 1:
-        return words, "the difference has no deviation"
-    return words, float(ttest_rel(x, y).pvalue)
+    if len(pairs) < 2 or (x - y).nunique() == 1:
+        return "it needs different results of equal seeds, and different differences"
+    return float(ttest_rel(x, y).pvalue)
 
 
 def _mcnemar(
     pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
-) -> tuple[str, float | str]:
+) -> float | str:
     """McNemar's exact test of two heads; seeds that are right on the same rows count once."""
-    words, each = "McNemar", [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
-    if not each:
-        return words, "no results of equal seeds"
-    if any(source not in heads for pair in each for source in pair):
-        return words, "there is no head file for each result"
+    each = [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
+    if not each or any(source not in heads for pair in each for source in pair):
+        return "there are no head files of results of equal seeds"
     found = [tuple(map(right, pair)) for pair in each]
     for _, ids in (one for pair in found for one in pair):
         if not np.array_equal(ids, found[0][0][1]):
@@ -282,8 +254,8 @@ def _mcnemar(
             )
     both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
     if len(both) > 1:
-        return words, "seeds differ: choose one with --where, or --test t"
-    return words, float(mcnemar(*next(iter(both.values())))["p_value"])
+        return "seeds differ: choose one with --where, or --test t"
+    return float(mcnemar(*next(iter(both.values())))["p_value"])
 
 
 def _right(head: Path, rows: Path) -> tuple[Any, Any]:

@@ -1,45 +1,44 @@
 """A worker on the cells of a study: it carries out those that no other worker has or is at.
 
 Any number of workers, on any number of machines, share the folder of a study: a lock says who is at
-work on a cell, and equal work is done once, see `runs.step_cache`. A cell with complete and valid
-files is kept. A cell that fails is named, and the others go on. `study --jobs N` starts so many
-workers on this machine, each a process of one thread that tells on stdout, in lines of JSON, what
-it did; the first process shows that, and names the cell of one that is killed.
+work on a cell, and equal work is done once, see `runs.step_cache`. `study --jobs N` starts so many
+workers, each a process of one thread; the first process says what they say, and names the cell of
+one that is killed.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import json
 import logging
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from functools import partial
-from queue import Empty, Queue
-from subprocess import PIPE, Popen, TimeoutExpired
-from threading import Lock, Thread
+from contextlib import suppress
+from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from threading import Thread
 from typing import Any
 
 from ... import parallel, progress
-from ...errors import AflError, BusyError, IncompleteError, StoppedError, UsageError
+from ...errors import (
+    AflError,
+    BusyError,
+    IncompleteError,
+    StoppedError,
+    UsageError,
+)
 from ...files.atomic import write_text
 from ...files.locks import marked, who
 from ...files.outputs import make_folder
 from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.grammars import parse_part
-from ...runs.folder import RunFolder
-from ...runs.step_cache import Made
-from ...runs.summary import remove_rounds
-from ...values.text import json_text
+from ...runs.step_cache import StepCache, stored
+from ...runs.summary import tell_done
 from .cells import Cell, StudyFolder
 from .options import words_of
-from .results import changed_default, duration, failure, finished, kept, names_of_cells
+from .results import changed_default, failure, finished, kept, names_of_cells
 from .spec import Study, of_folder
 
 log = logging.getLogger("afltool.lab.studies")
@@ -54,40 +53,19 @@ class Worker:
     Attributes:
         cells: the cells of the study, or the part of them that is carried out.
         processes: workers of this study on this machine, which share its memory.
-        tell: is told of each cell that has ended, by its key.
     """
 
     def __init__(
-        self,
-        study: Study,
-        folder: StudyFolder,
-        cells: list[Cell],
-        processes: int = 1,
-        tell: Callable[[str], object] = str,
+        self, study: Study, folder: StudyFolder, cells: list[Cell], processes: int = 1
     ) -> None:
-        self.study, self.folder, self.processes, self.tell = study, folder, processes, tell
+        self.study, self.folder, self.processes = study, folder, processes
         self.names = names_of_cells(study.cells)
         self.numbers = {cell.key: number for number, cell in enumerate(cells, 1)}
-        group = {cell.together(): number for number, cell in reversed([*enumerate(cells)])}
-        self.cells = sorted(cells, key=lambda cell: group[cell.together()])
-        self.busy: set[str] = set()  # cells that another process was at work on
-        self.seconds: list[float] = []  # of the cells that this worker has carried out
-
-    def prepare(self, cells: list[Cell]) -> list[tuple[Cell, str]]:
-        """Make what these cells share; returns the cells for which that failed, and why."""
-        failed = []
-        for cell in cells:
-            progress.stop_point()
-            try:
-                cell.prepare(self.folder)
-            except StoppedError:
-                raise
-            except (AflError, MemoryError, OSError) as error:
-                failed.append((cell, why_of(error)))
-        return failed
+        group = {cell.group: number for number, cell in reversed([*enumerate(cells)])}
+        self.cells = sorted(cells, key=lambda cell: group[cell.group])
 
     def all(self, first: int = 0) -> None:
-        """Carry out every cell, number ``first`` first, until each has a result or has failed."""
+        """Carry out every cell, from number ``first`` on; one that another is at comes later."""
         todo = self.cells[first:] + self.cells[:first]
         while todo := [cell for cell in todo if not self.tried(cell)]:
             time.sleep(PAUSE)
@@ -98,12 +76,8 @@ class Worker:
         try:
             if not self.ended(cell):
                 self._carry_out(cell)
-        except BusyError as error:
-            if self.processes == 1 and cell.key not in self.busy:
-                log.info("%s comes later: %s", self.called(cell), error)
-            self.busy.add(cell.key)
+        except BusyError:
             return False
-        self.tell(cell.key)
         return True
 
     def ended(self, cell: Cell) -> bool:
@@ -111,25 +85,24 @@ class Worker:
         done = finished(self.folder, cell) is not None
         return done or failure(self.folder, cell) is not None
 
+    def has_left(self, cell: Cell) -> bool:
+        """Whether nobody is at work on a cell, and something of it is there to look at."""
+        place = self.folder.cell(cell.key)
+        there = any((place / name).exists() for name in (SUMMARY, StudyFolder.FAILED))
+        return there and not (place / StudyFolder.BEGUN).exists()
+
     def called(self, cell: Cell) -> str:
         """How messages call a cell: '[3/8] linear, alpha 0.1'."""
         return f"[{self.numbers[cell.key]}/{len(self.numbers)}] {self.names[cell.key]}"
 
     def _carry_out(self, cell: Cell) -> None:
-        """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`.
-
-        If processes were killed while they ran the cell, perhaps for their memory, it counts as
-        failed this time, so that the others can run; the next time it is tried again.
-        """
+        """Carry out a cell under its lock; a failure is said and noted. Raises `BusyError`."""
         place, begun = self.folder.cell(cell.key), time.perf_counter()
-        made = Made(self.folder.steps(cell), self.processes)
+        made = StepCache(self.folder.steps(cell), self.processes)
         try:
             with progress.quiet(log), marked(place / StudyFolder.BEGUN) as before:
                 if len(before) >= MOST_KILLED:
-                    raise IncompleteError(
-                        f"{len(before)} processes were killed while they ran it, perhaps for "
-                        f"their memory; the last one was {before[-1]}"
-                    )
+                    raise IncompleteError(f"{len(before)} processes were killed while they ran it")
                 if self.ended(cell):  # meanwhile
                     return
                 old = kept(self.folder, cell)
@@ -140,52 +113,24 @@ class Worker:
         except (StoppedError, BusyError):
             raise
         except (AflError, MemoryError, OSError) as error:
-            self.failed(cell, why_of(error))
+            self.failed(cell, error)
             return
-        if cell.thinned:  # the rounds that its group shares, after the last of it
-            alike = [one for one in self.study.cells if one.together() == cell.together()]
-            forget_steps(self.folder, alike)
-        self.seconds.append(time.perf_counter() - begun)
-        done = f"{100 * top1:.2f} % ({self.seconds[-1]:.1f} s{self._left()})"
-        log.info("%s: top-1 %s", self.called(cell), done)
+        forget_steps(self.folder, [one for one in self.study.cells if one.group == cell.group])
+        seconds = time.perf_counter() - begun
+        log.info("%s: top-1 %.2f %% (%.1f s)", self.called(cell), 100 * top1, seconds)
 
-    def _left(self) -> str:
-        """The time that one worker needs for the cells that have not ended, about."""
-        left = [one for one in self.cells if not self.ended(one)] if self.processes == 1 else []
-        each = sum(self.seconds) / len(self.seconds)
-        return f", about {duration(each * len(left))} left" if left else ""
-
-    def failed(self, cell: Cell, why: str) -> None:
-        """Say why a cell failed, there and to the user."""
+    def failed(self, cell: Cell, error: BaseException) -> None:
+        why = str(error) or type(error).__name__
+        why = f"out of memory ({why})" if isinstance(error, MemoryError) else why
         log.error("%s failed: %s", self.called(cell), why)
-        make_folder(self.folder.cell(cell.key))
-        note = self.folder.cell(cell.key) / StudyFolder.FAILED
-        write_text(why + "\n", note, overwrite=True)
+        place = self.folder.cell(cell.key)
+        make_folder(place)
+        write_text(why + "\n", place / StudyFolder.FAILED, overwrite=True)
 
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
-    """Remove what these cells share, if all of them are done."""
-    done = all(finished(folder, cell) is not None for cell in cells)
-    for place in {folder.steps(cell) for cell in cells} if done else ():
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def clear(folder: StudyFolder, cell: Cell) -> None:
-    """Forget what an earlier call of the study left: a failure, rounds of a killed process."""
-    with suppress(FileNotFoundError):
-        (folder.cell(cell.key) / StudyFolder.FAILED).unlink()
-    own = RunFolder(folder.cell(cell.key))
-    if cell.thinned and own.head(1).exists():
-        summary = finished(folder, cell)
-        if summary is not None:
-            remove_rounds(own, len(summary["bytes_per_client"]))
-
-
-def why_of(error: BaseException) -> str:
-    """What is said of a cell that failed."""
-    if isinstance(error, MemoryError):
-        return f"out of memory ({error})" if str(error) else "out of memory"
-    return str(error) or type(error).__name__
+    if all(finished(folder, cell) is not None for cell in cells):
+        shutil.rmtree(folder.steps(cells[0]), ignore_errors=True)
 
 
 def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
@@ -203,27 +148,19 @@ def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
     return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
 
 
-# ---------------------------------------------------------------- in the process of a worker
+# ---------------------------------------------------------------- several processes
 
 
-def main(given: dict[str, Any]) -> None:
-    """A worker that tells the first process what it does, and ends with it."""
+def main(root: str, only: str, jobs: str, first: str, level: str) -> None:
+    """A worker in a process of its own, which ends with the first process."""
     signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
     Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
-    line = _Line()
-    logger = logging.getLogger("afltool")
-    logger.handlers, logger.propagate = [line], False
-    logger.setLevel(given["level"])
-    folder = StudyFolder(given["root"])
+    logging.basicConfig(level=int(level), format="%(message)s", force=True)
+    folder = StudyFolder(root)
     study = of_folder(folder.root)
-    cells = part_of(study.cells, given["only"])
-    worker = Worker(study, folder, cells, given["jobs"], partial(line.tell, "ended"))
-    with (
-        suppress(StoppedError),  # the first process says it
-        parallel.using(1),
-        progress.listening(partial(line.tell, "event")) if given["heard"] else nullcontext(),
-    ):
-        worker.all(given["first"] * len(cells) // given["jobs"])
+    cells = part_of(study.cells, only or None)
+    with suppress(StoppedError), parallel.using(1):  # the first process says that it is stopped
+        Worker(study, folder, cells, int(jobs)).all(int(first) * len(cells) // int(jobs))
 
 
 def _end_with(parent: Any) -> None:
@@ -232,127 +169,85 @@ def _end_with(parent: Any) -> None:
     progress.request_stop("the end of the first process")
 
 
-class _Line(logging.Handler):
-    """Tells the first process what happens; messages, too, which it shows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pipe, self.one_at_a_time = os.fdopen(os.dup(1), "w", encoding="utf-8"), Lock()
-        os.dup2(2, 1)  # what a library prints is no line of ours
-
-    def tell(self, kind: str, what: Any) -> None:
-        """Say something to the first process."""
-        try:
-            with self.one_at_a_time:
-                print(json_text([kind, what], default=str), file=self.pipe, flush=True)
-        except OSError:  # it is gone, and what cells find does not fail for that
-            progress.request_stop("the end of the first process")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.tell("says", (record.name, record.levelno, record.getMessage()))
-
-
-# ---------------------------------------------------------------- in the first process
-
-
 class Workers:
-    """``jobs`` workers on the cells of ``worker``, which does here what all cores do.
-
-    ``only``: which cells of the study these are, in the words of the command.
-    """
+    """``jobs`` processes with a worker each on the cells ``only`` of ``worker``'s study."""
 
     def __init__(self, worker: Worker, todo: list[Cell], jobs: int, only: str | None) -> None:
-        self.worker, self.todo, self.jobs, self.only = worker, todo, jobs, only
-        self.left = {cell.key for cell in todo}  # cells that have not ended
-        self.at_work: list[Popen[str]] = []
-        self.said: Queue[tuple[Popen[str], str, Any]] = Queue()
+        self.worker, self.jobs, self.only = worker, jobs, only
+        self.left = list(todo)  # cells that have not ended
+        self.at_work: dict[Popen[str], Thread] = {}  # with what passes on what they say
 
     def all(self) -> None:
         """Carry out every cell; an exception ends the workers with it."""
-        images = [cell for cell in self.todo if cell.config.extract is not None]
-        for cell, why in self.worker.prepare(images):  # features, by all cores
-            self.worker.failed(cell, why)
-            self.left.discard(cell.key)
+        for cell in self.left:  # features, by all cores
+            try:
+                for step in cell.shared(self.worker.folder):
+                    progress.stop_point()
+                    if step.stage.stored:
+                        stored(step)
+            except StoppedError:
+                raise
+            except (AflError, MemoryError, OSError) as error:
+                self.worker.failed(cell, error)
         every = len(self.worker.cells)
-        with progress.task("study", every, "cells", every - len(self.left)) as self.task:
+        with progress.task("study", every, "cells", every - len(self.left)) as task:
             try:
                 for number in range(min(self.jobs, len(self.left))):
                     self.start(number)
                 while self.at_work:
-                    self.hear()
+                    time.sleep(PAUSE)
+                    self.look()
+                    task.advance(self.ended())
             finally:
                 self.end()
         progress.stop_point()
 
     def start(self, number: int) -> None:
         """Start a worker, with its own part of the cells first."""
-        given = {
-            "root": str(self.worker.folder.root.absolute()),
-            "only": self.only,
-            "jobs": self.jobs,
-            "heard": progress.heard(),
-            "first": number % self.jobs,
-            "level": logging.getLogger("afltool").getEffectiveLevel(),
-        }
+        root = str(self.worker.folder.root.absolute())
+        numbers = (self.jobs, number % self.jobs, log.getEffectiveLevel())
         one = Popen(
-            [sys.executable, "-m", __name__, json_text(given)],
+            [sys.executable, "-m", __name__, root, self.only or "", *map(str, numbers)],
             stdin=PIPE,
             stdout=PIPE,
+            stderr=STDOUT,
             encoding="utf-8",
+            errors="replace",
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # by which `parallel.available` counts
             start_new_session=True,  # Ctrl-C is for the first process
         )
-        self.at_work.append(one)
-        Thread(target=self.listen, args=(one,), daemon=True).start()
+        self.at_work[one] = Thread(target=_pass_on, args=(one,), daemon=True)
+        self.at_work[one].start()
 
-    def listen(self, one: Popen[str]) -> None:
-        """In a thread: the lines of a worker until it has ended."""
-        assert one.stdout is not None
-        assert one.stdin is not None
-        with one.stdin, one.stdout:
-            for line in one.stdout:
-                self.said.put((one, *json.loads(line)))
-        self.said.put((one, "gone", None))
+    def ended(self) -> int:
+        """How many cells have ended since the last look; tells it of those that are done."""
+        those = [cell for cell in self.left if self.worker.has_left(cell)]
+        for cell in those:
+            self.left.remove(cell)
+            if finished(self.worker.folder, cell) is not None:
+                tell_done(self.worker.folder.cell(cell.key), cell.head)
+        return len(those)
 
-    def hear(self) -> None:
-        """One thing that a worker says; a request to stop goes to all of them."""
-        for one in self.at_work if progress.stop_requested() else ():
-            one.terminate()
-        try:
-            one, kind, what = self.said.get(timeout=PAUSE)
-        except Empty:
-            return
-        if kind == "says":
-            name, level, text = what
-            logging.getLogger(name).log(level, "%s", text)
-        elif kind == "event":
-            progress.tell_again(what)
-        elif kind == "gone":
-            self.gone(one)
-        elif what in self.left:  # whoever saw it first
-            self.left.discard(what)
-            self.task.advance()
-
-    def gone(self, one: Popen[str]) -> None:
-        """A worker has ended: all is done, it was to stop, or something killed it."""
-        self.at_work.remove(one)
-        code, cell = one.wait(), self.forget(one)
-        if progress.stop_requested() or not code:
-            return
-        why = f"its process ended (exit code {code})"
-        if code < 0:
-            why = f"its process was killed (signal {-code}), perhaps for its memory"
-        if cell is None:
-            raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
-        self.worker.failed(cell, why)
-        self.left.discard(cell.key)
-        self.task.advance()
-        if self.left:
+    def look(self) -> None:
+        """Pass a request to stop on; see which workers have ended, and why."""
+        for one in [*self.at_work]:
+            if progress.stop_requested():
+                one.terminate()
+            if (code := one.poll()) is None:
+                continue
+            self.at_work.pop(one).join()
+            cell = self.forget(one)
+            if progress.stop_requested() or not code:
+                continue
+            why = f"its process was killed (signal {-code})" if code < 0 else f"exit code {code}"
+            if cell is None:
+                raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
+            self.worker.failed(cell, IncompleteError(why))
             self.start(len(self.at_work))
 
     def forget(self, one: Popen[str]) -> Cell | None:
         """The cell that a killed worker was at; its mark is removed."""
-        for cell in self.todo:
+        for cell in self.left:
             mark = self.worker.folder.cell(cell.key) / StudyFolder.BEGUN
             if who(mark).startswith(f"process {one.pid} on "):
                 mark.unlink()
@@ -372,5 +267,14 @@ class Workers:
             self.forget(one)
 
 
+def _pass_on(one: Popen[str]) -> None:
+    """In a thread: say what a worker says, until it has ended."""
+    assert one.stdin is not None
+    assert one.stdout is not None
+    with one.stdin, one.stdout:
+        for text in one.stdout:
+            log.info("%s", text.rstrip())
+
+
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(*sys.argv[1:])

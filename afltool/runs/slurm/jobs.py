@@ -1,13 +1,7 @@
 """A run on Slurm: each job is `afltool run run.toml -o . --step NAME` in the run's folder.
 
-    RUN/slurm/job.sh      what every job runs: the site's environment, signals, what is tried again
-    RUN/slurm/submit.sh   submits what is missing; the job that solves a round calls it for the next
-    RUN/slurm/site.json   the site's settings, for submit.sh
-    RUN/slurm/parts, log  parts of features and of sums; logs
-
-The plan is that of `run`, with the same files and recipes, so each goes on where the other stopped.
-A step is named by its file. A step that can be cut is a job array, whose task I makes part I, and a
-job that puts the parts together.
+The plan is that of `run`, so each goes on where the other stopped. A step is named by its file; one
+that can be cut is a job array, whose task I makes part I, and a job that joins the parts.
 """
 
 from __future__ import annotations
@@ -29,14 +23,13 @@ from ...files.outputs import make_folder
 from ...files.tables import write_json
 from ...options.features import default_store
 from ...options.grammars import Part
-from ...stages.stage import STAGES, Parts
+from ...stages.stage import STAGES
 from ...values.names import Phase
 from ...values.text import difference
-from ..config import FIELDS, RunConfig, is_of_run, read_config, with_features
+from ..config import RunConfig, read_config, with_features, written_options
 from ..folder import RunFolder
-from ..local import ridge_advice
 from ..plan import LINK, Step, first_steps, next_steps
-from ..step_cache import Alone
+from ..step_cache import StepCache
 from ..validation import check_before, check_own_files, client_count, serves
 from .site import Site, kept_site, quoted
 
@@ -53,12 +46,7 @@ ENDED = (
 
 @dataclass(frozen=True)
 class Job:
-    """A job, or an array of ``tasks``.
-
-    Attributes:
-        words: what job.sh is told beside its command.
-        after: names of the jobs that it waits for.
-    """
+    """A job, or an array of ``tasks``; ``words``: for job.sh; ``after``: the jobs before it."""
 
     name: str
     stage: str
@@ -75,10 +63,7 @@ class _Script(Template):
 
 
 def prepare(config: RunConfig, site: Site, root: Path) -> Path:
-    """Write the options, the first head, links to given files, and the scripts; returns submit.sh.
-
-    A folder of a run with other options is refused; another site's settings replace the old ones.
-    """
+    """Write options, the first head, links to given files, and scripts; returns submit.sh."""
     folder = RunFolder(root.absolute())
     config = with_features(config).with_absolute_paths()
     texts = script_texts(config, site, root)
@@ -86,9 +71,9 @@ def prepare(config: RunConfig, site: Site, root: Path) -> Path:
     make_folder(folder.root)
     _keep_options(config, folder)
     for step in first_steps(config, folder):
-        kept = folder.first_head.exists() and serves(config, folder.first_head)
+        kept = serves(config, folder.first_head)
         if step.stage.name == LINK or (step.stage.name == "head" and not kept):
-            Alone().carry_out(step)
+            StepCache().carry_out(step)
     return keep_scripts(texts, site, folder.root)
 
 
@@ -103,13 +88,7 @@ def keep_scripts(texts: Mapping[str, str], site: Site, root: Path) -> Path:
 
 
 def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
-    """The options and scripts of a run by name, and what submit.sh submits first, as ``jobs``.
-
-    Nothing is written.
-
-    Raises what `check_before` raises, and `UsageError` for options that jobs do not take and arrays
-    that are too long.
-    """
+    """The options and scripts of a run by name, and as ``jobs`` what submit.sh submits first."""
     config = with_features(config).with_absolute_paths()
     folder = RunFolder(root.absolute())
     check_slurm(config)
@@ -120,27 +99,18 @@ def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
 
 
 def check_slurm(config: RunConfig) -> None:
-    """Refuse options of `run` that jobs cannot use."""
     if config.extract is not None and config.extract.store is not None:
         raise UsageError("--store is for run: jobs write the features into the run's folder")
     for name, value in config.here.changed().items():
-        jobs = "; slurm --memory 4G says what a job may take" if name == "memory" else ""
         raise UsageError(
-            f"{name.replace('_', '-')} = {value!r} among the options is for run on one machine: "
-            f"leave it out{jobs}"
+            f"{name} = {value!r} among the options is for run on one machine: leave it out"
         )
 
 
 def scripts(
     root: Path, site: Site, command: str, jobs: str, after: str = "afterok"
 ) -> dict[str, str]:
-    """job.sh and submit.sh of a folder.
-
-    Args:
-        command: what of afltool every job calls.
-        jobs: the lines of submit.sh that submit them.
-        after: what a job waits for of another.
-    """
+    """job.sh, whose jobs call ``command``, and submit.sh, which submits them by ``jobs``."""
     values = {
         "root": quoted(root), "setup": site.shell(), "command": command, "jobs": jobs,
         "tag": tag(root), "ended": ENDED, "after": after,
@@ -156,21 +126,8 @@ def tag(root: Path) -> str:
 
 def lines_of(jobs: Sequence[Job], site: Site, root: Path) -> str:
     """The lines of submit.sh that submit jobs, each after those that it waits for."""
-    logs = f"{log_folder(root)}/{RunFolder.LOGS}"
+    logs = f"{root}/{RunFolder.LOGS}".replace("%", "%%")  # in a pattern % begins a number's name
     return "".join(f"{_line(job, site.of(job.stage), logs)}\n" for job in jobs)
-
-
-def log_folder(root: Path) -> str:
-    """A folder in a pattern of ``--output``, where % begins the name of a number.
-
-    A backslash in it would switch all patterns off, so that the tasks of an array wrote one log.
-    """
-    if "\\" in str(root):
-        raise UsageError(
-            f"sbatch cannot write logs below {root}: expected a folder without a backslash in its "
-            "path; choose another -o"
-        )
-    return str(root).replace("%", "%%")
 
 
 def _line(job: Job, site: Site, logs: str) -> str:
@@ -196,62 +153,42 @@ def _line(job: Job, site: Site, logs: str) -> str:
 
 
 def check_submitting() -> None:
-    """Refuse to submit from a machine without Slurm's commands."""
     if shutil.which("sbatch") is None:
         raise InputError(
-            "cannot submit: is sbatch on this machine's PATH? Without --submit the scripts are "
-            "written, and submit.sh may be called on a machine that has it"
+            "cannot submit: is sbatch on this machine's PATH? Leave --submit out, and call "
+            "submit.sh on a machine that has it"
         )
 
 
 def submit(script: Path) -> list[str]:
     """Run submit.sh; what it says, a line for each job."""
-    try:
-        done = subprocess.run(
-            ["bash", str(script.absolute())], capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        raise InputError(f"cannot run bash: {error.strerror}") from None
+    done = subprocess.run(["bash", script.absolute()], capture_output=True, text=True, check=False)
     if done.returncode:
         answer = " ".join((done.stderr or done.stdout).split())
-        raise InputError(
-            f"{script} could not submit everything: {answer}; what is in the queue stays there; "
-            "run the command again"
-        )
+        raise InputError(f"{script} could not submit everything: {answer}; run the command again")
     return done.stdout.splitlines()
 
 
 def _keep_options(config: RunConfig, folder: RunFolder) -> None:
-    """Write the options; those of a run that is there may differ in what is still to be done."""
+    """Write the options; until a head is solved, what `solve` is told may differ."""
     place = folder.options
-    if is_of_run(place, config):
-        return
     if place.exists():
-        theirs = RunConfig(**read_config(place))
-        stages = {name: f.part for name, f in FIELDS.items()} | {"train_accuracy": "evaluate"}
-        stages |= dict.fromkeys(config.at_solve().keys() | theirs.at_solve().keys(), "solve")
-        done = {"solve": folder.head(1), "evaluate": folder / RunFolder.SUMMARY}
-        late = {name for name, one in stages.items() if one in done and not done[one].exists()}
-        then, now = (
-            {
-                k: str(v) if isinstance(v, Path) else v
-                for k, v in one.given().items()
-                if k not in late
-            }
-            for one in (theirs, config)
-        )
+        every = [RunConfig(**read_config(place)), config]
+        late = set[str]().union(*(one.at_solve() for one in every))
+        late = set() if folder.head(1).exists() else late
+        then, now = ({k: str(v) for k, v in one.given().items() if k not in late} for one in every)
         if where := difference(then, now, "in the file", "now"):
             raise OutputExistsError(
                 f"{place} is of a run with other options: {where}; choose another -o, or remove it"
             )
-    write_text(config.to_toml(), place, overwrite=True)
+    if written_options(place) != config.to_toml():
+        write_text(config.to_toml(), place, overwrite=True)
 
 
 # ---------------------------------------------------------------- the plan as jobs
 
 
 def next_lines(root: Path) -> str:
-    """The lines of submit.sh for what is missing of a run now."""
     folder = RunFolder(root.absolute())
     config = RunConfig(**read_config(folder.options))
     site = kept_site(folder / RunFolder.SITE)
@@ -297,12 +234,6 @@ def _jobs_of(
     if cut is None:
         yield Job(name, step.stage.name, words, after)
         return
-    if cut.count > site.max_array:
-        other = "smaller --shards" if step.stage.name == "extract" else "larger --clients-per-task"
-        raise UsageError(
-            f"{name} would be an array of {cut.count} tasks; Slurm takes {site.max_array} here "
-            f"(--max-array): choose a {other}"
-        )
     if tasks := tuple(i for i in range(cut.count) if not cut.is_there(i)):
         parts = Job(f"{name}.parts", step.stage.name, words, after, tasks)
         gpus = step.stage.name == "extract" and site.of("extract").gpus
@@ -310,7 +241,8 @@ def _jobs_of(
         yield replace(parts, words=(*words, "--part", f"%I/{cut.count}", *device))
         after = (parts.name,)
     if not cut.of_clients:
-        yield Job(name, cut.cut.joined_by, (*words, "--join", str(cut.count)), after)
+        stage = cut.joined()[0].stage.name
+        yield Job(name, stage, (*words, "--join", str(cut.count)), after)
 
 
 def _is_there(step: Step, steps: Sequence[Step]) -> bool:
@@ -321,8 +253,7 @@ def _is_there(step: Step, steps: Sequence[Step]) -> bool:
 
 
 def inputs(step: Step) -> list[Path]:
-    """The files that a step reads."""
-    each = (one if isinstance(one, tuple) else (one,) for one in step.files().values())
+    each = (one if isinstance(one, tuple) else (one,) for one in step.inputs.values())
     return [Path(path) for paths in each for path in paths]
 
 
@@ -333,24 +264,19 @@ def name_of(step: Step) -> str:
 
 @dataclass(frozen=True)
 class Cut:
-    """A step in ``count`` parts that may be made at the same time: part I is ``folder``/I.h5.
-
-    Files of single clients lie where they belong. Where the step sums up held-out clients, each
-    part has such a sum, too, in a folder beside.
-    """
+    """A step in ``count`` parts: part I is ``folder``/I.h5, of held-out clients beside."""
 
     whole: Step
-    cut: Parts
     folder: Path
     count: int
 
     @property
     def of_clients(self) -> bool:
         """Whether a part is a file for each of its clients, so that nothing joins the parts."""
-        return self.whole.out is not None and not self.whole.out.suffix
+        out = self.whole.out
+        return out is not None and not out.suffix
 
     def step(self, number: int) -> Step:
-        """What makes a part."""
         part = Part(number, self.count)
         if self.of_clients:
             return replace(self.whole, part=part)
@@ -362,19 +288,19 @@ class Cut:
 
     def joined(self) -> list[Step]:
         """What puts the parts together: the results are those of the step itself."""
-        stage = STAGES[self.cut.joined_by]
+        cut = self.whole.stage.parts
+        assert cut is not None
+        stage = STAGES[cut.joined_by]
         return [
-            Step(stage, stage.options(), {self.cut.role: (folder,)}, out)
+            Step(stage, stage.options(), {cut.role: (folder,)}, out)
             for folder, out in zip(self._folders(), self.whole.results(), strict=True)
         ]
 
     def _folders(self) -> list[Path]:
-        """Where the parts lie of each of the step's results."""
         beside = self.folder.with_name(f"held-{self.folder.name}")
         return [beside, self.folder][-len(self.whole.results()) :]
 
     def is_there(self, number: int) -> bool:
-        """Whether a part is done."""
         if self.of_clients:
             return self.mark(number).exists()
         return all(path.exists() for path in self.step(number).results())
@@ -392,24 +318,20 @@ def cut_of(step: Step, config: RunConfig, site: Site, folder: RunFolder) -> Cut 
     elif step.stage.name == "local-stats":
         clients = round(client_count(config) * config.local_stats.participation)
         count = max(1, -(-clients // site.clients_per_task))
-    return _cut(step, count, folder) if count else None
+    return _cut(step, min(count, site.max_array), folder) if count else None
 
 
 def _cut(step: Step, count: int, folder: RunFolder) -> Cut:
     if step.stage.parts is None:
         raise UsageError(f"--step {name_of(step)}: this step has no parts")
     place = folder / f"{RunFolder.PARTS}/{name_of(step)}-of-{count}"
-    return Cut(step, step.stage.parts, place, count)
+    return Cut(step, place, count)
 
 
 def carry_out(
     config: RunConfig, root: Path, name: str, part: Part | None = None, join: int = 0
 ) -> Path:
-    """Make the file ``name`` of a run, a part of it, or put ``join`` parts of it together.
-
-    Raises:
-        UsageError: the run has no such step now; it may follow a head that is not solved yet.
-    """
+    """Make the file ``name`` of a run, a part of it, or put ``join`` parts of it together."""
     folder = RunFolder(root.absolute())
     known = {name_of(one): one for one in steps_known(config, folder)}
     step = known.get(name)
@@ -418,8 +340,7 @@ def carry_out(
             f"--step {name}: the run in {root} has no such step now; it has {', '.join(known)}"
         )
     if part is None and not join:
-        with ridge_advice(step, folder, "slurm", "--submit"):
-            return Alone().carry_out(step).path
+        return StepCache().carry_out(step).path
     cut = _cut(step, part.count if part is not None else join, folder)
     if part is None:
         for one in cut.joined():

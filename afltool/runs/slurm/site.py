@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ MOST = 10**6  # processors, clients …: more is a mistake
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Options):
-    """Where jobs run and how large they are."""
-
     partition_name: str | None = Field(default=None, description="Slurm's partition (queue)")
     account: str | None = Field(default=None, description="account that is charged")
     qos: str | None = Field(default=None, description="quality of service")
@@ -44,8 +42,9 @@ class Site(Options):
         default=None, description="environment modules to load, with commas between"
     )
     venv: Path | None = Field(default=None, description="virtual environment that has afltool")
-    _container = "Apptainer image that has afltool: a .sif file or an address (docs/slurm.md)"
-    container: str | None = Field(default=None, description=_container)
+    container: str | None = Field(
+        default=None, description="Apptainer image that has afltool: a .sif file or an address"
+    )
     shards: int = Field(default=8, ge=1, le=MOST, description="tasks that extract a split")
     clients_per_task: int = Field(
         default=50, ge=1, le=MOST, description="clients of a local-stats task"
@@ -53,16 +52,10 @@ class Site(Options):
     at_once: int | None = Field(
         default=None, ge=1, le=MOST, description="most tasks of an array that run at the same time"
     )
-    max_array: int = Field(
-        default=1001,
-        ge=1,
-        le=MOST,
-        description="tasks that Slurm takes in one array (MaxArraySize)",
-    )
-    _warn = (
-        "seconds before the time limit at which a task is asked to stop (default: 120, at most a "
-        "quarter of the limit)"
-    )
+    _array = "tasks that Slurm takes in one array (MaxArraySize); of more each does more"
+    max_array: int = Field(default=1001, ge=1, le=MOST, description=_array)
+    _warn = "seconds before the time limit at which a task is asked to stop (default: 120, at most "
+    _warn += "a quarter of the limit)"
     warn: int | None = Field(default=None, ge=1, le=65535, description=_warn)
     setup: tuple[str, ...] = ()  # further lines of bash, before afltool starts
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -76,8 +69,8 @@ class Site(Options):
             raise UsageError(f"--memory is like 4000M or 4G, and above 0; found {self.memory!r}")
         if self.warn is not None and self.warn >= self.seconds():
             raise UsageError(
-                f"--warn {self.warn} asks a task to stop so many seconds before its limit, and "
-                f"--time {self.time} is {self.seconds()} s: give fewer, or a longer --time"
+                f"--warn {self.warn} is seconds before the limit, and --time {self.time} is "
+                f"{self.seconds()} s: give fewer, or a longer --time"
             )
         if self.container is not None and self.venv is not None:
             raise UsageError("--container has its own afltool: leave --venv out")
@@ -95,7 +88,6 @@ class Site(Options):
         return int(days or 0) * 86400 + whole
 
     def warning(self) -> int:
-        """Seconds before the time limit at which a task is asked to stop."""
         return self.warn or max(1, min(120, self.seconds() // 4))
 
     def shell(self) -> str:
@@ -115,29 +107,20 @@ class Site(Options):
         return "\n".join(lines)
 
     def kept(self) -> dict[str, Any]:
-        """What submit.sh keeps of it, as JSON has it."""
         return {k: str(v) if isinstance(v, Path) else v for k, v in self.changed().items()}
 
     def of(self, stage: str) -> Site:
-        """The settings for the jobs of one stage; only extract gets GPUs."""
         own = {} if stage == "extract" else {"gpus": 0}
         return replace(self, **{**own, **self.stages.get(stage, {}), "stages": {}})
 
 
 def quoted(value: object) -> str:
-    r"""``value`` as one word of a shell.
-
-    What a terminal cannot show is refused with `UsageError`: printed scripts must be those that are
-    written, and bytes that are not UTF-8 have no place in a text.
-
-    >>> quoted("a b")
-    "'a b'"
-    """
+    """``value`` as one word of a shell; `UsageError` for what a terminal cannot show."""
     text = str(value)
     if not text.isprintable():
         raise UsageError(
-            f"a shell script cannot name {shown(text)}: expected characters that can be printed, "
-            "found a control character or a byte that is not UTF-8; choose another name or folder"
+            f"a shell script cannot name {shown(text)}: it has a control character, or a byte that "
+            "is not UTF-8; choose another name or folder"
         )
     return shlex.quote(text)
 
@@ -153,44 +136,31 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
 
 
 def kept_site(path: Path) -> Site:
-    """The settings that `afltool slurm` has kept in a folder.
-
-    Raises:
-        InputError: they cannot be read.
-        CorruptFileError: they are not what it writes.
-    """
     found = inputs.read_json(path, "the site's settings", MOST_KEPT)
     try:
-        if not isinstance(found, dict):
-            raise UsageError("it is no table")
-        known = [*fields_of(Site)]
-        return Site(**{inputs.known_key(path, k, known, "a site"): v for k, v in found.items()})
-    except UsageError as error:
+        return Site(**found)
+    except (UsageError, TypeError) as error:
         raise CorruptFileError(
-            f"{path} is not what afltool slurm writes ({error}): run the same afltool slurm … "
-            "again, which writes it again and keeps what is done"
+            f"{path} is not what afltool slurm writes ({error}): run the same afltool slurm again"
         ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
     site: dict[str, Any] = {"stages": {}}
     for key, value in inputs.read_toml(path, "the site").items():
-        if isinstance(value, dict):
-            if key not in JOBS:
-                raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(JOBS)}")
-            inner = [_entry(path, name, v, OF_A_STAGE) for name, v in value.items()]
-            site["stages"][key] = dict(inner)
+        if not isinstance(value, dict):
+            site |= _known(path, {key: value}, [*fields_of(Site)][:-1])
+        elif key in JOBS:
+            site["stages"][key] = _known(path, value, OF_A_STAGE)
         else:
-            name, value = _entry(path, key, value, [*fields_of(Site)][:-1])
-            site[name] = value
+            raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(JOBS)}")
     return site
 
 
-def _entry(path: Path, key: str, value: Any, known: Any) -> tuple[str, Any]:
-    name = inputs.known_key(path, key, known, "a site")
-    if name in ("setup", "modules") and isinstance(value, list):
-        lines = [str(one) for one in value]
-        return name, tuple(lines) if name == "setup" else ",".join(lines)
-    if name == "setup":
-        raise UsageError(f"{path}: setup is a list of lines; found {value!r}")
-    return name, value
+def _known(path: Path, entries: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    known = {inputs.known_key(path, k, names, "a site"): v for k, v in entries.items()}
+    if not isinstance(known.get("setup", []), list):
+        raise UsageError(f"{path}: setup is a list of lines; found {known['setup']!r}")
+    if isinstance(known.get("modules"), list):
+        known["modules"] = ",".join(map(str, known["modules"]))
+    return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,6 @@ class Queued(NamedTuple):
     """A line of the queue. A job that waits until somebody releases it is 'held', not 'pending'."""
 
     number: str
-    task: str
     state: str
     name: str
 
@@ -46,8 +45,6 @@ class Queued(NamedTuple):
 def status(root: str | Path) -> dict[str, Any]:
     """Parts, jobs, the state of the whole, and the command that continues (None: nothing to do)."""
     folder = RunFolder(root)
-    if not folder.root.is_dir():
-        raise InputError(f"there is no folder {root}: check the path")
     if not folder.options.exists():
         raise InputError(f"{root} is not the folder of a run: it has no {RunFolder.OPTIONS}")
     config = RunConfig(**read_config(folder.options))
@@ -71,57 +68,41 @@ def status(root: str | Path) -> dict[str, Any]:
 
 def queue() -> list[Queued] | None:
     """The user's jobs; None where there is no Slurm, or none that answers with lines of a queue."""
-    answer = _said(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r|%j"])
-    if answer is None:
-        return None
-    lines = [line for line in answer.splitlines() if line.strip()]
-    found = [
-        Queued(number, task, "held" if "held" in why.lower() else state.lower(), name)
-        for number, task, state, why, name in _fields(lines)
-    ]
-    return None if lines and not found else found
-
-
-def _fields(lines: Sequence[str]) -> Iterator[list[str]]:
-    for line in lines:
-        fields = line.split("|", 4)
-        if len(fields) == 5 and fields[0].isascii() and fields[0].isdigit():
-            yield fields
-
-
-def _said(words: list[str]) -> str | None:
-    """The output of a command; None if it fails or takes too long."""
+    words = ["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r|%j"]
     try:
         done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode(errors="replace")
+    lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
+    found = []
+    fields = (line.split("|", 4) for line in lines if line.count("|") > 3)
+    for number, _, state, why, name in fields:
+        if re.fullmatch("[0-9]+", number):
+            found.append(Queued(number, "held" if "held" in why.lower() else state.lower(), name))
+    return None if lines and not found else found
 
 
 def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[Work]:
-    """The jobs that are still to make something, in the order of the plan."""
     root = folder.root.absolute()
     missing = jobs.missing(config, kept_site(folder / RunFolder.SITE), RunFolder(root))
     end = jobs.tag(root)
     mine = [one for one in lines or () if one.name.endswith(end)]
-    names = {one.name.removesuffix(end) for one in mine} - {job.name for job in missing}
-    for name in sorted(names):  # their files are there; what waits for their end still waits
-        own = [one for one in mine if one.name == name + end]
-        if {one.state for one in own} == {"held"}:
-            yield Work(name, 0, "held", own[-1].number)
+    todo = {job.name for job in missing}
+    for one in mine:  # of held ones whose files are there; what waits for their end still waits
+        if one.name.removesuffix(end) not in todo and one.state == "held":
+            yield Work(one.name.removesuffix(end), 0, "held", one.number)
     for job in missing:
         own = [one for one in mine if one.name == job.name + end]
         states = {one.state for one in own}
-        log = last_log(root, job.name)
         if own:
             busy = "running" if states & {"running", "completing"} else "pending"
-            state = next((one for one in ("held",) if states == {one}), busy)
+            state = "held" if states == {"held"} else busy
             yield Work(job.name, len(job.tasks), state, own[-1].number)
-        elif log is None:
-            yield Work(job.name, len(job.tasks), "missing")
-        else:
+        elif log := last_log(root, job.name):
             state = "unknown" if lines is None else "failed"
             yield Work(job.name, len(job.tasks), state, None, str(log[0]), log[1])
+        else:
+            yield Work(job.name, len(job.tasks), "missing")
 
 
 def last_log(root: Path, name: str) -> tuple[Path, str] | None:
@@ -132,8 +113,7 @@ def last_log(root: Path, name: str) -> tuple[Path, str] | None:
         return None
     path = latest[1]
     with path.open("rb") as file:  # a log may be long
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LOG_END))
+        file.seek(max(0, path.stat().st_size - LOG_END))
         lines = file.read(LOG_END).decode(errors="replace").splitlines()
     errors = [line for line in lines if "error" in line]
     return path, (errors or lines or [""])[-1][:MOST_SAID]
@@ -150,14 +130,13 @@ def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
 
 def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str:
     """The command that the user types; it first removes files that cannot be kept."""
-    held = [str(w.job) for w in works if w.state == "held"]
-    if held:
+    if held := [str(w.job) for w in works if w.state == "held"]:
         return f"scontrol release {','.join(held)}"
     at = folder.root.absolute()
     here = [p for p in parts if not Path(p.name).is_absolute()]  # a given head is the user's
     bad = [str(at / p.name) for p in here if p.state in ("stale", "damaged")]
     remove = f"rm {shlex.join(bad)} && " if bad else ""
-    if (folder / RunFolder.SUBMIT).exists():
-        return f"{remove}bash {shlex.quote(str(at / RunFolder.SUBMIT))}"
     words = ["afltool", "run", str(at / RunFolder.OPTIONS), "-o", str(at)]
+    if (folder / RunFolder.SUBMIT).exists():
+        words = ["bash", str(at / RunFolder.SUBMIT)]
     return f"{remove}{shlex.join(words)}"
