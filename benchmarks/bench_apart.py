@@ -10,9 +10,8 @@ that client's digest, the largest deviation of a test score (of the largest scor
 rows are predicted otherwise, top-1, and processor seconds: of all clients, of the median one, of
 the slowest, of the server. A cell is kept in OUT/apart.json: the same command goes on.
 
-One thread. By the seconds of 5,000 rows, CIFAR-10's 50,000 of 1,280 features take an hour and 3 GB
-of memory, nearly all of it for DeepAFL with T = 20. The pairwise law on client files: `afltool
-study afl-table3`.
+One thread. CIFAR-10's 50,000 rows of 1,280 features take 23 minutes with T = 5, and 37 with T = 20
+and 100 clients alone. The pairwise law on client files: `afltool study afl-table3`.
 """
 
 from __future__ import annotations
