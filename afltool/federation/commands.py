@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..cli._console import say_lines, tell
+from ..embeddings import TABLES
 from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import private_folder, write_bytes, write_once, write_text
 from ..files.counts import evaluations, read_counts
@@ -24,7 +25,7 @@ from ..options.features import Import, NamedRows
 from ..progress import log, stop_point
 from ..stages.import_embeddings import import_embeddings, options_as
 from ..values.statistics import Context
-from ..values.text import json_text
+from ..values.text import COLUMNS, json_text
 from . import keys
 from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
 from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Serve, Status
@@ -90,10 +91,7 @@ def new(o: NewSession) -> Agreement:
 
 def features(path: Path, out: Path, how: Mapping[str, Any]) -> Path:
     """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
-    if path.suffix == ".h5":
-        return path
-    begun = (out.parent / "sent").exists()  # before, what a refused table has left is replaced
-    made: Path = import_embeddings(Import(path, out, overwrite=not begun, **how))
+    made: Path = path if path.suffix == ".h5" else import_embeddings(Import(path, out, **how))
     return made
 
 
@@ -236,10 +234,18 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
         raise UsageError(f"--by TABLE:COLUMN is for groups; agreed: {[*groups] or 'none'}")
     private_folder(o.out)  # before a table's rows come into it
     raw = {} if agreed.scale is None else RAW
-    agreed_on = {"space": agreed.space, "classes": agreed.classes}
+    columns = agreed.space.get(COLUMNS) if o.data.suffix in TABLES else None
+    agreed_on = {"space": {**agreed.space, COLUMNS: columns}, "classes": agreed.classes}
     how = options_as({**raw, **o.to(NamedRows).changed()}, agreed_on, unlabelled=False)
+    new = [path for path in (o.out / "data.h5", o.out / "test.h5") if not path.exists()]
     test = o.test and features(o.test, o.out / "test.h5", how)
-    return SiteRows.of_files(agreed, features(o.data, o.out / "data.h5", how), test, o.by)
+    train = features(o.data, o.out / "data.h5", how)
+    try:
+        return SiteRows.of_files(agreed, train, test, o.by)
+    except (InputError, MismatchError):
+        for path in new:  # so that a table may be given again, corrected
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _place(o: Party) -> Place:

@@ -164,8 +164,8 @@ def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
 def is_same(name: str, mine: Array, theirs: Array, before: Head, total: Statistics) -> bool:
     """Whether an array of a head is one that another machine may have solved.
 
-    Integers are equal. Reals that solve a system M W = … have a small backward error, M (W' − W)
-    beside ‖M‖‖W‖, column by column, however ill-conditioned M is; others are nearly equal.
+    Reals that solve a system M W = … have a small backward error, M (W' − W) beside ‖M‖‖W‖, column
+    by column, however ill-conditioned M is; other reals are nearly equal.
     """
     if np.array_equal(mine, theirs):
         return True
