@@ -150,6 +150,10 @@ def test_what_columns_become_is_agreed_on(cli, tmp_path):
     refused(cli(*join), "'x' in sex; the values are f, m", codes=(3,))
     refused(cli(*join, "--categories", "sex=f,m,x"), "columns has 4 entries", "sex = x", codes=(4,))
     refused(cli(*apart.join("north", "--once", data=other)), "sex", codes=(3,))
+    (own := tmp_path / "own/data.h5").parent.mkdir()
+    own.write_bytes(b"mine")
+    refused(cli(*apart.join("north", "--once"), "-o", own.parent), "data.h5", codes=(2, 3))
+    assert own.read_bytes() == b"mine"
     assert apart.sent_by("north") == []
     assert apart.play()["head"] == apart.pooled()
 

@@ -81,8 +81,8 @@ def test_killed_anywhere_the_same_bytes_are_sent(tmp_path, monkeypatch):
 
 def test_an_end_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     """Before the key of the session is deleted: it goes for good, and the summary is made."""
-    f = Federation(tmp_path)
-    key = tmp_path / "server/group-key"
+    f, key = Federation(tmp_path), tmp_path / "server/group-key"
+    (key.parent / "head-old.h5").mkdir(parents=True)  # somebody's own file
 
     def killed(path, *data, real=session.write_once):
         found = real(path, *data) if data else None

@@ -38,9 +38,6 @@ def scored_rows(rows=12, dim=6, groups=1):
             for name in NAMES}  # fmt: skip
 
 
-# ---------------------------------------------------------------- scale
-
-
 def test_features_are_scaled_in_the_first_round(tmp_path):
     head = ("linear", {"intercept": True, "ridge": 1.0})
     f = Federation(tmp_path, head, rows=real_rows(), scale=10, protection="signed")
@@ -88,9 +85,6 @@ def test_raw_features_beyond_the_agreed_range_are_refused_and_nothing_is_sent(tm
         with pytest.raises(InvalidDataError, match=f"row 5, feature 2 is {value:.6g}"):
             f.turn(name)
     assert not f.sent("001-sums*")
-
-
-# ---------------------------------------------------------------- evaluation
 
 
 @pytest.mark.parametrize("protection", ["masked", "signed"])
