@@ -120,7 +120,8 @@ BAD = {
              {"name": "linear", "options": {"x": float("nan")}, "digest": "ab" * 32}],
     "space": [{}, None, *({**SPACE, k: v} for k, v in (
         ("dtype", "float32"), ("dim", 0), ("dim", 6.0), ("fraction_bits", 16), ("backbone", 7),
-        ("columns", [1]), ("columns", "age"), ("columns", ["x" * 501]), ("columns", ["a", "a"]), ("a b", 1)))],
+        ("columns", [1]), ("columns", "age"), ("columns", ["x" * 501]), ("columns", ["a", "a"]),
+        ("a b", 1)))],
     "noise": [{}, {"epsilon": 1.0}, *({**NOISE, k: v} for k, v in (
         ("epsilon", 0.0), ("epsilon", -1.0), ("epsilon", float("inf")), ("epsilon", "1"),
         ("delta", 1e-40), ("delta", 1.0), ("delta", float("nan")), ("clip", 0.0), ("clip", -4.0),
