@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
@@ -21,6 +21,7 @@ from ..files.counts import evaluations, read_counts
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
+from ..options.base import fields_of, flag
 from ..options.features import Import, NamedRows
 from ..progress import log, stop_point
 from ..stages.import_embeddings import import_embeddings, options_as
@@ -66,10 +67,11 @@ def new(o: NewSession) -> Agreement:
     people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
     units: dict[str, Any] = {"dtype": "int16", "fraction_bits": o.fraction_bits}
+    names = {*fields_of(NamedRows), "classes", *(("fraction_bits",) if scale is None else ())}
+    given = {name: value for name, value in o.changed().items() if name in names}
     with TemporaryDirectory() as at:
-        form = units if scale is None else RAW
-        how = {**form, "classes": o.classes, **o.to(NamedRows).changed()}
-        rows = rows_of(features(o.data, Path(at) / "rows.h5", how))
+        how = {**(units if scale is None else RAW), **given}
+        rows = rows_of(features(o.data, Path(at) / "rows.h5", how, given))
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
     budget = o.dp_epsilon, o.dp_delta, o.clip, o.colluding
     agreed = Agreement(
@@ -89,8 +91,12 @@ def new(o: NewSession) -> Agreement:
     return _written(agreed, o.out)
 
 
-def features(path: Path, out: Path, how: Mapping[str, Any]) -> Path:
-    """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
+def features(path: Path, out: Path, how: Mapping[str, Any], given: Collection[str] = ()) -> Path:
+    """A feature file (.h5) as it is, or one of a table as `import` makes it of what was given."""
+    if path.suffix == ".h5" and given:
+        raise UsageError(
+            f"{flag(min(given))} is for a table; {path} is a feature file: leave it out"
+        )
     made: Path = path if path.suffix == ".h5" else import_embeddings(Import(path, out, **how))
     return made
 
@@ -236,10 +242,10 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
     raw = {} if agreed.scale is None else RAW
     columns = agreed.space.get(COLUMNS) if o.data.suffix in TABLES else None
     agreed_on = {"space": {**agreed.space, COLUMNS: columns}, "classes": agreed.classes}
-    how = options_as({**raw, **o.to(NamedRows).changed()}, agreed_on, unlabelled=False)
+    how = options_as({**raw, **(given := o.to(NamedRows).changed())}, agreed_on, unlabelled=False)
     new = [path for path in (o.out / "data.h5", o.out / "test.h5") if not path.exists()]
     test = o.test and features(o.test, o.out / "test.h5", how)
-    train = features(o.data, o.out / "data.h5", how)
+    train = features(o.data, o.out / "data.h5", how, given)
     try:
         return SiteRows.of_files(agreed, train, test, o.by)
     except (InputError, MismatchError):

@@ -61,10 +61,7 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:
-    """Refuse a point at which this site's loss is above that of all ``rows`` without a head.
-
-    An honest head has at most ln C a row; larger weights are chosen to read single rows.
-    """
+    """Refuse a point at which this site's loss is above ln C for each of all ``rows``."""
     loss = own.arrays.get("loss")
     most = SLACK * rows * np.log(max(classes, 2))
     if loss is not None and float(loss[0]) * 2.0**-LOSS_BITS > most:

@@ -42,10 +42,9 @@ class Scaling(ScalingHead):
 
 @dataclass(frozen=True)
 class SiteRows:
-    """``train`` and ``test`` give blocks of raw rows (n, d) and labels (n,) at each call.
+    """Each call gives blocks of raw rows (n, d), int16 or real where a session scales, and labels.
 
-    Rows are int16 in the session's format, or real where it scales. Labels are places of the agreed
-    classes; of ``test`` class + classes · group, if groups were agreed on.
+    Labels (n,) are places of agreed classes; of ``test`` class + classes · group, if agreed on.
     """
 
     train: Callable[[], Iterable[Raw]]

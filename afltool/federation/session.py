@@ -127,7 +127,6 @@ class Replica(ABC):
         return self.digest_of(kind, number, self.me.name)
 
     def digest_of(self, kind: str, number: int, sender: str) -> str:
-        """Of a whole message that was sent, or taken."""
         return sha256(self.path_of(kind, number, sender).read_bytes()).hexdigest()
 
     def send(self, path: Path) -> None:

@@ -272,6 +272,8 @@ def test_what_does_not_go_together(cli, tmp_path, apart, features):
                        (("--scale", "standard", "--max-value", "nan"), "max-value")]:  # fmt: skip
         refused(cli(*words, *(limit if more else ()), *more), says)
         assert not (tmp_path / "n/session.json").exists()
+    for more in (("--y", "y"), ("--fraction-bits", 8)):  # of a table
+        refused(cli(*words, *limit, *more), "is for a table", codes=(2,))
     serve = apart.serve("--once")
     refused(cli(*serve[:-3], "--out", apart.url, "--once"), "the place that all reach")
     refused(cli(*apart.join("north", "--once", "--test", features["west"])), "evaluation")
