@@ -255,7 +255,7 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
 
 
 def _place(o: Party) -> Place:
-    here = Path(re.sub("^(file|local):(//)?", "", o.url)).expanduser()  # as fsspec reads it
+    here = Path(os.path.expanduser(re.sub("^(file|local):(//)?", "", o.url)))  # as fsspec reads it
     if o.out.resolve().is_relative_to(here.resolve()):
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
     place = Place(o.url)
