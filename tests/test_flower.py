@@ -2,7 +2,7 @@
 
 Flower has an environment of its own (`make flower`); its programs are in $AFLTOOL_FLOWER, or beside
 this Python in flower/bin. It carries files as they are, so one head and protection says what all
-would; tests/federation has them over a folder. Minutes, most of which Flower waits.
+would. Minutes, most of which Flower waits.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ pytestmark = [
 def supernode(link, apart, name):
     """One site; each has a state of its own, as on a machine of its own."""
     link.env["AFLTOOL_STATE"] = str(link.folder / f"state-{name}")
-    return link.supernode(name, {
-        "key": apart.keys / name, "data": apart.features[name],
-        "approve": apart.code, "folder": apart.at / name, "afltool": COMMAND,
-        "test": apart.test[name]})  # fmt: skip
+    given = {"data": apart.features[name], "test": apart.test[name], "folder": apart.at / name}
+    own = {"key": apart.keys / name, "approve": apart.code, "afltool": COMMAND}
+    return link.supernode(name, {**own, **given})
 
 
 def wait_until(there, seconds: float, log: Path) -> None:
@@ -49,8 +48,7 @@ def wait_until(there, seconds: float, log: Path) -> None:
 def test_whatever_is_killed_the_head_over_flower_is_that_of_the_files(cli, tmp_path, monkeypatch):
     """Masked statistics of a round of each kind; the last evaluates the head on other rows.
 
-    ServerApp and SuperLink die with -9, and the same line goes on, the shortest: the session, its
-    key and afltool are where the app looks for them. Then north's SuperNode dies in its turn.
+    ServerApp and SuperLink die with -9, and the same line goes on. Then north's SuperNode does.
     """
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5")  # 0.1 keeps a core busy
     features, test = rows(tmp_path / "rows"), rows(tmp_path / "test", seed=1)
@@ -63,7 +61,7 @@ def test_whatever_is_killed_the_head_over_flower_is_that_of_the_files(cli, tmp_p
             (link.folder / name).symlink_to(path)
         superlink = link.superlink()
         nodes = {name: supernode(link, apart, name) for name in NAMES}
-        line, log = {"sites": 3, "again": 20}, link.folder / "run.log"
+        line, log = {"sites": 3, "again": 60}, link.folder / "run.log"
         place = link.folder / "trial-place"
         link.app(line)
         wait_until(lambda: any(place.glob("000-hello-*")), 600, log)

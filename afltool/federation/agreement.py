@@ -150,11 +150,12 @@ class Agreement:
         _expect("members", "them sorted", list(self.members) == sorted(self.members), n)
         _within("threshold", self.threshold, max(least, n // 2 + 1), n)
         self._check_head()
+        _converted("space", self.space, Space)
         groups = self.evaluation.groups if self.evaluation else ()
-        for what, names in (("classes", self.classes), ("groups", groups)):
+        columns = self.space.get("columns", ())
+        for what, names in (("classes", self.classes), ("groups", groups), ("columns", columns)):
             known = {normalize("NFC", name) for name in names}
             _expect(what, "different texts", len(known) == len(names), names)
-        _converted("space", self.space, Space)
         words = all(key.isascii() and key.isidentifier() for key in self.space)  # shown as they are
         _expect("space", "words as keys, not deep", words and _depth(self.space) < 9, self.space)
         if self.noise is not None:

@@ -107,8 +107,7 @@ class Serve(Party):
 class Join(Party, NamedRows):
     """Join a session as a site. Without --approve, prints what is agreed and sends nothing.
 
-    If interrupted, rerun the same command to resume. Of a table the columns and values that are
-    agreed on become features, where no others are given.
+    If interrupted, rerun the same command to resume.
     """
 
     COMMON: ClassVar = frozenset(

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
@@ -14,17 +14,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..cli._console import say_lines, tell
+from ..embeddings import TABLES
 from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import private_folder, write_bytes, write_once, write_text
 from ..files.counts import evaluations, read_counts
 from ..files.heads import head_from, rows_of, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
+from ..options.base import fields_of, flag
 from ..options.features import Import, NamedRows
 from ..progress import log, stop_point
 from ..stages.import_embeddings import import_embeddings, options_as
 from ..values.statistics import Context
-from ..values.text import json_text
+from ..values.text import COLUMNS, json_text
 from . import keys
 from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
 from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Serve, Status
@@ -65,10 +67,11 @@ def new(o: NewSession) -> Agreement:
     people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
     units: dict[str, Any] = {"dtype": "int16", "fraction_bits": o.fraction_bits}
+    names = {*fields_of(NamedRows), "classes", *(("fraction_bits",) if scale is None else ())}
+    given = {name: value for name, value in o.changed().items() if name in names}
     with TemporaryDirectory() as at:
-        form = units if scale is None else RAW
-        how = {**form, "classes": o.classes, **o.to(NamedRows).changed()}
-        rows = rows_of(features(o.data, Path(at) / "rows.h5", how))
+        how = {**(units if scale is None else RAW), **given}
+        rows = rows_of(features(o.data, Path(at) / "rows.h5", how, given))
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
     budget = o.dp_epsilon, o.dp_delta, o.clip, o.colluding
     agreed = Agreement(
@@ -88,12 +91,13 @@ def new(o: NewSession) -> Agreement:
     return _written(agreed, o.out)
 
 
-def features(path: Path, out: Path, how: Mapping[str, Any]) -> Path:
-    """A feature file (.h5) as it is, or one of a table as `afltool import` makes it."""
-    if path.suffix == ".h5":
-        return path
-    begun = (out.parent / "sent").exists()  # before, what a refused table has left is replaced
-    made: Path = import_embeddings(Import(path, out, overwrite=not begun, **how))
+def features(path: Path, out: Path, how: Mapping[str, Any], given: Collection[str] = ()) -> Path:
+    """A feature file (.h5) as it is, or one of a table as `import` makes it of what was given."""
+    if path.suffix == ".h5" and given:
+        raise UsageError(
+            f"{flag(min(given))} is for a table; {path} is a feature file: leave it out"
+        )
+    made: Path = path if path.suffix == ".h5" else import_embeddings(Import(path, out, **how))
     return made
 
 
@@ -236,14 +240,22 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
         raise UsageError(f"--by TABLE:COLUMN is for groups; agreed: {[*groups] or 'none'}")
     private_folder(o.out)  # before a table's rows come into it
     raw = {} if agreed.scale is None else RAW
-    agreed_on = {"space": agreed.space, "classes": agreed.classes}
-    how = options_as({**raw, **o.to(NamedRows).changed()}, agreed_on, unlabelled=False)
+    columns = agreed.space.get(COLUMNS) if o.data.suffix in TABLES else None
+    agreed_on = {"space": {**agreed.space, COLUMNS: columns}, "classes": agreed.classes}
+    how = options_as({**raw, **(given := o.to(NamedRows).changed())}, agreed_on, unlabelled=False)
+    new = [path for path in (o.out / "data.h5", o.out / "test.h5") if not path.exists()]
     test = o.test and features(o.test, o.out / "test.h5", how)
-    return SiteRows.of_files(agreed, features(o.data, o.out / "data.h5", how), test, o.by)
+    train = features(o.data, o.out / "data.h5", how, given)
+    try:
+        return SiteRows.of_files(agreed, train, test, o.by)
+    except (InputError, MismatchError):
+        for path in new:  # so that a table may be given again, corrected
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _place(o: Party) -> Place:
-    here = Path(re.sub("^(file|local):(//)?", "", o.url)).expanduser()  # as fsspec reads it
+    here = Path(os.path.expanduser(re.sub("^(file|local):(//)?", "", o.url)))  # as fsspec reads it
     if o.out.resolve().is_relative_to(here.resolve()):
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
     place = Place(o.url)

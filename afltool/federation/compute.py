@@ -61,10 +61,7 @@ def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
 
 
 def check_point(own: Statistics, rows: int, classes: int) -> None:
-    """Refuse a point at which this site's loss is above that of all ``rows`` without a head.
-
-    An honest head has at most ln C a row; larger weights are chosen to read single rows.
-    """
+    """Refuse a point at which this site's loss is above ln C for each of all ``rows``."""
     loss = own.arrays.get("loss")
     most = SLACK * rows * np.log(max(classes, 2))
     if loss is not None and float(loss[0]) * 2.0**-LOSS_BITS > most:
@@ -164,8 +161,8 @@ def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
 def is_same(name: str, mine: Array, theirs: Array, before: Head, total: Statistics) -> bool:
     """Whether an array of a head is one that another machine may have solved.
 
-    Integers are equal. Reals that solve a system M W = … have a small backward error, M (W' − W)
-    beside ‖M‖‖W‖, column by column, however ill-conditioned M is; others are nearly equal.
+    Reals that solve a system M W = … have a small backward error, M (W' − W) beside ‖M‖‖W‖, column
+    by column, however ill-conditioned M is; other reals are nearly equal.
     """
     if np.array_equal(mine, theirs):
         return True

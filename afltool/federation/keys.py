@@ -5,9 +5,8 @@ message is one file: who says what in which round, signed, and its payload, encr
 
     header (JSON line)  signature (64 bytes)  [key (32)]  nonce (12)  ciphertext (payload + 16)
 
-The signature is of the header, which has the SHA-256 of all that follows. A payload is for all of
-the session, or for one reader alone: then with a key that is made for it and forgotten, so that the
-sender's key does not open it later.
+The signature is of the header, which has the SHA-256 of all that follows. A payload for one reader
+alone is under a key that is made for it and forgotten: the sender's does not open it later.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def load(path: Path, passphrase: bytes | None = None) -> Keys:
     try:
         key = form.load_ssh_private_key(data, passphrase)
         if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError("it is no Ed25519 key")
+            raise ValueError("it is no Ed25519 key: ssh-keygen -t ed25519")
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UsageError(f"{path} cannot be opened, look at the passphrase: {error}") from None
     public = load_public(path.with_name(f"{path.name}.pub"))

@@ -8,9 +8,8 @@ A private folder of the site, beside its configuration and not beside a key:
     SESSION/NNN-KIND-…       the digest of what was sent: a restored folder sends nothing else
     SESSION/rho              what a session with noise has spent, whatever its rows
 
-Rows are known by what they are before any scaling, whatever their order, file or classes, on which
-no gram depends. In another number format they cannot be compared, and count as the same if they
-have as many features. The same members tell nothing new, unless rows, a scale or groups changed.
+Rows are known by what they are before any scaling, whatever their order, file or classes; in
+another format they count as the same. The same members tell nothing new, unless rows changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The place that all reach: write-once files by name, wherever fsspec can put them.
 
-Nothing in it is trusted: names, sizes and bytes are checked by who reads. One that does not answer,
-or is full, raises `UnreachableError`; a session then tries again.
+Nothing in it is trusted. One that does not answer, or is full, raises `UnreachableError`.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ T = TypeVar("T")
 
 
 class Place:
-    """Files by name below a URL. Every failure is an `UnreachableError` that names the URL, within
-    the time that so many bytes may take; the next call connects anew."""
+    """Files by name below a URL. After a failure, an `UnreachableError`, a call connects anew."""
 
     def __init__(self, url: str) -> None:
         self.url = re.sub(r"(//[^/@:]*:)(?!\d+/).*@", r"\1…@", url)  # as it is shown

@@ -1,8 +1,7 @@
 """A site's rows, as a session takes them, and the round that scales them.
 
-The first round of a session that scales sums raw features, exactly. x stands as q = round(x 2^u),
-|q| ≤ 2^31, with the agreed range |x| ≤ 2^m and u = 31 − m. Sent are the numbers of rows, by class
-and of each feature, Σq and Σq²: no extremes, no bins, and nobody takes part who lacks a value.
+A session that scales first sums raw features, exactly: x stands as q = round(x 2^u), |q| ≤ 2^31,
+with the agreed range |x| ≤ 2^m, u = 31 − m. Sent are numbers of rows, Σq and Σq²: no extremes.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ class Scaling(ScalingHead):
 
 @dataclass(frozen=True)
 class SiteRows:
-    """``train`` and ``test`` give blocks of raw rows (n, d) and labels (n,) at each call.
+    """Each call gives blocks of raw rows (n, d), int16 or real where a session scales, and labels.
 
-    Rows are int16 in the session's format, or real where it scales. Labels are places of the agreed
-    classes; of ``test`` class + classes · group, if groups were agreed on.
+    Labels (n,) are places of agreed classes; of ``test`` class + classes · group, if agreed on.
     """
 
     train: Callable[[], Iterable[Raw]]

@@ -1,11 +1,10 @@
 """A session: every party replays the same messages, so a member believes nothing of the server.
 
 Round 0 is the roll-call. Each further round sums one thing: raw features for a scale (if agreed),
-what the head's phases gather, counts of test rows (if agreed). docs/privacy.md has the kinds of
-messages, in their order, and why they open one sum a round. Every message is written once, into
-``sent``, before it leaves. The server chooses who is in a round, at least the threshold and never
-more than in the round before; nothing else. Between rounds of the same rows nobody may drop out:
-the session ends instead. What is rubbish, of a member or of the place, counts as not there.
+what the head's phases gather, counts of test rows (if agreed). docs/privacy.md has messages, and
+why they open one sum a round. Each is written once, into ``sent``, before it leaves. The server
+chooses who is in a round, at least the threshold and never more than before; nothing else. Between
+rounds of the same rows nobody may drop out: the session ends instead. Rubbish counts as not there.
 """
 
 from __future__ import annotations
@@ -87,8 +86,7 @@ class Replica(ABC):
     def turn(self) -> str:
         """Do what can be done now; returns what is waited for, '' at the end.
 
-        `IncompleteError`: the session has ended without a head, or goes on without this member.
-        `MismatchError`: somebody broke the rules. `UnreachableError`: later the same call goes on.
+        `IncompleteError`: the session ends without a head, or goes on without this member.
         """
         if not self.known():
             self.keep_head(1, first_head(self.agreed))
@@ -129,7 +127,6 @@ class Replica(ABC):
         return self.digest_of(kind, number, self.me.name)
 
     def digest_of(self, kind: str, number: int, sender: str) -> str:
-        """Of a whole message that was sent, or taken."""
         return sha256(self.path_of(kind, number, sender).read_bytes()).hexdigest()
 
     def send(self, path: Path) -> None:
@@ -265,7 +262,8 @@ class Replica(ABC):
 
     def known(self) -> int:
         """The newest round whose head is here."""
-        return max((int(p.stem[5:]) for p in self.folder.glob("head-*.h5")), default=0)
+        rounds = (p.stem[5:] for p in self.folder.glob("head-*.h5"))
+        return max((int(r) for r in rounds if r.isdecimal()), default=0)
 
     def task(self, number: int) -> Task | None:
         """What a round sums; None after the last one."""

@@ -1,4 +1,4 @@
-"""new: a server that tells members different things about who is in a round.
+"""adapted: brute, isolate, iso7 of the design → the closes of a session, and `seen` before any answer.
 
 Malicious server, with members who work with it: wants more than one sum of a round, or one of few.
 
@@ -52,6 +52,28 @@ def but(out, members, also=()):
     return {w: [*(v for v in out if v != w), *also] for w in members}
 
 
+def least(n, t, c):
+    """How few honest members' sum opens at the least where one answer a round is given at once.
+
+    k of them are told one thing, q of them are said to be gone, r are told otherwise. Whoever names
+    one as gone gives no share of its b, and each of q needs t − c namings: a maximal flow.
+    """
+    m, f, need = n - c, n - t, t - c
+    for k in range(1, m + 1):
+        for q in range(m - k + 1):
+            r, cap = m - k - q, k + q + c - t
+            flows = (s * need <= k * min(cap, s) + s * min(f, s - 1) + (q - s + r) * min(f, s)
+                     for s in range(1, q + 1))  # fmt: skip
+            if cap >= 0 and k + q >= need and all(flows):
+                return k
+    return None
+
+
+def rule(n, t, c):
+    """That one answer suffices, in short: more honest members than f (f + 1)."""
+    return n - c > (n - t) * (n - t + 1)
+
+
 # n, t, targets, whose s shall be opened, who colludes, and who is told that whom dropped out
 POINTS = [
     (5, 3, [0], [1, 2], [], but([1, 2], [1, 2, 3, 4])),
@@ -102,6 +124,11 @@ def two_sums(at):
 
 
 def main(at):
+    plane = [(n, t, c) for n in range(3, 10) for c in range(n // 2) for t in range(c + 2, n + 1)
+             if 2 * t > n + c]  # fmt: skip
+    premise(all((least(*p) >= p[1] - p[2]) == rule(*p) for p in plane), "the rule is that of flows")
+    points = [(n, t, len(colluders)) for n, t, _, _, colluders, _ in POINTS]
+    premise(not any(map(rule, *zip(*points, strict=True))), "at these points one answer is too few")
     broken = [b for k, point in enumerate(POINTS) for b in isolated(at / f"{k}", *point)]
     if two_sums(at / "two") > 1:
         broken.append("two sums of one round are opened")

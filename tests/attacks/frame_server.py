@@ -4,6 +4,7 @@ Malicious member: makes the server look as if it had counted a wrong sum.
 
 Shows: west's sums were accepted and are in the round. Then west puts another file of its own in the
 place of its first one. North adds up what lies there, and might be told that *the server* is wrong.
+Before, in another session, north alone finds another hello of west than the server has counted.
 Must hold: a file that was exchanged is its sender's doing, and the message says so; the round goes
 on with what was counted, as the server has kept it.
 """
@@ -11,7 +12,23 @@ on with what was counted, as the server has kept it.
 from base import FOUR, Trial, heard, of_sites, outcome, premise, run
 
 
+def other_hello(at, rows):
+    """Whether the session of all ends rightly, though north was shown another hello of west."""
+    trial = Trial(at, rows, threshold=3, place="hello")
+    trial.turn()
+    trial.serve()
+    payload, first = trial.opened("west", "hello", 0, "west"), trial.path("hello", 0, "west")
+    counted = first.read_bytes()
+    premise(trial.post("west", "hello", 0, payload) != counted, "it is another one")
+    waits = trial.join("north")
+    print("of another hello north says", waits)
+    same = trial.play() and trial.solved("north").digest() == trial.pooled(*FOUR)
+    return same and "hello of west" in waits
+
+
 def main(at):
+    if not other_hello(at, of_sites(at / "rows", FOUR)):
+        return True, "another hello for one site stops it"
     trial = Trial(at, of_sites(at / "rows", FOUR), threshold=3)
     trial.turn()
     trial.serve()

@@ -1,6 +1,7 @@
-"""new: a member, beside an honest server, steers the next softmax point by its own masked sums.
+"""adapted: member_heads, mh2, member_heads_honest_counts of the design → a session; two checks stop it.
 
-Malicious member: reads rows of others out of the gradient at a point of its choice.
+Malicious member, beside an honest server: steers the next softmax point by its masked sums, and
+reads rows of others out of the gradient at a point of its choice.
 
 Shows: eve's sums outweigh those of the others, so the point after them is nearly hers; she subtracts
 what she has sent from each total, cuts the tail of one feature until parts are one row, and has all

@@ -76,8 +76,7 @@ class Federation:
             "threshold": threshold or usual_threshold(n), **limits, **terms})  # fmt: skip
         self.begin()
 
-    def begin(self) -> None:
-        """All parties anew, as after a start of their processes."""
+    def begin(self) -> None:  # as after a start of their processes
         self.server = Server(self.place, self.root / "server", self.agreed, self.keys["server"])
         self.sites = {one: self.new_site(one) for one in self.names}
 
@@ -101,8 +100,7 @@ class Federation:
     def turn(self, *names):
         return {n: self.party(n).turn() for n in names}
 
-    def rolled(self):
-        """Everybody has come, and no sums have been sent."""
+    def rolled(self):  # everybody has come, and no sums have been sent
         self.turn("server", *self.names, "server")
         return self
 
@@ -141,8 +139,7 @@ class Federation:
         return head
 
     def solved(self, name):
-        one = self.party(name)
-        return one.head(one.known())
+        return self.party(name).head(self.party(name).known())
 
     def is_pooled(self, *names, of=()):
         """Whether the server and these sites, or all, have the head of ``of``'s rows, or theirs."""
@@ -176,7 +173,6 @@ class Federation:
         return data
 
     def counted(self, kind, number, name):
-        """The digest of a message that the server takes."""
         assert self.server.take(kind, number, name)
         return self.server.digest_of(kind, number, name)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from getpass import getuser
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,18 +60,15 @@ def sftp(folder: Path):
     sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
     needed("paramiko", sshd=sshd, sftp_server=SFTP.exists())
     for name in ("host", "user"):
-        made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(made, check=True)
+        subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "", "-f", folder / name], check=True)
     port, place = free_port(), folder / "sftp"
     place.mkdir()
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nStrictModes no\n"
-        f"AuthorizedKeysFile {folder}/user.pub\nUsePAM no\nPidFile none\n"
-        f"Subsystem sftp {SFTP}\n"
+        f"AuthorizedKeysFile {folder}/user.pub\nUsePAM no\nPidFile none\nSubsystem sftp {SFTP}\n"
     )
     Path("/run/sshd").mkdir(exist_ok=True)
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
-    env = {"FSSPEC_SFTP_KEY_FILENAME": str(folder / "user"), "FSSPEC_SFTP_USERNAME": user}
+    env = {"FSSPEC_SFTP_KEY_FILENAME": str(folder / "user"), "FSSPEC_SFTP_USERNAME": getuser()}
     with running(sshd, "-D", "-e", "-f", str(folder / "sshd_config"), port=port):
         yield f"sftp://127.0.0.1:{port}{place}/trial", env
 

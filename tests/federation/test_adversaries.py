@@ -94,21 +94,17 @@ def test_member_garbage_in_its_sums(tmp_path, protection):
     assert f.is_pooled(*others)
 
 
-def offering(eve, change):
-    """Eve sends what ``change`` makes of each of its offers."""
-    real = eve.draw
-    eve.draw = lambda number: change(real(number))
-
-
 def test_rubbish_boxes_are_named(tmp_path):
     """Boxes that nobody can open stop a round; one that one holder cannot open excludes nobody."""
     at = masking.FIRST + masking.HASHES
     f, eve, _ = four(tmp_path / "one")
-    offering(eve, lambda o: o[:at] + bytes(masking.BOX) + o[at + masking.BOX :])
+    o = eve.draw(1)
+    eve.draw = lambda number: o[:at] + bytes(masking.BOX) + o[at + masking.BOX :]
     assert f.over()
     assert f.is_pooled()
     f, eve, _ = four(tmp_path / "all")
-    offering(eve, lambda o: o[:96] + os.urandom(len(o[96:])))
+    o = eve.draw(1)
+    eve.draw = lambda number: o[:96] + os.urandom(len(o[96:]))
     with pytest.raises(MismatchError, match=rf"'{EVE}'.*broke the rules"):
         f.run()
     assert not list(tmp_path.glob("all/site-0[012]/total-1.h5"))
@@ -146,20 +142,14 @@ def test_a_member_whose_sums_no_rows_can_have_stops_the_sum(tmp_path):
 # ---------------------------------------------------------------- the server
 
 
-LIES = [  # what the server says in place of the sum of all: half of it, without a site, twice …
-    lambda total, own: total // 2,
-    lambda total, own: total - own,
-    lambda total, own: 2 * total,
-    lambda total, own: total - np.eye(len(own), dtype=int)[18] * own[18] * 9,
-]
-
-
 def test_a_total_of_a_signed_session_holds_the_sums_of_the_site(tmp_path):
     """A member cannot add up, but it knows its own part, and what the rest of a sum can be."""
     f = Federation(tmp_path, protection="signed", min_rows=25, max_rows=34).rolled()
     f.turn(*f.names, "server")
-    for lie in LIES:
-        f.put("total", 1, "server", lie(f.numbers(), f.numbers("site-00")).tobytes())
+    total, own = f.numbers(), f.numbers("site-00")
+    nine = np.eye(len(own), dtype=np.int64)[18] * own[18] * 9
+    for lie in (total // 2, total - own, 2 * total, total - nine):  # for the sum of all
+        f.put("total", 1, "server", lie.tobytes())
         with pytest.raises(MismatchError, match=r"the server's total of round 1.*of the rest"):
             f.turn("site-00")
         assert not (tmp_path / "site-00/total-1.h5").exists()
@@ -204,9 +194,8 @@ def test_own_message_under_the_next_name_is_no_backup(tmp_path):
 
 def test_idle_poll_bytes(tmp_path):
     """While one is late, a look costs each other one under 10 kB, however large the sums are."""
-    rng = np.random.default_rng(0)
-    rows = {f"site-{k:02d}": (rng.integers(-900, 900, (20, 60)).astype(np.int16),
-                              rng.integers(0, 3, 20)) for k in range(4)}  # fmt: skip
+    X = np.random.default_rng(0).integers(-900, 900, (80, 60)).astype(np.int16)
+    rows = {f"site-{k:02d}": (X[k::4], np.arange(20) % 3) for k in range(4)}
     f = Federation(tmp_path, ("linear", {"ridge": 1.0}), n=4, rows=rows).rolled()
     f.turn(*f.names[:3], "server")
     assert f.at("sums", 1, "site-00").stat().st_size > 15_000

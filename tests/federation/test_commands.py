@@ -51,7 +51,7 @@ def apart(cli, tmp_path, features):
 def refused(done, *words, codes=(2, 3, 4, 5)):
     """The command has ended with one paragraph that has these words."""
     assert done.exit_code in codes, (done.exit_code, done.stderr)
-    about = "session: ", "import: ", "/"  # the last: of which file it is
+    about = "session: ", "import: ", "data.h5", "/"  # the last two: of which file it is
     lines = [line for line in done.stderr.splitlines() if not line.startswith(about)]
     assert [line[:7] for line in lines] == ["error: "]
     assert all(word in done.stderr for word in words), done.stderr
@@ -93,8 +93,8 @@ def grouped(path):
 
 
 def test_a_site_gives_its_table_once(cli, tmp_path):
-    """Scaled by the session, as scikit-learn scales all rows; the head is measured at the end, as
-    `evaluate --counts --by` measures it in one place."""
+    """Scaled by the session, as scikit-learn scales all rows; test rows are counted at the end, as
+    `evaluate --counts --by` counts them in one place."""
     data, test = rows(tmp_path / "rows"), rows(tmp_path / "test", seed=1)
     table = {n: path.with_suffix(".npz") for n, path in data.items()}
     tested = {n: path.with_suffix(".npz") for n, path in test.items()}
@@ -110,28 +110,18 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     assert apart.sent_by("north") == []
     apart.join = lambda name, *more, join=apart.join: join(name, "--by", by[name], *more)
     found = apart.play()
-    raw = np.load(table["pooled"])["x"].astype(np.float32)
     scaling = load_head(apart.at / "north/scaling.h5").head.state_dict()
-    known = StandardScaler().fit(raw.astype(float))
+    known = StandardScaler().fit(np.load(table["pooled"])["x"].astype(np.float32).astype(float))
     np.testing.assert_allclose(scaling["centre"], known.mean_, rtol=1e-6)
     np.testing.assert_allclose(scaling["spread"], known.scale_, rtol=1e-6)
-    scaled = {}
-    for name, files in (("train", table), ("test", tested)):
-        out, how = tmp_path / f"{name}.h5", {"scale": apart.at / "north/scaling.h5"}
-        scaled[name] = afltool.import_embeddings(files["pooled"], out, **how)
-    stats = afltool.local_stats(scaled["train"], apart.first, tmp_path / "s", client="all")
-    pooled = afltool.solve(stats, tmp_path / "pooled.h5", head=apart.first)
-    ours, theirs = (load_head(p).head for p in (apart.at / "west/head.h5", pooled))
-    X = np.random.default_rng(0).normal(size=(50, 5))
-    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=2e-3)
-    for folder in (apart.at / "west", apart.at / "server", apart.at / "west-state"):
-        assert not folder.stat().st_mode & 0o077  # raw rows, totals, whom the site has met
+    folders = (apart.at / name for name in ("west", "server", "west-state"))
+    assert not any(p.stat().st_mode & 0o077 for p in folders)  # raw rows, totals, known people
+    how = {"scale": apart.at / "north/scaling.h5"}
+    pooled = afltool.import_embeddings(tested["pooled"], tmp_path / "tests.h5", **how)
     words = ("--counts", "--by", by["pooled"], "--min-group", 2, *groups[:4], "-o", tmp_path / "o")
-    assert cli("evaluate", apart.at / "west/head.h5", scaled["test"], *words).exit_code == 0
-    of_sites, of_all = (
-        read_counts(path).heads[0].groups
-        for path in (apart.at / "west/total-3.h5", next((tmp_path / "o").glob("*.h5")))
-    )
+    assert cli("evaluate", apart.at / "west/head.h5", pooled, *words).exit_code == 0
+    found_at = apart.at / "west/total-3.h5", next((tmp_path / "o").glob("*.h5"))
+    of_sites, of_all = (read_counts(path).heads[0].groups for path in found_at)
     assert np.array_equal(of_sites.sum((1, 2)), of_all.sum((1, 2)))
     assert np.abs(of_sites - of_all).sum() <= 2  # ties of rounding
     accuracy = found["evaluation"]["metrics"]["accuracy"]["value"]
@@ -143,11 +133,8 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
 
 def test_what_columns_become_is_agreed_on(cli, tmp_path):
     """A site gives its table without a word; one with other categories is refused by name."""
-    rng, lines = np.random.default_rng(0), {}
-    for name in NAMES:
-        lines[name] = [
-            f"{30 + 5 * k % 9},{'fm'[k % 2]},{CLASSES[rng.integers(3)]}" for k in range(40)
-        ]
+    lines = {name: [f"{30 + 5 * k % 9 + i},{'fm'[k % 2]},{CLASSES[k * k % 7 % 3]}"
+                    for k in range(40)] for i, name in enumerate(NAMES)}  # fmt: skip
     lines["odd"] = [*lines["north"], "31,x,a"]
     lines["pooled"] = [line for name in NAMES for line in lines[name]]
     tables = {name: tmp_path / f"{name}.csv" for name in lines}
@@ -163,6 +150,10 @@ def test_what_columns_become_is_agreed_on(cli, tmp_path):
     refused(cli(*join), "'x' in sex; the values are f, m", codes=(3,))
     refused(cli(*join, "--categories", "sex=f,m,x"), "columns has 4 entries", "sex = x", codes=(4,))
     refused(cli(*apart.join("north", "--once", data=other)), "sex", codes=(3,))
+    (own := tmp_path / "own/data.h5").parent.mkdir()
+    own.write_bytes(b"mine")
+    refused(cli(*apart.join("north", "--once"), "-o", own.parent), "data.h5", codes=(2, 3))
+    assert own.read_bytes() == b"mine"
     assert apart.sent_by("north") == []
     assert apart.play()["head"] == apart.pooled()
 
@@ -191,13 +182,12 @@ def test_what_is_agreed_is_shown_before_it_is_approved(cli, apart):
     assert cli(*apart.join("north", "--once", *code, approve=False)).exit_code == 0
     shutil.rmtree(apart.at / "north")
     assert newcomers(cli(*apart.join("north", approve=False)).stdout) == []
-    people = Path(os.environ["AFLTOOL_STATE"]) / "people"
-    for path in people.glob("[0-9a-f]*"):
-        if path.read_text() == "south":
-            path.rename(people / f"{0:064x}")
+    people = list((Path(os.environ["AFLTOOL_STATE"]) / "people").glob("[0-9a-f]*"))
+    (south,) = (path for path in people if path.read_text() == "south")
+    south.rename(other := south.with_name(f"{0:064x}"))
     said = cli(*apart.join("north", approve=False)).stdout
     assert newcomers(said) == [["south", "has", "ANOTHER", "KEY", "than", "before"]]
-    for path in people.glob("[0-9a-f]*"):
+    for path in {*people, other} - {south}:
         path.write_bytes(b"\xff[")
     done = cli(*apart.join("north", approve=False))
     refused(done, "Nothing was sent")
@@ -220,7 +210,6 @@ def test_rows_that_are_not_those_agreed_leave_nothing(cli, tmp_path, features):
            "classes": (x[:, :5], np.where(y == "c", "d", y), "d")}  # fmt: skip
     for what, (x, y, says) in bad.items():
         np.savez(path := tmp_path / f"{what}.npz", x=x, y=y)
-        shutil.rmtree(apart.at / "north", ignore_errors=True)
         done = cli(*apart.join("north", "--once", data=path))
         cli(*apart.serve("--once"))
         if not done.exit_code:
@@ -283,6 +272,8 @@ def test_what_does_not_go_together(cli, tmp_path, apart, features):
                        (("--scale", "standard", "--max-value", "nan"), "max-value")]:  # fmt: skip
         refused(cli(*words, *(limit if more else ()), *more), says)
         assert not (tmp_path / "n/session.json").exists()
+    for more in (("--y", "y"), ("--fraction-bits", 8)):  # of a table
+        refused(cli(*words, *limit, *more), "is for a table", codes=(2,))
     serve = apart.serve("--once")
     refused(cli(*serve[:-3], "--out", apart.url, "--once"), "the place that all reach")
     refused(cli(*apart.join("north", "--once", "--test", features["west"])), "evaluation")

@@ -130,8 +130,7 @@ def test_members_on_one_machine_have_one_ledger(tmp_path):
     assert len({p.read_bytes() for p in one.rglob("rows")}) == 4
     assert len(list(one.rglob("people-1"))) == 4
     g = f.changed(tmp_path / "then", f.names[:3])
-    g.turn("server", *g.names, "server")
-    for name in g.names:
+    for name in g.rolled().names:
         with pytest.raises(MismatchError, match=ALONE):
             g.turn(name)
     assert not g.sent("*sums*")
@@ -141,7 +140,6 @@ def test_members_on_one_machine_have_one_ledger(tmp_path):
 
 
 def spent(f, name):
-    """ρ of all sessions with noise."""
     return [float(p.read_bytes()) for p in (f.root / "ledgers" / name).glob("*/rho")]
 
 
@@ -193,9 +191,8 @@ def test_noise_is_added_to_every_number():
 
 def test_noise_of_other_heads_and_terms_is_refused(tmp_path):
     for head in ("softmax", ("linear", {"intercept": True})):
-        a = Federation(tmp_path / str(head)[:4], head, noise=NOISE).agreed
         with pytest.raises(UsageError, match="linear head without --intercept"):
-            in_words(a)
+            in_words(Federation(tmp_path / str(head)[:4], head, noise=NOISE).agreed)
     a = Federation(tmp_path, noise=NOISE).agreed
     for more in ({"min_rows": 5}, {"max_rows": 1}, {"scale": 10}, {"protection": "signed"},
                  {"evaluation": {"groups": [], "min_cell": 5}}):  # fmt: skip
@@ -233,18 +230,17 @@ def test_clipped_rows_have_the_norm_that_was_agreed_on():
 # ---------------------------------------------------------------- rows of files
 
 
-@pytest.mark.parametrize("scale", [None, 10])
-def test_rows_of_feature_files(tmp_path, cli, scale):
+def test_rows_of_feature_files(tmp_path, cli):
     """Those of a session's features and classes; where it scales, any numbers of its dimension."""
-    f = Federation(tmp_path, **({} if scale is None else {"scale": scale}))
+    f = Federation(tmp_path, scale=10)
     X, y = f.rows["site-00"]
     np.savez(tmp_path / "rows.npz", x=X * 2.0**-BITS, y=np.array(CLASSES)[y])
     words = ("import", tmp_path / "rows.npz", "--x", "x", "--y", "y", "--backbone", "made-up", "-o")
     fixed, reals = tmp_path / "fixed.h5", tmp_path / "reals.h5"
     cli(*words, fixed, "--fraction-bits", BITS)
     cli(*words, reals, "--dtype", "float32")
-    for path in (fixed, reals) if scale else (fixed,):
-        rows = SiteRows.of_files(f.agreed, path, path)
+    for path, scale in ((fixed, None), (fixed, 10), (reals, 10)):
+        rows = SiteRows.of_files(replace(f.agreed, scale=scale), path, path)
         found = [np.concatenate(parts) for parts in zip(*rows.train(), strict=True)]
         assert np.array_equal(found[0], X if scale is None else X * 2.0**-BITS)
         assert np.array_equal(found[1], y)

@@ -67,9 +67,8 @@ def test_what_is_no_address_is_said_at_once():
 def test_no_part_of_a_password_is_shown():
     """Also where it has letters that end one in an address, and nobody listens there."""
     for password in ("sec@ret", "x:secret", "x@secret", "secret/x", "secret#x", "secret"):
-        with pytest.raises(AflError) as said:
+        with pytest.raises(AflError, match=r"sftp://u:…@127\.0\.0\.1:9/trial") as said:
             Place(f"sftp://u:{password}@127.0.0.1:9/trial").read("session.json", 10)
-        assert "sftp://u:…@127.0.0.1:9/trial" in str(said.value)
         assert "sec" not in str(said.value)
         assert "\n" not in str(said.value)
     assert Place("sftp://h:22/home/a@b").url == "sftp://h:22/home/a@b"

@@ -4,6 +4,7 @@ a server that tells members different things opens no sum of few, nor does the t
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import combinations
 
 import numpy as np
@@ -68,22 +69,20 @@ def test_killed_anywhere_the_same_bytes_are_sent(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f.place, "write", fails)
-    waits = {"killed"}
-    while waits != {""}:
+    waits = {"server": "killed"}
+    while set(waits.values()) != {""}:
         f.begin()
-        waits = set()
         for name in ("server", *f.names):
-            try:
-                waits.add(f.party(name).turn())
-            except KeyboardInterrupt:
-                waits.add("killed")
+            waits[name] = "killed"
+            with suppress(KeyboardInterrupt):
+                waits[name] = f.party(name).turn()
     assert f.is_pooled()
 
 
 def test_an_end_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     """Before the key of the session is deleted: it goes for good, and the summary is made."""
-    f = Federation(tmp_path)
-    key = tmp_path / "server/group-key"
+    f, key = Federation(tmp_path), tmp_path / "server/group-key"
+    (key.parent / "head-old.h5").mkdir(parents=True)  # somebody's own file
 
     def killed(path, *data, real=session.write_once):
         found = real(path, *data) if data else None
@@ -123,9 +122,6 @@ def test_a_liar_in_seen_stops_nobody(tmp_path):
     assert f.is_pooled(*f.names[:4], of=f.names)
 
 
-# ---------------------------------------------------------------- thief and backup
-
-
 @pytest.mark.parametrize("protection", ["masked", "signed"])
 def test_one_stolen_key_opens_nothing_old(protection):
     """A key and all that ever was in the place, after the end: of a member the totals that it has
@@ -139,18 +135,17 @@ def test_one_stolen_key_opens_nothing_old(protection):
         return box.open(kind, number, f.agreed.people[sender], data, key)
 
     for whose in ("site-00", "site-01", "server"):
-        key = f.keys[whose]
+        key, mine = f.keys[whose], f.agreed.places.get(whose)
         box = Box(f.agreed.digest, key)
         shut = [("sums", 1, n, key.agreeing) for n in f.names]
-        if whose == "server":
-            shut += [("key", k, "server", x) for k in range(1, 4) for x in (key.agreeing, None)]
-        else:
-            mine = f.agreed.places[whose]
+        if mine:
             box.group = opened(box, "key", mine, "server", key.agreeing)[:32]
+        else:
+            shut += [("key", k, "server", x) for k in range(1, 4) for x in (key.agreeing, None)]
         for what in shut:
             with pytest.raises(AflError):
                 opened(box, *what)
-        if whose != "server" and protection == "masked":
+        if mine and protection == "masked":
             check_boxes(f, key, {n: opened(box, "hello", 0, n, None) for n in f.names})
 
 
@@ -171,8 +166,7 @@ def test_secrets_go_with_their_round(tmp_path):
     f = Federation(tmp_path, ("softmax", {"rounds": 1})).until(2)
     assert not list(tmp_path.glob("*/secrets-1"))
     drawn = [path.read_bytes() for path in tmp_path.glob("*/secrets-[23]")]
-    assert len(drawn) >= 3
-    assert len({half for one in drawn for half in (one[:32], one[32:])}) == 2 * len(drawn)
+    assert len({half for one in drawn for half in (one[:32], one[32:])}) == 2 * len(drawn) >= 6
     assert f.over()
     assert not list(tmp_path.glob("*/secrets-*"))
     assert not f.sent("*seen*")  # t = n needs none
@@ -195,13 +189,15 @@ def test_shamir_as_in_wikipedias_example(monkeypatch):
 
 
 def test_fewer_than_t_shares_open_nothing(tmp_path):
-    f, drawn = Federation(tmp_path, n=5, threshold=4), bytes(range(64))
+    """And n − t liars stop nobody: each is named, whoever they are."""
+    f, drawn = Federation(tmp_path, n=5, threshold=3), bytes(range(64))
     offer = masking.Offer.of(f.agreed, 1, "site-00", masking.offered(f.agreed, 1, "site-00", drawn))
     for kind, secret in (("own", drawn[32:]), ("pairs", drawn[:32])):
         shares = {n: offer.held(f.keys[n])[kind] for n in f.names}
-        for k in (2, 3, 4, 5):
-            for some in combinations(f.names, k):
-                joined = masking.join({f.agreed.places[n]: shares[n] for n in some})
-                assert (joined == secret) == (k >= 4)
-                opened = offer.opened(kind, {n: shares[n] for n in some})[0]
-                assert opened == (secret if k >= 4 else None)
+        for some in (one for k in range(1, 6) for one in combinations(f.names, k)):
+            joined = masking.join({f.agreed.places[n]: shares[n] for n in some})
+            assert (joined == secret) == (len(some) >= 3)
+            opened = offer.opened(kind, {n: shares[n] for n in some})[0]
+            assert opened == (secret if len(some) >= 3 else None)
+            lied = offer.opened(kind, {**shares, **{n: bytes(33) for n in some}})
+            assert lied == (secret if len(some) <= 2 else None, list(some))

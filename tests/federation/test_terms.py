@@ -50,8 +50,7 @@ def test_wrong_code_stays_wrong(agreed, monkeypatch):
         with pytest.raises(AflError) as error:
             agreed.check_approved(given)
         told.append(str(error.value))
-    for text in told:
-        assert agreed.code.replace(" ", "")[:8] not in re.sub("[ -]", "", text)
+    assert agreed.code.replace(" ", "")[:8] not in re.sub("[ -]", "", " ".join(told))
 
 
 def test_all_terms_are_shown(agreed):
@@ -67,11 +66,9 @@ def test_all_terms_are_shown(agreed):
     }  # fmt: skip
     assert others.keys() == {f.name for f in fields(Agreement)}
     words = {in_words(agreed)}
+    limits = {"noise": {"min_rows": 0, "max_rows": 0}, "members": {"threshold": 5}}
     for name, value in others.items():
-        limits = {"min_rows": 0, "max_rows": 0} if name == "noise" else {}
-        if name == "members":
-            limits = {"threshold": 5}
-        changed = replace(agreed, **{name: value, **limits})
+        changed = replace(agreed, **{name: value, **limits.get(name, {})})
         assert changed.digest != agreed.digest
         assert in_words(changed) not in words, name
         words.add(in_words(changed))
@@ -123,7 +120,8 @@ BAD = {
              {"name": "linear", "options": {"x": float("nan")}, "digest": "ab" * 32}],
     "space": [{}, None, *({**SPACE, k: v} for k, v in (
         ("dtype", "float32"), ("dim", 0), ("dim", 6.0), ("fraction_bits", 16), ("backbone", 7),
-        ("columns", [1]), ("columns", "age"), ("columns", ["x" * 501]), ("a b", 1)))],
+        ("columns", [1]), ("columns", "age"), ("columns", ["x" * 501]), ("columns", ["a", "a"]),
+        ("a b", 1)))],
     "noise": [{}, {"epsilon": 1.0}, *({**NOISE, k: v} for k, v in (
         ("epsilon", 0.0), ("epsilon", -1.0), ("epsilon", float("inf")), ("epsilon", "1"),
         ("delta", 1e-40), ("delta", 1.0), ("delta", float("nan")), ("clip", 0.0), ("clip", -4.0),
@@ -182,9 +180,7 @@ def test_colluding_follows_from_the_threshold(tmp_path):
     """So that two sets of t share an honest member, and three members' rows are in what opens."""
     for n, t, c in ((3, 3, 0), (4, 3, 0), (4, 4, 1), (5, 5, 2), (7, 5, 2), (16, 11, 5)):
         a = Federation(tmp_path / f"{n}-{t}", n=n, threshold=t).agreed
-        assert a.colluding == c
-        assert 2 * t > n + c
-        assert t >= c + 3
+        assert a.colluding == c <= min(2 * t - n - 1, t - 3)
         assert f"the server and {c} members" in in_words(a)
 
 
@@ -206,8 +202,7 @@ def test_epsilon_shown_is_added(tmp_path):
 
 
 def test_names_are_files_on_every_system_and_no_two_look_alike(agreed):
-    for name in ("s\u0456te-0", "../site", "a b", "", "x" * 65, "site.",
-                 "a/b", "e\u0301", "\u00e9", "-a", ".a", None):  # fmt: skip
+    for name in ("s\u0456te-0", "../site", "a b", "", "x" * 65, "site.", "-a", "Nul.x", None):
         with pytest.raises(UsageError, match="no name"):
             keys_.Party(name, agreed.server.key)
     alike = replace(agreed.members[3], name="SITE-00")

@@ -1,8 +1,7 @@
 """Sessions of afltool, carried by Flower: its messages take the place of a shared folder.
 
-Each turn carries the files that are new in the server's folder to each node, and back. Flower, like
-any place, needs no trust. A file is written once, so what a side has under a name is never sent
-again. An empty one its reader has found to be rubbish: it counts as not there, and is sent again.
+Each turn carries files that are new in the server's folder to each node, and back. One is written
+once, so what a side has under a name is never sent again, but for an empty one, which is rubbish.
 
 --node-config of a SuperNode has: key, data, approve (the code, as it was heard), and folder (of
 this site; its part of the place lies in folder/place). Optional: afltool (the executable), and
