@@ -59,7 +59,7 @@ HEADS = [
 
 
 def random(V, stream, width, σ):
-    made = projection("linear-uniform", 0, stream, V.shape[1], width)
+    made = projection(0, stream, V.shape[1], width)
     return σ(V @ made.A.astype(float) + made.a)
 
 

@@ -60,8 +60,6 @@ WAYS = {
     "deepafl": DEEP,
     "deepafl incremental": {**DEEP, "incremental": True},
     "deepafl fixed": FIXED,
-    "deepafl fixed without skip": {**FIXED, "no_skip": True},
-    "deepafl fixed (88)": {**FIXED, "reconstruction": 0.3, "fixed_bits": 12},
     "deepafl fixed (89)": {**FIXED, "from_phi0": True},
 }
 

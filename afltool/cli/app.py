@@ -91,6 +91,8 @@ RENAMED: dict[str, str] = {
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "--label-smoothing": "gone: targets of the softmax head are one-hot",
     "--linear-ridge": "gone: the raw features of a hybrid have ridge 1",
+    "--projection": "gone: random weights and bias are uniform on ±1/√fan-in",
+    "head softmax --standardise": "gone: scale features first, afltool scale",
     "--patience": "gone: all rounds are gone through, and held-out clients choose the best",
     "--tolerance": "gone: give the number of --rounds",
     "import --features": "renamed: --feature-columns",

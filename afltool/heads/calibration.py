@@ -77,11 +77,7 @@ class CalibratedHead(Classifier):
     def of(
         cls, inner: Classifier, classes: Sequence[str], scores: I64, edges: F64, method: str
     ) -> Self:
-        """The calibration of a bound head from ``scores`` (C, 2, B) of ``classes``, see `platt`.
-
-        A map of each class needs rows of each: without any it would learn from the others' rows
-        alone that the class never comes.
-        """
+        """The calibration of a bound head from ``scores`` (C, 2, B) of ``classes``, see `platt`."""
         absent = [name for name, own in zip(classes, scores[:, 1], strict=True) if not own.any()]
         if absent and method != "temperature":
             raise InvalidDataError(
@@ -97,7 +93,7 @@ class CalibratedHead(Classifier):
         options = {"head": canonical_json(description(inner)), "method": method}
         middle = (edges[:-1] + edges[1:]) / 2
         x = logit(middle) if inner.log_probabilities else middle
-        learned = {"own": scores[:, 1], "edges": edges, **_map(x, scores, method)}
+        learned: dict[str, Any] = {"own": scores[:, 1], "edges": edges, **_map(x, scores, method)}
         made = CalibratedOptions(**options)  # type: ignore[arg-type]  # checked there
         return cls(made, inner.dim, inner.classes, inner=inner, **learned)
 

@@ -23,7 +23,7 @@ from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_m
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Accumulator, Added, Found, Head, Shape, State, products, solved, state
+from .base import Accumulator, Found, Head, Shape, State, products, solved, state
 from .least_squares import Sums, fraction_bits
 from .options import DiscriminantOptions
 
@@ -35,11 +35,8 @@ VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_s
 
 @dataclass(frozen=True, eq=False)
 class DiscriminantHead(Head):
-    """A classifier from class sums; a class without rows is never predicted.
-
-    ``counts``: rows of each class. Beside them a rule has ``weights``, or ``means`` with
-    ``variances`` or ``factors``.
-    """
+    """A classifier from class sums; a class without rows is never predicted. Beside ``counts`` of
+    rows a rule has ``weights``, or ``means`` with ``variances`` or ``factors``."""
 
     name = "discriminant"
     options: DiscriminantOptions
@@ -66,9 +63,7 @@ class DiscriminantHead(Head):
         return together(self._bound()[0]) if self.options.rule in OF_GRAM else AT_ONCE
 
     def accumulator(self) -> Accumulator:
-        if self.options.rule in OF_GRAM:
-            return Sums(self._bound()[1])
-        return Added(self._part, False)
+        return Sums(self._bound()[1]) if self.options.rule in OF_GRAM else super().accumulator()
 
     def _part(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
         """The class sums of a few rows; exact integers of fixed-point rows."""
@@ -193,9 +188,7 @@ def log_shares(counts: F64) -> F64:
 
 def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
     """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean.
-
-    ``check``: refuse with `NumericalError` means so close that ‖μ‖² has lost their distance.
-    """
+    ``check``: refuse with `NumericalError` means so close that ‖μ‖² has lost their distance."""
     M, mean = means_of(H, counts), H.sum(axis=1) / counts.sum()
     apart = ((M[:, counts > 0] - mean[:, None]) ** 2).sum(axis=0).max()
     varies = Moments.of((M * H).sum(axis=1), H, counts).varies.any()
@@ -210,9 +203,7 @@ def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
 
 def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
     """Σ (d, d) of a rule, from all rows.
-
-    lda: (G − Σ n_c μ_c μ_cᵀ) / N. fedcgs: (G − N μμᵀ) / (N − 1), μ the mean of all rows.
-    """
+    lda: (G − Σ n_c μ_c μ_cᵀ) / N. fedcgs: (G − N μμᵀ) / (N − 1), μ the mean of all rows."""
     M, N = means_of(H, counts), counts.sum()
     if rule == "lda":
         return np.asarray((G - (M * counts) @ M.T) / N)
@@ -230,9 +221,7 @@ def linear(covariance: F64, H: F64, counts: F64, shrinkage: float) -> F64:
 
 def factor(covariance: F64, s: float) -> F64:
     """L of (1 − s)Σ + s tr(Σ)/d I = L Lᵀ, lower triangle.
-
-    Raises `NumericalError` where that is not positive definite to working precision.
-    """
+    Raises `NumericalError` where that is not positive definite to working precision."""
     d = len(covariance)
     S: F64 = (1.0 - s) * covariance + (s * np.trace(covariance) / d) * np.eye(d)
     try:
@@ -271,9 +260,7 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
 
 def variances_of(squares: F64, H: F64, counts: F64) -> F64:
     """Q/n − μ² + 10⁻⁹ · the largest pooled variance, (d, C), of Q = (X∘X)ᵀY: GaussianNB's.
-
-    A difference Q/n − μ² that may be rounding alone, as of a constant feature, counts as 0.
-    """
+    A difference Q/n − μ² that may be rounding alone, as of a constant feature, counts as 0."""
     N, mean = counts.sum(), H.sum(axis=1) / counts.sum()
     pooled = squares.sum(axis=1) / N - mean**2
     second = squares / np.maximum(counts, 1.0)

@@ -29,9 +29,7 @@ SLACK, RESIDUE = 0.01, 1e-6
 
 def check(s: Statistics) -> None:
     """Refuse with `InvalidDataError` statistics that no rows can have; about one pass.
-
-    Shapes that do not fit each other are left to `checks.check_total`, which has the head.
-    """
+    Shapes that do not fit each other are left to `checks.check_total`, which has the head."""
     if wrong := next(_violations(s), None):
         whose = f"client {min(s.clients)}" if s.clients else "statistics without clients"
         raise InvalidDataError(

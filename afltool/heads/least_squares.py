@@ -43,34 +43,53 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeHead(Head):
-    """Least squares on one-hot labels; ``weights`` (D, C): the intercept last if there is one."""
+class LinearInFeatures(Head):
+    """Scores are ΦW, the intercept last if there is one; the first sums are gram and cross of Φ."""
 
-    options: LeastSquaresOptions
-    weights: F64 | None = state()
+    weights: F64 | None = state()  # (D, C), once the head is solved
 
     @property
-    def features(self) -> FeatureMap:
-        """Φ, without the constant."""
-        return RAW
-
-    def phase(self) -> Phase | None:
-        return PHASE if self.weights is None else None
+    def intercept(self) -> bool:
+        """Whether Φ has a constant feature."""
+        return True
 
     @property
     def _side(self) -> int:
         """D, with the constant feature."""
-        return self.features.columns(self._bound()[0]) + self.options.intercept
+        return self.features.columns(self._bound()[0]) + self.intercept
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
         return together(self._side)
 
     def accumulator(self) -> Accumulator:
-        return Sums(self._bound()[1], self.options.intercept, self.features)
+        return Sums(self._bound()[1], self.intercept, self.features)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         return products(self._side, self._bound()[1], self.features.bits(bits) is not None)
+
+    def affine(self) -> tuple[F64, F64] | None:
+        W = self.weights
+        if W is None or self.features is not RAW:
+            return None
+        return (W[:-1], W[-1]) if self.intercept else (W, np.zeros(W.shape[1]))
+
+    def _state_shapes(self) -> Mapping[str, Shape]:
+        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeHead(LinearInFeatures):
+    """Least squares on one-hot labels."""
+
+    options: LeastSquaresOptions
+
+    @property
+    def intercept(self) -> bool:
+        return self.options.intercept
+
+    def phase(self) -> Phase | None:
+        return PHASE if self.weights is None else None
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """(G + λI) W = H; raises `NumericalError` when G does not determine W."""
@@ -79,16 +98,9 @@ class RidgeHead(Head):
 
     def decision_function(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
-        W, b = self.affine()
-        scores = row_product(X, W)
-        return scores + b if self.options.intercept else scores
-
-    def affine(self) -> Any:
         W = solved(self.weights)
-        return (W[:-1], W[-1]) if self.options.intercept else (W, np.zeros(W.shape[1]))
-
-    def _state_shapes(self) -> Mapping[str, Shape]:
-        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
+        scores = row_product(X, W[:-1] if self.intercept else W)
+        return scores + W[-1] if self.intercept else scores
 
 
 class LinearHead(RidgeHead):
@@ -144,9 +156,7 @@ class Problem:
 
     def check_moments(self, ridge: float) -> None:
         """Refuse with `NumericalError` features too far from zero for this ridge.
-
-        `ridge.conditioning` judges smaller ones, and `rounding.checked` random features.
-        """
+        `ridge.conditioning` judges smaller ones, and `rounding.checked` random features."""
         least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
         own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
         if self.moments is not None and not self.drawn:
@@ -161,8 +171,8 @@ class Problem:
     @property
     def sizes(self) -> F64:
         """√Σx² of each feature (d,), as the system has them: what rounding of sums is a part of."""
-        raw = np.sqrt(self.G.diagonal() if self.moments is None else self.moments.raw)
-        return np.asarray(raw if self.spread is None or self.moments is None else raw / self.spread)
+        assert self.moments is not None
+        return np.sqrt(self.moments.raw) / (1.0 if self.spread is None else self.spread)
 
     def largest_score(self, W: F64) -> float:
         """A bound from below: of any class the mean of its own rows, or the root mean square."""
@@ -209,8 +219,8 @@ def fit(
 ) -> tuple[F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
 
-    ``drawn``: see `Problem`. ``check`` refuses a solution: see `rounding.checked`. Raises
-    `NumericalError` when G does not determine W or there is too little memory.
+    ``drawn``: see `Problem`; ``check``: `rounding.checked`. Raises `NumericalError` when G does not
+    determine W or there is too little memory.
     """
     side, ridge = len(total.arrays[CROSS]), parse_ridge(options.ridge)
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
@@ -223,16 +233,13 @@ def fit(
     check(problem, replace(choice, ridge=choice.ridge + kept), W, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
-    report |= {"standardised": True} if options.standardise else {}
     report |= {"kept_gamma": kept} if kept else {}
     return problem.with_intercept(W), report
 
 
 def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None = None) -> Choice:
-    """The given ridge, or the best of several by cross-validation or by held-out clients.
-
-    A given ridge without ``validation`` costs nothing, all else an eigendecomposition.
-    """
+    """The given ridge, or the best of several by cross-validation or by held-out clients, which
+    costs an eigendecomposition."""
     values = tried(ridge)
     if values is None and not problem.G.any():
         raise NumericalError(
@@ -263,12 +270,9 @@ def with_rows(validation: Statistics) -> Statistics:
 def solve(
     problem: Problem, choice: Choice, kept: float = 0.0, min_norm: bool = False
 ) -> tuple[F64, dict[str, Any]]:
-    """Weights (d, C) of (G + λI) W = H, with rank, condition number and degrees of freedom.
-
-    Of wide systems with a ridge the rank is not known, and the condition is LAPACK's estimate.
-    ``kept``: clients' γ that stay in. Raises `NumericalError` when the system does not determine
-    W, unless ``min_norm``.
-    """
+    """Weights (d, C) of (G + λI) W = H, with rank, condition number and degrees of freedom; of wide
+    systems with a ridge no rank and LAPACK's estimate. ``kept``: clients' γ that stay in. Raises
+    `NumericalError` when the system does not determine W, unless ``min_norm``."""
     ridge, side = choice.ridge + kept, len(problem.G)
     wide = side >= rr.WIDE and not choice.path
     if found := rr.solve_wide(problem.G, problem.H, ridge) if wide else None:
@@ -282,13 +286,11 @@ def solve(
     if least_norm and not min_norm:
         raise rr.not_determined(condition, problem.rows)
     facts = {
-        "rank": condition.rank,
-        "features": condition.dim,
+        "rank": condition.rank, "features": condition.dim,
         "condition": condition.condition if condition.full else None,
         "condition_with_ridge": condition.with_ridge(ridge),
-        "degrees_of_freedom": degrees,
-        "minimum_norm": least_norm,
-    }
+        "degrees_of_freedom": degrees, "minimum_norm": least_norm,
+    }  # fmt: skip
     if least_norm:
         return problem.system.spectral.weights(0.0), facts
     return rr.cholesky_solve(problem.G, problem.H, ridge), facts

@@ -18,19 +18,13 @@ from ..options.base import Absent, Choices, Options, fields_of, grammar, set_of
 from ..values.names import Phase
 from ..values.ridge_spec import parse_fixed, parse_ridge
 
-Activation = Literal[
-    "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid"
-]
-Projection = Literal["linear-uniform", "gaussian"]
+Activation = Literal["none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink"]
 Compute = Literal["float32", "float64", "fixed"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 
 NUMBER = "a number ≥ 0"
-RIDGE_GRAMMAR = (
-    f"{NUMBER}; auto for generalised cross-validation (GCV); LO:HI:COUNT to choose among COUNT "
-    "values"
-)
+RIDGE_GRAMMAR = f"{NUMBER}; auto for generalised cross-validation; LO:HI:COUNT for COUNT values"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +75,13 @@ class HeadOptions(Options):
 
     def check_room(self, dim: int) -> None:
         """Refuse, before rows are read, a solve for which this machine has too little memory.
-
-        ``dim``: number of features. Of heads whose problem is much larger than the features'.
-        """
+        ``dim``: number of features. Of heads whose problem is much larger than the features'."""
 
 
 RIDGE_OF = f"ridge λ: {RIDGE_GRAMMAR}"
 GAMMA = "γ that the pairwise law adds to a client's gram; it is not in the sums, nor in the head"
 MIN_NORM = "with --ridge 0: where the data do not determine the head, take the least-norm one"
 PRODUCTS = "number format of the products; sums are float64, or integers with fixed"
-#: A penalty on large weights is of features with variance one.
-BY_VARIANCE = "{} weighs each feature by its variance: as on features of variance one"
 RidgeText = Annotated[float | str, grammar(parse_ridge)]
 FixedRidge = Annotated[float | str | None, grammar(parse_fixed)]
 Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
@@ -112,9 +102,8 @@ class LeastSquaresOptions(HeadOptions):
     keep_gamma: bool = Field(
         default=False, description="do not take γ off, as in the paper's 'without RI removal'"
     )
-    standardise: Annotated[bool, Absent(False)] = Field(
-        default=False, description=BY_VARIANCE.format("the ridge")
-    )
+    _variance = "the ridge weighs each feature by its variance: as on features of variance one"
+    standardise: Annotated[bool, Absent(False)] = Field(default=False, description=_variance)
 
     def idle(self) -> Iterator[tuple[str, str]]:
         if self.ridge != 0:
@@ -134,6 +123,8 @@ class LinearOptions(LeastSquaresOptions):
 class RandomFeaturesOptions(LeastSquaresOptions):
     """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
 
+    GONE: ClassVar = {"projection": "linear-uniform"}
+
     width: int = Field(default=8192, ge=1, description="number of random features")
     activation: Activation = Field(default="tanh", description="activation σ")
     with_linear: bool = Field(
@@ -141,22 +132,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
     )
     _seed = "seed of the random projection A and its bias, which are never stored or sent"
     seed: Seed = Field(default=0, description=_seed)
-    projection: Projection = Field(
-        default="linear-uniform",
-        description="random projection A: uniform weights and bias, or gaussian weights",
-    )
     compute: Compute = Field(default="float64", description=PRODUCTS)
-
-    def side(self, dim: int) -> int:
-        """D of Φ, with the constant feature."""
-        return self.width + self.with_linear * dim + self.intercept
-
-    def check_room(self, dim: int) -> None:
-        """Refuse a gram that does not fit: 8 bytes a pair, of two triangles."""
-        from .. import memory
-
-        side = self.side(dim)
-        memory.need(8 * side * side, f"the gram of {side} features", "use a smaller --width")
 
 
 #: Rule → the options that it takes beside ``rule``.
