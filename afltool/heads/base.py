@@ -365,10 +365,8 @@ class Task(Stored):
                 warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
                 after, found = self._solve(total, validation)
         except (RuntimeWarning, np.linalg.LinAlgError) as error:
-            raise NumericalError(
-                f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
-                "at the features: are they very large, or very different in size?"
-            ) from error
+            why = f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}"
+            raise NumericalError(f"{why}; scale the features, afltool scale") from error
         known, both = self.state_dict(), {**found.head, **found.round}
         new = [a for name, a in after.state_dict().items() if a is not known.get(name)]
         entry: dict[str, Any] = {
@@ -432,9 +430,6 @@ def solved(learned: LearnedT | None) -> LearnedT:
     return learned
 
 
-# ---------------------------------------------------------------- what a round computes
-
-
 def statistics_of(
     head: Task,
     blocks: Iterable[Block],
@@ -460,9 +455,6 @@ def binding(head: Stored) -> dict[str, Any]:
 
 def _but_gamma(options: HeadOptions) -> dict[str, Any]:
     return {k: v for k, v in options.as_dict().items() if k != "gamma"}
-
-
-# ---------------------------------------------------------------- for those who write a head
 
 
 def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Array, ...]:

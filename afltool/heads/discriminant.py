@@ -1,10 +1,9 @@
-"""One-shot classifiers from class sums: one phase, integer sums, and late clients can be added.
+"""One-shot classifiers from class sums.
 
 Nearest class mean (Rocchio), linear discriminant analysis (Fisher, 1936), FedCGS (Guan et al.,
 "Capture global feature statistics for one-shot federated learning", AAAI 2025), Fed3R, Gaussian
-naive Bayes and quadratic discriminant analysis, from G = XᵀX (d, d) or those of each class,
-H = XᵀY (d, C), (X∘X)ᵀY and counts n_c (C,); N = Σ n_c, M = H / n the class means μ_c, π = n/N. A
-class without rows gets means of 0; its score is −∞.
+naive Bayes and quadratic discriminant analysis, from G = XᵀX or those of each class, H = XᵀY,
+(X∘X)ᵀY and counts n_c; N = Σ n_c, M = H / n the class means μ_c (d, C), π = n/N.
 """
 
 from __future__ import annotations
@@ -202,8 +201,7 @@ def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
 
 
 def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
-    """Σ (d, d) of a rule, from all rows.
-    lda: (G − Σ n_c μ_c μ_cᵀ) / N. fedcgs: (G − N μμᵀ) / (N − 1), μ the mean of all rows."""
+    """Σ (d, d) of lda, (G − Σ n_c μ_c μ_cᵀ) / N, or of fedcgs, (G − N μμᵀ) / (N − 1)."""
     M, N = means_of(H, counts), counts.sum()
     if rule == "lda":
         return np.asarray((G - (M * counts) @ M.T) / N)
@@ -231,10 +229,8 @@ def factor(covariance: F64, s: float) -> F64:
             return L
     except scipy.linalg.LinAlgError:
         pass
-    raise NumericalError(
-        f"a covariance of {len(S)} features is singular to working precision",
-        advice=": give --shrinkage 0.05, or gather more rows than features",
-    )
+    why = f"a covariance of {len(S)} features is singular to working precision"
+    raise NumericalError(why, advice=": give --shrinkage 0.05, or gather more rows than features")
 
 
 def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
@@ -250,10 +246,8 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
     try:
         W = definite_solve(A, B)
     except scipy.linalg.LinAlgError:
-        raise NumericalError(
-            f"gram + {ridge:g} I of {len(A)} columns is singular to working precision",
-            advice=": use a larger --ridge",
-        ) from None
+        why = f"gram + {ridge:g} I of {len(A)} columns is singular to working precision"
+        raise NumericalError(why, advice=": use a larger --ridge") from None
     norms = np.linalg.norm(W[:-1], axis=0)
     return np.asarray(W / np.where(norms > 0, norms, 1.0))
 

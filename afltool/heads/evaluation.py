@@ -1,8 +1,7 @@
 """Evaluation as statistics: solved heads, whose "sums" are counts of the rows that they score.
 
 One row changes, for each head, one cell of ``confusion`` and of ``confidence``, at most one of
-``ranks``, C of ``scores``, and one of ``groups``; of each pair of heads one of ``pairs``. Of many
-classes there are tallies in place of matrices.
+``ranks``, C of ``scores``, one of ``groups``; of many classes tallies in place of matrices.
 """
 
 from __future__ import annotations

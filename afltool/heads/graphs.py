@@ -1,10 +1,9 @@
 """The graphs of solved heads: PyTorch modules that give the head's scores.
 
-A graph is made by a function of (head, bits): rows (n, d) float64, in the space's number format, to
-scores (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32.
-`GRAPHS` has those of afltool's heads; of others it is ``graph`` in their module, or in ``graph.py``
-of their folder. The results equal `Head.decision_function` up to the order of sums; random features
-in fixed point are real here: `exporting.trial` says what rounding them may move.
+A graph is made by a function of (head, bits), of `GRAPHS`, or ``graph`` in a plug-in's module or
+``graph.py``: rows (n, d) float64, of so many fraction bits (None: float32), to scores (n, C)
+float64, as `Head.decision_function` up to the order of sums. Random features in fixed point are
+real here: `exporting.trial` says what rounding them may move.
 """
 
 from __future__ import annotations
@@ -266,11 +265,7 @@ def safle(head: SafleHead, bits: int | None) -> nn.Module:
 
 
 class Deep(nn.Module):
-    """σ_0(xA), the layers, ΦW; products in the compute type, float64 of fixed-point features.
-
-    Φ_{t+1} = Φ_t + F_t Ω_{t+1}, F_t = σ(Φ_t B_t), with the options' variants, or the cascade
-    σ(Φ_t W_t B_t), σ(Φ_t W_t Q_t B_t) with encoded labels.
-    """
+    """σ_0(xA), the layers, ΦW; products in the compute type, float64 of fixed-point features."""
 
     def __init__(self, head: DeepAFLHead) -> None:
         super().__init__()

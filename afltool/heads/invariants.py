@@ -1,7 +1,6 @@
 """What the statistics of any rows satisfy, read from what their head says of each array.
 
-Statistics that fail one of these cannot come from any rows; docs/reliability.md derives them. With
-n rows, n_c of class c, and the words of `values.statistics.ArraySpec`:
+docs/reliability.md derives them. With n rows, n_c of class c, and the words of `ArraySpec`:
 
     every array   finite, |entry| ≤ n per_row; counts ≥ 0
     cells         counts add up to n

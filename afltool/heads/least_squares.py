@@ -20,7 +20,7 @@ from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.ridge_spec import Ridge, parse_ridge
 from ..values.statistics import ArraySpec, Statistics
 from .base import RAW, Accumulator, FeatureMap, Found, Head, Shape, State, products, solved, state
-from .options import LeastSquaresOptions
+from .options import LinearOptions
 
 
 class Sums:
@@ -82,7 +82,7 @@ class LinearInFeatures(Head):
 class RidgeHead(LinearInFeatures):
     """Least squares on one-hot labels."""
 
-    options: LeastSquaresOptions
+    options: LinearOptions
 
     @property
     def intercept(self) -> bool:
@@ -107,20 +107,17 @@ class LinearHead(RidgeHead):
     """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept.
 
     He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
-    Models", CVPR 2025: equations (13)–(16). The clients' γ never enters the sums, so the result is
-    that of the exact removal (16). ``keep_gamma`` shows (14), the result without the removal.
+    Models", CVPR 2025, (13)–(16): γ is not in the sums, as after the exact removal (16);
+    ``keep_gamma`` shows (14), the result without the removal.
     """
 
     name = "linear"
 
 
 class Problem:
-    """One least-squares problem in float64, centred when there is an intercept.
-
-    ``standardise``: of features divided by their standard deviations s, from the second moments
-    diag(G)/N and the sums ΣH: a ridge λ then acts on feature j as λ s_j². ``drawn``: of random
-    features, the number format of their products.
-    """
+    """One least-squares problem in float64, centred when there is an intercept; ``standardise``: of
+    features divided by their standard deviations s, so that a ridge λ acts on feature j as λ s_j².
+    ``drawn``: of random features, the number format of their products."""
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
@@ -212,16 +209,13 @@ def system_of(total: Statistics) -> tuple[F64, F64]:
 
 def fit(
     total: Statistics,
-    options: LeastSquaresOptions,
+    options: LinearOptions,
     validation: Statistics | None,
     drawn: str = "",
     check: Callable[[Problem, Choice, F64, bool], object] = lambda *_: None,
 ) -> tuple[F64, dict[str, Any]]:
-    """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
-
-    ``drawn``: see `Problem`; ``check``: `rounding.checked`. Raises `NumericalError` when G does not
-    determine W or there is too little memory.
-    """
+    """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report; see
+    `Problem` and `rounding.checked`. Raises `NumericalError` when G does not determine W."""
     side, ridge = len(total.arrays[CROSS]), parse_ridge(options.ridge)
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
     squares = 2 if isinstance(ridge, float) and validation is None else 5
@@ -242,10 +236,8 @@ def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None =
     costs an eigendecomposition."""
     values = tried(ridge)
     if values is None and not problem.G.any():
-        raise NumericalError(
-            f"every feature has one value in all {problem.rows} rows, so that no ridge can be "
-            "chosen: look at the features; afltool scale scales them"
-        )
+        why = f"every feature has one value in all {problem.rows} rows"
+        raise NumericalError(f"{why}, so that no ridge can be chosen: look at the features")
     least = rr.auto_grid(problem.system.spectral)[0] if values is None else min(values)
     problem.check_moments(float(least))
     if isinstance(ridge, float) and validation is None:

@@ -1,7 +1,6 @@
 """A multilayer perceptron that gradient descent has trained: h ← ReLU(hW + b), scores hW + b.
 
-No sums over rows determine it: `baseline --hidden` trains and writes it, and no federation can
-begin with it.
+No sums over rows determine it: `baseline --hidden` trains and writes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What the options of the heads have in common; light enough for the command line to read.
 
-Each head's options are a frozen dataclass in its folder, one field an option, as
-`options.base` describes. ``AT_SOLVE`` are those that the statistics do not depend on: `solve` may
-still change them.
+``AT_SOLVE`` are options that the statistics do not depend on: `solve` may still change them.
 """
 
 from __future__ import annotations
@@ -88,8 +86,8 @@ Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeastSquaresOptions(HeadOptions):
-    """Options of the heads that are one ridge regression."""
+class LinearOptions(HeadOptions):
+    """Ridge regression on one-hot labels (AFL)."""
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "min_norm", "keep_gamma", "standardise"})
 
@@ -115,12 +113,7 @@ class LeastSquaresOptions(HeadOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearOptions(LeastSquaresOptions):
-    """Ridge regression on one-hot labels (AFL)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomFeaturesOptions(LeastSquaresOptions):
+class RandomFeaturesOptions(LinearOptions):
     """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
 
     GONE: ClassVar = {"projection": "linear-uniform"}
@@ -137,13 +130,9 @@ class RandomFeaturesOptions(LeastSquaresOptions):
 
 #: Rule → the options that it takes beside ``rule``.
 RULES: dict[str, tuple[str, ...]] = {
-    "nearest-mean": (),
-    "lda": ("shrinkage",),
-    "fedcgs": ("shrinkage",),
-    "fed3r": ("ridge",),
-    "naive-bayes": (),
-    "qda": ("shrinkage",),
-}
+    "nearest-mean": (), "lda": ("shrinkage",), "fedcgs": ("shrinkage",), "fed3r": ("ridge",),
+    "naive-bayes": (), "qda": ("shrinkage",),
+}  # fmt: skip
 RIDGE = 0.01  # of Fed3R
 
 

@@ -65,8 +65,8 @@ class Projection:
 def projection(
     seed: int, stream: int, fan_in: int, fan_out: int, biased: bool = True
 ) -> Projection:
-    """The projection number ``stream`` of a seed; rounded to float32, whatever the compute mode.
-    Weights, then the bias, are uniform on ±1/√fan_in, as the initial values of a linear layer."""
+    """The projection number ``stream`` of a seed: float32 weights, then the bias, are uniform on
+    ±1/√fan_in, as the initial values of a linear layer."""
     words = _words(seed, stream)
     scale = 1.0 / math.sqrt(max(fan_in, 1))
     values = (_uniform(words, (fan_in + 1) * fan_out) * scale).astype(np.float32)
@@ -168,9 +168,8 @@ class Tabled:
                 step = 2.0 ** -(self.bits + FINER)
                 raise InvalidDataError(
                     f"a random feature of {largest * step:.6g} before --activation "
-                    f"{self.activation} is beyond ±{reach * step:.6g}, the range of features with "
-                    f"{self.bits} fraction bits: use --activation tanh, or fewer --fixed-bits "
-                    "(deepafl) or --fraction-bits (extract)"
+                    f"{self.activation} is beyond ±{reach * step:.6g}: use --activation tanh, or "
+                    "fewer --fixed-bits (deepafl) or --fraction-bits (extract)"
                 )
             place += reach
             # The places are within the table; NumPy would copy ``out`` in its mode that checks.
@@ -185,10 +184,8 @@ tabled = lru_cache(maxsize=8)(Tabled)  # of the latest layers
 def in_fixed_point(X: Rows) -> FixedPoint:
     """The rows of a head with --compute fixed; `UsageError` where they are not in fixed point."""
     if not isinstance(X, FixedPoint):
-        raise UsageError(
-            f"--compute fixed needs int16 features; these are {X.dtype}: use --compute "
-            "float32 or float64, or extract with --dtype int16"
-        )
+        why = f"--compute fixed needs int16 features; these are {X.dtype}"
+        raise UsageError(f"{why}: use --compute float64, or extract with --dtype int16")
     return X
 
 

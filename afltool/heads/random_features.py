@@ -1,7 +1,7 @@
 """Feature maps X ↦ Φ, and the linear head on one wide layer of random features, [σ(XA), X].
 
-Random features are of Rahimi and Recht, "Random features for large-scale kernel machines", NIPS
-2007. With a ridge they need one round; a deep analytic network has to be better than they are.
+Rahimi and Recht, "Random features for large-scale kernel machines", NIPS 2007. A deep analytic
+network has to be better than they are.
 """
 
 from __future__ import annotations
@@ -75,11 +75,8 @@ class RandomFeatures(FeatureMap):
 
 @dataclass(frozen=True, eq=False)
 class RandomFeaturesHead(RidgeHead):
-    """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``.
-
-    The statistics are real numbers, because σ is: totals agree up to rounding. With ``compute``
-    fixed σ is rounded as the features are, and the statistics are integers.
-    """
+    """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``. The statistics
+    are real numbers, or with ``compute`` fixed integers: σ is rounded as the features are."""
 
     name = "random-features"
     options: RandomFeaturesOptions

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import InvalidDataError
-from ..math.gram import real, refuse_entries
+from ..math.gram import pieces, real, refuse_entries
 from ..memory import NOTHING, Carried
 from ..options.features import UnitsOptions
 from ..values.arrays import F64, I64, Array
@@ -74,10 +74,8 @@ class ScalingHead(Task):
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         sums = dict(total.arrays)
         if not (full := sums["counts"] > 0).all():
-            raise InvalidDataError(
-                f"feature {int(full.argmin())} has no value in any of the {total.rows} rows: leave "
-                "it out at every site"
-            )
+            why = f"feature {int(full.argmin())} has no value in any of the {total.rows} rows"
+            raise InvalidDataError(f"{why}: leave it out at every site")
         n, q = (sums[name].astype(object) for name in ("counts", "sums"))
         if len(wrong := np.flatnonzero(q**2 > n * squares(sums))):
             raise InvalidDataError(
@@ -98,8 +96,8 @@ class ScalingHead(Task):
         return [int(j) for j in np.flatnonzero(self.state_dict()["missing"])]
 
     def scaled(self, x: F64, missing: str, first_row: int = 0) -> F64:
-        """Rows (n, d) as they are imported; with 'indicator' a 0/1 column for each of `holes`.
-        ``missing``: what becomes of NaN: refused, or the mean over all sites."""
+        """Rows (n, d) as they are imported; ``missing``: NaN is refused, or the mean of all sites,
+        with 'indicator' beside a 0/1 column for each of `holes`."""
         known, lacks = self.state_dict(), np.isnan(x)
         if missing == "refuse" and lacks.any():
             row, column = np.argwhere(lacks)[0]
@@ -115,11 +113,9 @@ class ScalingHead(Task):
 def _parts(blocks: Iterable[Block]) -> Iterator[tuple[int, F64]]:
     """Rows, at most so many at a time that their sums fit, with the number of the first one."""
     first = 0
-    for X, _ in blocks:
-        x = real(X)
-        for start in range(0, max(len(x), 1), BLOCK):
-            yield first + start, x[start : start + BLOCK]
-        first += len(x)
+    for X, y in pieces(blocks, BLOCK):
+        yield first, real(X)
+        first += len(y)
 
 
 def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
@@ -135,8 +131,7 @@ def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
 
 
 def sums_of(x: Array, bits: int, first_row: int = 0) -> Sums:
-    """``counts``, ``sums`` (d,) and ``squares`` (3, d) of at most `BLOCK` rows x (n, d), int64.
-    NaN is left out."""
+    """``counts``, ``sums`` (d,) and ``squares`` (3, d) of at most `BLOCK` rows x (n, d), int64."""
     exact = rounded(x, bits, first_row)
     known = ~np.isnan(exact)
     q = np.where(known, exact, 0.0).astype(np.int64)

@@ -7,12 +7,10 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or T + 1 without learned blocks, as in
-the other strategies of `--deepening`, see `layers`). Every round gathers one symmetric matrix and
-one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and FᵀR with R = Y − ΦW for Ω_{t+1} (14)–(16); the
-reconstruction of Φ_0, (88), adds a third, and with ``incremental`` later rounds for weights send
-thin matrices, see `incremental`. Ω is kept as its two thin factors. Nothing random is stored or
-sent. With held-out clients the number of layers is chosen by their squared error.
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or T + 1 without learned blocks). Every
+round gathers one symmetric matrix and one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and FᵀR
+with R = Y − ΦW for Ω_{t+1} (14)–(16); the reconstruction of Φ_0, (88), adds a third. Ω is kept as
+two thin factors, and nothing random is stored or sent. Held-out clients choose how many layers.
 """
 
 from __future__ import annotations
@@ -53,11 +51,10 @@ Solved = tuple[dict[str, Array], dict[str, Any]]
 class DeepAFLHead(Head):
     """The deep residual analytic network, learned layer by layer.
 
-    ``learned``, by name: `weights-t`, W_0, W_1, … (d_Φ, C); `block-t-left` and `-right`, Ω_1, …
-    Until the head is solved also `decoder-t`, Q_0, Q_1, … (d_Φ, d_Φ) of (88); `validation-mse`
-    (t + 1,), the error of held-out clients after W_0, W_1, …, if they were given in every round;
-    the server's sums of --incremental; `rounding` (2,), by how much Φ_t and the last W_t may be
-    off, in units of the rounding of products. ``finished``: there will be no more layers.
+    ``learned``, by name: `weights-t` (d_Φ, C); `block-t-left` and `-right`, Ω_t. Until the head is
+    solved also `decoder-t`, Q_t (d_Φ, d_Φ) of (88); `validation-mse` (t + 1,), the error of
+    held-out clients after each W_t; the sums of --incremental; `rounding` (2,), by how much Φ_t and
+    the last W_t may be off, in roundings of products. ``finished``: there will be no more layers.
     """
 
     name = "deepafl"
@@ -137,8 +134,7 @@ class DeepAFLHead(Head):
         return self.deepest - (self.of_weights and self.deepest > 0)
 
     def _part(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
-        """Sums of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
-        Φ_t (and F_t) of the rows is left, from which the next phase starts."""
+        """Sums of Φ_t and Y, or of F_{t−1} and the residual; Φ_t (and F_t) of the rows is left."""
         state = known or self.state(X, self._begin)
         P = self._step(state, self._begin) if self._begin < self.deepest else None
         return self._of_weights(state, P, y) if self.of_weights else self._of_block(state, y), state
@@ -187,7 +183,7 @@ class DeepAFLHead(Head):
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """In a block rows are multiplied by residuals, unless there is no skip connection."""
         o, (phi, hidden), classes = self.options, self.options.widths, self._bound()[1]
-        exact, block = self.layers.exact, not self.of_weights
+        exact, block = self.options.compute == FIXED, not self.of_weights
         if o.incremental and not block and self.blocks:
             U = self.blocks[-1].U
             rank = hidden if U is None else U.shape[-1]

@@ -5,9 +5,8 @@ H = ΦᵀY are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r
 
     G_{t+1} = G_t + M Uᵀ + U Mᵀ − U (ZᵀΠ_t Z) Uᵀ        H_{t+1} = H_t + U N
 
-The price: the same clients must take part in every round. The server keeps, under the names
-ROLE-`gram` and so on, of the sums that are trained on and of those that are held out: G_t, H_t
-and, once a block is solved, Π_t; the sorted `marks` of the clients, and the rows of each class.
+The price: the same clients must take part in every round. The server keeps, of the sums that are
+trained on and of those held out, G_t, H_t, Π_t, the `marks` of clients and the rows of each class.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ class Kept:
         return shapes | ({HIDDEN_GRAM.format(self.role): (length(hidden),)} if block else {})
 
     def completed(self, total: Statistics, left: Array, right: Array | None) -> Statistics:
-        """The total of G_{t+1} and H_{t+1} from one of M and N; ``left``, ``right``: Z and U in the
-        compute type, as rows use them; U is None of a dense Ω."""
+        """The total of G_{t+1} and H_{t+1} from one of M and N, with Z and U as rows use them."""
         M, N = total.arrays[MOVED], total.arrays[CROSS]
         names = f"{self.role}-{GRAM}", HIDDEN_GRAM.format(self.role)
         G, Pi = (unpack(self.known[name], np.float64) for name in names)
@@ -77,16 +75,13 @@ def check_same(known: Mapping[str, Array], seen: Mapping[str, Statistics]) -> No
     if CLIENTS.format(TRAINED) not in known:
         return
     if (CLIENTS.format(HELD_OUT) in known) != (HELD_OUT in seen):
-        raise UsageError(
-            "with --incremental give held-out clients' sums (--validate) in every round or none, "
-            "as in the first round"
-        )
+        raise UsageError("with --incremental give --validate in all rounds, as in the first round")
     for role, sums in seen.items():
         clients, counts = known[CLIENTS.format(role)], known[COUNTS.format(role)]
         same = np.array_equal(marks(sums), clients)
         if not same or not np.array_equal(sums.class_counts, counts):
+            first = f"{len(clients)} clients, {int(counts.sum())} rows"
             raise MismatchError(
                 f"the sum over {len(sums.clients)} clients ({sums.rows} rows) is not of those of "
-                f"the first round ({len(clients)} clients, {int(counts.sum())} rows): give the "
-                "sums of all of them, or begin again without --incremental"
+                f"the first round ({first}): give theirs, or begin again without --incremental"
             )

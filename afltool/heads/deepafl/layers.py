@@ -5,11 +5,10 @@
 The paper's other strategies (E.3.7) put a random layer behind each solved one instead of a block,
 Φ_{t+1} = σ(Φ_t W_t B_t); docs/decisions/deepafl.md says how its text is read.
 
-`Layers` computes in float32 or float64, the compute type. `FixedLayers` has int16 rows with f
-fraction bits (``--fixed-bits``), Φ̂_{t+1} = Φ̂_t + round(round(F̂_t Ẑ) Ûᵀ). All matrices are rounded
-to integers such that every product is exact in float64, so a row is the same integers everywhere,
-and sums are int64. Per number σ is off by 2^−(f+1) and its argument by 2^−(f+4), FΩ by 2^−(f+1),
-residuals by 2^−21. Nothing is clipped: a value that int16 does not hold is refused.
+`Layers` computes in float32 or float64. `FixedLayers` has int16 rows with f fraction bits,
+Φ̂_{t+1} = Φ̂_t + round(round(F̂_t Ẑ) Ûᵀ): matrices are rounded to integers such that every product is
+exact in float64, so a row is the same integers everywhere. Per number σ is off by 2^−(f+1) and its
+argument by 2^−(f+4), FΩ by 2^−(f+1), residuals by 2^−21. Nothing is clipped, but refused.
 """
 
 from __future__ import annotations
@@ -50,8 +49,6 @@ RIGHT_BITS = 22  # of U, whose columns have length 1
 
 class Layers:
     """Rows of float32 or float64, and sums of float64."""
-
-    exact = False  # whether sums are integers
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
@@ -136,8 +133,6 @@ class Layers:
 
 class FixedLayers(Layers):
     """Rows of int16 and sums of int64, of blocks alone; residuals have `RESIDUAL_BITS`."""
-
-    exact = True
 
     def __init__(self, options: DeepAFLOptions) -> None:
         super().__init__(options)

@@ -32,12 +32,8 @@ OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental"
 NOT_FIXED = (*NOT_INCREMENTAL, "identity_projection", "incremental", "deepening")
 FIXED_BITS = 11  # steps of 0.0005, up to ±16
 DEFAULTS: dict[str, Any] = {
-    "layers": 10,
-    "ridge": 1.0,
-    "block_ridge": 0.1,
-    "activation": "gelu",
-    "phi0_activation": "tanh",
-}
+    "layers": 10, "ridge": 1.0, "block_ridge": 0.1, "activation": "gelu", "phi0_activation": "tanh",
+}  # fmt: skip
 # The paper's appendix E, and its released run script, where Φ_0 is tanh for every activation.
 PRESETS: dict[str, dict[str, Any]] = {
     "cifar10": {"layers": 20, "ridge": 10.0, "block_ridge": 0.1},
@@ -50,8 +46,7 @@ PAPER = "paper"  # of a run: the preset of its data set, else that of the releas
 
 @dataclass(frozen=True, kw_only=True)
 class DeepAFLOptions(HeadOptions):
-    """Options of the deep residual analytic network (DeepAFL).
-    An option that is not given has the preset's value, or else its default."""
+    """Options of the deep residual analytic network (DeepAFL)."""
 
     GONE: ClassVar[Mapping[str, Any]] = {
         "single_round": False, "patience": None, "projection": "linear-uniform",
@@ -163,14 +158,10 @@ class DeepAFLOptions(HeadOptions):
     def _resolve(self) -> None:
         """Fill in the options that were not given; from then on the values include the preset."""
         if self.preset == PAPER:
-            raise UsageError(
-                "--preset paper is chosen by the data set of a run; a head alone has none: name "
-                f"one of {', '.join(PRESETS)}"
-            )
+            known = ", ".join(PRESETS)
+            raise UsageError(f"--preset paper is chosen by the data set of a run: name {known}")
         values = {**DEFAULTS, **PRESETS.get(self.preset or "", {})}
-        for name, value in values.items():
-            given = getattr(self, name)
-            self._set(**{name: value if given is None else given})
+        self._set(**{k: v for k, v in values.items() if getattr(self, k) is None})
         phi, hidden = self.widths
         self._set(feature_width=phi, hidden_width=hidden, width=phi, preset=None)
 

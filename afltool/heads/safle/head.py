@@ -3,9 +3,7 @@
 Bacellar et al., "Single-Round Scalable Analytic Federated Learning", CVPR 2026 (arXiv 2512.03336).
 Thresholds make digits of features (3), a shuffle makes codes of digits (4), and scores are sums of
 table rows, Σ_j W_j[idx_j] (5). By lemma 1 that is linear in the one-hot codes Φ, so the tables
-solve (ΦᵀΦ + λI) W = ΦᵀY, whose entries are counts (12)–(18). With ``with_linear`` the raw
-features are in the same problem, Φ⁺ = [x, Φ].
-
+solve (ΦᵀΦ + λI) W = ΦᵀY, whose entries are counts (12)–(18); with ``with_linear`` of Φ⁺ = [x, Φ].
 Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 """
 
@@ -39,11 +37,8 @@ ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E b
 
 @dataclass(frozen=True, eq=False)
 class SafleHead(Head):
-    """Tables of scores, looked up by codes of bucketed features.
-
-    ``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C), once
-    the head is solved; ``linear`` (d, C) of a hybrid.
-    """
+    """``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C) of
+    scores, once the head is solved; ``linear`` (d, C) of a hybrid."""
 
     name = "safle"
     options: SafleOptions
@@ -67,9 +62,8 @@ class SafleHead(Head):
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """Of codes ``labels`` (E, V, C) = ΦᵀY and ``pairs`` (E(E−1)/2, V−1, V−1), the blocks of
-        ΦᵀΦ, one set of arrays for all threads; for a hybrid also ``gram`` (a triangle), ``cross``
-        (d, C) and ``sums`` (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All are integers
-        (hybrids of float features: reals)."""
+        ΦᵀΦ, one set for all threads; for a hybrid also ``gram``, ``cross`` (d, C) and ``sums``
+        (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All integers, but of float hybrids."""
         if self.phase() == HISTOGRAM:
             return super()._sums(blocks, carried)
         self.options.check_room(self._bound()[0], solving=False)

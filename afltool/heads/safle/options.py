@@ -115,8 +115,7 @@ class SafleOptions(HeadOptions):
     @property
     def digits_of_code(self) -> int:
         """G, known after the default is in."""
-        assert self.group_size is not None
-        return self.group_size
+        return int(self.group_size or 0)
 
     @property
     def radix(self) -> int:

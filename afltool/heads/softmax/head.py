@@ -64,12 +64,10 @@ class Gradients(sm.Gradients):
 class SoftmaxHead(LinearInFeatures):
     """Penalised multinomial logistic regression; phases gram and gradient-1 … -R.
 
-    Once the first phase is over, before round ``number``: ``factor``, the triangle of L of
-    B = L Lᵀ; ``point`` V, at which the gradient is gathered, ``step``, the last W, and ``best``,
-    the best W so far, all (D, C); ``covered``, the sorted `marks` of the clients whose rows are in
-    the bound. ``momentum``: Nesterov's t; after a round also the objective of the round before and
-    the value of ``best``, the held-out loss if there is one, else the objective. ``best_round``:
-    the round that found it, and whether held-out clients judge.
+    Before round ``number``: ``factor``, the triangle of L of B = L Lᵀ; ``point`` V, at which the
+    gradient is gathered, ``step``, the last W, and ``best``, the best W so far; ``covered``, the
+    `marks` of the clients in the bound; ``momentum``: Nesterov's t, then the objective of the round
+    before and the value of ``best``; ``best_round``: its round, and whether held-out clients judge.
     """
 
     name = "softmax"
@@ -110,8 +108,7 @@ class SoftmaxHead(LinearInFeatures):
         return key, key
 
     def accumulator(self) -> Accumulator:
-        """First the products of the features; then gradient (D, C) and loss (1,).
-        Random features of the rows are kept for the next round."""
+        """First the products of the features; then gradient (D, C) and loss (1,)."""
         if self.point is None:
             return super().accumulator()
         return Gradients(self.features, self.point)
@@ -192,10 +189,7 @@ class SoftmaxHead(LinearInFeatures):
         V, (best_round, judged) = solved(self.point), known["best-round"]
         t, before, least = (*known["momentum"].tolist(), np.inf, np.inf)[:3]
         if self.number > 1 and judged != (validation is not None):
-            raise UsageError(
-                "held-out clients judge rounds in all of them or in none: give --validate as in "
-                "the first round"
-            )
+            raise UsageError("held-out clients judge rounds in all of them or in none: --validate")
         if beyond := len(np.setdiff1d(base.marks(total), known["covered"])):
             raise MismatchError(
                 f"{beyond} of {len(total.clients)} clients were not in the first phase, or not "
