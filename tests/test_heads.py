@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import HEADS
 
 from afltool import parallel
 from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalError, UsageError
@@ -25,35 +26,6 @@ from afltool.values.names import Phase
 from afltool.values.statistics import Client, ClientId, Context
 
 D, C, N, BITS = 6, 3, 180, 9
-
-
-DEEP = {"layers": 2, "feature_width": 9, "hidden_width": 7}
-
-
-FEW = {"rounds": 3, "penalty": 0.01}
-
-
-CODED = {"buckets": 3, "experts": 4}
-
-
-HEADS = {
-    "linear": {}, "linear intercept": {"intercept": True, "ridge": 1.0},
-    "linear standardise": {"intercept": True, "standardise": True, "ridge": "1:10:3"},
-    "linear min-norm": {"ridge": 0, "min_norm": True},
-    **{f"discriminant {rule}": {"rule": rule} for rule in
-       ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")},
-    "random-features": {"width": 8, "ridge": 1.0},
-    "random-features fixed": {"width": 8, "ridge": 1.0, "compute": "fixed", "with_linear": True},
-    "safle": CODED, "safle range": {**CODED, "thresholds": "range:-2:2", "bucketing": "onehot"},
-    "safle hybrid": {**CODED, "with_linear": True, "bucketing": "integer"},
-    "softmax": FEW,
-    "softmax random": {**FEW, "features": "random", "width": 8},
-    "deepafl": DEEP, "deepafl fixed": {**DEEP, "compute": "fixed"},
-    "deepafl (88)": {**DEEP, "reconstruction": 0.5},
-    "deepafl (89)": {**DEEP, "from_phi0": True}, "deepafl no-skip": {**DEEP, "no_skip": True},
-    "deepafl cascade": {**DEEP, "deepening": "activated-cascade", "label_encoding": True},
-    "deepafl incremental": {**DEEP, "incremental": True},
-}  # fmt: skip
 
 
 FIXED = [name for name, options in HEADS.items() if options.get("compute") == "fixed"]
@@ -217,6 +189,9 @@ def test_no_rows_and_sums_of_another_phase_are_refused(name):
     for dim, classes in ((D + 1, C), (D, C + 1)):
         with pytest.raises(MismatchError, match="the head is made for"):
             head.bind(dim, classes)
+    for dim, classes in ((0, C), (D, 0)):
+        with pytest.raises(InvalidDataError, match="at least one; found 0"):
+            make_head(name.split()[0], HEADS[name]).bind(dim, classes)
 
 
 @pytest.mark.parametrize(

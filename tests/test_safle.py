@@ -289,29 +289,6 @@ def run(cli):
     return one
 
 
-def step(run, road, out, head, *arguments):
-    """local-stats and solve once, by the command line."""
-    total, following = (out / f"{head.stem}-{k}" for k in ("t.h5", "h.h5"))
-    how = ["--partition", road.clients, "--head", head, "--sum", "-o", total]
-    run("local-stats", road.train, *how)
-    run("solve", total, "--head", head, "-o", following, *arguments)
-    return following
-
-
-def test_the_ridge_may_change_at_solve(road, tmp_path, run, cli):
-    start = tmp_path / "h0.h5"
-    run("head", "safle", "--thresholds", "range:-2:2", "--experts", 9, "--with-linear", "-o", start)
-    end = step(run, road, tmp_path, start, "--ridge", "3")
-    options = {"thresholds": "range:-2:2", "experts": 9, "with_linear": True}
-    same = make_head("safle", {**options, "ridge": 3.0}).bind(8, 4)
-    with afltool.open_features(road.train) as opened:
-        same = trained(same, opened.rows(0, len(opened)), opened.labels)
-    assert afltool.info(end)["digest"] == same.digest()
-    words = ["solve", tmp_path / "h0-t.h5", "-o", tmp_path / "x.h5", "--ridge", "nan"]
-    assert cli(*words).exit_code == 2
-    assert not (tmp_path / "x.h5").exists()
-
-
 @pytest.mark.parametrize("thresholds", [None, "range:-2:2"])
 def test_the_whole_road_in_one_command(road, tmp_path, thresholds, run):
     """One round, as the README says, unless the thresholds are found together first."""

@@ -248,16 +248,6 @@ def test_softmax_of_random_features_is_numpys_or_refused(which, compute):
         compare("softmax", options, which, must_solve=more in OF_RANDOM[:2])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("compute", WITHIN)
-@pytest.mark.parametrize("which", DATA)
-def test_softmax_of_many_random_features_is_numpys_or_refused(which, compute):
-    for width in (200, 500):
-        for more in OF_RANDOM:
-            options = {"features": "random", "width": width, "compute": compute, **more}
-            compare("softmax", {"rounds": 20, **options}, which, must_solve=more == {})
-
-
 def test_softmax_of_features_far_from_zero_is_refused():
     """Sums no longer tell their deviation; the linear head refuses them, too."""
     X, y = datasets.load_iris(return_X_y=True)

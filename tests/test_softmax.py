@@ -303,20 +303,3 @@ def test_the_rounds_so_far_make_a_head_at_any_time(road, random_run):
         losses.append((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).mean())
     assert losses[-1] < losses[0]
     assert losses[-1] == pytest.approx(losses[-2], abs=0.05)
-
-
-def test_clients_may_miss_rounds_but_not_the_first(road, tmp_path):
-    """A round sums over whoever is there and says so; who was not in the gram is refused."""
-    how = {"partition": road.clients, "sum": True}
-    head = afltool.head("softmax", tmp_path / "head0.h5", head_options={"rounds": 3})
-    for number, only in enumerate(("0-4", "0-2", "2-4", "1,3")):
-        if number == 2:
-            late = afltool.local_stats(road.train, head, tmp_path / "late.h5", **how)
-            with pytest.raises(MismatchError, match="1 of 6 clients were not in the first"):
-                afltool.solve(late, tmp_path / "x.h5", head=head)
-        total = tmp_path / f"total{number}.h5"
-        afltool.local_stats(road.train, head, total, only=only, **how)
-        head = afltool.solve(total, tmp_path / f"head{number + 1}.h5", head=head)
-    phases = afltool.info(head)["report"]["phases"]
-    assert [p["clients"] for p in phases] == [5, 3, 3, 2]
-    assert afltool.evaluate(head, road.test)["top1"] > 0.5

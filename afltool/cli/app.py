@@ -74,6 +74,8 @@ OWN = {
 }
 _SESSION = "gone: a session does it, see afltool session new, serve and join"
 _SCALED = "gone: solve makes the scaling of a total of what scale wrote"
+_OF_CODES = ("bucketing", "buckets", "experts", "group-size", "thresholds")
+_CODES = "gone: softmax takes raw or random features; codes are those of head safle"
 _RATES = "gone: choose rates by an axis of a study, or as examples/rivals.py does"
 #: Old command, or old option, or command and option → what stands in its place.
 RENAMED: dict[str, str] = {
@@ -93,6 +95,7 @@ RENAMED: dict[str, str] = {
     "--linear-ridge": "gone: the raw features of a hybrid have ridge 1",
     "--projection": "gone: random weights and bias are uniform on ±1/√fan-in",
     "head softmax --standardise": "gone: scale features first, afltool scale",
+    **dict.fromkeys((f"head softmax --{one}" for one in _OF_CODES), _CODES),
     "--patience": "gone: all rounds are gone through, and held-out clients choose the best",
     "--tolerance": "gone: give the number of --rounds",
     "import --features": "renamed: --feature-columns",
