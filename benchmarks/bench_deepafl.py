@@ -115,7 +115,7 @@ class Straightforward:
 
 def linear(number: int, fan_in: int) -> torch.nn.Linear:
     """The same random numbers as ours, as a layer of PyTorch."""
-    made = projection("linear-uniform", 0, number, fan_in, WIDTH)
+    made = projection(0, number, fan_in, WIDTH)
     layer = torch.nn.Linear(fan_in, WIDTH)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(made.A.T))
@@ -127,7 +127,7 @@ class Lean:
     """Algorithm 1 as printed, on all rows at once, F_t kept, float32."""
 
     def __init__(self, X: Array, y: Array) -> None:
-        A = projection("linear-uniform", 0, 0, DIM, WIDTH)
+        A = projection(0, 0, DIM, WIDTH)
         self.phi = activate("tanh", A(X))
         self.Y = np.eye(int(y.max()) + 1, dtype=np.float32)[y]
         self.W = self.weights()
@@ -140,7 +140,7 @@ class Lean:
 
     def layer(self) -> None:
         self.t += 1
-        F = activate("gelu", projection("linear-uniform", 0, self.t, WIDTH, WIDTH)(self.phi))
+        F = activate("gelu", projection(0, self.t, WIDTH, WIDTH)(self.phi))
         R = self.Y - self.phi @ self.W
         Pi, Upsilon = F.T @ F.copy(), F.T @ R
         lam_f, V = scipy.linalg.eigh(Pi)
@@ -173,7 +173,7 @@ def main() -> None:
     y = rng.integers(0, classes, rows)
     X = rng.normal(size=(classes, DIM))[y] * 0.2 + rng.normal(size=(rows, DIM))
     X = X.astype(np.float32)
-    B = projection("linear-uniform", 0, 1, WIDTH, WIDTH).A
+    B = projection(0, 1, WIDTH, WIDTH).A
     F = cut(rng.normal(size=(rows, WIDTH)).astype(np.float32))
     ours, theirs = Ours(X, y), Straightforward(X, y)
     kinds = {

@@ -40,7 +40,7 @@ def child(side: int, threads: int) -> None:
     total = total_of(side // SIZE)
     before, begun, work = peak_mb(), time.perf_counter(), time.process_time()
     with parallel.using(threads):
-        W, report = CountedSystem(total).solve(RIDGE, 1.0, None)
+        W, report = CountedSystem(total).solve(RIDGE, None)
     seconds, work = time.perf_counter() - begun, time.process_time() - work
     # Wᵀ((G + λI)W − H) = 0, summed up: a check that needs no second matrix
     H = total.arrays["labels"].reshape(-1, CLASSES)

@@ -45,7 +45,7 @@ WORDS = {
     "missing": "mean",
     "node": "layer3", "on-error": "row", "only": "0-1", "participation-kind": "inconsistent",
     "phi0-activation": "relu", "precision": "bf16", "preprocess": "paper",
-    "preset": "paper", "projection": "gaussian", "rounds": "NEW.csv 3", "rule": "fedcgs",
+    "preset": "paper", "rounds": "NEW.csv 3", "rule": "fedcgs",
     "scheme": "iid", "shard": "1/2", "split": "test", "table": "OTHER", "views": "flip",
     "thresholds": "range:0:1", "weights": "IMAGENET1K_V1",
 }  # fmt: skip

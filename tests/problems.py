@@ -20,6 +20,29 @@ from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 F64 = NDArray[np.float64]
 
+#: Each head in its ways, of 6 features and 3 classes: its name, then what is special.
+DEEP = {"layers": 2, "feature_width": 9, "hidden_width": 7}
+FEW = {"rounds": 3, "penalty": 0.01}
+CODED = {"buckets": 3, "experts": 4}
+HEADS = {
+    "linear": {}, "linear intercept": {"intercept": True, "ridge": 1.0},
+    "linear standardise": {"intercept": True, "standardise": True, "ridge": "1:10:3"},
+    "linear min-norm": {"ridge": 0, "min_norm": True},
+    **{f"discriminant {rule}": {"rule": rule} for rule in
+       ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")},
+    "random-features": {"width": 8, "ridge": 1.0},
+    "random-features fixed": {"width": 8, "ridge": 1.0, "compute": "fixed", "with_linear": True},
+    "safle": CODED, "safle range": {**CODED, "thresholds": "range:-2:2", "bucketing": "onehot"},
+    "safle hybrid": {**CODED, "with_linear": True, "bucketing": "integer"},
+    "softmax": FEW,
+    "softmax random": {**FEW, "features": "random", "width": 8},
+    "deepafl": DEEP, "deepafl fixed": {**DEEP, "compute": "fixed"},
+    "deepafl (88)": {**DEEP, "reconstruction": 0.5},
+    "deepafl (89)": {**DEEP, "from_phi0": True}, "deepafl no-skip": {**DEEP, "no_skip": True},
+    "deepafl cascade": {**DEEP, "deepening": "activated-cascade", "label_encoding": True},
+    "deepafl incremental": {**DEEP, "incremental": True},
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from impossible import impossible
-from problems import absorb, gathered, total
+from problems import HEADS, absorb, gathered, total
 from test_bad_input import INPUT, refused
 
 from afltool.errors import (
@@ -33,15 +33,13 @@ MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
 
 
 MORE = {
-    "linear": {}, "linear intercept": {"intercept": True},
-    "random-features": {"width": 6, "with_linear": True, "intercept": True},
-    "deepafl": {"layers": 1, "feature_width": 5, "hidden_width": 7},
-    "deepafl incremental": {"layers": 2, "width": 5, "incremental": True},
-    "deepafl fixed (88)": {"layers": 1, "width": 5, "compute": "fixed", "reconstruction": 0.5},
-    "safle": {"buckets": 3, "with_linear": True, "experts": 4},
-    "softmax": {"rounds": 2}, "softmax random": {"rounds": 2, "features": "random", "width": 7},
-    **{f"discriminant {rule}": {"rule": rule} for rule in ("nearest-mean", "naive-bayes", "qda",
-                                                           "lda")},
+    name: HEADS[name]
+    for name in (
+        "linear", "linear intercept", "random-features", "deepafl", "deepafl incremental",
+        "deepafl fixed", "deepafl (88)", "safle hybrid", "softmax", "softmax random",
+        "discriminant nearest-mean", "discriminant naive-bayes", "discriminant qda",
+        "discriminant lda",
+    )
 }  # fmt: skip
 
 

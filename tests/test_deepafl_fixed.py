@@ -22,9 +22,7 @@ WAYS = {
     "plain": {},
     "other widths": {"hidden_width": 7},
     "dense Ω": {"width": 3},
-    "no skip": {"no_skip": True},
-    "(89)": {"from_phi0": True, "projection": "gaussian"},
-    "Ω = I": {"identity_omega": True, "activation": "tanh"},
+    "(89)": {"from_phi0": True},
 }
 
 
@@ -56,7 +54,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
         return entries[k + reach]
 
     phi = looked(X.values, first, tanh)
-    drawn, whole = projection("linear-uniform", 0, 0, D, 12).A.astype(float), first.A
+    drawn, whole = projection(0, 0, D, 12).A.astype(float), first.A
     assert np.abs(whole / np.abs(whole).max() - drawn / np.abs(drawn).max()).max() < 1e-9
     found = head.gather([(X, y)])[0]
     assert np.array_equal(unpack(found.arrays["gram"]), phi.T @ phi)
@@ -78,21 +76,17 @@ def test_rows_are_as_near_to_real_ones_as_the_stated_errors_add_up_to(way):
     X, y = rows()
     options = {"activation": "tanh", "phi0_activation": "tanh", "layers": 2, **WAYS[way]}
     head = trained(begun(**options), X, y)
-    o, bits = head.options, head.options.fixed
+    o, bits = head.options, head.options.fixed_bits
     exact = make_head("deepafl", {**o.as_dict(), "compute": "float64", "fixed_bits": None})
     exact = exact.bind(D, C).restore(None, head.state_dict())
     unit = 2.0**-bits
     table_error = (1 / 2 + 1 / 2 ** (FINER + 1)) * unit  # |σ'| ≤ 1 for tanh
     first = error = np.full((1, o.widths[0]), table_error)
     for t in range(2):
-        B = projection(o.projection, o.seed, t + 1, *o.widths)
+        B = projection(o.seed, t + 1, *o.widths)
         source = first if o.from_phi0 else error
         hidden = source @ np.abs(B.A).astype(float) + table_error
-        if o.identity_omega:
-            moved = hidden
-        else:
-            moved = hidden @ np.abs(dense(head.blocks[t])) + unit * (1 / 2 + 1e-3)
-        error = moved if o.no_skip else error + moved
+        error = error + hidden @ np.abs(dense(head.blocks[t])) + unit * (1 / 2 + 1e-3)
         found = head.state(X, t + 1)["phi"] * unit
         wanted = exact.state(X, t + 1)["phi"]
         assert (np.abs(found - wanted) <= error).all(), t
@@ -145,17 +139,16 @@ def test_the_products_with_a_learned_layer_are_exact_for_any_scale(scale):
 
 def test_values_beyond_the_fixed_point_are_refused_never_clipped():
     X, y = rows()
-    doubling = {"identity_omega": True, "identity_projection": True, "activation": "none"}
-    state = begun(layers=2, fixed_bits=14, **doubling).state(X, 1)
-    with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches [23]\.\d+, beyond ±1\.99"):
-        begun(layers=2, fixed_bits=14, **doubling)._step(state, 1)
-    wide = begun(activation="relu", phi0_activation="relu", projection="gaussian", fixed_bits=14)
+    phi, F = np.full((2, 12), 30000, np.int16), np.full((2, 12), 20000, np.int16)
+    with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches 3\.\d+, beyond ±1\.99"):
+        begun(fixed_bits=14).layers.moved(phi, F, 1, LowRank(np.eye(12)))
+    wide = begun(activation="relu", phi0_activation="relu", fixed_bits=14)
     with pytest.raises(InvalidDataError, match=r"before --activation relu .* fewer --fixed-b"):
         wide.gather([(FixedPoint(np.full((2, D), 32767, np.int16), BITS), y[:2])])
     head = begun()
     head = absorb(head, head.gather([(X, y)])[0])
     W = {**head.state_dict(), "weights-0": head.state_dict()["weights-0"] * 1e4}
-    with pytest.raises(InvalidDataError, match=r"beyond ±16, .*: use larger ridges"):
+    with pytest.raises(InvalidDataError, match=r"beyond ±16, .* or larger ridges"):
         head.restore("block-1", W).gather([(X, y)])
 
 

@@ -112,7 +112,7 @@ def test_lemmas_1_and_2_and_the_objective_of_theorem_3():
     """(2), (6), (9) by NumPy; the gradients of (4) and (7) are zero; (65) is the reported one."""
     (X, y), lam, gamma = rows(), 0.5, 0.2
     head, report = solved("deepafl", X, y, layers=2, width=9, ridge=lam, block_ridge=gamma)
-    drawn = [projection("linear-uniform", 0, t, d, 9) for t, d in ((0, DIM), (1, 9), (2, 9))]
+    drawn = [projection(0, t, d, 9) for t, d in ((0, DIM), (1, 9), (2, 9))]
     (A, *Bs), Y = [(one.A.astype(float), one.a.astype(float)) for one in drawn], np.eye(CLASSES)[y]
     phi, penalty, risks = np.tanh(X @ A[0] + A[1]), 0.0, []
     for t, W in enumerate(head.weights):

@@ -10,50 +10,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import HEADS
 
 from afltool import parallel
 from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import check_total, with_options
-from afltool.heads.deepafl.options import OF_BLOCKS
+from afltool.heads.deepafl.options import NOT_FIXED, OF_BLOCKS
 from afltool.math.gram import FixedPoint, real
 from afltool.memory import Carried
+from afltool.options.base import flag
 from afltool.testing import check_head
 from afltool.values.names import Phase
 from afltool.values.statistics import Client, ClientId, Context
 
 D, C, N, BITS = 6, 3, 180, 9
-
-
-DEEP = {"layers": 2, "feature_width": 9, "hidden_width": 7}
-
-
-FEW = {"rounds": 3, "penalty": 0.01}
-
-
-CODED = {"buckets": 3, "experts": 4}
-
-
-HEADS = {
-    "linear": {}, "linear intercept": {"intercept": True, "ridge": 1.0},
-    "linear standardise": {"intercept": True, "standardise": True, "ridge": "1:10:3"},
-    "linear min-norm": {"ridge": 0, "min_norm": True},
-    **{f"discriminant {rule}": {"rule": rule} for rule in
-       ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")},
-    "random-features": {"width": 8, "ridge": 1.0},
-    "random-features fixed": {"width": 8, "ridge": 1.0, "compute": "fixed", "with_linear": True},
-    "safle": CODED, "safle range": {**CODED, "thresholds": "range:-2:2", "bucketing": "onehot"},
-    "safle hybrid": {**CODED, "with_linear": True, "bucketing": "integer"},
-    "softmax": FEW, "softmax standardise": {**FEW, "standardise": True},
-    "softmax random": {**FEW, "features": "random", "width": 8},
-    "deepafl": DEEP, "deepafl fixed": {**DEEP, "compute": "fixed"},
-    "deepafl (88)": {**DEEP, "reconstruction": 0.5},
-    "deepafl fixed (88)": {**DEEP, "reconstruction": 0.5, "compute": "fixed"},
-    "deepafl (89)": {**DEEP, "from_phi0": True}, "deepafl no-skip": {**DEEP, "no_skip": True},
-    "deepafl cascade": {**DEEP, "deepening": "activated-cascade", "label_encoding": True},
-    "deepafl incremental": {**DEEP, "incremental": True},
-}  # fmt: skip
 
 
 FIXED = [name for name, options in HEADS.items() if options.get("compute") == "fixed"]
@@ -217,6 +189,9 @@ def test_no_rows_and_sums_of_another_phase_are_refused(name):
     for dim, classes in ((D + 1, C), (D, C + 1)):
         with pytest.raises(MismatchError, match="the head is made for"):
             head.bind(dim, classes)
+    for dim, classes in ((0, C), (D, 0)):
+        with pytest.raises(InvalidDataError, match="at least one; found 0"):
+            make_head(name.split()[0], HEADS[name]).bind(dim, classes)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +225,7 @@ REFUSED = [
     ("safle", {"experts": 9, "every_digit": True}, "--every-digit is not used with --experts"),
     ("safle", {"group_size": 17}, r"tables of 2\^17 rows"),
     ("safle", {"thresholds": "range:2:1"}, "LO < HI"),
-    ("safle", {"thresholds": "train.h5"}, "--thresholds is federated or range:LO:HI; found"),
+    ("safle", {"thresholds": "train.h5"}, "--thresholds is federated, or range:LO:HI with"),
     ("softmax", {"lbfgs": True}, "'lbfgs' no longer; found"),
     ("softmax", {"width": 9}, "--width belongs to --features random"),
     ("softmax", {"experts": 9}, "'experts' no longer; found 9"),
@@ -260,9 +235,12 @@ REFUSED = [
     ("deepafl", {"seed": 2**64}, r"--seed is 0 to 2\^64 − 1"),
     ("deepafl", {"hidden_width": 5, "identity_omega": True}, "--identity-omega needs equal"),
     ("deepafl", {"random_omega": True, "identity_omega": True}, "--identity-omega is not used"),
-    ("deepafl", {"incremental": True, "compute": "fixed"}, "cannot be combined with --compute"),
     ("deepafl", {"compute": "float32", "fixed_bits": 10}, "only with --compute fixed"),
     ("deepafl", {"label_encoding": True}, "--label-encoding is for --deepening cascade or"),
+    ("deepafl", {"reconstruction": 0.5, "no_skip": True}, "--reconstruction is not used with"),
+    *[("deepafl", {name: {"reconstruction": 0.5, "deepening": "cascade"}.get(name, True),
+                   "compute": "fixed"}, f"{flag(name)} cannot be combined with --compute fixed")
+      for name in NOT_FIXED],
     *[("deepafl", {name: 0.5 if name == "reconstruction" else True, "deepening": "cascade"},
        "only with --deepening residual; found cascade") for name in OF_BLOCKS],
 ]  # fmt: skip
@@ -277,7 +255,7 @@ def test_options_that_cannot_be_are_refused_by_name(head):
 
 
 def test_options_that_sums_depend_on_are_fixed_before_the_first_round():
-    for name, fixed in (("linear", "gamma"), ("softmax", "standardise"), ("deepafl", "ridge")):
+    for name, fixed in (("linear", "gamma"), ("softmax", "penalty"), ("deepafl", "ridge")):
         with pytest.raises(UsageError, match=f"fixes --{fixed} before its first round"):
             with_options(make_head(name), **{fixed: 2.0})
         with pytest.raises(UsageError, match="no option --linear-rid; `solve` can change"):

@@ -202,22 +202,6 @@ def test_standardised_is_a_penalty_of_each_features_variance():
     assert np.isclose(report_of(head)["training_mse"], error, rtol=1e-9)
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_a_scale_of_the_features_changes_nothing_once_they_are_standardised(held):
-    """Not even the ridge that cross-validation or held-out clients choose."""
-    found, how = [], {"ridge": "auto", "intercept": True, "standardise": True}
-    for scale in (1, [[1, 2] * 8]):
-        (X, y), (V, v) = (
-            (FixedPoint(((Z.values >> 1 << 1) // scale).astype(np.int16), 9), labels)
-            for Z, labels in (rows(seed=3), rows(seed=4))
-        )
-        head, total = collected(X, y, **how)
-        done = absorb(head, total, collected(V, v, **how)[1] if held else None)
-        found.append((report_of(done)["ridge"], done.decision_function(X)))
-    assert found[0][0] == found[1][0]
-    assert np.allclose(found[0][1], found[1][1], rtol=1e-7, atol=1e-9)
-
-
 # ---------------------------------------------------------------- features far from zero
 
 

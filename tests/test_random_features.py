@@ -15,8 +15,6 @@ from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
 from afltool.heads.projections import (
-    _log,
-    _normal,
     _uniform,
     _words,
     activate,
@@ -28,18 +26,12 @@ from afltool.heads.random_features import RandomFeatures
 from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode, real
 
-GOLDEN = {
-    "linear-uniform": "f03f1080bc8fc78ddb25808b52df17fe0d1a60d37b4c33c797b714581f8709c9",
-    "gaussian": "8dc596b27b34a3751f75bf11b99c40e122bff3e97f98f6bb2f2f567b4cb19770",
-}
 
-
-@pytest.mark.parametrize("kind", GOLDEN)
-def test_golden_digests(kind):
-    made = projection(kind, 7, 3, 20, 30)
-    arrays = [made.A] if made.a is None else [made.A, made.a]
-    data = b"".join(a.astype("<f4").tobytes() for a in arrays)
-    assert hashlib.sha256(data).hexdigest() == GOLDEN[kind]
+def test_a_golden_digest():
+    made = projection(7, 3, 20, 30)
+    data = b"".join(a.astype("<f4").tobytes() for a in (made.A, made.a))
+    wanted = "f03f1080bc8fc78ddb25808b52df17fe0d1a60d37b4c33c797b714581f8709c9"
+    assert hashlib.sha256(data).hexdigest() == wanted
 
 
 def test_the_generator_is_philox_from_counter_zero():
@@ -48,22 +40,12 @@ def test_the_generator_is_philox_from_counter_zero():
     assert _words(0, 0).random_raw(4).tolist() == expected
     first = ((0x16554D9ECA36314C >> 8) % 2**24 - 2**23) / 2**23
     assert _uniform(_words(0, 0), 1)[0] == first
-    a, b, c = (projection("linear-uniform", s, t, 9, 4).A for s, t in ((0, 0), (0, 1), (1, 0)))
+    a, b, c = (projection(s, t, 9, 4).A for s, t in ((0, 0), (0, 1), (1, 0)))
     assert not np.array_equal(a, b)
     assert not np.array_equal(a, c)
-    x = np.random.default_rng(0).uniform(0, 1, 100_000) ** 4 + 1e-300
-    assert np.abs(_log(x) / np.log(x) - 1).max() < 1e-15  # NumPy's to the last bits
-
-
-def test_distributions():
-    uniform = projection("linear-uniform", 0, 0, 400, 500)
+    uniform = projection(0, 0, 400, 500)
     assert np.abs(uniform.A).max() <= 0.05
     assert np.isclose(uniform.A.std(), 0.05 / np.sqrt(3), rtol=0.01)
-    normal = _normal(_words(0, 0), 200_000)
-    assert abs(normal.mean()) < 0.01
-    assert abs(normal.std() - 1) < 0.01
-    assert abs((normal**4).mean() - 3) < 0.1
-    assert np.isclose(projection("gaussian", 0, 0, 400, 500).A.std(), 0.05, rtol=0.01)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -74,7 +56,6 @@ def test_activations_are_torchs(name, kind):
     oracle = {
         "none": lambda t: t, "gelu": F.gelu, "relu": F.relu, "leaky-relu": F.leaky_relu,
         "tanh": F.tanh, "hardswish": F.hardswish, "softshrink": F.softshrink,
-        "sigmoid": F.sigmoid,
     }[name]  # fmt: skip
     expected = oracle(torch.from_numpy(x.copy())).numpy()
     found = activate(name, x.copy())
@@ -101,7 +82,7 @@ def rows(n=200, seed=0):
 
 
 def lifted(X, with_linear=False):
-    made = projection("linear-uniform", 0, 0, D, WIDTH)
+    made = projection(0, 0, D, WIDTH)
     random = np.tanh(X @ made.A.astype(float) + made.a)
     return np.hstack([random, X]) if with_linear else random
 
@@ -166,11 +147,10 @@ def test_fixed_sums_are_the_integers_of_the_rounded_features(with_linear, interc
     assert found.exact
 
 
-@pytest.mark.parametrize("kind", ["linear-uniform", "gaussian"])
-def test_lifted_rows_are_the_random_features_rounded(kind):
+def test_lifted_rows_are_the_random_features_rounded():
     X, _ = fixed_rows()
-    made = projection(kind, 0, 0, D, 15)
-    z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
+    made = projection(0, 0, D, 15)
+    z = real(X) @ made.A.astype(float) + made.a
     for activation in ACTIVATIONS:
         lift = tabled(made, activation, 9, 9)
         found, wanted = lift(X.values) / 512, activate(activation, z.copy())
@@ -185,7 +165,7 @@ def test_the_tables_are_the_same_on_every_machine():
     """What makes digests of random features agree between machines: made on an AMD EPYC."""
     for activation, digest in (
         ("tanh", "532a2f457f5301dd"), ("gelu", "0e75638e6c2820d0"),
-        ("sigmoid", "6bfcbadd11820c8a"), ("hardswish", "c141632da470b649"),
+        ("hardswish", "c141632da470b649"),
     ):  # fmt: skip
         found = hashlib.sha256(table(activation, 9).astype("<i2").tobytes()).hexdigest()
         assert found[:16] == digest
@@ -193,7 +173,7 @@ def test_the_tables_are_the_same_on_every_machine():
 
 def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
     X = FixedPoint(np.full((2, D), 32767, np.int16), 9)
-    wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
+    wide = RandomFeaturesOptions(width=40, activation="relu", seed=1)
     with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
         RandomFeatures(wide)(X)
     assert np.abs(RandomFeatures(replace(wide, activation="tanh"))(X)).max() == 512

@@ -218,20 +218,3 @@ def test_each_round_is_what_a_head_of_fewer_layers_says(road, heads, tmp_path):
     done = command("evaluate", heads[0], road.test, "--each-round", code=2)
     assert "not solved yet" in done.stderr
     assert "rounds (error: squared" in command("info", heads[-1], "--all").stdout
-
-
-def test_rounds_of_a_run_an_evaluation_and_a_head_are_pictures(road, heads, tmp_path):
-    metrics, bad = tmp_path / "metrics.json", tmp_path / "bad.json"
-    command("evaluate", heads[-1], road.test, "--each-round", "-o", metrics)
-    for source in (metrics, heads[1]):  # and of a run, see test_plots.py
-        command("plot", "rounds", source, "-o", tmp_path / f"{source.stem}.png")
-    bad.write_text('{"top1": 0.5, "n": 2, "rounds": [{"phase": "a", "top1": [1]}]}')
-    for source, code, said in (
-        (tmp_path, 3, "summary.json: there is no such file"),
-        (heads[0], 2, "has no solved round yet"),
-        (road.train, 2, "expected a head file"),
-        (bad, 3, "is not what afltool evaluate"),
-    ):
-        done = command("plot", "rounds", source, "-o", tmp_path / "x.png", code=code)
-        assert said in done.stderr
-    assert not (tmp_path / "x.png").exists()

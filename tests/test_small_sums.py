@@ -14,7 +14,6 @@ import pytest
 from scipy.special import erf, softmax
 
 from afltool import parallel
-from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
 from afltool.math.blas import unpack
@@ -59,7 +58,7 @@ HEADS = [
 
 
 def random(V, stream, width, σ):
-    made = projection("linear-uniform", 0, stream, V.shape[1], width)
+    made = projection(0, stream, V.shape[1], width)
     return σ(V @ made.A.astype(float) + made.a)
 
 
@@ -107,8 +106,7 @@ def expected(head, X, V, y, classes):
         W = head.point
         return {"gradient": phi.T @ (softmax(phi @ W, axis=1) - Y)}
     if head.phase() == "codes":
-        rest = {"gram": V.T @ V, "cross": V.T @ Y} if head.name == "safle" else {}
-        return {"labels": phi.T @ Y, **rest}
+        return {"labels": phi.T @ Y, "gram": V.T @ V, "cross": V.T @ Y}
     by_class = [(phi * column[:, None]).T @ phi for column in Y.T]
     return {"gram": phi.T @ phi, "cross": phi.T @ Y, "squares": (phi**2).T @ Y, "grams": by_class}
 
@@ -160,10 +158,10 @@ def test_sums_of_small_sizes_are_numpys(name, options, kind):
             unit = 2.0**-BITS if pooled.exact else 1.0
             gradient = at.phase().kind == "gradient" and pooled.exact
             if gradient:  # units of the features and 2^-24
-                unit = 2.0**-24 * (1.0 if options["features"] == "safle" else 2.0**-BITS)
+                unit = 2.0**-24 * 2.0**-BITS
             within = 1e-5 if options.get("compute") == "float32" or gradient else 1e-11
             rounded = (fixed and name == "deepafl") or (name == "softmax" and kind == "i2")
-            if not rounded or options.get("features") in ("raw", "safle"):
+            if not rounded or options.get("features") == "raw":
                 compare(at, pooled, expected(at, X, V, y, classes), unit, within)
             for threads, cut in itertools.islice(ways, 2):
                 blocks = [(X[i : i + cut], y[i : i + cut]) for i in range(0, max(n, 1), cut)]
@@ -195,10 +193,3 @@ def test_sums_that_were_given_away_stay_what_they_were(order, bits):
         assert np.array_equal(first[1], whole.T @ Y)
         assert np.array_equal(unpack(second[0]), whole[:3].T @ whole[:3])
         assert np.array_equal(second[1], whole[:3].T @ Y[:3])
-
-
-def test_a_head_needs_a_feature_and_a_class():
-    for name in ("linear", "discriminant", "safle", "softmax", "deepafl"):
-        for sizes, what in (((0, 2), "features"), ((3, 0), "classes")):
-            with pytest.raises(InvalidDataError, match=f"needs {what}, at least one; found 0"):
-                make_head(name).bind(*sizes)

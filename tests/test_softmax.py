@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import absorb, gathered, report_of, total, trained
+from problems import absorb, gathered, report_of, trained
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
@@ -77,7 +77,7 @@ def features(head, X):
     beside = [real(X)] if o.with_linear else []
     ones = [np.ones((len(X), 1))]
     if o.features == "random":
-        made = projection(o.projection, o.seed, 0, DIM, o.width)
+        made = projection(o.seed, 0, DIM, o.width)
         z = np.rint((real(X) @ made.A.astype(float) + made.a) * 4096) / 4096
         return np.hstack([np.rint(np.tanh(z) * 512) / 512, *beside, *ones])
     return np.hstack([real(X), *ones])
@@ -118,7 +118,7 @@ def test_the_bound_is_above_the_true_hessian(seed, scale):
     hessian = np.zeros(((d + 1) * classes,) * 2)
     for f, p in zip(F, P, strict=True):
         hessian += np.kron(np.diag(p) - np.outer(p, p), np.outer(f, f))
-    mu_n = sm.penalty_of(1e-3, n, d + 1, intercept=True)
+    mu_n = sm.penalty_of(1e-3, n, d + 1)
     hessian += np.kron(np.eye(classes), np.diag(mu_n))
     above = np.kron(np.eye(classes), 0.5 * F.T @ F + np.diag(mu_n)) - hessian
     assert np.linalg.eigvalsh(above)[0] > -1e-9
@@ -157,69 +157,27 @@ def fitted(F, y, mu):
     return np.vstack([oracle.coef_.T, oracle.intercept_])
 
 
-def uneven(n=300, seed=0):
-    """Rows whose features differ in scale by powers of two, one of them constant."""
-    X, y = rows(n, seed)
-    values = X.values >> np.arange(DIM) % 4
-    values[:, 4] = 1024
-    return FixedPoint(values, 9), y
-
-
-def spread(F):
-    """Standard deviations of the columns; 1 of a constant one."""
-    s = F.std(axis=0)
-    return np.where(s > 1e-9, s, 1.0)
-
-
-@pytest.mark.parametrize("kind", ["raw", "random beside raw"])
-def test_standardised_is_scikit_learns_on_features_divided_by_their_deviation(kind):
-    (X, y), mu = uneven(), 0.03
-    asked = {"rounds": 400, "penalty": mu, **KINDS[kind]}
-    head = solved(X, y, standardise=True, **asked)
-    F = features(head, X)
-    s = spread(F)
-    best = objective(fitted(F / s, y, mu), F / s, y, mu)
-    assert np.isclose(objective(s[:, None] * head.weights, F / s, y, mu), best, rtol=1e-6)
-    assert np.isclose(gradients(head)[-1]["objective"], best, rtol=1e-5)
-    plain = solved(X, y, **asked)
-    assert objective(s[:, None] * plain.weights, F / s, y, mu) > best * 1.001, "weak test"
-
-
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     st.sampled_from(sorted(KINDS)),
-    st.booleans(),
     st.integers(0, 10**6),
     st.sampled_from([1e-6, 1e-4, 1e-2, 1.0]),
     st.integers(1, 60),
 )
-def test_a_step_of_the_bound_never_raises_the_objective(kind, standardise, seed, penalty, n):
+def test_a_step_of_the_bound_never_raises_the_objective(kind, seed, penalty, n):
     """The best weights are such a step from a point whose objective is the least so far."""
-    X, y = uneven(n, seed) if standardise else rows(n, seed)
-    given = {"rounds": 8, "penalty": penalty, "standardise": standardise, **KINDS[kind]}
+    X, y = rows(n, seed)
+    given = {"rounds": 8, "penalty": penalty, **KINDS[kind]}
     best = []
     for head in heads(X, y, **given):
         W = head.weights if head.best is None else head.best
         best += [] if W is None else [W]
     F = features(head, X)
-    s = spread(F) if standardise else np.ones(F.shape[1])
     values = [p["objective"] for p in report_of(head)["phases"] if "objective" in p]
     assert len(values) == 8
-    found = [objective(s[:, None] * W, F / s, y, penalty) for W in best[1:]]
+    found = [objective(W, F, y, penalty) for W in best[1:]]
     least = np.minimum.accumulate(values)
     assert all(b <= a + 1e-6 * max(1, a) for a, b in zip(least, found, strict=True))
-
-
-def test_a_round_of_some_clients_weighs_by_the_variances_of_all():
-    X, y = uneven()
-    head = make_head("softmax", {"rounds": 3, "standardise": True}).bind(DIM, CLASSES)
-    head = absorb(head, total(gathered(head, X[i::2], y[i::2], f"c{i}") for i in range(2)))
-    V, F = head.point, features(head, X)
-    assert np.allclose(head.variances, spread(F) ** 2, rtol=1e-9)
-    (found,) = gradients(absorb(head, gathered(head, X[::2], y[::2], "c0")))
-    assert (found["clients"], found["rows"]) == (1, 150)
-    s = spread(F)[:, None]
-    assert np.isclose(found["objective"], objective(s * V, F[::2] / s.T, y[::2], 1e-3), rtol=1e-6)
 
 
 def test_a_client_whom_the_bound_does_not_cover_is_refused():
@@ -289,19 +247,16 @@ def test_momentum_and_the_best_round_are_part_of_the_digest_and_clients_are_not(
 
 def test_state_that_does_not_fit_together_is_refused():
     X, y = rows()
-    for options, wrong in (
-        ({}, {"momentum": np.ones(2), "best-round": np.array([7]), "factor": np.ones(3),
-              "covered": np.ones((1, 2), np.int64), "step": np.ones((2, 2))}),
-        ({"standardise": True}, {"variances": np.zeros(DIM + 1)}),
-        ({"standardise": True}, {"variances": np.ones(DIM)}),
-    ):  # fmt: skip
-        begun = make_head("softmax", {"rounds": 9, **options})
-        head = begun.bind(DIM, CLASSES)
-        for _ in range(2):
-            head = absorb(head, gathered(head, X, y))
-        for name, value in wrong.items():
-            with pytest.raises(InvalidDataError, match=f"the array '{name}'"):
-                begun.restore(head.phase(), {**head.state_dict(), name: value}).bind(DIM, CLASSES)
+    begun = make_head("softmax", {"rounds": 9})
+    head = begun.bind(DIM, CLASSES)
+    for _ in range(2):
+        head = absorb(head, gathered(head, X, y))
+    for name, value in {
+        "momentum": np.ones(2), "best-round": np.array([7]), "factor": np.ones(3),
+        "covered": np.ones((1, 2), np.int64), "step": np.ones((2, 2)),
+    }.items():  # fmt: skip
+        with pytest.raises(InvalidDataError, match=f"the array '{name}'"):
+            begun.restore(head.phase(), {**head.state_dict(), name: value}).bind(DIM, CLASSES)
 
 
 # ---------------------------------------------------------------- over files
@@ -348,20 +303,3 @@ def test_the_rounds_so_far_make_a_head_at_any_time(road, random_run):
         losses.append((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).mean())
     assert losses[-1] < losses[0]
     assert losses[-1] == pytest.approx(losses[-2], abs=0.05)
-
-
-def test_clients_may_miss_rounds_but_not_the_first(road, tmp_path):
-    """A round sums over whoever is there and says so; who was not in the gram is refused."""
-    how = {"partition": road.clients, "sum": True}
-    head = afltool.head("softmax", tmp_path / "head0.h5", head_options={"rounds": 3})
-    for number, only in enumerate(("0-4", "0-2", "2-4", "1,3")):
-        if number == 2:
-            late = afltool.local_stats(road.train, head, tmp_path / "late.h5", **how)
-            with pytest.raises(MismatchError, match="1 of 6 clients were not in the first"):
-                afltool.solve(late, tmp_path / "x.h5", head=head)
-        total = tmp_path / f"total{number}.h5"
-        afltool.local_stats(road.train, head, total, only=only, **how)
-        head = afltool.solve(total, tmp_path / f"head{number + 1}.h5", head=head)
-    phases = afltool.info(head)["report"]["phases"]
-    assert [p["clients"] for p in phases] == [5, 3, 3, 2]
-    assert afltool.evaluate(head, road.test)["top1"] > 0.5

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from problems import same, sums
+from problems import HEADS, same, sums
 
 import afltool
 from afltool.errors import (
@@ -35,35 +35,6 @@ from afltool.stages.solve import solve
 from afltool.values.statistics import Client, ClientId, Context, total_of
 
 D, C, BITS = 6, 3, 14
-
-
-DEEP = {"layers": 2, "feature_width": 8, "hidden_width": 8, "ridge": 10.0}
-
-
-FIXED = {**DEEP, "compute": "fixed"}
-
-
-WAYS = {
-    "linear": {},
-    "linear intercept": {"intercept": True},
-    "discriminant": {},
-    "discriminant nearest-mean": {"rule": "nearest-mean"},
-    "discriminant naive-bayes": {"rule": "naive-bayes"},
-    "discriminant qda": {"rule": "qda", "shrinkage": 0.5},
-    "random-features": {"width": 8},
-    "random-features fixed": {"width": 8, "compute": "fixed", "with_linear": True},
-    "safle": {"experts": 4},
-    "safle even": {"experts": 4, "thresholds": "range:-1:1", "with_linear": True},
-    "softmax": {"rounds": 2},
-    "softmax random": {"rounds": 2, "features": "random", "width": 8},
-    "softmax float": {"rounds": 2, "features": "random", "width": 8, "compute": "float32"},
-    "deepafl": DEEP,
-    "deepafl incremental": {**DEEP, "incremental": True},
-    "deepafl fixed": FIXED,
-    "deepafl fixed without skip": {**FIXED, "no_skip": True},
-    "deepafl fixed (88)": {**FIXED, "reconstruction": 0.3, "fixed_bits": 12},
-    "deepafl fixed (89)": {**FIXED, "from_phi0": True},
-}
 
 
 def rows(n=90, seed=0):
@@ -99,8 +70,8 @@ def check_specs(head, found, bits):
 
 def test_a_head_says_what_each_of_its_arrays_is():
     """In every phase; all heads are here, and rows reach the largest numbers."""
-    assert {one.split()[0] for one in WAYS} == set(OPTIONS)
-    for way, options in WAYS.items():
+    assert {one.split()[0] for one in HEADS} == set(OPTIONS)
+    for way, options in HEADS.items():
         for bits in (BITS, None):
             if bits is None and "fixed" in way:
                 continue  # fixed point takes int16 rows
@@ -117,13 +88,13 @@ def test_bounds_of_a_row_are_what_a_row_reaches():
     """Of DeepAFL to a factor of 2, by features and residuals at their limits."""
     from afltool.heads.deepafl.layers import LARGEST_RESIDUAL
 
-    for way in (way for way in WAYS if way.startswith("deepafl fixed")):
-        specs = make_head("deepafl", WAYS[way]).bind(D, C).array_specs(BITS)
+    for way in (way for way in HEADS if way.startswith("deepafl fixed")):
+        specs = make_head("deepafl", HEADS[way]).bind(D, C).array_specs(BITS)
         assert specs["gram"].per_row == 2**30
         assert {s.per_row for s in specs.values()} <= {2**15, 2**30, 2**15 * LARGEST_RESIDUAL}
     X, y = FixedPoint(np.full((1, D), LARGEST, np.int16), BITS), np.zeros(1, np.int64)
     for way in ("linear", "linear intercept", "discriminant naive-bayes", "discriminant qda"):
-        head = make_head(way.split()[0], WAYS[way]).bind(D, C)
+        head = make_head(way.split()[0], HEADS[way]).bind(D, C)
         for name, spec in head.array_specs(BITS).items():
             largest = np.abs(of(head, X, y).arrays[name]).max()
             assert 0.99 * spec.per_row < largest <= spec.per_row, (way, name)
@@ -133,7 +104,7 @@ def test_a_round_of_evaluation_and_of_scaling_say_theirs():
     X, y = rows()
     heads = []
     for way in ("linear", "softmax"):
-        head = make_head(way, WAYS[way]).bind(D, C)
+        head = make_head(way, HEADS[way]).bind(D, C)
         while head.phase() is not None:
             head = head.absorb(of(head, X, y))[0]
         heads.append(head)

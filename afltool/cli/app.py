@@ -72,6 +72,8 @@ OWN = {
 _SESSION = "gone: a session does it, see afltool session new, serve and join"
 _SCALED = "gone: solve makes the scaling of a total of what scale wrote"
 _VARIANTS = "--variant", "--distance", "--weight-start", "--weight-step", "--fisher"
+_OF_CODES = ("bucketing", "buckets", "experts", "group-size", "thresholds")
+_CODES = "gone: softmax takes raw or random features; codes are those of head safle"
 _RATES = "gone: choose rates by an axis of a study, or as examples/rivals.py does"
 #: Old command, or old option, or command and option → what stands in its place.
 RENAMED: dict[str, str] = {
@@ -97,6 +99,9 @@ RENAMED: dict[str, str] = {
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "--label-smoothing": "gone: targets of the softmax head are one-hot",
     "--linear-ridge": "gone: the raw features of a hybrid have ridge 1",
+    "--projection": "gone: random weights and bias are uniform on ±1/√fan-in",
+    "head softmax --standardise": "gone: scale features first, afltool scale",
+    **dict.fromkeys((f"head softmax --{one}" for one in _OF_CODES), _CODES),
     "--patience": "gone: all rounds are gone through, and held-out clients choose the best",
     "--tolerance": "gone: give the number of --rounds",
     "import --features": "renamed: --feature-columns",

@@ -1,9 +1,8 @@
 """The heads by name. This package loads their options alone; a module loads when it is used.
 
 To add a head: a folder here with ``options.py`` and ``head.py`` (``HEAD``, a class derived from
-`base.Head`), or one module; its line in `OWN_HEADS` of `options.common`, and its options in `OWN`.
-What `export` writes of a head is in `graphs`. A plug-in is a folder or a module that also has
-``OPTIONS`` and a function ``graph``; a head without a graph cannot be exported.
+`base.Head`), or one module; its line in `OWN_HEADS` of `options.common`, its options in `OWN`, and
+what `export` writes of it in `graphs`. A plug-in has ``OPTIONS`` and a function ``graph``, too.
 """
 
 from __future__ import annotations
@@ -119,10 +118,8 @@ def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOpt
     for option, gone in cls.GONE.items():
         left = gone.value if isinstance(gone, Absent) else gone
         if (found := given.pop(option, left)) != left:
-            raise UsageError(
-                f"the head {name!r} has {option!r} no longer; found {found!r}, which afltool 0.3 "
-                "makes and reads"
-            )
+            why = f"the head {name!r} has {option!r} no longer; found {found!r}"
+            raise UsageError(f"{why}, which afltool 0.3 makes and reads")
     return made_for(f"the head {name!r}", cls, given)
 
 

@@ -18,7 +18,6 @@ from itertools import chain, count, takewhile
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import memory, parallel
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
@@ -45,12 +44,9 @@ LearnedT = TypeVar("LearnedT")
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a solve found: figures of the ``head`` as it is now, and of this ``round`` alone.
-
-    ``sent``: what each client gets; None means all that is new in the head's arrays. `Task.absorb`
-    adds to the round's: phase, rows, clients, ``upload_bytes`` (those of the total, an upper bound
-    for one client), ``download_bytes``, and the ridge and the training error, if there are any.
-    """
+    """What a solve found: figures of the ``head`` as it is now, and of this ``round``, to which
+    `Task.absorb` adds phase, rows, clients and bytes; ``upload_bytes``, of the total, is an upper
+    bound for a client. ``sent``: what each gets; None: all that is new in the head's arrays."""
 
     head: Facts = field(default_factory=dict)
     round: Facts = field(default_factory=dict)
@@ -67,6 +63,27 @@ def state(kind: type[np.generic] = np.float64, name: str = "") -> Any:
     """A field of a head for a learned array, None until it is known; ``name``: its name in files,
     if not the field's."""
     return field(default=None, kw_only=True, metadata={"state": kind, "name": name})
+
+
+class FeatureMap:
+    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X."""
+
+    key = ""  # of what `rows` leaves for the next round; '' for nothing
+
+    def columns(self, dim: int) -> int:
+        """D of Φ, made of ``dim`` features."""
+        return dim
+
+    def bits(self, given: int | None) -> int | None:
+        """Fraction bits of Φ, made of features with so many; None where Φ is real."""
+        return given
+
+    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+        """Φ of rows (n, D), and what the next round may start from; ``known``: what was left."""
+        return X, {}
+
+
+RAW = FeatureMap()
 
 
 # ---------------------------------------------------------------- what files hold
@@ -99,6 +116,11 @@ class Stored(ABC):
         return () if phase is None else (phase,)
 
     @property
+    def features(self) -> FeatureMap:
+        """Φ, without the constant."""
+        return RAW
+
+    @property
     def one_round(self) -> bool:
         """Whether the first sum solves the head, so that later rows can still be added to it."""
         return len(self.schedule()) < 2
@@ -116,7 +138,13 @@ class Stored(ABC):
         bound = self._bound_to(dim, classes)
         named = bound.state_dict()
         for name, shape in bound._state_shapes().items():
-            expect_shape(name, named.get(name), shape)
+            found = named[name].shape if name in named else (-1,) * len(shape)
+            wanted = tuple(n if w is None else w for w, n in zip(shape, found, strict=False))
+            if found != wanted or len(shape) != len(found) or name not in named:
+                is_now = found if name in named else "absent"
+                raise InvalidDataError(
+                    f"the array {name!r} of a head is {is_now}, expected {shape}"
+                )
         return bound
 
     def _bound_to(self, dim: int, classes: int) -> Self:
@@ -139,7 +167,7 @@ class Stored(ABC):
 
     def _columns(self, dim: int) -> int:
         """Numbers that a row becomes; so many are in memory three times."""
-        return dim
+        return self.features.columns(dim)
 
     def state_dict(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name."""
@@ -154,9 +182,7 @@ class Stored(ABC):
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """This head with the state of a file (the inverse of `state_dict`).
-
-        Raises `InvalidDataError` when the arrays are not those of the phase.
-        """
+        Raises `InvalidDataError` when the arrays are not those of the phase."""
         own = ((f, arrays[name]) for name, f in self._state().items() if name in arrays)
         known: dict[str, Any] = {f.name: np.asarray(a, f.metadata["state"]) for f, a in own}
         return replace(self, **known)._in_phase(phase)
@@ -191,58 +217,32 @@ class Stored(ABC):
 # ---------------------------------------------------------------- what sites sum
 
 
-class FeatureMap:
-    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X."""
-
-    key = ""  # of what `rows` leaves for the next round; '' for nothing
-
-    def columns(self, dim: int) -> int:
-        """D of Φ, made of ``dim`` features."""
-        return dim
-
-    def bits(self, given: int | None) -> int | None:
-        """Fraction bits of Φ, made of features with so many; None where Φ is real."""
-        return given
-
-    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
-        """Φ of rows (n, D), and what the next round may start from; ``known``: what was left."""
-        return X, {}
-
-
-RAW = FeatureMap()
-
-
 class Accumulator(Protocol):
-    """The sums of rows that one thread takes; threads use it in turn.
-
-    ``exact``: whether they are integers, once rows were added: then their order does not matter.
-    """
+    """The sums of rows that one thread takes; ``exact``: they are integers, in any order."""
 
     @property
     def exact(self) -> bool: ...
 
     def add(self, X: Rows, y: I64, known: State | None) -> State:
-        """Add rows X (n, d) with labels y (n,); returns what the next round may start from.
-
-        ``known``: what the round before has left of these rows, if anything.
-        """
+        """Add rows X (n, d) with labels y (n,); returns what the next round may start from, as
+        ``known`` is what the round before has left."""
 
     def taken(self) -> Mapping[str, Array]:
         """The sums so far; it begins again at zero."""
 
 
+Work = Callable[[Rows, I64, State | None], tuple[Mapping[str, Array], State]]
+
+
 class Added:
     """The sums that ``work`` finds of each block: rows, labels, known → sums, left."""
 
-    def __init__(
-        self,
-        work: Callable[[Rows, I64, State | None], tuple[Mapping[str, Array], State]],
-        exact: bool,
-    ) -> None:
-        self.exact, self._work, self._parts = exact, work, list[Mapping[str, Array]]()
+    def __init__(self, work: Work) -> None:
+        self.exact, self._work, self._parts = False, work, list[Mapping[str, Array]]()
 
     def add(self, X: Rows, y: I64, known: State | None) -> State:
         part, left = self._work(X, y, known)
+        self.exact = all(number_kind(a) == "i" for a in part.values())
         self._parts = [add_up([*self._parts, part])]
         return left
 
@@ -270,22 +270,32 @@ class Task(Stored):
     ) -> tuple[Statistics, Carried]:
         """Additive statistics of a client's rows, and what the next round may start from.
 
-        ``blocks``: rows X (n, d) with int64 labels y (n,), at least one, one in memory at a time.
-        ``client``: who owns the rows. ``carried``: what this returned one round earlier. Raises
-        `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
-        0 … C−1; of rows in G groups a label is class + C · group.
+        ``blocks``: rows X (n, d) with int64 labels y (n,), class + C · group, one in memory at a
+        time. ``client``: who owns them. ``carried``: what this returned one round earlier. Raises
+        `UsageError` when the head is solved or not bound, `InvalidDataError` for other labels.
         """
         phase, (_, classes) = self.phase(), self._bound()
         if phase is None:
             raise UsageError("the head is solved: there is nothing left to gather")
-        counts = np.zeros(classes, dtype=np.int64)
-        rows = _counted(blocks, counts, max(1, len(self.groups)))
-        arrays, left = self._sums(rows, carried)
-        return Statistics(phase, arrays, counts, clients=client), left
+        counts = np.zeros(classes * max(1, len(self.groups)), dtype=np.int64)
+
+        def counted() -> Iterator[Block]:
+            for X, y in blocks:
+                check_labels(y, len(counts))
+                counts[:] += np.bincount(y, minlength=len(counts))
+                yield X, y
+
+        arrays, left = self._sums(counted(), carried)
+        of_classes = counts.reshape(-1, classes).sum(axis=0)
+        return Statistics(phase, arrays, of_classes, clients=client), left
 
     def accumulator(self) -> Accumulator:
-        """What adds up the current phase's arrays, for a thread; none if `_sums` is overridden."""
-        raise NotImplementedError(f"a {self.name} head says neither `accumulator` nor `_sums`")
+        """What adds up the current phase's arrays, for a thread; by default what `_part` gives."""
+        return Added(self._part)
+
+    def _part(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
+        """The arrays of a block, and what the next round may start from; see `Accumulator.add`."""
+        raise NotImplementedError(f"a {self.name} head has no `_part`, `accumulator` or `_sums`")
 
     def _keys(self) -> tuple[str, str]:
         """Of what rows become: what the round before has left, and what this one leaves; '' for
@@ -334,12 +344,10 @@ class Task(Stored):
         }
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Found]:
-        """The head one phase further, from the sum over clients, and what is recorded of the round.
-
-        ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
-        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows or not
-        finite, `NumericalError` where the numbers determine no answer, or NumPy or SciPy warns.
-        """
+        """The head one phase further, from the sum over clients, and what is recorded of the round;
+        ``validation``: the sum over held-out clients, by which some choose. Raises `MismatchError`
+        for a total of another phase, `InvalidDataError` for one of no rows or not finite,
+        `NumericalError` where the numbers determine no answer, or NumPy or SciPy warns."""
         if total.phase != self.phase():
             raise MismatchError(
                 f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
@@ -357,20 +365,16 @@ class Task(Stored):
                 warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
                 after, found = self._solve(total, validation)
         except (RuntimeWarning, np.linalg.LinAlgError) as error:
-            raise NumericalError(
-                f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
-                "at the features: are they very large, or very different in size?"
-            ) from error
-        known = self.state_dict()
+            why = f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}"
+            raise NumericalError(f"{why}; scale the features, afltool scale") from error
+        known, both = self.state_dict(), {**found.head, **found.round}
         new = [a for name, a in after.state_dict().items() if a is not known.get(name)]
         entry: dict[str, Any] = {
             "phase": total.phase, "rows": total.rows, "clients": len(total.clients),
             "upload_bytes": total.payload_bytes,
             "download_bytes": sum(a.nbytes for a in (new if found.sent is None else found.sent)),
         }  # fmt: skip
-        both = {**found.head, **found.round}
-        told = ((name, both.get(name)) for name in ("ridge", "training_mse"))
-        entry |= {name: value for name, value in told if value is not None}
+        entry |= {k: both[k] for k in ("ridge", "training_mse") if both.get(k) is not None}
         return after, replace(found, round={**entry, **found.round})
 
     @abstractmethod
@@ -410,16 +414,13 @@ class Classifier(Stored):
 
     def _features_of(self, X: Rows) -> Array:
         """What the scores are made of, where no round changes it."""
-        return real(X)
+        return real(self.features.rows(X)[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Head(Task, Classifier):
-    """A classifier on frozen features, trained in phases, each of which needs one sum over clients.
-
-    A head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
-    `accumulator` (or `_sums`), `_solve` and `decision_function`.
-    """
+    """A classifier on frozen features, trained in phases, each of which needs one sum over clients:
+    a frozen dataclass with `state` fields, `phase`, `_part`, `_solve` and `decision_function`."""
 
 
 def solved(learned: LearnedT | None) -> LearnedT:
@@ -429,9 +430,6 @@ def solved(learned: LearnedT | None) -> LearnedT:
     return learned
 
 
-# ---------------------------------------------------------------- what a round computes
-
-
 def statistics_of(
     head: Task,
     blocks: Iterable[Block],
@@ -439,8 +437,7 @@ def statistics_of(
     context: Context,
     carried: Carried = NOTHING,
 ) -> tuple[Statistics, Carried]:
-    """`Task.gather` of rows, for sums that have ``context`` in common: ``Context(space, classes,
-    binding(head))``. `NumericalError`: integers could exceed int64."""
+    """`Task.gather` of rows, for sums with one ``Context(space, classes, binding(head))``."""
     sums, left = head.gather(blocks, clients, carried)
     specs = head.array_specs(context.space.get("fraction_bits"))
     return replace(sums, context=context, specs=specs), left
@@ -458,9 +455,6 @@ def binding(head: Stored) -> dict[str, Any]:
 
 def _but_gamma(options: HeadOptions) -> dict[str, Any]:
     return {k: v for k, v in options.as_dict().items() if k != "gamma"}
-
-
-# ---------------------------------------------------------------- for those who write a head
 
 
 def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Array, ...]:
@@ -501,24 +495,6 @@ def marks(statistics: Statistics) -> I64:
     return np.sort(np.array(numbers, dtype=np.uint64).astype(np.int64))
 
 
-def expect_shape(name: str, a: Array | None, shape: Shape) -> None:
-    """Refuse with `InvalidDataError` a learned array of another shape; None stands for any size."""
-    if a is None:
-        raise InvalidDataError(f"the array {name!r} of a head is absent")
-    if a.ndim != len(shape) or any(w not in (None, n) for n, w in zip(a.shape, shape, strict=True)):
-        wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise InvalidDataError(f"the array {name!r} of a head is {a.shape}, expected ({wanted})")
-
-
 def number_kind(a: Array) -> str:
     """'i' for integers, 'f' for reals."""
     return "i" if np.issubdtype(a.dtype, np.integer) else "f"
-
-
-def _counted(blocks: Iterable[Block], counts: NDArray[np.int64], groups: int) -> Iterator[Block]:
-    """The same blocks; checks the labels of each and adds their counts to ``counts`` (C,)."""
-    for X, y in blocks:
-        check_labels(y, groups * len(counts))
-        of_block = np.bincount(y, minlength=groups * len(counts))
-        counts += of_block.reshape(groups, -1).sum(axis=0)
-        yield X, y

@@ -77,23 +77,16 @@ class CalibratedHead(Classifier):
     def of(
         cls, inner: Classifier, classes: Sequence[str], scores: I64, edges: F64, method: str
     ) -> Self:
-        """The calibration of a bound head from ``scores`` (C, 2, B) of ``classes``, see `platt`.
-
-        A map of each class needs rows of each: without any it would learn from the others' rows
-        alone that the class never comes.
-        """
+        """The calibration of a bound head from ``scores`` (C, 2, B) of ``classes``, see `platt`."""
         absent = [name for name, own in zip(classes, scores[:, 1], strict=True) if not own.any()]
         if absent and method != "temperature":
             raise InvalidDataError(
                 f"Rows of {len(absent)} of {len(classes)} classes were not counted: "
-                f"{', '.join(absent[:20])}. Without them {method} would never predict them. Count "
-                "rows of every class, or choose the method temperature"
+                f"{', '.join(absent[:20])}. Count them, or choose the method temperature"
             )
         if inner.shared_part and method != "temperature":
-            raise UsageError(
-                f"all scores of a row have a part in common in {inner.name} heads of this rule, so "
-                f"a map of each class ({method}) takes accuracy away: choose the method temperature"
-            )
+            why = f"a map of each class ({method}) takes accuracy away from this {inner.name} head"
+            raise UsageError(f"{why}: choose the method temperature")
         options = {"head": canonical_json(description(inner)), "method": method}
         middle = (edges[:-1] + edges[1:]) / 2
         x = logit(middle) if inner.log_probabilities else middle
@@ -122,9 +115,8 @@ class CalibratedHead(Classifier):
     def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
         """Which classes are in the set of each row, by its `values` (n, C).
 
-        A new row's class is in its set with a chance of ``coverage`` at least, and hardly more: by
-        1 / (n + 1) and the share of rows in one bin; ``per_class``: for rows of each class.
-        """
+        A new row's class is in its set with a chance of ``coverage`` at least, of all rows or
+        ``per_class``, and hardly more: by 1 / (n + 1) and the share of rows in one bin."""
         own = self.state_dict()["own"]
         if not per_class:
             own = np.broadcast_to(own.sum(axis=0), own.shape)
@@ -187,9 +179,8 @@ def logit(p: F64) -> F64:
 def platt(x: F64, counts: I64) -> tuple[float, float]:
     """a and b of p = 1 / (1 + exp(−(a x + b))), the most likely ones of rows at x (B,).
 
-    Platt, "Probabilistic outputs for support vector machines", 1999: with n₁ and n₀ rows the
-    targets are (n₁ + 1) / (n₁ + 2) and 1 / (n₀ + 2), so that neither is infinite. Newton's method
-    with halved steps (Lin, Lin and Weng, 2007).
+    Platt, "Probabilistic outputs for support vector machines", 1999, with targets (n₁ + 1) / (n₁ +
+    2) and 1 / (n₀ + 2); Newton's method with halved steps (Lin, Lin and Weng, 2007).
     """
     n = counts.sum(axis=1)
     targets = np.array([1 / (n[0] + 2), (n[1] + 1) / (n[1] + 2)])
@@ -230,11 +221,8 @@ def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
 
 
 def bin_to_keep(own: I64, coverage: float) -> int:
-    """The first bin of split conformal sets (Vovk et al., 2005): classes with a score from it on.
-
-    ``own`` (B,): rows by the bin of their own class's score. ⌈(n + 1) coverage⌉ of n rows must have
-    theirs in it or above; 0, all classes, where n is too small.
-    """
+    """The first bin of split conformal sets (Vovk et al., 2005), of classes with scores from it:
+    ⌈(n + 1) coverage⌉ of n rows ``own`` (B,) have their own class's there; 0 where n is small."""
     wanted = ceil((int(own.sum()) + 1) * coverage - 1e-9)
     above = own[::-1].cumsum()[::-1]
     return max(int((above >= wanted).sum()) - 1, 0)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
+from ..math.softmax import softmax_in_place
 from ..options.base import flag
 from ..values.statistics import Statistics
 from . import invariants
@@ -24,10 +25,9 @@ def with_options(head: H, **changes: Any) -> H:
     may = head.options.changeable()
     unknown = sorted(set(changes) - {f.name for f in fields(head.options)})
     if unknown:
-        raise UsageError(
-            f"the head {head.name!r} has no option {flag(unknown[0])}; `solve` can change "
-            f"{', '.join(map(flag, sorted(may))) or 'none of its options'}"
-        )
+        known = ", ".join(map(flag, sorted(may))) or "none of its options"
+        why = f"the head {head.name!r} has no option {flag(unknown[0])}"
+        raise UsageError(f"{why}; `solve` can change {known}")
     if fixed := sorted(set(changes) - may):
         raise UsageError(
             f"the head {head.name!r} fixes {flag(fixed[0])} before its first round: start anew"
@@ -57,10 +57,10 @@ def check_total(head: Task, total: Statistics) -> None:
     shapes = {name: (a.shape, kinds[name]) for name, a in total.arrays.items()}
     for name in sorted(wanted.keys() | shapes.keys()):
         if wanted.get(name) != shapes.get(name):
+            found, expected = _said(shapes.get(name)), _said(wanted.get(name))
             raise InvalidDataError(
                 f"the arrays do not fit a {head.name} head of {head.dim} features and "
-                f"{head.classes} classes: {name!r} is {_said(shapes.get(name))}, expected "
-                f"{_said(wanted.get(name))}; make the statistics again"
+                f"{head.classes} classes: {name!r} is {found}, expected {expected}"
             )
     invariants.check(replace(total, specs=specs))
 
@@ -70,8 +70,6 @@ def reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np
     and others as they are: of least squares only the order counts."""
     if not head.log_probabilities:
         return scores
-    from ..math.softmax import softmax_in_place
-
     return softmax_in_place(scores.copy())[0]
 
 

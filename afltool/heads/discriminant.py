@@ -1,10 +1,9 @@
-"""One-shot classifiers from class sums: one phase, integer sums, and late clients can be added.
+"""One-shot classifiers from class sums.
 
 Nearest class mean (Rocchio), linear discriminant analysis (Fisher, 1936), FedCGS (Guan et al.,
 "Capture global feature statistics for one-shot federated learning", AAAI 2025), Fed3R, Gaussian
-naive Bayes and quadratic discriminant analysis, from G = XᵀX (d, d) or those of each class,
-H = XᵀY (d, C), (X∘X)ᵀY and counts n_c (C,); N = Σ n_c, M = H / n the class means μ_c, π = n/N. A
-class without rows gets means of 0; its score is −∞.
+naive Bayes and quadratic discriminant analysis, from G = XᵀX or those of each class, H = XᵀY,
+(X∘X)ᵀY and counts n_c; N = Σ n_c, M = H / n the class means μ_c (d, C), π = n/N.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_m
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Accumulator, Added, Found, Head, Shape, State, products, solved, state
+from .base import Accumulator, Found, Head, Shape, State, products, solved, state
 from .least_squares import Sums, fraction_bits
 from .options import DiscriminantOptions
 
@@ -35,11 +34,8 @@ VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_s
 
 @dataclass(frozen=True, eq=False)
 class DiscriminantHead(Head):
-    """A classifier from class sums; a class without rows is never predicted.
-
-    ``counts``: rows of each class. Beside them a rule has ``weights``, or ``means`` with
-    ``variances`` or ``factors``.
-    """
+    """A classifier from class sums; a class without rows is never predicted. Beside ``counts`` of
+    rows a rule has ``weights``, or ``means`` with ``variances`` or ``factors``."""
 
     name = "discriminant"
     options: DiscriminantOptions
@@ -66,9 +62,7 @@ class DiscriminantHead(Head):
         return together(self._bound()[0]) if self.options.rule in OF_GRAM else AT_ONCE
 
     def accumulator(self) -> Accumulator:
-        if self.options.rule in OF_GRAM:
-            return Sums(self._bound()[1])
-        return Added(self._part, False)
+        return Sums(self._bound()[1]) if self.options.rule in OF_GRAM else super().accumulator()
 
     def _part(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
         """The class sums of a few rows; exact integers of fixed-point rows."""
@@ -193,9 +187,7 @@ def log_shares(counts: F64) -> F64:
 
 def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
     """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean.
-
-    ``check``: refuse with `NumericalError` means so close that ‖μ‖² has lost their distance.
-    """
+    ``check``: refuse with `NumericalError` means so close that ‖μ‖² has lost their distance."""
     M, mean = means_of(H, counts), H.sum(axis=1) / counts.sum()
     apart = ((M[:, counts > 0] - mean[:, None]) ** 2).sum(axis=0).max()
     varies = Moments.of((M * H).sum(axis=1), H, counts).varies.any()
@@ -209,10 +201,7 @@ def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
 
 
 def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
-    """Σ (d, d) of a rule, from all rows.
-
-    lda: (G − Σ n_c μ_c μ_cᵀ) / N. fedcgs: (G − N μμᵀ) / (N − 1), μ the mean of all rows.
-    """
+    """Σ (d, d) of lda, (G − Σ n_c μ_c μ_cᵀ) / N, or of fedcgs, (G − N μμᵀ) / (N − 1)."""
     M, N = means_of(H, counts), counts.sum()
     if rule == "lda":
         return np.asarray((G - (M * counts) @ M.T) / N)
@@ -230,9 +219,7 @@ def linear(covariance: F64, H: F64, counts: F64, shrinkage: float) -> F64:
 
 def factor(covariance: F64, s: float) -> F64:
     """L of (1 − s)Σ + s tr(Σ)/d I = L Lᵀ, lower triangle.
-
-    Raises `NumericalError` where that is not positive definite to working precision.
-    """
+    Raises `NumericalError` where that is not positive definite to working precision."""
     d = len(covariance)
     S: F64 = (1.0 - s) * covariance + (s * np.trace(covariance) / d) * np.eye(d)
     try:
@@ -242,10 +229,8 @@ def factor(covariance: F64, s: float) -> F64:
             return L
     except scipy.linalg.LinAlgError:
         pass
-    raise NumericalError(
-        f"a covariance of {len(S)} features is singular to working precision",
-        advice=": give --shrinkage 0.05, or gather more rows than features",
-    )
+    why = f"a covariance of {len(S)} features is singular to working precision"
+    raise NumericalError(why, advice=": give --shrinkage 0.05, or gather more rows than features")
 
 
 def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
@@ -261,19 +246,15 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
     try:
         W = definite_solve(A, B)
     except scipy.linalg.LinAlgError:
-        raise NumericalError(
-            f"gram + {ridge:g} I of {len(A)} columns is singular to working precision",
-            advice=": use a larger --ridge",
-        ) from None
+        why = f"gram + {ridge:g} I of {len(A)} columns is singular to working precision"
+        raise NumericalError(why, advice=": use a larger --ridge") from None
     norms = np.linalg.norm(W[:-1], axis=0)
     return np.asarray(W / np.where(norms > 0, norms, 1.0))
 
 
 def variances_of(squares: F64, H: F64, counts: F64) -> F64:
     """Q/n − μ² + 10⁻⁹ · the largest pooled variance, (d, C), of Q = (X∘X)ᵀY: GaussianNB's.
-
-    A difference Q/n − μ² that may be rounding alone, as of a constant feature, counts as 0.
-    """
+    A difference Q/n − μ² that may be rounding alone, as of a constant feature, counts as 0."""
     N, mean = counts.sum(), H.sum(axis=1) / counts.sum()
     pooled = squares.sum(axis=1) / N - mean**2
     second = squares / np.maximum(counts, 1.0)

@@ -1,8 +1,7 @@
 """Evaluation as statistics: solved heads, whose "sums" are counts of the rows that they score.
 
-It is never solved. One row changes, for each head, one cell of ``confusion`` and of ``confidence``,
-at most one of ``ranks``, C of ``scores`` (one for each class), and one of ``groups``; of each pair
-of heads one of ``pairs``. Of many classes there are tallies in place of matrices.
+One row changes, for each head, one cell of ``confusion`` and of ``confidence``, at most one of
+``ranks``, C of ``scores``, one of ``groups``; of many classes tallies in place of matrices.
 """
 
 from __future__ import annotations
@@ -37,11 +36,8 @@ GROUPS, PAIRS = "groups", "pairs"
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(HeadOptions):
-    """Solved heads that are evaluated by counts; every site has the same ones.
-
-    ``heads`` is a JSON list of objects: ``name``, ``options``, ``digest``, ``probabilities``
-    (whether its scores become such), ``bins``.
-    """
+    """Solved heads that are evaluated by counts. ``heads`` is a JSON list of objects: ``name``,
+    ``options``, ``digest``, ``probabilities`` (whether its scores become such), ``bins``."""
 
     heads: str = Field(default="[]", description="JSON: the solved heads and the bins of each")
     groups: tuple[str, ...] = Field(default=(), description="groups of rows that are counted apart")

@@ -1,10 +1,9 @@
 """The graphs of solved heads: PyTorch modules that give the head's scores.
 
-A graph is made by a function of (head, bits): rows (n, d) float64, in the space's number format, to
-scores (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32.
-`GRAPHS` has those of afltool's heads; of others it is ``graph`` in their module, or in ``graph.py``
-of their folder. The results equal `Head.decision_function` up to the order of sums; random features
-in fixed point are real here: `exporting.trial` says what rounding them may move.
+A graph is made by a function of (head, bits), of `GRAPHS`, or ``graph`` in a plug-in's module or
+``graph.py``: rows (n, d) float64, of so many fraction bits (None: float32), to scores (n, C)
+float64, as `Head.decision_function` up to the order of sums. Random features in fixed point are
+real here: `exporting.trial` says what rounding them may move.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..math.blas import unpack
 from ..math.gram import LARGEST
-from ..values.arrays import F64
+from ..values.arrays import F64, Array
 from . import KNOWN, base
 from .base import NOBODY
-from .calibration import NEAR, CalibratedHead
 from .deepafl.head import DeepAFLHead
 from .deepafl.layers import OF_LABELS
 from .deepafl.options import ACTIVATED, RESIDUAL
@@ -153,11 +151,8 @@ def activated(name: str, x: Tensor) -> Tensor:
         return x * (x + 3.0).clamp(0.0, 6.0) / 6.0
     if name == "softshrink":
         return x - x.clamp(-SHRINK, SHRINK)
-    simple = {"none": lambda t: t, "relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
+    simple = {"none": lambda t: t, "relu": torch.relu, "tanh": torch.tanh}
     return cast(Tensor, simple[name](x))
-
-
-# ---------------------------------------------------------------- the heads
 
 
 def network(head: NetworkHead, bits: int | None) -> nn.Module:
@@ -176,7 +171,7 @@ class LiftedRows(nn.Module):
         features = head.features
         assert isinstance(features, RandomFeatures)
         o, dim = features.options, head._bound()[0]
-        drawn = projection(o.projection, o.seed, 0, dim, o.width)
+        drawn = projection(o.seed, 0, dim, o.width)
         self.drawn = Drawn(drawn, o.activation, features.bits(bits))
         self.with_linear = o.with_linear
         self.dtype = torch.float32 if o.compute == "float32" else torch.float64
@@ -241,43 +236,9 @@ def _quadratic(means: F64, factors: F64, shares: F64) -> nn.Module:
     return Part(f, means=means.T, inverse=inverse, base=base)
 
 
-def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
-    """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
-    known, ratios = head.state_dict(), head.inner.log_probabilities
-    logits = [Part(lambda scores, _: _logit(torch.softmax(scores, dim=1)))] if ratios else []
-    if head.slope is not None:
-
-        def lines(v: Tensor, a: Held) -> Tensor:
-            """z = a v + b, or log σ(z) = min(z, 0) − log(1 + exp(−|z|))."""
-            z = v * a["slope"] + a["offset"]
-            return z.clamp(max=0.0) - torch.log(1 + torch.exp(-z.abs())) if ratios else z
-
-        last = Part(lines, slope=known["slope"], offset=known["offset"])
-    else:
-        width, rise = np.diff(known["knots"]), np.diff(known["levels"])
-        rate = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
-
-        def knots(v: Tensor, a: Held) -> Tensor:
-            """log, or logit, of the broken line: each piece rises as far as v goes."""
-            into = torch.minimum((v[:, :, None] - a["left"]).clamp(min=0.0), a["width"])
-            p = a["first"] + (into * a["rate"]).sum(dim=2)
-            return torch.log(p) if ratios else _logit(p)
-
-        left, first = known["knots"][:, :-1], known["levels"][:, 0]
-        last = Part(knots, left=left, width=width, rate=rate, first=first)
-    return nn.Sequential(graph_of(head.inner, bits), *logits, last)
-
-
-def _logit(p: Tensor) -> Tensor:
-    inside = p.clamp(NEAR, 1 - NEAR)
-    return torch.log(inside) - torch.log1p(-inside)
-
-
 def safle(head: SafleHead, bits: int | None) -> nn.Module:
     """Σ_j W_j[idx_j] (+ x·W of a hybrid): the codes of a row choose lines of E tables (E, V, C).
-
-    Fixed-point features are compared as the integers that they are: x̂ > t·2^f is x̂ > ⌊t·2^f⌋.
-    """
+    Fixed-point features are compared as the integers that they are: x̂ > t·2^f is x̂ > ⌊t·2^f⌋."""
     coder, tables = head.coder(), np.asarray(head.tables)
     cuts, (experts, digits) = coder.cuts, coder.features.shape
     if bits is not None:
@@ -304,56 +265,55 @@ def safle(head: SafleHead, bits: int | None) -> nn.Module:
 
 
 class Deep(nn.Module):
-    """σ_0(xA), the layers, ΦW; products in the compute type, float64 of fixed-point features.
-
-    As many layers as the solved head has: Φ_{t+1} = Φ_t + F_t Ω_{t+1}, F_t = σ(Φ_t B_t), with the
-    options' variants, or the cascade σ(Φ_t W_t B_t), σ(Φ_t W_t Q_t B_t) with encoded labels.
-    """
+    """σ_0(xA), the layers, ΦW; products in the compute type, float64 of fixed-point features."""
 
     def __init__(self, head: DeepAFLHead) -> None:
         super().__init__()
         self.o = o = head.options
-        self.bits, self.sigma = o.fixed_bits, str(o.activation)
         real = "float64" if o.compute == FIXED else o.compute
-        self.dtype = getattr(torch, real)
-        draw, fixed = head.layers.drawn, o.fixed_bits
-        self.first = Drawn(draw(0, head._bound()[0], o.widths[0]), str(o.phi0_activation), fixed)
-        self.drawn, self.learned = nn.ModuleList(), nn.ModuleList()
+        self.dtype, drawn = (
+            getattr(torch, real),
+            head.layers.drawn(0, head._bound()[0], o.widths[0]),
+        )
+        self.first = Drawn(drawn, str(o.phi0_activation), o.fixed_bits)
         *before, last = (W.astype(real) for W in head.weights)
+        make = _block if o.deepening == RESIDUAL else _cascade
+        self.layers = nn.ModuleList(make(head, t, W) for t, W in enumerate(before))
         self.last = Affine(last)
-        for t, W in enumerate(before):
-            if o.deepening != RESIDUAL:
-                chain, width = [], W.shape[1]
-                if o.label_encoding:
-                    Q = draw(OF_LABELS + t, width, o.widths[1])
-                    chain, width = [Drawn(Q, "none", fixed)], o.widths[1]
-                sigma = self.sigma if o.deepening == ACTIVATED else "none"
-                last_one = Drawn(draw(t + 1, width, o.widths[0]), sigma, fixed)
-                self.learned.append(Affine(W))
-                self.drawn.append(nn.Sequential(*chain, last_one))
-                continue
-            B = None if o.identity_projection else draw(t + 1, *o.widths)
-            here = Part(lambda x, _: activated(self.sigma, x)) if B is None else None
-            self.drawn.append(here or Drawn(cast(Projection, B), self.sigma, fixed))
-            omega = head.blocks[t] if o.learns_blocks else head.layers.frozen(t)
-            Z, U = (None, None) if omega is None else omega.astype(real)
-            both = [Affine(one) for one in (Z, None if U is None else U.T) if one is not None]
-            self.learned.append(nn.Sequential(*both))
 
     def forward(self, x: Tensor) -> Tensor:
         phi0 = phi = self.first(x.to(self.dtype))
-        for drawn, learned in zip(self.drawn, self.learned, strict=True):
-            if self.o.deepening != RESIDUAL:
-                phi = drawn(within(learned(phi), self.bits))
-                continue
-            moved = learned(drawn(phi0 if self.o.from_phi0 else phi))
-            phi = within(moved if self.o.no_skip else phi + moved, self.bits)
+        for layer in self.layers:
+            moved = layer(phi0 if self.o.from_phi0 else phi)
+            whole = self.o.no_skip or self.o.deepening != RESIDUAL
+            phi = within(moved if whole else phi + moved, self.o.fixed_bits)
         return cast(Tensor, self.last(phi).double())
+
+
+def _cascade(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
+    """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t)."""
+    o, draw, chain, width = head.options, head.layers.drawn, [Affine(W)], W.shape[1]
+    if o.label_encoding:
+        chain.append(Affine(draw(OF_LABELS + t, width, o.widths[1]).A.astype(W.dtype)))
+        width = o.widths[1]
+    sigma = str(o.activation) if o.deepening == ACTIVATED else "none"
+    return nn.Sequential(*chain, Drawn(draw(t + 1, width, o.widths[0]), sigma))
+
+
+def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
+    """F_t Ω_{t+1}."""
+    o, sigma = head.options, str(head.options.activation)
+    hidden: nn.Module = Part(lambda x, _: activated(sigma, x))
+    if not o.identity_projection:
+        hidden = Drawn(head.layers.drawn(t + 1, *o.widths), sigma, o.fixed_bits)
+    omega = head.blocks[t] if o.learns_blocks else head.layers.frozen(t)
+    Z, U = (None, None) if omega is None else omega.astype(W.dtype)
+    both = [Affine(one) for one in (Z, None if U is None else U.T) if one is not None]
+    return nn.Sequential(hidden, *both)
 
 
 GRAPHS: dict[str, Graph] = {
     "network": network,
-    "calibrated": calibrated,
     "random-features": random_features,
     "discriminant": discriminant,
     "safle": safle,

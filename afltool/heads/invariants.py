@@ -1,7 +1,6 @@
 """What the statistics of any rows satisfy, read from what their head says of each array.
 
-Statistics that fail one of these cannot come from any rows; docs/reliability.md derives them. With
-n rows, n_c of class c, and the words of `values.statistics.ArraySpec`:
+docs/reliability.md derives them. With n rows, n_c of class c, and the words of `ArraySpec`:
 
     every array   finite, |entry| ≤ n per_row; counts ≥ 0
     cells         counts add up to n
@@ -29,9 +28,7 @@ SLACK, RESIDUE = 0.01, 1e-6
 
 def check(s: Statistics) -> None:
     """Refuse with `InvalidDataError` statistics that no rows can have; about one pass.
-
-    Shapes that do not fit each other are left to `checks.check_total`, which has the head.
-    """
+    Shapes that do not fit each other are left to `checks.check_total`, which has the head."""
     if wrong := next(_violations(s), None):
         whose = f"client {min(s.clients)}" if s.clients else "statistics without clients"
         raise InvalidDataError(

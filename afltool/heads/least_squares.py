@@ -20,7 +20,7 @@ from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.ridge_spec import Ridge, parse_ridge
 from ..values.statistics import ArraySpec, Statistics
 from .base import RAW, Accumulator, FeatureMap, Found, Head, Shape, State, products, solved, state
-from .options import LeastSquaresOptions
+from .options import LinearOptions
 
 
 class Sums:
@@ -43,34 +43,53 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeHead(Head):
-    """Least squares on one-hot labels; ``weights`` (D, C): the intercept last if there is one."""
+class LinearInFeatures(Head):
+    """Scores are ΦW, the intercept last if there is one; the first sums are gram and cross of Φ."""
 
-    options: LeastSquaresOptions
-    weights: F64 | None = state()
+    weights: F64 | None = state()  # (D, C), once the head is solved
 
     @property
-    def features(self) -> FeatureMap:
-        """Φ, without the constant."""
-        return RAW
-
-    def phase(self) -> Phase | None:
-        return PHASE if self.weights is None else None
+    def intercept(self) -> bool:
+        """Whether Φ has a constant feature."""
+        return True
 
     @property
     def _side(self) -> int:
         """D, with the constant feature."""
-        return self.features.columns(self._bound()[0]) + self.options.intercept
+        return self.features.columns(self._bound()[0]) + self.intercept
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
         return together(self._side)
 
     def accumulator(self) -> Accumulator:
-        return Sums(self._bound()[1], self.options.intercept, self.features)
+        return Sums(self._bound()[1], self.intercept, self.features)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         return products(self._side, self._bound()[1], self.features.bits(bits) is not None)
+
+    def affine(self) -> tuple[F64, F64] | None:
+        W = self.weights
+        if W is None or self.features is not RAW:
+            return None
+        return (W[:-1], W[-1]) if self.intercept else (W, np.zeros(W.shape[1]))
+
+    def _state_shapes(self) -> Mapping[str, Shape]:
+        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeHead(LinearInFeatures):
+    """Least squares on one-hot labels."""
+
+    options: LinearOptions
+
+    @property
+    def intercept(self) -> bool:
+        return self.options.intercept
+
+    def phase(self) -> Phase | None:
+        return PHASE if self.weights is None else None
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """(G + λI) W = H; raises `NumericalError` when G does not determine W."""
@@ -79,36 +98,26 @@ class RidgeHead(Head):
 
     def decision_function(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
-        W, b = self.affine()
-        scores = row_product(X, W)
-        return scores + b if self.options.intercept else scores
-
-    def affine(self) -> Any:
         W = solved(self.weights)
-        return (W[:-1], W[-1]) if self.options.intercept else (W, np.zeros(W.shape[1]))
-
-    def _state_shapes(self) -> Mapping[str, Shape]:
-        return {} if self.weights is None else {"weights": (self._side, self._bound()[1])}
+        scores = row_product(X, W[:-1] if self.intercept else W)
+        return scores + W[-1] if self.intercept else scores
 
 
 class LinearHead(RidgeHead):
     """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept.
 
     He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
-    Models", CVPR 2025: equations (13)–(16). The clients' γ never enters the sums, so the result is
-    that of the exact removal (16). ``keep_gamma`` shows (14), the result without the removal.
+    Models", CVPR 2025, (13)–(16): γ is not in the sums, as after the exact removal (16);
+    ``keep_gamma`` shows (14), the result without the removal.
     """
 
     name = "linear"
 
 
 class Problem:
-    """One least-squares problem in float64, centred when there is an intercept.
-
-    ``standardise``: of features divided by their standard deviations s, from the second moments
-    diag(G)/N and the sums ΣH: a ridge λ then acts on feature j as λ s_j². ``drawn``: of random
-    features, the number format of their products.
-    """
+    """One least-squares problem in float64, centred when there is an intercept; ``standardise``: of
+    features divided by their standard deviations s, so that a ridge λ acts on feature j as λ s_j².
+    ``drawn``: of random features, the number format of their products."""
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
@@ -144,9 +153,7 @@ class Problem:
 
     def check_moments(self, ridge: float) -> None:
         """Refuse with `NumericalError` features too far from zero for this ridge.
-
-        `ridge.conditioning` judges smaller ones, and `rounding.checked` random features.
-        """
+        `ridge.conditioning` judges smaller ones, and `rounding.checked` random features."""
         least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
         own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
         if self.moments is not None and not self.drawn:
@@ -161,8 +168,8 @@ class Problem:
     @property
     def sizes(self) -> F64:
         """√Σx² of each feature (d,), as the system has them: what rounding of sums is a part of."""
-        raw = np.sqrt(self.G.diagonal() if self.moments is None else self.moments.raw)
-        return np.asarray(raw if self.spread is None or self.moments is None else raw / self.spread)
+        assert self.moments is not None
+        return np.sqrt(self.moments.raw) / (1.0 if self.spread is None else self.spread)
 
     def largest_score(self, W: F64) -> float:
         """A bound from below: of any class the mean of its own rows, or the root mean square."""
@@ -202,16 +209,13 @@ def system_of(total: Statistics) -> tuple[F64, F64]:
 
 def fit(
     total: Statistics,
-    options: LeastSquaresOptions,
+    options: LinearOptions,
     validation: Statistics | None,
     drawn: str = "",
     check: Callable[[Problem, Choice, F64, bool], object] = lambda *_: None,
 ) -> tuple[F64, dict[str, Any]]:
-    """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
-
-    ``drawn``: see `Problem`. ``check`` refuses a solution: see `rounding.checked`. Raises
-    `NumericalError` when G does not determine W or there is too little memory.
-    """
+    """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report; see
+    `Problem` and `rounding.checked`. Raises `NumericalError` when G does not determine W."""
     side, ridge = len(total.arrays[CROSS]), parse_ridge(options.ridge)
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
     squares = 2 if isinstance(ridge, float) and validation is None else 5
@@ -223,22 +227,17 @@ def fit(
     check(problem, replace(choice, ridge=choice.ridge + kept), W, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
-    report |= {"standardised": True} if options.standardise else {}
     report |= {"kept_gamma": kept} if kept else {}
     return problem.with_intercept(W), report
 
 
 def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None = None) -> Choice:
-    """The given ridge, or the best of several by cross-validation or by held-out clients.
-
-    A given ridge without ``validation`` costs nothing, all else an eigendecomposition.
-    """
+    """The given ridge, or the best of several by cross-validation or by held-out clients, which
+    costs an eigendecomposition."""
     values = tried(ridge)
     if values is None and not problem.G.any():
-        raise NumericalError(
-            f"every feature has one value in all {problem.rows} rows, so that no ridge can be "
-            "chosen: look at the features; afltool scale scales them"
-        )
+        why = f"every feature has one value in all {problem.rows} rows"
+        raise NumericalError(f"{why}, so that no ridge can be chosen: look at the features")
     least = rr.auto_grid(problem.system.spectral)[0] if values is None else min(values)
     problem.check_moments(float(least))
     if isinstance(ridge, float) and validation is None:
@@ -263,12 +262,9 @@ def with_rows(validation: Statistics) -> Statistics:
 def solve(
     problem: Problem, choice: Choice, kept: float = 0.0, min_norm: bool = False
 ) -> tuple[F64, dict[str, Any]]:
-    """Weights (d, C) of (G + λI) W = H, with rank, condition number and degrees of freedom.
-
-    Of wide systems with a ridge the rank is not known, and the condition is LAPACK's estimate.
-    ``kept``: clients' γ that stay in. Raises `NumericalError` when the system does not determine
-    W, unless ``min_norm``.
-    """
+    """Weights (d, C) of (G + λI) W = H, with rank, condition number and degrees of freedom; of wide
+    systems with a ridge no rank and LAPACK's estimate. ``kept``: clients' γ that stay in. Raises
+    `NumericalError` when the system does not determine W, unless ``min_norm``."""
     ridge, side = choice.ridge + kept, len(problem.G)
     wide = side >= rr.WIDE and not choice.path
     if found := rr.solve_wide(problem.G, problem.H, ridge) if wide else None:
@@ -282,13 +278,11 @@ def solve(
     if least_norm and not min_norm:
         raise rr.not_determined(condition, problem.rows)
     facts = {
-        "rank": condition.rank,
-        "features": condition.dim,
+        "rank": condition.rank, "features": condition.dim,
         "condition": condition.condition if condition.full else None,
         "condition_with_ridge": condition.with_ridge(ridge),
-        "degrees_of_freedom": degrees,
-        "minimum_norm": least_norm,
-    }
+        "degrees_of_freedom": degrees, "minimum_norm": least_norm,
+    }  # fmt: skip
     if least_norm:
         return problem.system.spectral.weights(0.0), facts
     return rr.cholesky_solve(problem.G, problem.H, ridge), facts

@@ -1,12 +1,11 @@
 """A multilayer perceptron that gradient descent has trained: h ← ReLU(hW + b), scores hW + b.
 
-No sums over rows determine it: `baseline --hidden` trains and writes it, and no federation can
-begin with it.
+No sums over rows determine it: `baseline --hidden` trains and writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -29,17 +28,10 @@ class NetworkHead(Classifier):
 
     def decision_function(self, X: Rows) -> F64:
         """The last layer's output (n, C), float64; softmax of it gives the probabilities."""
-        W, b = self.layers[-1]
-        *_, (_, h) = self.round_features(X)
-        return np.asarray(h @ W + b)
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """The rows, 'layer-0', and what each hidden layer makes of them, 'layer-1', …"""
-        h = real(X)
-        for number, (W, b) in enumerate(self.layers):
-            yield Phase.of("layer", number), h
-            if number + 1 < len(self.layers):
-                h = np.maximum(h @ W + b, 0.0)
+        h, (last, offset) = real(X), self.layers[-1]
+        for W, b in self.layers[:-1]:
+            h = np.maximum(h @ W + b, 0.0)
+        return np.asarray(h @ last + offset)
 
     def state_dict(self) -> dict[str, Array]:
         every = enumerate(self.layers)

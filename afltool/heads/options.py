@@ -1,8 +1,6 @@
 """What the options of the heads have in common; light enough for the command line to read.
 
-Each head's options are a frozen dataclass in its folder, one field an option, as
-`options.base` describes. ``AT_SOLVE`` are those that the statistics do not depend on: `solve` may
-still change them.
+``AT_SOLVE`` are options that the statistics do not depend on: `solve` may still change them.
 """
 
 from __future__ import annotations
@@ -18,19 +16,13 @@ from ..options.base import Absent, Choices, Options, fields_of, grammar, set_of
 from ..values.names import Phase
 from ..values.ridge_spec import parse_fixed, parse_ridge
 
-Activation = Literal[
-    "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid"
-]
-Projection = Literal["linear-uniform", "gaussian"]
+Activation = Literal["none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink"]
 Compute = Literal["float32", "float64", "fixed"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 
 NUMBER = "a number ≥ 0"
-RIDGE_GRAMMAR = (
-    f"{NUMBER}; auto for generalised cross-validation (GCV); LO:HI:COUNT to choose among COUNT "
-    "values"
-)
+RIDGE_GRAMMAR = f"{NUMBER}; auto for generalised cross-validation; LO:HI:COUNT for COUNT values"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,25 +73,21 @@ class HeadOptions(Options):
 
     def check_room(self, dim: int) -> None:
         """Refuse, before rows are read, a solve for which this machine has too little memory.
-
-        ``dim``: number of features. Of heads whose problem is much larger than the features'.
-        """
+        ``dim``: number of features. Of heads whose problem is much larger than the features'."""
 
 
 RIDGE_OF = f"ridge λ: {RIDGE_GRAMMAR}"
 GAMMA = "γ that the pairwise law adds to a client's gram; it is not in the sums, nor in the head"
 MIN_NORM = "with --ridge 0: where the data do not determine the head, take the least-norm one"
 PRODUCTS = "number format of the products; sums are float64, or integers with fixed"
-#: A penalty on large weights is of features with variance one.
-BY_VARIANCE = "{} weighs each feature by its variance: as on features of variance one"
 RidgeText = Annotated[float | str, grammar(parse_ridge)]
 FixedRidge = Annotated[float | str | None, grammar(parse_fixed)]
 Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeastSquaresOptions(HeadOptions):
-    """Options of the heads that are one ridge regression."""
+class LinearOptions(HeadOptions):
+    """Ridge regression on one-hot labels (AFL)."""
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "min_norm", "keep_gamma", "standardise"})
 
@@ -112,9 +100,8 @@ class LeastSquaresOptions(HeadOptions):
     keep_gamma: bool = Field(
         default=False, description="do not take γ off, as in the paper's 'without RI removal'"
     )
-    standardise: Annotated[bool, Absent(False)] = Field(
-        default=False, description=BY_VARIANCE.format("the ridge")
-    )
+    _variance = "the ridge weighs each feature by its variance: as on features of variance one"
+    standardise: Annotated[bool, Absent(False)] = Field(default=False, description=_variance)
 
     def idle(self) -> Iterator[tuple[str, str]]:
         if self.ridge != 0:
@@ -126,13 +113,10 @@ class LeastSquaresOptions(HeadOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearOptions(LeastSquaresOptions):
-    """Ridge regression on one-hot labels (AFL)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomFeaturesOptions(LeastSquaresOptions):
+class RandomFeaturesOptions(LinearOptions):
     """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
+
+    GONE: ClassVar = {"projection": "linear-uniform"}
 
     width: int = Field(default=8192, ge=1, description="number of random features")
     activation: Activation = Field(default="tanh", description="activation σ")
@@ -141,33 +125,14 @@ class RandomFeaturesOptions(LeastSquaresOptions):
     )
     _seed = "seed of the random projection A and its bias, which are never stored or sent"
     seed: Seed = Field(default=0, description=_seed)
-    projection: Projection = Field(
-        default="linear-uniform",
-        description="random projection A: uniform weights and bias, or gaussian weights",
-    )
     compute: Compute = Field(default="float64", description=PRODUCTS)
-
-    def side(self, dim: int) -> int:
-        """D of Φ, with the constant feature."""
-        return self.width + self.with_linear * dim + self.intercept
-
-    def check_room(self, dim: int) -> None:
-        """Refuse a gram that does not fit: 8 bytes a pair, of two triangles."""
-        from .. import memory
-
-        side = self.side(dim)
-        memory.need(8 * side * side, f"the gram of {side} features", "use a smaller --width")
 
 
 #: Rule → the options that it takes beside ``rule``.
 RULES: dict[str, tuple[str, ...]] = {
-    "nearest-mean": (),
-    "lda": ("shrinkage",),
-    "fedcgs": ("shrinkage",),
-    "fed3r": ("ridge",),
-    "naive-bayes": (),
-    "qda": ("shrinkage",),
-}
+    "nearest-mean": (), "lda": ("shrinkage",), "fedcgs": ("shrinkage",), "fed3r": ("ridge",),
+    "naive-bayes": (), "qda": ("shrinkage",),
+}  # fmt: skip
 RIDGE = 0.01  # of Fed3R
 
 

@@ -1,19 +1,16 @@
 """Random projections from a seed alone, and activations.
 
-The numbers are the same on every platform, processor and library version. Generator: Philox4x64-10
-(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream) and
-counter 0; every projection has its own stream (0 for A, t + 1 for B_t). Each 64-bit word gives two
-24-bit integers k, bits 8–31 first, then 40–63; (k − 2²³)·2⁻²³ is uniform on [−1, 1), exactly. All
-further steps are single IEEE operations (+, −, ×, ÷, √, rounding), whose results are exactly
-defined.
+The numbers are the same on every platform. Generator: Philox4x64-10 (Salmon et al., "Parallel
+random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream) and counter 0; every
+projection has its own stream (0 for A, t + 1 for B_t). Each 64-bit word gives two 24-bit integers
+k, bits 8–31 first, then 40–63; (k − 2²³)·2⁻²³ is uniform on [−1, 1), exactly.
 
 Of integer rows x with b fraction bits the features are integers with f bits, σ from a table:
 
     T[round(2^(f+3) · (x A + a))],    T[k] = round(2^f · σ(k · 2^−(f+3)))
 
 The projection is rounded to integers such that the product is exact in float64, so a row gives the
-same numbers in any block, at any client, with any number of threads. σ is rounded to 2^−f, its
-argument to 2^−(f+3).
+same numbers everywhere. σ is rounded to 2^−f, its argument to 2^−(f+3).
 """
 
 from __future__ import annotations
@@ -36,25 +33,17 @@ AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache hold
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults
 FINER = 3  # bits by which the argument of σ is finer than its value
-FLAT = {"tanh": 16, "sigmoid": 16}  # σ that are constant beyond, to more than 15 bits
+FLAT = {"tanh": 16}  # σ that are constant beyond, to more than 15 bits
 ROWS = 1024  # whose products are in memory at once
 #: erf of float32: P(z²) and Q(z²), the highest power first; the coefficients are those of Eigen.
 ERF_P = (
-    -2.72614225801306e-10,
-    2.77068142495902e-08,
-    -2.10102402082508e-06,
-    -5.69250639462346e-05,
-    -7.34990630326855e-04,
-    -2.95459980854025e-03,
-    -1.60960333262415e-02,
-)
+    -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
+    -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02,
+)  # fmt: skip
 ERF_Q = (
-    -1.45660718464996e-05,
-    -2.13374055278905e-04,
-    -1.68282697438203e-03,
-    -7.37332916720468e-03,
+    -1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
     -1.42647390514189e-02,
-)
+)  # fmt: skip
 Whole = NDArray[np.int16]
 _Activation = Callable[[Array], object]  # in place
 
@@ -74,18 +63,12 @@ class Projection:
 
 @lru_cache(maxsize=8)  # those of the latest layers; others are drawn again
 def projection(
-    kind: str, seed: int, stream: int, fan_in: int, fan_out: int, biased: bool = True
+    seed: int, stream: int, fan_in: int, fan_out: int, biased: bool = True
 ) -> Projection:
-    """The projection number ``stream`` of a seed; rounded to float32, whatever the compute mode.
-
-    'linear-uniform': weights, then the bias, uniform on ±1/√fan_in, as the initial values of a
-    linear layer. 'gaussian': weights normal with variance 1/fan_in, no bias.
-    """
+    """The projection number ``stream`` of a seed: float32 weights, then the bias, are uniform on
+    ±1/√fan_in, as the initial values of a linear layer."""
     words = _words(seed, stream)
     scale = 1.0 / math.sqrt(max(fan_in, 1))
-    if kind == "gaussian":
-        values = (_normal(words, fan_in * fan_out) * scale).astype(np.float32)
-        return Projection(values.reshape(fan_in, fan_out), None)
     values = (_uniform(words, (fan_in + 1) * fan_out) * scale).astype(np.float32)
     table = values.reshape(fan_in + 1, fan_out)
     return Projection(table[:-1], table[-1] if biased else None)
@@ -107,37 +90,6 @@ def _uniform(words: np.random.Philox, count: int) -> F64:
     out -= 2.0**23
     out *= 2.0**-23
     return out.reshape(-1)[:count]
-
-
-def _normal(words: np.random.Philox, count: int) -> F64:
-    """Standard normal numbers by Marsaglia's polar method (SIAM Review 6, 1964), in order."""
-    parts: list[F64] = []
-    have = 0
-    while have < count:
-        u, v = _uniform(words, 2 * max(count - have, 64)).reshape(-1, 2).T
-        s = u * u + v * v
-        inside = (s > 0) & (s < 1)
-        u, v, s = u[inside], v[inside], s[inside]
-        factor = np.sqrt(-2.0 * _log(s) / s)
-        parts.append(np.stack([u * factor, v * factor], axis=1).reshape(-1))
-        have += len(parts[-1])
-    return np.concatenate(parts)[:count]
-
-
-def _log(x: F64) -> F64:
-    """Natural logarithm from basic operations alone: those of libraries differ in the last bit.
-
-    x = m·2^k, m in [√½, √2); log m = 2 artanh((m−1)/(m+1)), whose series needs 12 terms.
-    """
-    m, k = np.frexp(x)
-    small = m < math.sqrt(0.5)
-    m, k = np.where(small, 2.0 * m, m), k - small
-    t = (m - 1.0) / (m + 1.0)
-    square = t * t
-    series = np.full_like(t, 1.0 / 23.0)
-    for odd in range(21, 0, -2):
-        series = series * square + 1.0 / odd
-    return 2.0 * t * series + k * 0.6931471805599453
 
 
 def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
@@ -177,16 +129,8 @@ def _erf(z: Array) -> Array:
     return ratio
 
 
-def _sigmoid(x: Array) -> None:
-    """1 / (1 + exp(−x)); exp(80) is a float32."""
-    np.exp(-np.clip(x, -80, None), out=x)
-    x += 1
-    np.reciprocal(x, out=x)
-
-
 _IN_PLACE: dict[str, _Activation] = {
     "gelu": _gelu,
-    "sigmoid": _sigmoid,
     "none": lambda x: x,
     "tanh": lambda x: np.tanh(x, out=x),
     "relu": lambda x: np.maximum(x, 0, out=x),
@@ -224,9 +168,8 @@ class Tabled:
                 step = 2.0 ** -(self.bits + FINER)
                 raise InvalidDataError(
                     f"a random feature of {largest * step:.6g} before --activation "
-                    f"{self.activation} is beyond ±{reach * step:.6g}, the range of features with "
-                    f"{self.bits} fraction bits: use --activation tanh, or fewer --fixed-bits "
-                    "(deepafl) or --fraction-bits (extract)"
+                    f"{self.activation} is beyond ±{reach * step:.6g}: use --activation tanh, or "
+                    "fewer --fixed-bits (deepafl) or --fraction-bits (extract)"
                 )
             place += reach
             # The places are within the table; NumPy would copy ``out`` in its mode that checks.
@@ -241,19 +184,9 @@ tabled = lru_cache(maxsize=8)(Tabled)  # of the latest layers
 def in_fixed_point(X: Rows) -> FixedPoint:
     """The rows of a head with --compute fixed; `UsageError` where they are not in fixed point."""
     if not isinstance(X, FixedPoint):
-        raise UsageError(
-            f"--compute fixed needs int16 features; these are {X.dtype}: use --compute "
-            "float32 or float64, or extract with --dtype int16"
-        )
+        why = f"--compute fixed needs int16 features; these are {X.dtype}"
+        raise UsageError(f"{why}: use --compute float64, or extract with --dtype int16")
     return X
-
-
-def activated(values: Whole, activation: str, bits: int) -> Whole:
-    """σ of int16 values, element by element, without a projection."""
-    outputs = table(activation, bits)
-    reach = len(outputs) // 2
-    place = np.clip(values.astype(np.int32) << FINER, -reach, reach)  # a clip only where σ is flat
-    return np.asarray(outputs[place + reach])
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,7 @@
 """Feature maps X ↦ Φ, and the linear head on one wide layer of random features, [σ(XA), X].
 
-Random features are of Rahimi and Recht, "Random features for large-scale kernel machines", NIPS
-2007. With a ridge they need one round; a deep analytic network has to be better than they are.
+Rahimi and Recht, "Random features for large-scale kernel machines", NIPS 2007. A deep analytic
+network has to be better than they are.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ LIFTED = "lifted"
 
 class RandomFeatures(FeatureMap):
     """Φ = [σ(XA + a), X if asked]: in the compute type, or int16 with the bits of the rows.
-
-    ``exact``: values of ``compute`` with which features of int16 rows are int16.
-    """
+    ``exact``: values of ``compute`` with which features of int16 rows are int16."""
 
     def __init__(self, options: RandomFeaturesOptions, *exact: str) -> None:
         self.options, self._exact = options, exact
@@ -69,7 +67,7 @@ class RandomFeatures(FeatureMap):
     def __call__(self, rows: Rows) -> Array:
         """σ(XA + a) of rows in a compute type, or of fixed-point rows int16 of as many bits."""
         o = self.options
-        drawn = projection(o.projection, o.seed, 0, dim(rows), o.width)
+        drawn = projection(o.seed, 0, dim(rows), o.width)
         if isinstance(rows, FixedPoint):
             return tabled(drawn, o.activation, rows.bits, rows.bits)(rows.values)
         return drawn(rows, o.activation)
@@ -77,11 +75,8 @@ class RandomFeatures(FeatureMap):
 
 @dataclass(frozen=True, eq=False)
 class RandomFeaturesHead(RidgeHead):
-    """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``.
-
-    The statistics are real numbers, because σ is: totals agree up to rounding. With ``compute``
-    fixed σ is rounded as the features are, and the statistics are integers.
-    """
+    """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``. The statistics
+    are real numbers, or with ``compute`` fixed integers: σ is rounded as the features are."""
 
     name = "random-features"
     options: RandomFeaturesOptions
@@ -96,13 +91,9 @@ class RandomFeaturesHead(RidgeHead):
 
     def accumulator(self) -> Accumulator:
         """Integers, or float64 sums of products in the compute type."""
-        exact = self.options.compute == FIXED
-        return super().accumulator() if exact else Added(self._products, False)
+        return super().accumulator() if self.options.compute == FIXED else Added(self._part)
 
-    def _columns(self, dim: int) -> int:
-        return dim + self.options.width
-
-    def _products(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
+    def _part(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
         phi = self.lift(X)
         return {GRAM: real_gram(phi), CROSS: real_cross(phi, y, self._bound()[1])}, {}
 
@@ -116,17 +107,12 @@ class RandomFeaturesHead(RidgeHead):
         W, phi = solved(self.weights), self.lift(X)
         return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
 
-    def affine(self) -> None:
-        return None
-
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""
         rows, _ = self.features.rows(X)
         phi = real(rows) if isinstance(rows, FixedPoint) else rows
         one = np.ones((len(phi), 1), phi.dtype)
         return np.hstack([phi, one]) if self.options.intercept else phi
-
-    _features_of = lift
 
 
 HEAD = RandomFeaturesHead

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import InvalidDataError
-from ..math.gram import real, refuse_entries
+from ..math.gram import pieces, real, refuse_entries
 from ..memory import NOTHING, Carried
 from ..options.features import UnitsOptions
 from ..values.arrays import F64, I64, Array
@@ -74,15 +74,13 @@ class ScalingHead(Task):
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         sums = dict(total.arrays)
         if not (full := sums["counts"] > 0).all():
-            raise InvalidDataError(
-                f"feature {int(full.argmin())} has no value in any of the {total.rows} rows "
-                f"({int((~full).sum())} such features): leave it out at every site"
-            )
+            why = f"feature {int(full.argmin())} has no value in any of the {total.rows} rows"
+            raise InvalidDataError(f"{why}: leave it out at every site")
         n, q = (sums[name].astype(object) for name in ("counts", "sums"))
         if len(wrong := np.flatnonzero(q**2 > n * squares(sums))):
             raise InvalidDataError(
-                f"these cannot be the statistics of any {total.rows} rows: feature {wrong[0]} has "
-                "a sum that its sum of squares does not allow; make them again"
+                f"these cannot be the statistics of any {total.rows} rows: the sum of feature "
+                f"{wrong[0]} is beyond what its sum of squares allows; make them again"
             )
         state: dict[str, Any] = scale_of(sums, self.options.unit_bits)
         missing = total.rows - sums["counts"]
@@ -98,10 +96,8 @@ class ScalingHead(Task):
         return [int(j) for j in np.flatnonzero(self.state_dict()["missing"])]
 
     def scaled(self, x: F64, missing: str, first_row: int = 0) -> F64:
-        """Rows (n, d) as they are imported; with 'indicator' a 0/1 column for each of `holes`.
-
-        ``missing``: what becomes of NaN: refused, or the mean over all sites.
-        """
+        """Rows (n, d) as they are imported; ``missing``: NaN is refused, or the mean of all sites,
+        with 'indicator' beside a 0/1 column for each of `holes`."""
         known, lacks = self.state_dict(), np.isnan(x)
         if missing == "refuse" and lacks.any():
             row, column = np.argwhere(lacks)[0]
@@ -117,18 +113,14 @@ class ScalingHead(Task):
 def _parts(blocks: Iterable[Block]) -> Iterator[tuple[int, F64]]:
     """Rows, at most so many at a time that their sums fit, with the number of the first one."""
     first = 0
-    for X, _ in blocks:
-        x = real(X)
-        for start in range(0, max(len(x), 1), BLOCK):
-            yield first + start, x[start : start + BLOCK]
-        first += len(x)
+    for X, y in pieces(blocks, BLOCK):
+        yield first, real(X)
+        first += len(y)
 
 
 def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
     """q as float64 (n, d), exactly; NaN where a value is missing.
-
-    Raises `InvalidDataError` for infinity and |q| ≥ 2^47, with row, feature and value.
-    """
+    Raises `InvalidDataError` for infinity and |q| ≥ 2^47, with row, feature and value."""
     q: F64 = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
     why = (
         f", beyond the range ±{LIMIT / 2.0**bits:.6g} of sums in units of 2^-{bits}: correct the "
@@ -139,10 +131,7 @@ def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
 
 
 def sums_of(x: Array, bits: int, first_row: int = 0) -> Sums:
-    """``counts``, ``sums`` (d,) and ``squares`` (3, d) of at most `BLOCK` rows x (n, d), int64.
-
-    NaN is left out.
-    """
+    """``counts``, ``sums`` (d,) and ``squares`` (3, d) of at most `BLOCK` rows x (n, d), int64."""
     exact = rounded(x, bits, first_row)
     known = ~np.isnan(exact)
     q = np.where(known, exact, 0.0).astype(np.int64)
@@ -173,8 +162,8 @@ def scale_of(sums: Sums, bits: int) -> Sums:
     every = zip(n, total, squares(sums), strict=True)
     spread = np.sqrt([(k * s - t * t) / (k * k << 2 * bits) for k, t, s in every])
     same = spread == 0.0
-    kept = {"centre": mean, "spread": np.where(same, 1.0, spread), "mean": mean}
-    return {**kept, "constant": same.astype(np.int64)}
+    scale = {"centre": mean, "spread": np.where(same, 1.0, spread)}
+    return {**scale, "mean": mean, "constant": same.astype(np.int64)}
 
 
 OPTIONS, HEAD = ScalingOptions, ScalingHead

@@ -110,11 +110,8 @@ class Separability:
         self.scatters: F64 = np.zeros(classes)
 
     def add(self, X: Array, y: I64) -> None:
-        """Add rows X (n, m), float32 or float64, of the classes y (n,).
-
-        By Chan, Golub and LeVeque's formula ("Updating formulae and a pairwise algorithm for
-        computing sample variances", 1982), which cancels no digits far from zero.
-        """
+        """Add rows X (n, m) of classes y (n,), by the formula of Chan, Golub and LeVeque, "Updating
+        formulae and a pairwise algorithm for computing sample variances", 1982: no cancellation."""
         order = np.argsort(y, kind="stable")
         present, starts, n = np.unique(y[order], return_index=True, return_counts=True)
         if not len(present):

@@ -4,14 +4,13 @@ For fixed-point rows everything that is summed is an integer, so the sums do not
 order: weights are rounded to integers such that the scores Φ̂V̂ are exact in float64, probabilities
 and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an exact integer product.
 
-Φ is [X, 1] for features and [X, one-hot codes] for codes, whose products are sparse. Columns of
-fixed-point rows are integers in units of 2^−bits, the constant 1 is 2^bits.
+Φ is [X, 1]. Columns of fixed-point rows are integers in units of 2^−bits, the constant 1 is 2^bits.
+The products Φ V and Φᵀ R are of a few rows at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 import scipy
@@ -20,7 +19,6 @@ from ..errors import NumericalError
 from ..values.arrays import F64, I64, Array
 from . import blas
 from .blas import pack, unpack_transposed
-from .codes import Codes
 from .gram import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
@@ -31,34 +29,20 @@ FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as f
 SMALL = 10**6  # of at most so many multiplications
 
 
-class Design(Protocol):
-    """Φ of some rows, and what its products need to know of it.
-
-    ``bits``: columns are integers in units of 2^−bits; None: reals in units of one. ``reach``: no
-    row has Σ_j |Φ̂_j| beyond it, in those units. ``columns``: their number D.
-    """
-
-    bits: int | None
-    reach: int
-    columns: int
-
-    def forward(self, V: F64) -> F64:
-        """Φ̂ V (n, C) of V (D, C)."""
-
-    def backward(self, R: F64, total: F64) -> None:
-        """total += Φ̂ᵀ R (D, C) of R (n, C)."""
-
-
 class Dense:
-    """[X, 1] of rows X (n, d), with the constant feature last."""
+    """[X, 1] of rows X (n, d), with the constant feature last, in units of 2^−``bits``, or reals in
+    units of one (None). No row has Σ_j |Φ̂_j| beyond ``reach``; there are D ``columns``."""
 
     def __init__(self, X: Rows) -> None:
-        self.bits, self.values = _values(X)
+        self.bits: int | None = X.bits if isinstance(X, FixedPoint) else None
+        given = X.values if isinstance(X, FixedPoint) else X
+        self.values: F64 = np.asarray(given, dtype=np.float64)
         self._one = 2.0 ** (self.bits or 0)
         self.columns = self.values.shape[1] + 1
         self.reach = self.columns * max(LARGEST, int(self._one))
 
     def forward(self, V: F64) -> F64:
+        """Φ̂ V (n, C) of V (D, C)."""
         out = np.empty((len(self.values), V.shape[1]))
         for at in range(0, len(out), FEW):
             few = slice(at, at + FEW)
@@ -67,46 +51,12 @@ class Dense:
         return out
 
     def backward(self, R: F64, total: F64) -> None:
+        """total += Φ̂ᵀ R (D, C) of R (n, C)."""
         step = FEW if FEW * total.size <= SMALL else max(len(R), 1)  # else the sums cost too much
         for at in range(0, len(R), step):
             few = slice(at, at + step)
             total[:-1] += self.values[few].T @ R[few]
         total[-1] += self._one * (np.ones(len(R)) @ R)
-
-
-class Coded:
-    """[X, one-hot codes] of codes (E, n) below V = ``size``; without X the codes alone."""
-
-    def __init__(self, codes: Codes, size: int, X: Rows | None = None) -> None:
-        groups, rows = codes.shape
-        self.bits, self.values = (0, np.empty((rows, 0))) if X is None else _values(X)
-        self._one = 2.0 ** (self.bits or 0)
-        self._raw = self.values.shape[1]
-        self.columns = self._raw + groups * size
-        self.reach = self._raw * LARGEST + groups * int(self._one)
-        places = codes.T + np.arange(groups, dtype=np.int32) * np.int32(size)
-        starts = np.arange(rows + 1, dtype=np.int32) * groups
-        ones = np.full(places.size, self._one)
-        self._hot = scipy.sparse.csr_matrix(
-            (ones, places.ravel(), starts), shape=(rows, groups * size)
-        )
-
-    def forward(self, V: F64) -> F64:
-        out: F64 = self._hot @ V[self._raw :]
-        if self._raw:
-            out += self.values @ V[: self._raw]
-        return out
-
-    def backward(self, R: F64, total: F64) -> None:
-        if self._raw:
-            total[: self._raw] += self.values.T @ R
-        total[self._raw :] += self._hot.T @ R
-
-
-def _values(X: Rows) -> tuple[int | None, F64]:
-    """Bits and float64 values of rows; integers for fixed point."""
-    bits, given = (X.bits, X.values) if isinstance(X, FixedPoint) else (None, X)
-    return bits, np.asarray(given, dtype=np.float64)
 
 
 def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
@@ -120,12 +70,12 @@ def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
     return np.asarray(np.rint(V * 2.0**s)), s
 
 
-def scores(designs: Iterable[Design], V: F64) -> F64:
+def scores(designs: Iterable[Dense], V: F64) -> F64:
     """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
     return np.concatenate([design.forward(prepared(design, V)) for design in designs])
 
 
-def prepared(design: Design, V: F64) -> F64:
+def prepared(design: Dense, V: F64) -> F64:
     """The weights by which Φ̂ gives scores; a power of 2 leaves products of integers exact."""
     if design.bits is None:
         return V
@@ -145,19 +95,15 @@ def softmax_in_place(S: F64, unit: float = 1.0) -> tuple[F64, F64]:
     return S, (np.log(Z) + top)[:, 0]
 
 
-def residual_and_loss(S: F64, y: I64, smoothing: float = 0.0, unit: float = 1.0) -> tuple[F64, F64]:
-    """softmax(S) − Y (n, C) and each row's loss −Σ_c Y_c log P_c (n,), both times ``unit``.
+def residual_and_loss(S: F64, y: I64, unit: float = 1.0) -> tuple[F64, F64]:
+    """softmax(S) − Y (n, C) and each row's loss −log P_y (n,), both times ``unit``.
 
-    Y is one-hot, or (1 − ε) one-hot + ε/C with ``smoothing`` ε. S, C-ordered, is overwritten.
+    Y is one-hot. S, C-ordered, is overwritten.
     """
     flat, at = S.reshape(-1), np.arange(len(y)) * S.shape[1] + y
     wanted = flat[at]
-    if smoothing:
-        wanted = (1.0 - smoothing) * wanted + smoothing * S.mean(axis=1)
     P, log_sum = softmax_in_place(S, unit)
-    if smoothing:
-        P -= unit * (smoothing / S.shape[1])
-    flat[at] -= unit * (1.0 - smoothing)
+    flat[at] -= unit
     return P, unit * (log_sum - wanted)
 
 
@@ -168,14 +114,14 @@ class Gradients:
     float64. ``exact``: which of them, once rows were added.
     """
 
-    def __init__(self, V: F64, smoothing: float = 0.0) -> None:
-        self._point, self._smoothing = V, smoothing
+    def __init__(self, V: F64) -> None:
+        self._point = V
         self._prepared: F64 | None = None
         self._gradient, self._loss, self._rows = np.zeros(V.shape), 0.0, 0
         self._whole, self._losses = np.zeros(V.shape, np.int64), 0  # beyond what float64 adds up
         self.exact = False
 
-    def add(self, parts: Iterable[tuple[Design, I64]]) -> None:
+    def add(self, parts: Iterable[tuple[Dense, I64]]) -> None:
         """Add rows and their labels: a few at a time, so that Φ is in the cache for both products;
         each is done with before the next one is made."""
         for design, y in parts:
@@ -186,7 +132,7 @@ class Gradients:
                 self._move()
             unit = 2.0**BITS if self.exact else 1.0
             scores = design.forward(self._prepared)
-            R, losses = residual_and_loss(scores, y, self._smoothing, unit)
+            R, losses = residual_and_loss(scores, y, unit)
             if self.exact:
                 R, losses = np.rint(R, out=R), np.rint(losses)
             design.backward(R, self._gradient)
@@ -243,13 +189,8 @@ class Bound:
         return W
 
 
-def penalty_of(
-    mu: float, rows: int, columns: int, intercept: bool, variances: F64 | None = None
-) -> F64:
-    """Diagonal of the penalty's curvature, (columns,): μN, and 0 for an intercept, the last.
-
-    With ``variances`` (columns,) μN var_j: W diag(std) is then penalised as W is without them.
-    """
-    diagonal = np.full(columns, mu * rows) * (1.0 if variances is None else variances)
-    diagonal[columns - intercept :] = 0.0
+def penalty_of(mu: float, rows: int, columns: int) -> F64:
+    """Diagonal of the penalty's curvature, (columns,): μN, and 0 for the intercept, the last."""
+    diagonal = np.full(columns, mu * rows)
+    diagonal[-1] = 0.0
     return diagonal

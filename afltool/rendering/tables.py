@@ -227,7 +227,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "ridge": ("ridge", _number),
     "training_mse": ("training\nerror", _number),
     "validation_mse": ("held-out\nerror", _number),
-    "reconstruction_mse": ("error\nof Φ_0", _number),
     "loss": ("loss", _number),
     "validation_loss": ("held-out\nloss", _number),
     "train_top1": ("training\ntop-1", _share),

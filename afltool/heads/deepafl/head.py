@@ -7,13 +7,10 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or T + 1 without learned blocks, as in
-the other strategies of `--deepening`, see `layers`). Every round gathers one symmetric matrix and
-one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and FᵀR with R = Y − ΦW for Ω_{t+1} (14)–(16); the
-reconstruction of Φ_0, (88), adds a third, and with ``incremental`` the rounds weights-1,
-weights-2, … send thin matrices, see `incremental`. Ω is kept as its two thin factors. Nothing
-random is stored or sent. With held-out clients the number of layers is chosen by their squared
-error.
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or T + 1 without learned blocks). Every
+round gathers one symmetric matrix and one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and FᵀR
+with R = Y − ΦW for Ω_{t+1} (14)–(16); the reconstruction of Φ_0, (88), adds a third. Ω is kept as
+two thin factors, and nothing random is stored or sent. Held-out clients choose how many layers.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,27 +29,20 @@ from ...math.gram import LARGEST_ENTRY, Rows, product
 from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
 from ...values.arrays import F64, I64, Array, Digest
 from ...values.names import CROSS, GRAM, Phase
+from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
-from ..base import (
-    LARGEST_REAL,
-    Added,
-    Found,
-    Head,
-    Shape,
-    State,
-    numbered,
-    products,
-    solved,
-)
+from .. import base
+from ..base import Found, Head, Shape, State, solved
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from ..options import FIXED
 from ..rounding import checked, named
 from .incremental import CLIENTS, HELD_OUT, HIDDEN_GRAM, MOVED, TRAINED, Kept, check_same
-from .layers import ENERGY, LARGEST_RESIDUAL, RECONSTRUCTION, FixedLayers, Layers
+from .layers import LARGEST_RESIDUAL, FixedLayers, Layers
 from .options import BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # the state of some rows, in the type of the layers
 ERRORS, ROUNDING = "validation-mse", "rounding"
+RECONSTRUCTION = "reconstruction"  # the array of (88)
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
 Solved = tuple[dict[str, Array], dict[str, Any]]
 
@@ -61,20 +51,14 @@ Solved = tuple[dict[str, Array], dict[str, Any]]
 class DeepAFLHead(Head):
     """The deep residual analytic network, learned layer by layer.
 
-    ``learned``, by name: `weights-t`, W_0, W_1, … (d_Φ, C); `block-t-left` and `-right`, Ω_1, …
-    Until the head is solved also `decoder-t`, Q_0, Q_1, … (d_Φ, d_Φ) of (88); `validation-mse`
-    (t + 1,), the squared error a row of the held-out clients after W_0, W_1, …, if they were given
-    in every round; the server's sums of --incremental; `rounding` (2,), of sums of reals, in units
-    of the rounding of their products: by how much Φ_t may be off, and the last W_t. ``finished``:
-    there will be no more layers, even if T is not reached.
+    ``learned``, by name: `weights-t` (d_Φ, C); `block-t-left` and `-right`, Ω_t. Until the head is
+    solved also `decoder-t`, Q_t (d_Φ, d_Φ) of (88); `validation-mse` (t + 1,), the error of
+    held-out clients after each W_t; the sums of --incremental; `rounding` (2,), by how much Φ_t and
+    the last W_t may be off, in roundings of products. ``finished``: there will be no more layers.
     """
 
     name = "deepafl"
-    not_in_digest: ClassVar[tuple[str, ...]] = (
-        CLIENTS.format(TRAINED),
-        CLIENTS.format(HELD_OUT),
-        ROUNDING,
-    )
+    not_in_digest = (CLIENTS.format(TRAINED), CLIENTS.format(HELD_OUT), ROUNDING)
     options: DeepAFLOptions
 
     learned: Mapping[str, Array] = field(default_factory=dict)
@@ -83,12 +67,12 @@ class DeepAFLHead(Head):
     @cached_property
     def weights(self) -> tuple[F64, ...]:
         """W_0, W_1, …"""
-        return numbered(self.learned, "weights-{}")
+        return base.numbered(self.learned, "weights-{}")
 
     @cached_property
     def blocks(self) -> tuple[LowRank, ...]:
         """Ω_1, Ω_2, …"""
-        left = enumerate(numbered(self.learned, "block-{}-left", 1), start=1)
+        left = enumerate(base.numbered(self.learned, "block-{}-left", 1), start=1)
         return tuple(LowRank(Z, self.learned.get(f"block-{t}-right")) for t, Z in left)
 
     @cached_property
@@ -119,8 +103,6 @@ class DeepAFLHead(Head):
         later = (Phase.of(kind, t) for t in range(1, o.depth + 1) for kind in kinds)
         return Phase.of(WEIGHTS, 0), *later
 
-    # ------------------------------------------------------------ rows through the layers
-
     def state(self, X: Rows, t: int) -> State:
         """Φ_t of rows X (n, d); Φ_0 too, where an option needs it in later layers."""
         state = {PHI: self.layers.first(X)}
@@ -146,42 +128,30 @@ class DeepAFLHead(Head):
         """F_t of Φ_t, or of Φ_0 in the variant (89)."""
         return self.layers.hidden(state[PHI0 if self.options.from_phi0 else PHI], t)
 
-    # ------------------------------------------------------------ client side
-
     @property
     def _begin(self) -> int:
         """t of the Φ_t that the round before has left."""
         return self.deepest - (self.of_weights and self.deepest > 0)
 
-    def accumulator(self) -> Added:
-        """Sums of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
-
-        Φ_t (and F_t) of the rows is left, from which the next phase starts.
-        """
-        return Added(self._of_rows, self.layers.exact)
-
-    def _of_rows(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
+    def _part(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
+        """Sums of Φ_t and Y, or of F_{t−1} and the residual; Φ_t (and F_t) of the rows is left."""
         state = known or self.state(X, self._begin)
         P = self._step(state, self._begin) if self._begin < self.deepest else None
         return self._of_weights(state, P, y) if self.of_weights else self._of_block(state, y), state
 
     def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
-        """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖²; or ΦᵀP and PᵀY of P Uᵀ."""
+        """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ); or ΦᵀP and PᵀY of P Uᵀ."""
         layers, phi, classes = self.layers, state[PHI], self._bound()[1]
         if P is not None and self.options.incremental:
             return {MOVED: layers.between(phi, P), CROSS: layers.by_class(P, y, classes)}
         found = {GRAM: layers.gram(phi), CROSS: layers.by_class(phi, y, classes)}
         if self.options.reconstruction:
             found[RECONSTRUCTION] = layers.between(phi, state[PHI0])
-            found[ENERGY] = layers.energy(state[PHI0])
         return found
 
     def _of_block(self, state: State, y: I64) -> dict[str, Array]:
-        """Π = FᵀF and Υ = FᵀR; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state.
-
-        Without the skip connection FΩ replaces Φ instead of being added to it, so it has to fit Y
-        and Φ_0 themselves.
-        """
+        """Π = FᵀF and Υ = FᵀR; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state. Without the
+        skip connection FΩ replaces Φ, so it has to fit Y itself."""
         o, layers, phi = self.options, self.layers, state[PHI]
         state[HIDDEN] = F = self._hidden(state, self.deepest)
         found = {GRAM: layers.gram(F)}
@@ -190,8 +160,8 @@ class DeepAFLHead(Head):
         else:
             found[CROSS] = layers.between(F, layers.residual(phi, self.weights[-1], y))
         if o.reconstruction:
-            Q = None if o.no_skip else self.learned[f"decoder-{self.deepest}"]
-            found[RECONSTRUCTION] = layers.between(F, layers.rest(state[PHI0], phi, Q))
+            Q = self.learned[f"decoder-{self.deepest}"].astype(phi.dtype)
+            found[RECONSTRUCTION] = layers.between(F, state[PHI0] - product(phi, Q))
         return found
 
     def _keys(self) -> tuple[str, str]:
@@ -213,35 +183,24 @@ class DeepAFLHead(Head):
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """In a block rows are multiplied by residuals, unless there is no skip connection."""
         o, (phi, hidden), classes = self.options, self.options.widths, self._bound()[1]
-        exact, block = self.layers.exact, not self.of_weights
+        exact, block = self.options.compute == FIXED, not self.of_weights
         if o.incremental and not block and self.blocks:
             U = self.blocks[-1].U
             rank = hidden if U is None else U.shape[-1]
-            moved = ArraySpec((phi, rank), "real", LARGEST_REAL)
+            moved = ArraySpec((phi, rank), "real", base.LARGEST_REAL)
             return {MOVED: moved, CROSS: replace(moved, shape=(rank, classes))}
         side = hidden if block else phi
-        found = products(side, classes, exact)
-        squares = found[GRAM]
-        most = LARGEST_ENTRY * LARGEST_RESIDUAL if exact else LARGEST_REAL
-        residual = ArraySpec((side, phi), squares.kind, most, rows_of=GRAM)
+        found = base.products(side, classes, exact)
+        most = LARGEST_ENTRY * LARGEST_RESIDUAL if exact else base.LARGEST_REAL
+        residual = ArraySpec((side, phi), found[GRAM].kind, most, rows_of=GRAM)
         if block and not o.no_skip:
             found[CROSS] = replace(residual, shape=(side, classes))
         if o.reconstruction:
-            found[RECONSTRUCTION] = (
-                residual if block else replace(residual, per_row=squares.per_row)
-            )
-        if o.reconstruction and not block:
-            found[ENERGY] = replace(squares, shape=(phi if exact else 1,), square=False)
+            found[RECONSTRUCTION] = residual
         return found
 
-    # ------------------------------------------------------------ server side
-
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """W_t, or Ω_t; `NumericalError` when the numbers do not determine an answer.
-
-        ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
-        layers.
-        """
+        """W_t, or Ω_t; ``validation`` chooses λ, if there are several, and the number of layers."""
         o, seen = self.options, {TRAINED: self.layers.read(total)}
         if validation is not None:
             seen[HELD_OUT] = self.layers.read(validation)
@@ -269,7 +228,8 @@ class DeepAFLHead(Head):
         o, side, t = self.options, len(total.arrays[CROSS]), len(self.weights)
         memory.need(8 * 5 * side * side, f"the weights of {side} features")
         problem = Problem.of(total, drawn=o.compute)
-        choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, float) else validation)
+        ridge = parse_ridge(o.ridge or 0.0)
+        choice = chosen_ridge(ridge, problem, None if isinstance(ridge, float) else validation)
         facts: dict[str, Any] = {"features": side}
         if choice.ridge > 0 and not choice.path:  # positive definite: no spectrum is needed
             W = rr.cholesky_solve(problem.G, problem.H, choice.ridge)
@@ -285,12 +245,12 @@ class DeepAFLHead(Head):
             facts["validation_mse"] = held_out(validation, problem)(W)
             if len(errors) == t:
                 learned[ERRORS] = np.append(errors, facts["validation_mse"])
-        penalty = o.block_gamma * sum(float((b.Z**2).sum()) for b in self.blocks)
+        penalty = (o.block_ridge or 0.0) * sum(float((b.Z**2).sum()) for b in self.blocks)
         facts["objective"] = risk + choice.ridge * float((W**2).sum()) + penalty
-        if o.reconstruction:
-            learned[f"decoder-{t}"], facts["reconstruction_mse"] = _decoder(
-                problem, choice.ridge, total
-            )
+        if o.reconstruction:  # argmin ‖Φ_0 − ΦQ‖² + λ‖Q‖², of minimum norm for λ = 0
+            G, H, λ = problem.G, total.arrays[RECONSTRUCTION], choice.ridge
+            Q = rr.cholesky_solve(G, H, λ) if λ > 0 else rr.Spectral.of(G, H).weights(0.0)
+            learned[f"decoder-{t}"] = Q
         if found is not None:
             learned[ROUNDING] = np.array([moved, found])
         return learned, facts
@@ -304,19 +264,15 @@ class DeepAFLHead(Head):
         Pi = unpack(total.arrays[GRAM], np.float64)
         if o.reconstruction:
             lost = total.arrays[RECONSTRUCTION], self.learned[f"decoder-{t - 1}"]
-            omega = reconstructing(Pi, (Upsilon, W), lost, o.reconstruction, o.block_gamma)
+            omega = reconstructing(Pi, (Upsilon, W), lost, o.reconstruction, o.block_ridge or 0.0)
         else:
-            omega = low_rank(Pi, Upsilon, W, o.block_gamma)
+            omega = low_rank(Pi, Upsilon, W, o.block_ridge or 0.0)
         learned = {**self.learned, f"block-{t}-left": omega.Z}
         if omega.U is not None:
             learned[f"block-{t}-right"] = omega.U
-        if o.no_skip:  # FΩ replaces Φ, by one of rank C, so there is no gain to report
-            return learned, {}
-        if ROUNDING in learned:
+        if ROUNDING in learned and not o.no_skip:  # without it FΩ replaces Φ
             learned[ROUNDING] = _rounded(learned[ROUNDING], W, omega, Pi, total.rows)
-        M = omega.times(W)  # F Ω W = F M
-        gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())
-        return learned, {"training_mse_gain": gain / total.rows}
+        return learned, {}
 
     def _ended(self) -> tuple[Self, dict[str, Any]]:
         """After T layers the solved head, as if it had been begun with the number of layers that
@@ -330,8 +286,6 @@ class DeepAFLHead(Head):
         kept = {name: self.learned[name] for name in layers if name in self.learned}
         after = replace(self, learned=kept, finished=True)
         return after, {"layers": best, "layers_by": "held-out clients"} if judged else {}
-
-    # ------------------------------------------------------------ scores
 
     def decision_function(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
@@ -356,8 +310,6 @@ class DeepAFLHead(Head):
                 self._step(state, t - 1)
             yield state[PHI]
 
-    # ------------------------------------------------------------ state, as files hold it
-
     def state_dict(self) -> dict[str, Array]:
         return dict(self.learned)
 
@@ -379,7 +331,7 @@ class DeepAFLHead(Head):
             rank = phi if block.U is None else block.U.shape[-1]
             sides = ("left", hidden), ("right", phi)
             shapes |= {f"block-{t}-{k}": (n, rank) for k, n in sides[: 1 + (block.U is not None)]}
-        decoders = len(numbered(learned, "decoder-{}"))
+        decoders = len(base.numbered(learned, "decoder-{}"))
         shapes |= {f"decoder-{t}": (phi, phi) for t in range(decoders)}
         own: dict[str, Shape] = {ERRORS: (len(self.weights),), ROUNDING: (2,)}
         shapes |= {name: shape for name, shape in own.items() if name in learned}
@@ -388,14 +340,6 @@ class DeepAFLHead(Head):
                 if role == TRAINED or CLIENTS.format(role) in learned:
                     shapes |= Kept(learned, role).shapes(phi, hidden, self.classes, self.of_weights)
         return shapes
-
-
-def _decoder(problem: Problem, ridge: float, total: Statistics) -> tuple[F64, float]:
-    """Q = argmin ‖Φ_0 − ΦQ‖² + λ‖Q‖² (minimum norm for λ = 0), and its squared error a row."""
-    G, H = problem.G, total.arrays[RECONSTRUCTION]
-    Q = rr.cholesky_solve(G, H, ridge) if ridge > 0 else rr.Spectral.of(G, H).weights(0.0)
-    left = rr.squared_error(Q, G, H, float(total.arrays[ENERGY][0]))
-    return Q, max(left, 0.0) / total.rows
 
 
 def _rounded(known: F64, W: F64, omega: LowRank, Pi: F64, rows: int) -> F64:

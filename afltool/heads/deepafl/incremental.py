@@ -1,17 +1,12 @@
 """Sums that the server of --incremental continues from, so that clients send only what is new.
 
 Let Ω_{t+1} = Z Uᵀ and P = F_t Z; then Φ_{t+1} = Φ_t + P Uᵀ. So only thin parts of G = ΦᵀΦ and
-H = ΦᵀY are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r, C):
+H = ΦᵀY are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r, C), half the bytes:
 
     G_{t+1} = G_t + M Uᵀ + U Mᵀ − U (ZᵀΠ_t Z) Uᵀ        H_{t+1} = H_t + U N
 
-A layer takes one symmetric product of the rows instead of two, and half the bytes. The price: the
-same clients must take part in every round.
-
-The server keeps, under the names ROLE-`gram` and so on: G_t (a triangle), H_t (d_Φ, C) and, once a
-block is solved, Π_t (a triangle), float64; the sorted `marks` of the clients in the sums and of
-their rows, and the rows of each class, int64. Of the two sums that a round may have one is trained
-on, the other is held out.
+The price: the same clients must take part in every round. The server keeps, of the sums that are
+trained on and of those held out, G_t, H_t, Π_t, the `marks` of clients and the rows of each class.
 """
 
 from __future__ import annotations
@@ -63,10 +58,7 @@ class Kept:
         return shapes | ({HIDDEN_GRAM.format(self.role): (length(hidden),)} if block else {})
 
     def completed(self, total: Statistics, left: Array, right: Array | None) -> Statistics:
-        """The total of G_{t+1} and H_{t+1}, computed from a total of M and N and what is known.
-
-        ``left``, ``right``: Z and U in the compute type, as rows use them; U is None of a dense Ω.
-        """
+        """The total of G_{t+1} and H_{t+1} from one of M and N, with Z and U as rows use them."""
         M, N = total.arrays[MOVED], total.arrays[CROSS]
         names = f"{self.role}-{GRAM}", HIDDEN_GRAM.format(self.role)
         G, Pi = (unpack(self.known[name], np.float64) for name in names)
@@ -78,25 +70,18 @@ class Kept:
 
 
 def check_same(known: Mapping[str, Array], seen: Mapping[str, Statistics]) -> None:
-    """Refuse a round of other clients, or of other rows, than the round before.
-
-    Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` if only some
-    rounds have sums of held-out clients.
-    """
+    """Refuse with `MismatchError` a round of other clients or rows than the round before, and with
+    `UsageError` held-out clients in some rounds alone. Nothing is kept before the first round."""
     if CLIENTS.format(TRAINED) not in known:
         return
     if (CLIENTS.format(HELD_OUT) in known) != (HELD_OUT in seen):
-        raise UsageError(
-            "with --incremental held-out clients' sums (--validate) are given in every round or in "
-            "none: give the sum over held-out clients of this phase as in the first round"
-        )
+        raise UsageError("with --incremental give --validate in all rounds, as in the first round")
     for role, sums in seen.items():
         clients, counts = known[CLIENTS.format(role)], known[COUNTS.format(role)]
         same = np.array_equal(marks(sums), clients)
         if not same or not np.array_equal(sums.class_counts, counts):
+            first = f"{len(clients)} clients, {int(counts.sum())} rows"
             raise MismatchError(
-                f"the sum over {len(sums.clients)} clients ({sums.rows} rows) is not of the "
-                f"clients and rows of the first round ({len(clients)} clients, "
-                f"{int(counts.sum())} rows), which --incremental needs in every round: give the "
-                "sums of all of them, or begin again without --incremental"
+                f"the sum over {len(sums.clients)} clients ({sums.rows} rows) is not of those of "
+                f"the first round ({first}): give theirs, or begin again without --incremental"
             )

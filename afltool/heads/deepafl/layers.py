@@ -5,12 +5,10 @@
 The paper's other strategies (E.3.7) put a random layer behind each solved one instead of a block,
 Φ_{t+1} = σ(Φ_t W_t B_t); docs/decisions/deepafl.md says how its text is read.
 
-`Layers` computes in float32 or float64, the compute type. `FixedLayers` has int16 rows with f
-fraction bits (``--fixed-bits``), Φ̂_{t+1} = Φ̂_t + round(round(F̂_t Ẑ) Ûᵀ). All matrices are rounded
-to integers such that every product is exact in float64; what is rounded in between is rounded
-number by number. So a row is the same integers in any block, at any client, with any number of
-threads, and sums are int64. Per number σ is off by 2^−(f+1) and its argument by 2^−(f+4), FΩ by
-2^−(f+1), residuals by 2^−21. Nothing is clipped: a value that int16 does not hold is refused.
+`Layers` computes in float32 or float64. `FixedLayers` has int16 rows with f fraction bits,
+Φ̂_{t+1} = Φ̂_t + round(round(F̂_t Ẑ) Ûᵀ): matrices are rounded to integers such that every product is
+exact in float64, so a row is the same integers everywhere. Per number σ is off by 2^−(f+1) and its
+argument by 2^−(f+4), FΩ by 2^−(f+1), residuals by 2^−21. Nothing is clipped, but refused.
 """
 
 from __future__ import annotations
@@ -38,12 +36,11 @@ from ...math.softmax import exact_weights
 from ...values.arrays import F64, I64, Array
 from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
-from ..projections import Projection, activate, activated, in_fixed_point, projection, tabled
-from .options import ACTIVATED, BLOCK, CASCADE, DeepAFLOptions
+from ..projections import Projection, activate, in_fixed_point, projection, tabled
+from .options import ACTIVATED, BLOCK, DeepAFLOptions
 
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 OF_OMEGA = 2**33  # and for each Ω that is frozen
-RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)
 LARGEST_RESIDUAL = 2**24  # of fixed point, so that a row adds at most 2^39 to a sum
 RESIDUAL_BITS = 20
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)
@@ -53,15 +50,13 @@ RIGHT_BITS = 22  # of U, whose columns have length 1
 class Layers:
     """Rows of float32 or float64, and sums of float64."""
 
-    exact = False  # whether sums are integers
-
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
 
     def drawn(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""
         o = self.options
-        return projection(o.projection, o.seed, stream, fan_in, fan_out, stream < OF_LABELS)
+        return projection(o.seed, stream, fan_in, fan_out, stream < OF_LABELS)
 
     def frozen(self, t: int) -> LowRank | None:
         """Ω_{t+1} of layers that learn none: random, or None, the identity."""
@@ -86,10 +81,8 @@ class Layers:
     def moved(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
     ) -> tuple[Array, Array]:
-        """Φ_{t+1} = Φ_t + P Uᵀ, in place where possible, and P = F_t Z (n, r) of Ω = Z Uᵀ.
-
-        P is F_t itself where Ω is dense, or the identity (None).
-        """
+        """Φ_{t+1} = Φ_t + P Uᵀ, in place where possible, and P = F_t Z (n, r) of Ω = Z Uᵀ; F_t
+        itself where Ω is dense, or the identity (None)."""
         if omega is None:
             return hidden if self.options.no_skip else phi + hidden, hidden
         Z, U = omega.astype(hidden.dtype)
@@ -99,10 +92,8 @@ class Layers:
         return after, P
 
     def cascade(self, phi: Array, t: int, W: F64) -> Array:
-        """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t) with encoded labels; σ = 1 if not activated.
-
-        The ridge regression of Y Q_t on Φ_t is W_t Q_t, so encoded labels need no other sums.
-        """
+        """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t), since the ridge regression of Y Q_t on Φ_t is
+        W_t Q_t; σ = 1 if not activated."""
         o, fitted = self.options, product(phi, W.astype(phi.dtype))
         if o.label_encoding:
             fitted = self.drawn(OF_LABELS + t, fitted.shape[1], o.widths[1])(fitted)
@@ -117,8 +108,6 @@ class Layers:
         """Features in units of one, float32 or float64."""
         return phi
 
-    # ------------------------------------------------------------ sums
-
     def gram(self, rows: Array) -> Array:
         """rowsᵀ rows, one triangle."""
         return real_gram(rows)
@@ -128,12 +117,8 @@ class Layers:
         return real_cross(rows, y, classes)
 
     def between(self, rows: Array, others: Array) -> Array:
-        """rowsᵀ others (d, e) of features, or of features and what `residual` or `rest` gives."""
+        """rowsᵀ others (d, e) of features, or of features and what `residual` gives."""
         return product(rows.T, others).astype(np.float64)
-
-    def energy(self, rows: Array) -> Array:
-        """‖rows‖²: one number, or of integers the sum of squares of each feature."""
-        return np.array([(rows.astype(np.float64) ** 2).sum()])
 
     def residual(self, phi: Array, W: F64, y: I64) -> Array:
         """Y − ΦW (n, C)."""
@@ -141,57 +126,33 @@ class Layers:
         rest[np.arange(len(y)), y] += 1
         return rest
 
-    def rest(self, phi0: Array, phi: Array, Q: F64 | None) -> Array:
-        """Φ_0 − ΦQ (n, d_Φ); Φ_0 itself without Q."""
-        return phi0 if Q is None else np.asarray(phi0 - product(phi, Q.astype(phi.dtype)))
-
     def read(self, total: Statistics) -> Statistics:
         """The same sums as float64 in units of one, for the server's solves."""
         return total
 
 
 class FixedLayers(Layers):
-    """Rows of int16 and sums of int64; residuals have `RESIDUAL_BITS` fraction bits."""
-
-    exact = True
+    """Rows of int16 and sums of int64, of blocks alone; residuals have `RESIDUAL_BITS`."""
 
     def __init__(self, options: DeepAFLOptions) -> None:
         super().__init__(options)
-        self.bits = options.fixed
-
-    def random(self, rows: Array, stream: int, width: int, given: int) -> Array:
-        """The random features of a layer, of rows with ``given`` fraction bits."""
-        o = self.options
-        linear = stream >= OF_LABELS or (stream and o.deepening == CASCADE)
-        σ = "none" if linear else str(o.activation if stream else o.phi0_activation)
-        return tabled(self.drawn(stream, rows.shape[1], width), σ, given, self.bits)(rows)
+        self.bits = int(options.fixed_bits or 0)
 
     def first(self, X: Rows) -> Array:
-        rows = in_fixed_point(X)
-        return self.random(rows.values, 0, self.options.widths[0], rows.bits)
+        rows, o = in_fixed_point(X), self.options
+        drawn = self.drawn(0, rows.dim, o.widths[0])
+        return tabled(drawn, str(o.phi0_activation), rows.bits, self.bits)(rows.values)
 
     def hidden(self, source: Array, t: int) -> Array:
-        o = self.options
-        if o.identity_projection:
-            return activated(source, str(o.activation), self.bits)
-        return self.random(source, t + 1, o.widths[1], self.bits)
+        drawn = self.drawn(t + 1, *self.options.widths)
+        return tabled(drawn, str(self.options.activation), self.bits, self.bits)(source)
 
     def moved(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
     ) -> tuple[Array, Array]:
-        F = hidden.astype(np.float64) if omega is None else ExactOmega.of(omega).times(hidden)
-        return self._held(F if self.options.no_skip else F + phi, f"Φ_{t + 1}"), hidden
-
-    def cascade(self, phi: Array, t: int, W: F64) -> Array:
-        (width, hidden), (fitted, scale) = self.options.widths, exact_product(phi, W)
-        units = self._held(np.rint(fitted * scale), f"Φ_{t} W_{t}")
-        if self.options.label_encoding:
-            units = self.random(units, OF_LABELS + t, hidden, self.bits)
-        return self.random(units, t + 1, width, self.bits)
-
-    def _held(self, values: F64, what: str) -> Array:
-        advice = f"make a new head with fewer --fixed-bits than {self.bits}, or with larger ridges"
-        return _within(values, LARGEST, self.bits, f"{what} of a row", advice).astype(np.int16)
+        assert omega is not None
+        after = ExactOmega.of(omega).times(hidden) + phi
+        return _within(after, LARGEST, self.bits, f"Φ_{t + 1}").astype(np.int16), hidden
 
     def scores(self, phi: Array, W: F64) -> F64:
         whole, scale = exact_product(phi, W)
@@ -214,40 +175,22 @@ class FixedLayers(Layers):
             total += product(left.T, right).astype(np.int64)
         return total
 
-    def energy(self, rows: Array) -> Array:
-        return np.asarray((rows.astype(np.int64) ** 2).sum(axis=0))
-
     def residual(self, phi: Array, W: F64, y: I64) -> Array:
-        units = -self._in_units(phi, W)
-        units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
-        return _small(units, "residual Y − ΦW")
-
-    def rest(self, phi0: Array, phi: Array, Q: F64 | None) -> Array:
-        left = phi0 * 2.0 ** (RESIDUAL_BITS - self.bits)
-        return _small(left if Q is None else left - self._in_units(phi, Q), "residual Φ_0 − ΦQ")
-
-    def _in_units(self, phi: Array, W: F64) -> F64:
-        """Φ̂W, rounded to 2^−RESIDUAL_BITS."""
         whole, scale = exact_product(phi, W)
-        return np.rint(whole * (scale * 2.0 ** (RESIDUAL_BITS - self.bits)))
+        units = -np.rint(whole * (scale * 2.0 ** (RESIDUAL_BITS - self.bits)))
+        units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
+        return _within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, "a residual Y − ΦW")
 
     def read(self, total: Statistics) -> Statistics:
         one, block = 2.0**-self.bits, total.phase.kind == BLOCK
-        finer = one * 2.0**-RESIDUAL_BITS if block else one * one
-        cross = finer if block and not self.options.no_skip else one
-        units = {GRAM: one * one, CROSS: cross, RECONSTRUCTION: finer, ENERGY: one * one}
-        arrays = {name: a * units[name] for name, a in total.arrays.items()}
-        if ENERGY in arrays:
-            arrays[ENERGY] = arrays[ENERGY].sum(keepdims=True)
-        return replace(total, arrays=arrays)
+        units = {GRAM: one * one, CROSS: one * 2.0**-RESIDUAL_BITS if block else one}
+        return replace(total, arrays={name: a * units[name] for name, a in total.arrays.items()})
 
 
 @dataclass(frozen=True)
 class ExactOmega:
-    """Ω = Z Uᵀ in integers: F̂ ↦ round(second · round(first · F̂ Z) Uᵀ), both products exact.
-
-    ``Z`` (d_F, r) and ``U`` (d_Φ, r) are whole numbers; without ``U`` it is round(first · F̂ Z).
-    """
+    """Ω = Z Uᵀ, whole numbers: F̂ ↦ round(second · round(first · F̂ Z) Uᵀ), both products exact;
+    without ``U`` round(first · F̂ Z)."""
 
     Z: F64
     first: float
@@ -280,16 +223,11 @@ def exact_product(phi: Array, W: F64) -> tuple[F64, float]:
     return product(phi.astype(np.float64), whole), 2.0**-s
 
 
-def _small(units: F64, what: str) -> F64:
-    advice = "use larger ridges, or look at the features of this client"
-    return _within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, f"a {what} of a row", advice)
-
-
-def _within(units: F64, most: int, bits: int, what: str, advice: str) -> F64:
+def _within(units: F64, most: int, bits: int, what: str) -> F64:
     largest = np.abs(units).max(initial=0.0)
     if largest > most:
         raise InvalidDataError(
-            f"{what} reaches {largest * 2.0**-bits:.6g}, beyond ±{most * 2.0**-bits:.6g}, which "
-            f"--compute fixed holds: {advice}"
+            f"{what} of a row reaches {largest * 2.0**-bits:.6g}, beyond ±{most * 2.0**-bits:.6g}, "
+            "which --compute fixed holds: make a new head with fewer --fixed-bits or larger ridges"
         )
     return units

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from ...errors import UsageError
 from ...options.base import Absent, Choices, flag, grammar
 from ...values.names import Phase
-from ...values.ridge_spec import Ridge, parse_ridge
+from ...values.ridge_spec import parse_ridge
 from ..options import (
     FIXED,
     GAMMA,
@@ -21,7 +21,6 @@ from ..options import (
     Activation,
     Compute,
     HeadOptions,
-    Projection,
     Seed,
 )
 
@@ -30,14 +29,11 @@ NOT_INCREMENTAL = ("no_skip", "identity_omega", "random_omega", "reconstruction"
 RESIDUAL, CASCADE, ACTIVATED = "residual", "cascade", "activated-cascade"
 # What is said of Ω, of F_t or of the sums for it: a cascade has none of them.
 OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental")
+NOT_FIXED = (*NOT_INCREMENTAL, "identity_projection", "incremental", "deepening")
 FIXED_BITS = 11  # steps of 0.0005, up to ±16
 DEFAULTS: dict[str, Any] = {
-    "layers": 10,
-    "ridge": 1.0,
-    "block_ridge": 0.1,
-    "activation": "gelu",
-    "phi0_activation": "tanh",
-}
+    "layers": 10, "ridge": 1.0, "block_ridge": 0.1, "activation": "gelu", "phi0_activation": "tanh",
+}  # fmt: skip
 # The paper's appendix E, and its released run script, where Φ_0 is tanh for every activation.
 PRESETS: dict[str, dict[str, Any]] = {
     "cifar10": {"layers": 20, "ridge": 10.0, "block_ridge": 0.1},
@@ -50,13 +46,11 @@ PAPER = "paper"  # of a run: the preset of its data set, else that of the releas
 
 @dataclass(frozen=True, kw_only=True)
 class DeepAFLOptions(HeadOptions):
-    """Options of the deep residual analytic network (DeepAFL).
+    """Options of the deep residual analytic network (DeepAFL)."""
 
-    An option that is not given has the preset's value, or else its default.
-    """
-
-    AT_SOLVE: ClassVar = frozenset({"ridge", "block_ridge", "min_norm"})
-    GONE: ClassVar[Mapping[str, Any]] = {"single_round": False, "patience": None}
+    GONE: ClassVar[Mapping[str, Any]] = {
+        "single_round": False, "patience": None, "projection": "linear-uniform",
+    }  # fmt: skip
 
     _layers = f"number of residual layers T (default: {DEFAULTS['layers']})"
     layers: int | None = Field(default=None, ge=0, description=_layers)
@@ -78,8 +72,6 @@ class DeepAFLOptions(HeadOptions):
     phi0_activation: Activation | None = Field(default=None, description=_first)
     _seed = "seed of the random projections A and B_t, which are never stored or sent"
     seed: Seed = Field(default=0, description=_seed)
-    _projection = "A and B_t: uniform weights and bias, or gaussian weights"
-    projection: Projection = Field(default="linear-uniform", description=_projection)
     _preset = "a published setting; paper is that of --data, else of the released script"
     preset: Annotated[str | None, Choices((PAPER, *PRESETS))] = Field(
         default=None, description=_preset
@@ -126,7 +118,7 @@ class DeepAFLOptions(HeadOptions):
     def check(self) -> None:
         self._resolve()
         self.excludes("incremental", *NOT_INCREMENTAL)  # ΦᵀΦ is known there, or does not change
-        self.excludes("reconstruction", "identity_omega", "random_omega")
+        self.excludes("reconstruction", "identity_omega", "random_omega", "no_skip")
         self.excludes("identity_omega", "random_omega")
         if self.deepening == RESIDUAL and self.label_encoding:
             raise UsageError(f"--label-encoding is for --deepening {CASCADE} or {ACTIVATED}")
@@ -136,15 +128,10 @@ class DeepAFLOptions(HeadOptions):
             if getattr(self, name) and self.feature_width != self.hidden_width:
                 raise UsageError(f"{flag(name)} needs equal widths; found {self.widths}")
         self.only_where("fixed_bits", "compute", FIXED)
-        if self.compute == FIXED and self.incremental:  # Φ is rounded: thin sums are not exact
-            raise UsageError("--incremental cannot be combined with --compute fixed")
         if self.compute == FIXED:
-            self._set(fixed_bits=self.fixed)
-
-    @classmethod
-    def changeable(cls) -> frozenset[str]:
-        """None: the sums of every round follow from what the solves before it made."""
-        return frozenset()
+            for name in (one for one in NOT_FIXED if one in self.changed()):
+                raise UsageError(f"{flag(name)} cannot be combined with --compute fixed")
+            self._set(fixed_bits=self.fixed_bits or FIXED_BITS)
 
     @classmethod
     def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,21 +158,12 @@ class DeepAFLOptions(HeadOptions):
     def _resolve(self) -> None:
         """Fill in the options that were not given; from then on the values include the preset."""
         if self.preset == PAPER:
-            raise UsageError(
-                "--preset paper is chosen by the data set of a run; a head alone has none: name "
-                f"one of {', '.join(PRESETS)}"
-            )
+            known = ", ".join(PRESETS)
+            raise UsageError(f"--preset paper is chosen by the data set of a run: name {known}")
         values = {**DEFAULTS, **PRESETS.get(self.preset or "", {})}
-        for name, value in values.items():
-            given = getattr(self, name)
-            self._set(**{name: value if given is None else given})
-        phi, hidden = self.feature_width or self.width, self.hidden_width or self.width
+        self._set(**{k: v for k, v in values.items() if getattr(self, k) is None})
+        phi, hidden = self.widths
         self._set(feature_width=phi, hidden_width=hidden, width=phi, preset=None)
-
-    @property
-    def fixed(self) -> int:
-        """Fraction bits of Φ and F in fixed point."""
-        return self.fixed_bits or FIXED_BITS
 
     def idle(self) -> Iterator[tuple[str, str]]:
         layered = self.depth > 0
@@ -206,16 +184,6 @@ class DeepAFLOptions(HeadOptions):
     def depth(self) -> int:
         """T, known after the defaults are in."""
         return int(self.layers or 0)
-
-    @property
-    def block_gamma(self) -> float:
-        """The paper's γ."""
-        return float(self.block_ridge or 0.0)
-
-    @property
-    def lam(self) -> Ridge:
-        """λ, or how it is chosen; known after the defaults are in."""
-        return parse_ridge(self.ridge or 0.0)
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -3,9 +3,7 @@
 Bacellar et al., "Single-Round Scalable Analytic Federated Learning", CVPR 2026 (arXiv 2512.03336).
 Thresholds make digits of features (3), a shuffle makes codes of digits (4), and scores are sums of
 table rows, Σ_j W_j[idx_j] (5). By lemma 1 that is linear in the one-hot codes Φ, so the tables
-solve (ΦᵀΦ + λI) W = ΦᵀY, whose entries are counts (12)–(18). With ``with_linear`` the raw
-features are in the same problem, Φ⁺ = [x, Φ].
-
+solve (ΦᵀΦ + λI) W = ΦᵀY, whose entries are counts (12)–(18); with ``with_linear`` of Φ⁺ = [x, Φ].
 Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 """
 
@@ -23,24 +21,12 @@ from ...math import codes as cd
 from ...math.counts import add_labels, add_pairs, add_sums, density, pair_count
 from ...math.gram import FixedPoint, Rows, gram_and_cross, real
 from ...memory import NOTHING, Carried
-from ...progress import log
 from ...values.arrays import F64, I64, Array
 from ...values.names import CROSS, GRAM, Phase
 from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
-from ..base import (
-    Added,
-    Block,
-    Found,
-    Gathered,
-    Head,
-    Shape,
-    State,
-    add_up,
-    products,
-    solved,
-    state,
-)
+from .. import base
+from ..base import Block, Found, Gathered, Head, Shape, State, solved, state
 from ..least_squares import with_rows
 from .options import FEDERATED, SafleOptions
 from .system import CountedSystem
@@ -51,11 +37,8 @@ ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E b
 
 @dataclass(frozen=True, eq=False)
 class SafleHead(Head):
-    """Tables of scores, looked up by codes of bucketed features.
-
-    ``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C), once
-    the head is solved; ``linear`` (d, C) of a hybrid.
-    """
+    """``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C) of
+    scores, once the head is solved; ``linear`` (d, C) of a hybrid."""
 
     name = "safle"
     options: SafleOptions
@@ -73,17 +56,14 @@ class SafleHead(Head):
     def schedule(self) -> tuple[Phase, ...]:
         return (HISTOGRAM, CODES) if self.options.federated else (CODES,)
 
-    # ------------------------------------------------------------ client side
-
-    def accumulator(self) -> Added:
+    def _part(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
         """``histogram`` (d, bins)."""
-        return Added(lambda X, y, known: ({HISTOGRAM: cd.histogram(X)}, {}), True)
+        return {HISTOGRAM: cd.histogram(X)}, {}
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """Of codes ``labels`` (E, V, C) = ΦᵀY and ``pairs`` (E(E−1)/2, V−1, V−1), the blocks of
-        ΦᵀΦ, one set of arrays for all threads; for a hybrid also ``gram`` (a triangle), ``cross``
-        (d, C) and ``sums`` (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All are integers
-        (hybrids of float features: reals)."""
+        ΦᵀΦ, one set for all threads; for a hybrid also ``gram``, ``cross`` (d, C) and ``sums``
+        (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All integers, but of float hybrids."""
         if self.phase() == HISTOGRAM:
             return super()._sums(blocks, carried)
         self.options.check_room(self._bound()[0], solving=False)
@@ -110,7 +90,7 @@ class SafleHead(Head):
             add_pairs(np.concatenate(waiting, axis=1), coder.size, pairs)
             waiting.clear()
 
-        sums = add_up(parts())
+        sums = base.add_up(parts())
         if waiting:
             count_pairs()
         return {**sums, "pairs": pairs}, NOTHING
@@ -138,11 +118,9 @@ class SafleHead(Head):
         }
         if not o.with_linear:
             return specs
-        raw = products(dim, classes, bits is not None)
+        raw = base.products(dim, classes, bits is not None)
         cross = raw[CROSS]
         return {**specs, **raw, "sums": ArraySpec((experts, codes, dim), cross.kind, cross.per_row)}
-
-    # ------------------------------------------------------------ scores
 
     def decision_function(self, X: Rows) -> F64:
         """Σ_j W_j[idx_j] (+ x·W of a hybrid), float64 (n, C): E table rows added for each row."""
@@ -156,8 +134,6 @@ class SafleHead(Head):
         """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
         hot = cd.one_hot(self.coder().codes(X), self.options.size)
         return np.hstack([real(X), hot]) if self.options.with_linear else hot
-
-    # ------------------------------------------------------------ state
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
@@ -178,8 +154,6 @@ class SafleHead(Head):
         }
         return shapes | ({"linear": (dim, classes)} if o.with_linear else {})
 
-    # ------------------------------------------------------------ codes
-
     def coder(self) -> cd.Coder:
         """Rows → codes, once the thresholds are known."""
         return cd.coder(self._cuts(), self.options.bucketing, self.options.buckets, self._dealt())
@@ -199,13 +173,10 @@ class SafleHead(Head):
             raise UsageError(f"--thresholds is {FEDERATED} or range:LO:HI; found {o.thresholds!r}")
         return cd.even_thresholds(*o.steps, o.bucketing, o.buckets, dim)
 
-    # ------------------------------------------------------------ solving
-
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""
         o, (dim, classes) = self.options, self._bound()
         o.check_room(dim)
-        used = self.say_digits()
         if self.phase() == HISTOGRAM:
             bits = total.context.space.get("fraction_bits")
             facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
@@ -224,20 +195,7 @@ class SafleHead(Head):
         )  # fmt: skip
         report |= {"rows": total.rows, "experts": o.experts_for(dim), "size": o.size}
         report["density"] = density(total.arrays["labels"], total.arrays["pairs"])
-        return solved, Found(head=report | {"digits": o.digits_for(dim), "digits_used": used})
-
-    def say_digits(self) -> int:
-        """How many digits of a row, of d·L, are part of a code.
-
-        Where codes leave digits out a warning, in the first round, names what would use all.
-        """
-        o, (dim, _) = self.options, self._bound()
-        digits = o.digits_for(dim)
-        used = min(digits, o.experts_for(dim) * o.digits_of_code)
-        if used < digits and self.phase() == self.schedule()[0]:
-            text = "safle: codes use %d of the %d digits of a row; --experts %d uses all of them"
-            log.warning(text, used, digits, o.experts_for_all(dim))
-        return used
+        return solved, Found(head=report)
 
 
 HEAD = SafleHead

@@ -12,9 +12,8 @@ from ...options.base import Absent, grammar
 from ...values.ridge_spec import parse_ridge
 from ..options import RIDGE_GRAMMAR, HeadOptions
 
-# Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
-# 768 features use every digit. It must not depend on the machine, because all sites need the same
-# codes.
+# Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve, and is
+# not of the machine, because all sites need the same codes.
 DEFAULT_SIDE = 16_384
 # The paper's own shape: every digit is in one code (E·G = d·L), V = 32, and one round, which needs
 # thresholds without data. It does not say where they lie; pooled features lie mostly in this range.
@@ -23,31 +22,31 @@ Bucketing = Literal["integer", "onehot", "overlap"]
 FEDERATED = "federated"  # thresholds are quantiles of all clients' features, from a first round
 READ = ("features:", "head:")  # in solved heads up to 0.3, whose thresholds a file had given
 LINEAR_RIDGE = 1.0  # of the raw features of a hybrid
-BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
+BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve (8 of the matrix), and of the counts
 
 
 def even_steps(thresholds: str) -> tuple[float, float] | None:
-    """LO and HI of 'range:LO:HI', thresholds in even steps, which need no data; None of others.
+    """LO and HI of 'range:LO:HI', thresholds in even steps; None of 'federated', and of `READ`.
 
     >>> even_steps("range:0:2")
     (0.0, 2.0)
     """
-    if not thresholds.startswith("range:"):
+    if thresholds == FEDERATED or thresholds.startswith(READ):
         return None
+    kind, *ends = thresholds.split(":")
     try:
-        low, high = (float(part) for part in thresholds.split(":")[1:])
+        low, high = map(float, ends)
     except ValueError:
         low = high = 0.0
-    if not -float("inf") < low < high < float("inf"):
-        raise UsageError(f"--thresholds range:LO:HI needs numbers LO < HI; found {thresholds!r}")
+    if kind != "range" or not -float("inf") < low < high < float("inf"):
+        wanted = f"--thresholds is {FEDERATED}, or range:LO:HI with numbers LO < HI"
+        raise UsageError(f"{wanted}; found {thresholds!r}")
     return low, high
 
 
 def parse_cuts(thresholds: str) -> str:
-    """'federated' or 'range:LO:HI'; in an old head file also one of `READ` and a digest."""
-    known = thresholds == FEDERATED or thresholds.startswith(READ)
-    if not known and even_steps(thresholds) is None:
-        raise UsageError(f"--thresholds is {FEDERATED} or range:LO:HI; found {thresholds!r}")
+    """The text itself, checked."""
+    even_steps(thresholds)
     return thresholds
 
 
@@ -62,10 +61,7 @@ class SafleOptions(HeadOptions):
     buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
     _group = "digits G of a code; tables have V = k^G rows (default: 3; 1 with integer)"
     group_size: int | None = Field(default=None, ge=1, description=_group)
-    _experts = (
-        "codes E of a row; `solve` says how many digits are left out (default: enough for every "
-        f"digit, at most {DEFAULT_SIDE} / V)"
-    )
+    _experts = f"codes E of a row (default: enough for every digit, at most {DEFAULT_SIDE} / V)"
     experts: int | None = Field(default=None, ge=1, description=_experts)
     _every_digit = "so many codes that every digit is used, whatever number of columns that takes"
     every_digit: Annotated[bool, Absent(False)] = Field(default=False, description=_every_digit)
@@ -103,10 +99,8 @@ class SafleOptions(HeadOptions):
             self._set(thresholds=self.thresholds or PAPER_CUTS, every_digit=every, preset=None)
         self._set(thresholds=self.thresholds or FEDERATED, group_size=self.group_size or most)
         if self.digits_of_code > 16 or self.size > 2**16:
-            raise UsageError(
-                f"--group-size {self.group_size} gives tables of {self.radix}^{self.group_size} "
-                "rows; they have 2 to 65536"
-            )
+            shape = f"{self.radix}^{self.group_size}"
+            raise UsageError(f"--group-size gives tables of {shape} rows; they have 2 to 65536")
 
     @property
     def federated(self) -> bool:
@@ -116,13 +110,12 @@ class SafleOptions(HeadOptions):
     @property
     def steps(self) -> tuple[float, float] | None:
         """The range of thresholds in even steps."""
-        return even_steps(self.thresholds or "")
+        return even_steps(self.thresholds or FEDERATED)
 
     @property
     def digits_of_code(self) -> int:
         """G, known after the default is in."""
-        assert self.group_size is not None
-        return self.group_size
+        return int(self.group_size or 0)
 
     @property
     def radix(self) -> int:
@@ -160,10 +153,7 @@ class SafleOptions(HeadOptions):
         return self.experts_for(dim) * self.size + dim * self.with_linear
 
     def check_room(self, dim: int, solving: bool = True) -> None:
-        """Refuse a solve (or a count) of more columns than the free memory holds.
-
-        12 bytes a pair of columns: 8 of the matrix, 4 of the counts of its triangle.
-        """
+        """Refuse a solve (or a count) of more columns than the free memory holds."""
         from ... import memory
 
         side = self.columns_for(dim)

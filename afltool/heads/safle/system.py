@@ -21,7 +21,6 @@ from ...values.statistics import Statistics
 from ..least_squares import fraction_bits
 from .options import LINEAR_RIDGE
 
-MIN_NORM_SIDE = 4096  # an eigendecomposition of this side takes about a minute on two cores
 START = 0.1  # of the mean diagonal N/V, where the search for a ridge starts
 
 
@@ -96,40 +95,26 @@ class CountedSystem:
 
     def _minimum_norm(self) -> tuple[F64, dict[str, Any]]:
         """The limit λ → 0; a hybrid's ridge on its raw features determines their part."""
-        penalty = self._penalty(0.0)
-        if self.side > MIN_NORM_SIDE:
-            W, known = self._factored(penalty)
-        else:
-            spectral = rr.Spectral.of(self._penalised(penalty), self.H)  # reads the lower triangle
-            W, known = spectral.weights(0.0), {"rank": spectral.conditioning.rank}
+        W, rank = self._factored()
         return W, {
-            "ridge": 0.0, "ridge_by": "given", **known, "minimum_norm": known["rank"] < self.side,
-            "features": self.side, "condition": None,
-            "degrees_of_freedom": float(known["rank"]),
+            "ridge": 0.0, "ridge_by": "given", "rank": rank, "minimum_norm": rank < self.side,
+            "features": self.side, "condition": None, "degrees_of_freedom": float(rank),
         }  # fmt: skip
 
-    def _penalised(self, penalty: F64) -> F64:
-        A = self.matrix()
-        A.flat[:: self.side + 1] += penalty
-        return A
-
-    def _factored(self, penalty: F64) -> tuple[F64, dict[str, Any]]:
-        """By a Cholesky factor, D³/3, of columns that determine the others.
-
-        Codes never seen and, but for the first table, each table's most frequent code are left out;
-        by their pivots (LAPACK's tolerance) columns that depend on earlier ones. The null space,
-        which is then known, is taken out of the weights.
-        """
+    def _factored(self) -> tuple[F64, int]:
+        """Weights and rank by a Cholesky factor, D³/3, without codes never seen, each later table's
+        most frequent code and, by their pivots, columns that depend on earlier ones. The null space
+        is then known, and is taken out of the weights."""
         if not self.clean:
             raise NumericalError(
-                f"--ridge 0 for {self.side} columns (above {MIN_NORM_SIDE}) needs exact counts: "
-                "give a --ridge > 0, or --ridge auto"
+                "--ridge 0 needs exact counts: give a --ridge > 0, or --ridge auto"
             )
         rows = self.arrays["labels"].sum(axis=2)
         known = rows == 0
         known[np.arange(1, len(rows)), rows[1:].argmax(axis=1)] = True
         dropped = self.raw + np.flatnonzero(known)
-        A = self._penalised(penalty)
+        A = self.matrix()
+        A.flat[:: self.side + 1] += self._penalty(0.0)
         floor = self.side * np.finfo(float).eps * float(A.diagonal().max())
         A.flat[dropped * (self.side + 1)] = np.inf
         factor = Cholesky(A, floor)
@@ -141,13 +126,7 @@ class CountedSystem:
             Z = self._centred(factor.null_space(dependent))
             Q = scipy.linalg.qr(Z, mode="economic", overwrite_a=True, check_finite=False)[0]
             W -= Q @ (Q.T @ W)
-        del A, factor  # the residual needs as much memory
-        left = scipy.linalg.blas.dsymm(1.0, self._penalised(penalty).T, W) - self.H
-        return W, {
-            "rank": self.side - len(dropped) - len(dependent),
-            "codes_unseen": int((rows == 0).sum()), "columns_dependent": len(dependent),
-            "residual": float(np.linalg.norm(left) / np.linalg.norm(self.H)),
-        }  # fmt: skip
+        return W, self.side - len(dropped) - len(dependent)
 
     def _centred(self, W: F64) -> F64:
         """Add t_j = (μ − S_j)/n_j to the n_j seen codes of table j: Σ_j t_j = 0, the least norm."""

@@ -1,19 +1,18 @@
 """Softmax regression: the first round's gram and cross, then rounds of small gradients.
 
-The first sums give a start, the rescaled least-squares head, and a bound on the curvature of the
-loss, B = ½ΦᵀΦ + μN, which is factored once. Each further phase is one step that cannot raise the
-loss:
+The first sums give a start, the rescaled least-squares head, and a bound of the loss's curvature,
+B = ½ΦᵀΦ + μN, which is factored once. Each further phase is one step that cannot raise the loss:
 
     W ← V − B⁻¹ (Φᵀ(softmax(ΦV) − Y) + μN V)
 
-With ``standardise`` the penalty of column j is μN var_j, in the loss and in the bound. Clients send
-the gradient (D, C) at V and their loss sum. Nesterov's momentum moves V ahead of W; it is reset
-when the loss rises. The bound is Böhning's, "Multinomial logistic regression algorithm", Ann. Inst.
-Statist. Math. 44, 1992; the head is our own.
+Clients send the gradient (D, C) at V and their loss sum. Nesterov's momentum moves V ahead of W; it
+is reset when the loss rises. The bound is Böhning's, "Multinomial logistic regression algorithm",
+Ann. Inst. Statist. Math. 44, 1992; the head is our own.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,46 +21,29 @@ from typing import Any, Self
 import numpy as np
 
 from ... import memory
-from ...errors import InvalidDataError, MismatchError, UsageError
-from ...math import ridge as rr
+from ...errors import MismatchError, UsageError
 from ...math import softmax as sm
 from ...math.blas import length
-from ...math.gram import LARGEST_ENTRY, Rows, pieces, real, together
+from ...math.gram import LARGEST_ENTRY, Rows, pieces
 from ...math.ridge import Moments
 from ...math.ridge_choice import Choice
 from ...math.softmax import Bound, Dense
 from ...values.arrays import F64, I64, Array, freeze
 from ...values.names import PHASE, Phase
 from ...values.statistics import ArraySpec, Statistics
-from ..base import (
-    LARGEST_REAL,
-    LAST,
-    RAW,
-    Accumulator,
-    FeatureMap,
-    Found,
-    Head,
-    Shape,
-    State,
-    marks,
-    products,
-    solved,
-    state,
-)
-from ..least_squares import Problem, Sums, fraction_bits, system_of, with_rows
+from .. import base
+from ..base import Accumulator, FeatureMap, Found, Head, Shape, State, solved, state
+from ..least_squares import LinearInFeatures, Problem, fraction_bits, system_of, with_rows
 from ..options import FIXED
 from ..random_features import RandomFeatures
 from ..rounding import checked
 from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
-# Least squares fits scores to 0 and 1, but softmax needs margins of several units. Measured on
-# Fashion-MNIST features: starts at 2, 6 and 10 times the least-squares head reach 89.18, 89.26
-# and 89.13 % after 20 rounds.
+# Least squares fits scores to 0 and 1, but softmax needs margins of several units (measured: 6).
 START_SCALE = 6.0
 ROWS_AT_ONCE = 256  # rows of Φ in float64 that stay in the cache for both products
-# Objectives that differ by this share or less are equal: near the minimum rounding alone would
-# choose the round, and with it digits of W, which objectives tell to the root of their precision.
+# Objectives that differ by this share or less are equal, or rounding would choose the round.
 EQUAL = 1e-12
 
 
@@ -79,16 +61,13 @@ class Gradients(sm.Gradients):
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxHead(Head):
+class SoftmaxHead(LinearInFeatures):
     """Penalised multinomial logistic regression; phases gram and gradient-1 … -R.
 
-    Once the first phase is over, before round ``number``: ``factor``, the triangle of L of
-    B = L Lᵀ; ``point`` V, at which the gradient is gathered, ``step``, the last W, and ``best``,
-    the best W so far, all (D, C); ``covered``, the sorted `marks` of the clients whose rows are in
-    the bound; ``variances`` (D,) of the columns of Φ, by which the penalty weighs them, if it does.
-    ``momentum``: Nesterov's t; after a round also the objective of the round before and the value
-    of ``best``, the held-out loss if there is one, else the objective. ``best_round``: the round
-    that found it, and whether held-out clients judge.
+    Before round ``number``: ``factor``, the triangle of L of B = L Lᵀ; ``point`` V, at which the
+    gradient is gathered, ``step``, the last W, and ``best``, the best W so far; ``covered``, the
+    `marks` of the clients in the bound; ``momentum``: Nesterov's t, then the objective of the round
+    before and the value of ``best``; ``best_round``: its round, and whether held-out clients judge.
     """
 
     name = "softmax"
@@ -102,21 +81,14 @@ class SoftmaxHead(Head):
     step: F64 | None = state()
     best: F64 | None = state()
     covered: I64 | None = state(np.int64)
-    variances: F64 | None = state()
     momentum: F64 | None = state()
     best_round: I64 | None = state(np.int64, "best-round")
-    weights: F64 | None = state()  # (D, C), once the head is solved
 
     @cached_property
     def features(self) -> FeatureMap:
         """Φ without the intercept, integers of fixed-point rows unless products are float32."""
         random = self.options.random()
-        return RAW if random is None else RandomFeatures(random, "float64", FIXED)
-
-    @property
-    def _side(self) -> int:
-        """D, with the intercept."""
-        return self.features.columns(self._bound()[0]) + 1
+        return base.RAW if random is None else RandomFeatures(random, "float64", FIXED)
 
     def phase(self) -> Phase | None:
         if self.weights is not None:
@@ -127,39 +99,29 @@ class SoftmaxHead(Head):
         later = (Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
         return PHASE, *later
 
-    # ------------------------------------------------------------ client side
-
     @property
     def at_once(self) -> int:  # type: ignore[override]  # gradients are of whole blocks
-        return super().at_once if self.number else together(self._side)
+        return sys.maxsize if self.number else super().at_once
 
     def _keys(self) -> tuple[str, str]:
         key = self.features.key if self.number else ""
         return key, key
 
     def accumulator(self) -> Accumulator:
-        """First the products of the features; then gradient (D, C) and loss (1,).
-
-        Random features of the rows are kept for the next round.
-        """
+        """First the products of the features; then gradient (D, C) and loss (1,)."""
         if self.point is None:
-            return Sums(self._bound()[1], True, self.features)
+            return super().accumulator()
         return Gradients(self.features, self.point)
-
-    def _columns(self, dim: int) -> int:
-        return dim + (self.options.width or 0)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         classes, exact = self._bound()[1], self.features.bits(bits) is not None
         if not self.number:
-            return products(self._side, classes, exact)
+            return super().array_specs(bits)
         # Probabilities and losses are in units of 2^−24, features below 2^15; so is a row's
         # loss, unless its class has a probability of e^−32768.
-        most = LARGEST_ENTRY << sm.BITS if exact else LARGEST_REAL
+        most = LARGEST_ENTRY << sm.BITS if exact else base.LARGEST_REAL
         loss = ArraySpec((1,), "int" if exact else "real", most)
         return {"gradient": replace(loss, shape=(self._side, classes)), "loss": loss}
-
-    # ------------------------------------------------------------ scores
 
     def decision_function(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
@@ -167,44 +129,22 @@ class SoftmaxHead(Head):
         starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
         return sm.scores((Dense(rows[at : at + ROWS_AT_ONCE]) for at in starts), W)
 
-    def affine(self) -> tuple[F64, F64] | None:
-        W = self.weights
-        return (W[:-1], W[-1]) if self.features is RAW and W is not None else None
-
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phase, those of the start."""
         if self.weights is not None or self.best is not None:
-            yield LAST, self._solved().decision_function(X)
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """Φ (n, D) without the intercept; no round of the gradient changes it."""
-        if self.weights is not None or self.number:
-            yield LAST, real(self.features.rows(X)[0])
-
-    # ------------------------------------------------------------ state
+            yield base.LAST, self._solved().decision_function(X)
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
-        head = Head.restore(replace(self, number=number), phase, arrays)
-        if head.variances is not None and not (head.variances > 0).all():
-            raise InvalidDataError("the array 'variances' of a head is not of positive numbers")
-        marked = head.covered  # compared, not subtracted: they are of 64 bits
-        if marked is not None and not (marked[1:] > marked[:-1]).all():
-            raise InvalidDataError("the array 'covered' of a head does not name each client once")
-        return head
+        return Head.restore(replace(self, number=number), phase, arrays)
 
     def _state_shapes(self) -> Mapping[str, Shape]:
         side, classes = self._side, self._bound()[1]
-        if self.weights is not None:
-            return {"weights": (side, classes)}
         if not self.number:
-            return {}
+            return super()._state_shapes()
         shapes: dict[str, Shape] = dict.fromkeys(("point", "step", "best"), (side, classes))
         shapes |= {"factor": (length(side),), "covered": (None,), "best-round": (2,)}
-        shapes |= {"momentum": (3 if self.number > 1 else 1,)}
-        return shapes | ({"variances": (side,)} if self.options.standardise else {})
-
-    # ------------------------------------------------------------ server side
+        return shapes | {"momentum": (3 if self.number > 1 else 1,)}
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """The start, or one step from a gradient."""
@@ -215,27 +155,22 @@ class SoftmaxHead(Head):
         columns = self._side
         memory.need(14 * columns * columns, f"the curvature of {columns} columns")
         G, H = system_of(total)
-        variances = None
-        if self.options.standardise:  # 1 for a constant column; the columns of H add up to Σφ
-            means = H.sum(axis=1) / total.rows
-            variances = rr.spreads(np.diag(G) / total.rows, means) ** 2
-        started = replace(self, variances=variances)
-        started._check_start(G, H, total)
-        bound = Bound.of(G.T, started._penalty(total))  # C-ordered, its lower triangle filled
+        self._check_start(G, H, total)
+        bound = Bound.of(G.T, self._penalty(total))  # C-ordered, its lower triangle filled
         V = 0.5 * START_SCALE * bound.solve(H)
-        started = replace(started, factor=bound.factor, step=V, best=V, covered=marks(total))
+        started = replace(self, factor=bound.factor, step=V, best=V, covered=base.marks(total))
         return started._before(1, V, [1.0], [0, 0]), Found(round={"features": columns}, sent=[V])
 
     def _check_start(self, G: F64, H: F64, total: Statistics) -> None:
         """Refuse with `NumericalError` sums whose rounding would change the start's scores."""
-        ridge, own = 2.0 * self.options.penalty * total.rows, self.variances
-        random, noise = self.options.random(), bool(total.context.noise)
-        if random is None and not noise:
+        ridge, random = 2.0 * self.options.penalty * total.rows, self.options.random()
+        if total.context.noise:
+            return
+        if random is None:
             moments = Moments.of(np.diag(G)[:-1].copy(), H[:-1], total.class_counts)
-            moments.check(ridge if own is None else ridge * own[:-1], constant=True)
-        elif random is not None and not (total.exact or noise):
-            counts, scaled = total.class_counts, own is not None
-            problem = Problem(G.T, H, total.rows, counts, True, scaled, "float64")
+            moments.check(ridge, constant=True)
+        elif not total.exact:
+            problem = Problem(G.T, H, total.rows, total.class_counts, True, drawn="float64")
             checked(problem, Choice(ridge), rows=random.compute)
 
     def _before(self, number: int, V: F64, momentum: list[float], best_round: list[int]) -> Self:
@@ -245,8 +180,8 @@ class SoftmaxHead(Head):
         return replace(self, number=number, point=V, momentum=small[0], best_round=small[1])
 
     def _penalty(self, total: Statistics) -> F64:
-        """μN, times the variances if there are any; 0 for the intercept: (D,)."""
-        return sm.penalty_of(self.options.penalty, total.rows, self._side, True, self.variances)
+        """μN, and 0 for the intercept: (D,)."""
+        return sm.penalty_of(self.options.penalty, total.rows, self._side)
 
     def _further(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """One step from the point V; the next V is ahead of it, by Nesterov's momentum."""
@@ -254,15 +189,11 @@ class SoftmaxHead(Head):
         V, (best_round, judged) = solved(self.point), known["best-round"]
         t, before, least = (*known["momentum"].tolist(), np.inf, np.inf)[:3]
         if self.number > 1 and judged != (validation is not None):
-            raise UsageError(
-                "rounds are judged by held-out clients' loss in all of them or in none: give "
-                "--validate (the sum over held-out clients of the same phase) as in the first round"
-            )
-        if beyond := len(np.setdiff1d(marks(total), known["covered"])):
+            raise UsageError("held-out clients judge rounds in all of them or in none: --validate")
+        if beyond := len(np.setdiff1d(base.marks(total), known["covered"])):
             raise MismatchError(
                 f"{beyond} of {len(total.clients)} clients were not in the first phase, or not "
-                "with these rows, so that its gram does not bound their loss: leave them out of "
-                "this round, or begin again with them"
+                "with these rows: leave them out of this round, or begin again with them"
             )
         facts, gradient = self._measured(V, total, validation)
         objective, held = facts["objective"], facts["validation_loss"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -10,11 +10,9 @@ from pydantic.dataclasses import dataclass
 from ...errors import UsageError
 from ...options.base import Absent, flag
 from ..options import (
-    BY_VARIANCE,
     Activation,
     Compute,
     HeadOptions,
-    Projection,
     RandomFeaturesOptions,
 )
 
@@ -24,7 +22,6 @@ RANDOM: dict[str, Any] = {
     "activation": "tanh",
     "with_linear": False,
     "seed": 0,
-    "projection": "linear-uniform",
     "compute": "float64",
 }
 CODES = ("bucketing", "buckets", "group_size", "experts", "thresholds")  # options up to 0.3
@@ -40,16 +37,14 @@ class SoftmaxOptions(HeadOptions):
     """Options of the softmax head, which minimises the cross-entropy in a few more small rounds."""
 
     GONE: ClassVar = {
-        "no_momentum": False, "lbfgs": Absent(False), "label_smoothing": 0.0, "tolerance": 0.0,
-        "patience": 5, **dict.fromkeys(CODES),
+        "no_momentum": False, "lbfgs": Absent(False), "standardise": Absent(False),
+        "label_smoothing": 0.0, "tolerance": 0.0,
+        "patience": 5, **dict.fromkeys((*CODES, "projection")),
     }  # fmt: skip
 
     rounds: int = Field(default=20, ge=1, description="gradient rounds after the first phase")
     penalty: float = Field(
         default=1e-3, gt=0, description="μ of the penalty (μN/2)‖W‖²; the intercept has no penalty"
-    )
-    standardise: Annotated[bool, Absent(False)] = Field(
-        default=False, description=BY_VARIANCE.format("the penalty")
     )
     features: Literal["raw", "random"] = Field(
         default="raw", description="features to fit on: the raw ones, or random features"
@@ -58,9 +53,6 @@ class SoftmaxOptions(HeadOptions):
     activation: Activation | None = _of_random("activation σ (default: tanh)")
     with_linear: bool | None = _of_random("use the raw features beside them")
     seed: int | None = _of_random("seed of the projection (default: 0)", ge=0, le=2**64 - 1)
-    projection: Projection | None = _of_random(
-        "uniform weights and bias, or gaussian weights (default: linear-uniform)"
-    )
     compute: Compute | None = _of_random("number format of the features (default: float64)")
 
     def check(self) -> None:

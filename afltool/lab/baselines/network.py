@@ -62,7 +62,7 @@ def first_weights(network: DenseLayers, seed: int, dtype: Any) -> Tensor:
     if network.linear:
         return theta
     for number, (W, b) in enumerate(network.layers(network.model(theta))):
-        drawn = projection("linear-uniform", seed, number, W.shape[1], W.shape[0])
+        drawn = projection(seed, number, W.shape[1], W.shape[0])
         W.copy_(torch.from_numpy(drawn.A.T.copy()))
         if b is not None and drawn.a is not None:
             b.copy_(torch.from_numpy(drawn.a))
