@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -315,8 +316,10 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if self._bits is None:
             space = {k: v for k, v in context.space.items() if k != "dtype"}
             context = replace(context, space=space)
-        params = {"params": _plain(self.get_params())}
-        made_by = recipe("fit", params, {"head": self.head_.digest()})
+        text = json.dumps(  # a search gives numbers of NumPy
+            self.get_params(), default=lambda v: dict(v) if isinstance(v, Mapping) else v.item()
+        )
+        made_by = recipe("fit", {"params": json.loads(text)}, {"head": self.head_.digest()})
         more: dict[str, Any] = {"label_type": kind}
         if self._columns is not None:
             more[COLUMNS] = list(self.feature_names_in_)  # in the order of X
@@ -357,12 +360,6 @@ def _one_phase(
 
 def _uncalibrated(head: Any) -> Any:
     return head.inner if isinstance(head, CalibratedHead) else head
-
-
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON has them; a search over NumPy arrays gives numbers of NumPy."""
-    settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
-    return {k: _plain(v) if isinstance(v, Mapping) else v for k, v in settings.items()}
 
 
 def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:

@@ -24,10 +24,8 @@ class FedGenSettings(Settings):
 
     _weight = "λ, the weight of the generated features in a client's loss"
     weight: float = Field(default=1.0, ge=0, description=_weight)
-    _noise = "numbers of noise that the generator starts from"
-    noise: int = Field(default=512, ge=1, le=2**16, description=_noise)
-    _hidden = "width of the generator's hidden layer"
-    generator_hidden: int = Field(default=512, ge=1, le=2**16, description=_hidden)
+    noise: int = Field(512, ge=1, le=2**16, description="numbers of noise that the generator gets")
+    generator_hidden: int = Field(512, ge=1, le=2**16, description="hidden width of the generator")
     _steps = "steps of Adam on the generator in a round (PFLlib: 1000)"
     generator_steps: int = Field(default=50, ge=0, le=10**6, description=_steps)
     generator_lr: float = Field(default=0.005, gt=0, description="Adam's step on the generator")

@@ -41,8 +41,7 @@ class LocalSettings(Settings):
 
     _rounds = "rounds of training, in each of which a client goes on by itself"
     rounds: int = Field(default=50, ge=1, le=MOST, description=_rounds)
-    _every = "rounds from one measurement of the accuracies to the next"
-    every: int = Field(default=10, ge=1, le=MOST, description=_every)
+    every: int = Field(10, ge=1, le=MOST, description="rounds between measurements of the accuracy")
 
 
 class LocalOnly(Method):
@@ -181,8 +180,7 @@ class MoonSettings(Settings):
     """Options of MOON."""
 
     mu: float = Field(default=1.0, ge=0, description="μ, the weight of the contrastive term")
-    _tau = "temperature τ (0.5 in MOON's code, 1 in PFLlib)"
-    tau: float = Field(default=0.5, gt=0, description=_tau)
+    tau: float = Field(0.5, gt=0, description="temperature τ (0.5 in MOON's code, 1 in PFLlib)")
 
 
 class Moon(Method):

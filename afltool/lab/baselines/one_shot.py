@@ -162,8 +162,7 @@ class ByCurvature(Method):
 class FedLPASettings(CurvatureSettings):
     """Options of FedLPA."""
 
-    _damping = "ρ of ρI, which is added to both factors"
-    damping: float = Field(default=0.001**0.5, ge=0, description=_damping)
+    damping: float = Field(0.001**0.5, ge=0, description="ρ of ρI, which is added to both factors")
 
 
 class FedLPA(ByCurvature):

@@ -31,27 +31,20 @@ class Settings(Options):
     lr: float = Field(default=0.05, gt=0, description="learning rate η of the clients")
     lr_decay: float = Field(default=1.0, gt=0, le=1, description="factor of η from round to round")
     epochs: int = Field(default=1, ge=1, le=MOST, description="local epochs of a round")
-    _batch = "rows of a batch; 0: all rows of the client"
-    batch_size: int = Field(default=64, ge=0, le=2**24, description=_batch)
-    _momentum = "momentum of the local descent, which starts again in every round"
-    momentum: float = Field(default=0.0, ge=0, lt=1, description=_momentum)
-    _decay = "λ of the penalty λ/2 ‖W‖² in every local step"
-    weight_decay: float = Field(default=0.0, ge=0, description=_decay)
+    batch_size: int = Field(64, ge=0, le=2**24, description="rows of a batch; 0: all of the client")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum; it starts again in each round")
+    weight_decay: float = Field(0.0, ge=0, description="λ of the penalty λ/2 ‖W‖² in each step")
     _share = "share of the clients that takes part, drawn every round"
     participation: float = Field(default=1.0, gt=0, le=1, description=_share)
-    _average = "weights of the clients in the average: their rows, or all equal"
-    average: Literal["rows", "uniform"] = Field(default="rows", description=_average)
-    _drop = "leave short batches out, as PFLlib: a client below one batch never trains"
-    drop_last: bool = Field(default=False, description=_drop)
+    average: Literal["rows", "uniform"] = Field("rows", description="weights of the clients")
+    drop_last: bool = Field(False, description="leave short batches out, as PFLlib does")
     no_bias: bool = Field(default=False, description="no constant feature at the last layer")
     _layers = "trainable layers (default: 1, a linear head; 2 with --hidden)"
     layers: int | None = Field(default=None, ge=1, le=100, description=_layers)
     _hidden = "width of hidden layers (default: 1024 with --layers 2 …)"
     hidden: int | None = Field(default=None, ge=1, le=2**16, description=_hidden)
-    _every = "rounds from one measurement of the accuracy to the next"
-    every: int = Field(default=1, ge=1, le=MOST, description=_every)
-    _seed = "seed of batches, participants, starts and generated features"
-    seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
+    every: int = Field(1, ge=1, le=MOST, description="rounds between measurements of the accuracy")
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of batches, participants and starts")
 
     def check(self) -> None:
         if self.layers == 1 and self.hidden is not None:

@@ -143,6 +143,13 @@ def one_core() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@one_core()
 def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
     """``work`` of each part, in order; each of the threads in use computes with one core."""
-    return list(parallel.each(one_core()(work), parts))
+    import torch
+
+    def alone(part: Any) -> Any:
+        torch.set_num_threads(1)  # not back: the number of MKL's is that of all threads
+        return work(part)
+
+    return list(parallel.each(alone, parts))
