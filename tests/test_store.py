@@ -23,8 +23,7 @@ from hypothesis.extra.numpy import arrays
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, InvalidDataError
 from afltool.files import hdf5, outputs, schema
-from afltool.files.feature_writer import writing_features
-from afltool.files.features import open_features
+from afltool.files.features import open_features, writing_features
 from afltool.files.hdf5 import put_array, verify, writing
 from afltool.files.heads import load_head, save_head
 from afltool.files.partitions import load_partition, save_partition

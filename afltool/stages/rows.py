@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..files.feature_writer import RowStream, rounded
-from ..files.features import Features
+from ..files.features import Features, RowStream, rounded
 from ..files.hdf5 import Header, check_unchanged, expand, read_header, recipe, strict
 from ..files.recipes import Target
 from ..files.schema import made_with
