@@ -164,7 +164,7 @@ CALLED = {
     "json.dumps": "values.text files.tables federation.keys",
     "os.replace": "files.atomic datasets.tiny_imagenet",
     "os.link": "files.atomic",
-    "h5py.File": "files.hdf5 files.feature_writer",
+    "h5py.File": "files.hdf5 files.features",
     ".write_text": "",
     ".write_bytes": "",
     ".savez": "files.row_cache",
