@@ -123,7 +123,7 @@ ONLY = {
     "openvino": "extraction.engines",
     "pyarrow": "files.tables embeddings.*",
     "safetensors": "backbones.* embeddings.*",
-    "pandas": "files.tables files.features lab.studies",
+    "pandas": "files.tables lab.studies",
     **dict.fromkeys(("click", "dill", "joblib", "pickle", "yaml", "marshal", "shelve"), ""),
     **dict.fromkeys(("cloudpickle", "runpy", "random"), ""),
     "afltool.lab.baselines": "lab.studies.cells lab.baselines testing",

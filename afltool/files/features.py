@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,9 +25,6 @@ from ..values.arrays import F64, Digest, canonical_json
 from ..values.text import COLUMNS, difference
 from . import hdf5, schema
 from .schema import provenance
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Parts = Iterable[tuple[int, Any]]  # the number of the first row, and rows
 Labels = NDArray[np.int64]
@@ -110,16 +107,6 @@ class Features:
     def to_numpy(self) -> F64:
         """All rows (n, d) as real numbers, float64."""
         return np.concatenate([np.zeros((0, self.dim)), *(real(X) for _, X in self.blocks())])
-
-    def to_frame(self) -> DataFrame:
-        """All rows as real numbers, indexed by row id, with a column ``label`` of class names."""
-        from pandas import DataFrame, Index
-
-        ids = Index([one.decode("utf-8", "replace") for one in self.row_ids], name="row_id")
-        frame = DataFrame(self.to_numpy(), ids, self.header["space"].get(COLUMNS))
-        if self.given_labels is not None:
-            frame["label"] = np.array(self.classes, dtype=object)[self.given_labels]
-        return frame
 
     def derived(
         self,
