@@ -354,7 +354,7 @@ def test_the_command_refuses_figures_beside_counts(road, tmp_path, cli):
 
 
 def test_pictures_and_tables_read_a_total(road, at, tmp_path, cli):
-    plot = ["plot", "roc", at / "sum.h5", "-o", tmp_path / "roc.svg", "--number"]
+    plot = ["plot", "confusion", at / "sum.h5", "-o", tmp_path / "n.svg", "--number"]
     assert cli(*plot, 1).exit_code == 0
     assert cli(*plot, 2, "--overwrite").exit_code == 2
     assert cli("plot", "confusion", at / "sum.h5", "-o", tmp_path / "c.svg").exit_code == 0

@@ -16,7 +16,7 @@ from ..inputs import is_hdf5
 from ..math.metrics import counting
 from ..math.metrics import from_counts as fc
 from ..math.metrics.counting import Metrics
-from ..math.metrics.figures import Tally, drawn, f1_scores, nulls, shares
+from ..math.metrics.figures import Tally, f1_scores, nulls, shares
 from ..values.arrays import F64, I64
 from ..values.names import COUNTS
 from ..values.statistics import Statistics
@@ -126,25 +126,22 @@ def _held_back(groups: I64, sizes: I64, least: int) -> I64:
     return np.where(held[:, None, None], np.int64(-1), groups)
 
 
-def evaluations(counts: Counts, positive: Sequence[str] = ()) -> list[dict[str, Any]]:
+def evaluations(counts: Counts) -> list[dict[str, Any]]:
     """For each head what `evaluate` writes, from counts alone.
 
     A figure of ``metrics`` is ``exact``, or a ``bound``: it lies between ``least`` and ``most``,
     and ``value`` is the middle. ``low`` and ``high`` are the ends of Wilson's 95 % interval, of
-    figures that are shares of rows. ``positive``: classes whose ROC curves are there in any case.
+    figures that are shares of rows.
     """
     if counts.rows <= 0:
         raise InvalidDataError(f"{counts.path} counts no rows: there is nothing to evaluate")
-    return [_of(counts, head, positive) for head in counts.heads]
+    return [_of(counts, head) for head in counts.heads]
 
 
-def _of(counts: Counts, head: HeadCounts, positive: Sequence[str]) -> dict[str, Any]:
+def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     names, path = counts.classes, str(counts.path)
     tops = np.cumsum(head.ranks)[: len(names) - 1].tolist()
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
-    sizes = np.array([one.value for one in areas])
-    told = drawn(sizes, [k for k, name in enumerate(names) if name in positive])
-    rocs = zip(told, nulls(sizes[told]), strict=True)
     return {
         "head": {"name": head.name, "digest": head.digest, "path": path},
         "total": {"path": path, "digest": counts.statistics.digest()},
@@ -156,7 +153,6 @@ def _of(counts: Counts, head: HeadCounts, positive: Sequence[str]) -> dict[str, 
         "classes": _classes(names, head.tally, areas, precisions),
         "at_ends": head.at_ends,
         **({"reliability": _reliability(head)} if head.probabilities else {}),
-        "roc": {names[k]: {**fc.roc(*head.scores[k]), "auc": area} for k, area in rocs},
         **_groups(counts, head),
     }
 

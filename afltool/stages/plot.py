@@ -84,10 +84,10 @@ def _panel(p: Partition, every: Sequence[Partition]) -> classes.Panel:
 # ---------------------------------------------------------------- of an evaluation
 
 
-def _evaluation(o: EvaluationPicture, path: Path, positive: Sequence[str] = ()) -> dict[str, Any]:
+def _evaluation(o: EvaluationPicture, path: Path) -> dict[str, Any]:
     """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
     if holds_counts(path):
-        heads = evaluations(read_counts(path), positive)
+        heads = evaluations(read_counts(path))
         if o.number >= len(heads):
             raise UsageError(
                 f"{path} counts {len(heads)} heads, from 0 on; found --number {o.number}"
@@ -159,7 +159,7 @@ def roc_picture(o: RocPicture) -> Path:
     Each class in ``positive`` against the rest; by default the positive class of the file, of two
     classes without one the second, else every class.
     """
-    facts = _evaluation(o, o.file, o.positive)
+    facts = _evaluation(o, o.file)
     every = _entry(facts, o.file, "roc", "auc", dict[str, Curve])
     own, there = facts["metrics"]["auc"].get("positive"), list(every)
     names = o.positive or ([own] if own in every else there[len(there) == 2 :])
