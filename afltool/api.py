@@ -80,7 +80,7 @@ def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
 def open_features(path: str | Path) -> AbstractContextManager[Features]:
     """A feature file, open for reading: ``with afltool.open_features("train.h5") as rows``.
 
-    It has ``labels``, ``row_ids``, ``classes``, ``blocks()``, ``to_numpy()``, ``to_frame()``.
+    It has ``labels``, ``row_ids``, ``classes``, ``blocks()``, ``to_numpy()``.
     """
     from .files.features import open_features as opened
 

@@ -19,8 +19,7 @@ import numpy as np
 from measure import alternately, machine
 
 from afltool.files import schema
-from afltool.files.feature_writer import writing_features
-from afltool.files.features import open_features
+from afltool.files.features import open_features, writing_features
 
 BLOCK = 4096
 HEADER = {

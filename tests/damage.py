@@ -45,14 +45,6 @@ def flip(source: Path, target: Path, at: int, mask: int = 0x10) -> Path:
     return target
 
 
-def datasets(path: Path) -> list[str]:
-    """Every dataset of a file by name."""
-    names: list[str] = []
-    with h5py.File(path, "r", locking=False) as file:
-        file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
-    return names
-
-
 def middle_of(path: Path, dataset: str) -> int:
     """Where in the file the middle byte of a dataset's first chunk lies."""
     with h5py.File(path, "r", locking=False) as file:

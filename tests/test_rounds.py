@@ -209,7 +209,7 @@ def test_each_round_is_what_a_head_of_fewer_layers_says(road, heads, tmp_path):
     assert frame["phase"].tolist() == PHASES
     assert frame["top1"].notna().tolist() == [True, False, True, False, True]
     done = command(*words, "--rounds", tmp_path / "x.txt", code=2)
-    assert ".csv or .parquet" in done.stderr
+    assert ".csv file" in done.stderr
     command("evaluate", heads[2], road.test, code=2)
     words = ("evaluate", heads[2], road.test, "--each-round")
     early = json.loads(command(*words, "--json").stdout)

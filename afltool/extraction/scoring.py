@@ -16,8 +16,7 @@ from .. import progress
 from ..datasets.base import CorruptImageError
 from ..datasets.from_paths import NamedImages
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..files.feature_writer import as_float32
-from ..files.features import open_features
+from ..files.features import as_float32, open_features
 from ..files.heads import check_fits
 from ..files.tables import Cell
 from ..heads.base import Head

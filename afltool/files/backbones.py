@@ -8,7 +8,6 @@ from typing import Any
 
 from ..values.arrays import F32, U8, Digest
 from . import hdf5, schema
-from .hdf5 import damage_as_error
 
 
 def save_frozen(
@@ -24,7 +23,7 @@ def save_frozen(
 def load_frozen(path: Path) -> tuple[hdf5.Header, U8, F32]:
     """Read the header, the graph's bytes and the features (n, d) of the probe; all is checked."""
     header, arrays = hdf5.read_file(path, "backbone")
-    with damage_as_error(path):
+    with hdf5.damage_as_error(path):
         graph, probe = arrays[schema.GRAPH], arrays[schema.PROBE]
     hdf5.check_digest(path, header, _digest(header["backbone"], graph, probe))
     return header, graph, probe

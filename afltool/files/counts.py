@@ -16,7 +16,7 @@ from ..inputs import is_hdf5
 from ..math.metrics import counting
 from ..math.metrics import from_counts as fc
 from ..math.metrics.counting import Metrics
-from ..math.metrics.figures import Tally, drawn, f1_scores, nulls, shares
+from ..math.metrics.figures import Tally, f1_scores, nulls, shares
 from ..values.arrays import F64, I64
 from ..values.names import COUNTS
 from ..values.statistics import Statistics
@@ -142,9 +142,6 @@ def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     names, path = counts.classes, str(counts.path)
     tops = np.cumsum(head.ranks)[: len(names) - 1].tolist()
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
-    sizes = np.array([one.value for one in areas])
-    told = drawn(sizes)
-    rocs = zip(told, nulls(sizes[told]), strict=True)
     return {
         "head": {"name": head.name, "digest": head.digest, "path": path},
         "total": {"path": path, "digest": counts.statistics.digest()},
@@ -156,7 +153,6 @@ def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
         "classes": _classes(names, head.tally, areas, precisions),
         "at_ends": head.at_ends,
         **({"reliability": _reliability(head)} if head.probabilities else {}),
-        "roc": {names[k]: {**fc.roc(*head.scores[k]), "auc": area} for k, area in rocs},
         **_groups(counts, head),
     }
 

@@ -114,9 +114,6 @@ def figure_label(name: str, one: Any) -> str:
     """A figure's name for people, with the class that it is of, or that it is a mean over classes.
 
     Files that were written before these were named have neither.
-
-    >>> figure_label("sensitivity", {"value": 0.9, "positive": "malignant"})
-    'sensitivity (positive class: malignant)'
     """
     known = one if isinstance(one, dict) else {}
     if isinstance(known.get("positive"), str):

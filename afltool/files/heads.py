@@ -19,7 +19,6 @@ from ..values.statistics import Context
 from ..values.text import difference
 from . import hdf5, schema
 from .features import Features
-from .hdf5 import damage_as_error, damaged
 from .schema import provenance
 
 NOTHING_FOUND: Mapping[str, Any] = {}
@@ -114,18 +113,18 @@ def _restored(
     phase, dim, classes = header["phase"], header["dim"], header["classes"] or ()
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-            raise damaged(path, f"the array {name!r} of its head has NaN or infinite entries")
+            raise hdf5.damaged(path, f"the array {name!r} of its head has NaN or infinite entries")
     if phase is None and dim is None:
-        raise damaged(path, "a solved head has a number of features; its header has none")
+        raise hdf5.damaged(path, "a solved head has a number of features; its header has none")
     named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     try:
         head = begun.restore(None if phase is None else Phase(phase), named)
         head = head if dim is None else head.bind(dim, len(classes))
     except AflError as error:
-        raise damaged(path, str(error)) from None
+        raise hdf5.damaged(path, str(error)) from None
     if strange := sorted(named.keys() ^ head.state_dict().keys()):
         has = "holds" if strange[0] in named else "lacks"
-        raise damaged(path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}")
+        raise hdf5.damaged(path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}")
     freeze(head.state_dict().values())
     return cast(Head, head)
 
@@ -133,7 +132,7 @@ def _restored(
 def load_head(path: Path) -> HeadFile:
     """Read a head and its header; its digest is checked."""
     header, arrays = hdf5.read_file(path, "head")
-    with damage_as_error(path):
+    with hdf5.damage_as_error(path):
         head = _restored(path, _begun(path, header), header, hdf5.additive(arrays))
         hdf5.check_digest(path, header, head.digest())
     return HeadFile(head, header)

@@ -21,7 +21,6 @@ from ..values.arrays import Digest
 from ..values.names import check_name
 from . import hdf5, schema
 from .features import Features
-from .hdf5 import damage_as_error, damaged
 from .schema import provenance
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path
 def load_partition(path: Path) -> Partition:
     """Read a partition file; its digest is checked."""
     header, arrays = hdf5.read_file(path, "partition")
-    with damage_as_error(path):
+    with hdf5.damage_as_error(path):
         held_out = np.zeros(len(header["names"]), dtype=bool)
         held_out[header["held_out"]] = True
         p = Partition(
@@ -70,7 +69,9 @@ def load_partition(path: Path) -> Partition:
     limits = ((p.client, len(p.names)), (p.labels, classes), (p.effective_labels, classes))
     for numbers, end in limits:
         if len(numbers) != rows or (rows and not 0 <= numbers.min() <= numbers.max() < end):
-            raise damaged(path, f"expected a number from 0 to {end - 1} for each of {rows} rows")
+            raise hdf5.damaged(
+                path, f"expected a number from 0 to {end - 1} for each of {rows} rows"
+            )
     return p
 
 

@@ -14,7 +14,6 @@ from ..values.arrays import Array, freeze, narrowest
 from ..values.names import Phase
 from ..values.statistics import MOST_ROWS, ArraySpec, Client, ClientId, Context, Statistics
 from . import hdf5, schema
-from .hdf5 import damage_as_error, damaged
 from .schema import versions
 
 #: Columns of the table of clients beside ``partitions`` and ``sources``, where digests stand once.
@@ -70,7 +69,7 @@ def read_statistics(path: Path, seen: hdf5.Header | None = None) -> StatisticsFi
     from ..heads import invariants  # of every head; who only writes needs none
 
     header, arrays = hdf5.read_file(path, "statistics", seen)
-    with damage_as_error(path):
+    with hdf5.damage_as_error(path):
         named = {name: _wide(a) for name, a in hdf5.additive(arrays).items()}
         said = header.get(schema.ARRAYS, {})
         specs = {k: ArraySpec.of(a.shape, said[k]) for k, a in named.items() if k in said}
@@ -88,18 +87,18 @@ def _check_counts(path: Path, s: Statistics) -> None:
     counts, classes = s.class_counts, s.context.classes
     if len(counts) != len(classes) or ((counts < 0).any() and not s.context.noise):
         least = f"it counts the rows of {len(counts)} classes, the least {counts.min(initial=0)}"
-        raise damaged(path, f"{least}; expected {len(classes)} counts from 0 on")
+        raise hdf5.damaged(path, f"{least}; expected {len(classes)} counts from 0 on")
     if (total := float(counts.sum(dtype=np.float64))) > MOST_ROWS:
         raise InvalidDataError(f"{path} counts {total:.4g} rows; expected at most 2^53")
     rows = [client.rows for client in s.clients.values() if client.rows is not None]
     if s.clients and len(rows) == len(s.clients) and s.rows != sum(rows):
         listed = f"its {len(rows)} clients {sum(rows)}"
-        raise damaged(path, f"its classes have {s.rows} rows, {listed}")
+        raise hdf5.damaged(path, f"its classes have {s.rows} rows, {listed}")
 
 
 def described(path: Path, header: Mapping[str, Any]) -> Statistics:
     """What the header of a statistics file says of its sums: all but the arrays."""
-    with damage_as_error(path):
+    with hdf5.damage_as_error(path):
         none, phase = np.zeros(0, dtype=np.int64), Phase(header["phase"])
         return Statistics(phase, {}, none, context=context_of(header), clients=clients_of(header))
 

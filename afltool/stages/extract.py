@@ -21,7 +21,7 @@ from ..extraction.request import Asked, in_store
 from ..extraction.space import space_of
 from ..files import schema
 from ..files.atomic import link_or_copy
-from ..files.feature_writer import FeatureWriter, writing_features
+from ..files.features import FeatureWriter, writing_features
 from ..files.hdf5 import strict
 from ..files.recipes import Recipe
 from ..files.schema import made_with, provenance

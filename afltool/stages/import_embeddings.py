@@ -18,7 +18,7 @@ from .. import embeddings
 from ..embeddings import READERS, Embeddings, check_rows, open_embeddings, space_of
 from ..embeddings.readers import read_labels
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
-from ..files.feature_writer import Parts, RowStream, rounded
+from ..files.features import Parts, RowStream, rounded
 from ..files.hdf5 import read_header, recipe
 from ..files.heads import load_solved_head
 from ..files.outputs import make_folder

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files import hdf5
-from ..files.feature_writer import RowStream, rounded
-from ..files.features import Features
+from ..files.features import Features, RowStream, rounded
 from ..files.recipes import Target
 from ..files.schema import made_with
 from ..files.tables import column_by_row

@@ -85,11 +85,7 @@ def places_of_numbers(names: Sequence[str]) -> dict[int, int]:
 
 
 def file_of_number(k: int, clients: int) -> str:
-    """The file of client ``k`` of 0 … clients−1: padded, so that files sort as numbers do.
-
-    >>> file_of_number(7, 1000)
-    'client-007.h5'
-    """
+    """The file of client ``k`` of 0 … clients−1: padded, so that files sort as numbers do."""
     return f"client-{k:0{len(str(clients - 1))}d}.h5"
 
 
@@ -106,11 +102,7 @@ def file_stem(name: str) -> str:
 
 
 def file_of_name(name: str) -> str:
-    """The file of a client with a name; see `file_stem`.
-
-    >>> file_of_name("St. Mary/Ost"), file_of_name("Süd")
-    ('client-St. Mary%2FOst.h5', 'client-S%C3%BCd.h5')
-    """
+    """The file of a client with a name, such as client-S%C3%BCd.h5; see `file_stem`."""
     return f"client-{file_stem(name)}.h5"
 
 

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -44,7 +43,6 @@ class Client:
     dealt_to: int = 0  # clients of its partition, held-out ones apart; 0: one of its own, unknown
 
 
-@lru_cache(maxsize=1 << 14)  # every round has the same clients
 def mark(who: ClientId, client: Client) -> str:
     """A short digest of a client and its rows, for head files, which must not say more of them."""
     known = [who.partition, who.name, client.rows, client.source]

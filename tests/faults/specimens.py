@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from conftest import embeddings
 
 import afltool
 from afltool.files.heads import load_head
@@ -20,16 +21,7 @@ OPTIONS = {
     "safle": {"buckets": 3, "with_linear": True, "experts": 4},
     "softmax": {"rounds": 2},
 }
-ROWS, DIM, CLASSES, CLIENTS = 600, 8, 4, 6
-
-
-def embeddings(path: Path, rows: int, seed: int) -> Path:
-    """A .npz of rows that a linear head can tell apart."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, rows)
-    x = rng.normal(size=(rows, DIM)) + 3 * np.random.default_rng(7).normal(size=(CLASSES, DIM))[y]
-    np.savez(path, x=x, y=y)
-    return path
+ROWS, CLASSES, CLIENTS = 600, 4, 6
 
 
 def make(folder: Path) -> dict[str, Path]:
@@ -64,7 +56,7 @@ def load(folder: Path) -> dict[str, Path]:
 
 def _inputs(folder: Path) -> dict[str, Path]:
     """Embeddings, feature files, and the texts and tables that people write."""
-    train = embeddings(folder / "train.npz", ROWS, 0)
+    train = embeddings(folder / "train.npz", ROWS)
     with np.load(train) as arrays:
         x, y = arrays["x"], arrays["y"]
     np.save(folder / "x.npy", x)
@@ -74,7 +66,9 @@ def _inputs(folder: Path) -> dict[str, Path]:
     table = "row,client\n" + "".join(f"{row},site-{i % 7}\n" for i, row in enumerate(rows))
     (folder / "table.csv").write_text(table)
     features = afltool.import_embeddings(train, folder / "train.h5")
-    test = afltool.import_embeddings(embeddings(folder / "test.npz", 200, 1), folder / "test.h5")
+    test = afltool.import_embeddings(
+        embeddings(folder / "test.npz", 200, seed=1), folder / "test.h5"
+    )
     real = afltool.import_embeddings(train, folder / "real.h5", dtype="float32")
     (folder / "run.toml").write_text(
         f'train-features = "{features}"\ntest-features = "{test}"\n[partition]\nclients = 3\n'

@@ -15,27 +15,27 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from typer.testing import CliRunner
 
 HEADS = {
-    "linear": ["linear", "--ridge", "1"],
-    "linear-auto": ["linear", "--ridge", "auto", "--intercept"],
-    "lda": ["discriminant", "--rule", "lda"],
-    "nearest-mean": ["discriminant", "--rule", "nearest-mean"],
-    "qda": ["discriminant", "--rule", "qda", "--shrinkage", "0.5"],
-    "naive-bayes": ["discriminant", "--rule", "naive-bayes"],
-    "fedcgs": ["discriminant", "--rule", "fedcgs", "--shrinkage", "0.1"],
-    "fed3r": ["discriminant", "--rule", "fed3r"],
-    "random-features": ["random-features", "--width", "12", "--ridge", "1"],
-    "random-features-fixed": ["random-features", "--width", "12", "--ridge", "1", "--compute",
-        "fixed"],
-    "safle": ["safle", "--experts", "6", "--ridge", "1"],
-    "softmax": ["softmax", "--rounds", "2"],
-    "deepafl": ["deepafl", "--layers", "1", "--width", "6"],
-    "deepafl-fixed": ["deepafl", "--layers", "1", "--width", "6", "--compute", "fixed"],
-}  # fmt: skip
+    "linear": "linear --ridge 1",
+    "linear-auto": "linear --ridge auto --intercept",
+    "lda": "discriminant --rule lda",
+    "nearest-mean": "discriminant --rule nearest-mean",
+    "qda": "discriminant --rule qda --shrinkage 0.5",
+    "naive-bayes": "discriminant --rule naive-bayes",
+    "fedcgs": "discriminant --rule fedcgs --shrinkage 0.1",
+    "fed3r": "discriminant --rule fed3r",
+    "random-features": "random-features --width 12 --ridge 1",
+    "random-features-fixed": "random-features --width 12 --ridge 1 --compute fixed",
+    "safle": "safle --experts 6 --ridge 1",
+    "softmax": "softmax --rounds 2",
+    "deepafl": "deepafl --layers 1 --width 6",
+    "deepafl-fixed": "deepafl --layers 1 --width 6 --compute fixed",
+}
 APART = ("linear", "lda", "deepafl-fixed")  # of these the files of each client are kept
 COUNTS = "counts/client-held.h5"
 STUDY = """clients = 3
@@ -72,12 +72,13 @@ class Road:
         self.app, self.runner = app, CliRunner()
         self.commands: list[list[str]] = []
 
-    def run(self, *words: str, keep: bool = True) -> str:
+    def run(self, line: str, keep: bool = True) -> str:
+        words = line.split()
         if keep:
-            self.commands.append(list(words))
-        done = self.runner.invoke(self.app, list(words))
+            self.commands.append(words)
+        done = self.runner.invoke(self.app, words)
         if done.exit_code:
-            sys.exit(f"{' '.join(words)} ended with {done.exit_code}: {done.stderr}")
+            sys.exit(f"{line} ended with {done.exit_code}: {done.stderr}")
         return done.stdout
 
 
@@ -99,83 +100,70 @@ def sources() -> None:
 
 def features(road: Road) -> None:
     for name in ("train", "test", "held"):
-        road.run("import", f"{name}.npz", "-o", f"{name}.h5")
-    road.run("import", "train.npz", "--dtype", "float32", "-o", "train-float32.h5")
+        road.run(f"import {name}.npz -o {name}.h5")
+    road.run("import train.npz --dtype float32 -o train-float32.h5")
+    road.run("convert train-float32.h5 --dtype int16 --fraction-bits 6 -o train-6.h5")
     road.run(
-        "convert",
-        "train-float32.h5",
-        "--dtype",
-        "int16",
-        "--fraction-bits",
-        "6",
-        "-o",
-        "train-6.h5",
+        "extract --backbone resnet18 --weights random --image-size 16 --engine torch "
+        "--data imagefolder:images --device cpu -o extracted.h5"
     )
-    road.run("extract", "--backbone", "resnet18", "--weights", "random", "--image-size", "16",
-             "--engine", "torch", "--data", "imagefolder:images", "--device", "cpu", "-o",
-             "extracted.h5")  # fmt: skip
-    road.run("partition", "train.h5", "--scheme", "dirichlet", "--alpha", "0.5", "--clients", "3",
-             "-o", "clients.h5")  # fmt: skip
-    road.run("partition", "train.h5", "--scheme", "shards", "--clients", "4",
-             "--shards-per-client", "2", "--held-out", "0.25", "-o",
-             "clients-held-out.h5")  # fmt: skip
+    road.run("partition train.h5 --scheme dirichlet --alpha 0.5 --clients 3 -o clients.h5")
+    road.run(
+        "partition train.h5 --scheme shards --clients 4 --shards-per-client 2 --held-out 0.25 "
+        "-o clients-held-out.h5"
+    )
 
 
-def head(road: Road, name: str, options: list[str]) -> None:
+def head(road: Road, name: str, options: str) -> None:
     """All rounds of one head, from its unsolved file to the solved one."""
     now = f"heads/{name}-0.h5"
-    road.run("head", *options, "-o", now)
+    road.run(f"head {options} -o {now}")
     for number in range(1, 20):
         parts, total = f"stats/{name}-{number}", f"totals/{name}-{number}.h5"
-        words = ["local-stats", "train.h5", "--partition", "clients.h5", "--head", now]
+        words = f"local-stats train.h5 --partition clients.h5 --head {now}"
         if name in APART:
-            road.run(*words, "-o", parts)
-            road.run("aggregate", parts, "-o", total)
+            road.run(f"{words} -o {parts}")
+            road.run(f"aggregate {parts} -o {total}")
         else:
-            road.run(*words, "--sum", "-o", total)
+            road.run(f"{words} --sum -o {total}")
         done = f"heads/{name}-{number}.h5"
-        road.run("solve", total, "--head", now, "-o", done)
+        road.run(f"solve {total} --head {now} -o {done}")
         now = done
-        if json.loads(road.run("info", done, "--json", keep=False))["phase"] is None:
+        if json.loads(road.run(f"info {done} --json", keep=False))["phase"] is None:
             return
     sys.exit(f"{name} is not solved after 20 rounds")
 
 
 def finished(road: Road) -> None:
     """Counts, a calibrated head, runs and a study."""
-    road.run("evaluate", "heads/linear-1.h5", "held.h5", "--counts", "-o", "counts")
-    road.run("calibrate", "heads/linear-1.h5", COUNTS, "-o", "heads/calibrated.h5")
+    road.run("evaluate heads/linear-1.h5 held.h5 --counts -o counts")
+    road.run(f"calibrate heads/linear-1.h5 {COUNTS} -o heads/calibrated.h5")
     Path("run.toml").write_text(
         'alpha = 0.5\nclients = 3\ntrain-features = "train.h5"\ntest-features = "test.h5"\n'
         'head = "deepafl"\nlayers = 1\nwidth = 4\n'
     )
-    road.run("run", "run.toml", "-o", "run")
-    road.run("run", "--train-features", "train.h5", "--test-features", "test.h5", "--head",
-             "linear", "--ridge", "0.5", "--scheme", "iid", "--clients", "4", "--keep-clients",
-             "-o", "run-kept")  # fmt: skip
+    road.run("run run.toml -o run")
+    road.run(
+        "run --train-features train.h5 --test-features test.h5 --head linear --ridge 0.5 "
+        "--scheme iid --clients 4 --keep-clients -o run-kept"
+    )
     Path("study.toml").write_text(STUDY)
-    road.run("study", "study.toml", "-o", "study")
-
-
-def predicted(path: str) -> str:
-    return f"predicted/{path.removesuffix('.h5').replace('/', '-')}.csv"
+    road.run("study study.toml -o study")
 
 
 def facts(road: Road) -> None:
+    def told(line: str) -> Any:
+        return json.loads(road.run(f"{line} --json", keep=False))
+
     paths = sorted(str(path) for path in Path().rglob("*.h5") if path.is_file())
-    said = {path: json.loads(road.run("info", path, "--json", keep=False)) for path in paths}
+    said = {path: told(f"info {path}") for path in paths}
     Path("info.json").write_text(json.dumps(said, sort_keys=True))
     solved = [path for path, one in said.items() if one["kind"] == "head" and one["phase"] is None]
-    Path("evaluated.json").write_text(
-        json.dumps(
-            {
-                path: json.loads(road.run("evaluate", path, "test.h5", "--json", keep=False))
-                for path in solved
-            }
-        )
-    )
+    found = {path: told(f"evaluate {path} test.h5") for path in solved}
+    Path("evaluated.json").write_text(json.dumps(found))
     for path in solved:
-        road.run("predict", path, "test.h5", "--scores", "-o", predicted(path), keep=False)
+        out = f"predicted/{path.removesuffix('.h5').replace('/', '-')}.csv"
+        road.run(f"predict {path} test.h5 --scores -o {out}", keep=False)
     Path("commands.json").write_text(json.dumps(road.commands))
 
 

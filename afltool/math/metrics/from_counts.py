@@ -12,7 +12,7 @@ import numpy as np
 
 from ...values.arrays import F64, I64, Array
 from ...values.ridge_spec import PARTS
-from .figures import Tally, curve, f1_scores, known_mean, sensitivities, shares, specificities
+from .figures import Tally, f1_scores, known_mean, sensitivities, shares, specificities
 
 Z = 1.959963984540054  # of a 95 % interval
 
@@ -111,13 +111,6 @@ def ece(confidence: I64, edges: F64) -> Range:
     nearest = np.maximum(0, np.maximum(low, -high)).sum()
     farthest = np.maximum(np.abs(low), np.abs(high)).sum()
     return Range(nearest / n, farthest / n) if n else _NONE
-
-
-def roc(others: I64, own: I64) -> dict[str, list[float]]:
-    """The ROC curve of a class against the rest, a point at each edge between two bins."""
-    false, true = curve(others, own)
-    turns = (np.diff(false, prepend=-1) != 0) | (np.diff(true, prepend=-1) != 0)
-    return {"false_positive": false[turns].tolist(), "true_positive": true[turns].tolist()}
 
 
 def mean(ranges: list[Range]) -> Range:
