@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING
 from .. import inputs
 from ..errors import InputError, InvalidDataError
 from ..files.tables import SUFFIXES, read_columns
-from .base import CorruptImageError
 from .folders import DICOM, EXTENSIONS, list_images
 from .pixels import decode, read_bytes
 
@@ -24,32 +23,27 @@ class NamedImages:
     """Images in the order in which they were named.
 
     ``names``: what a person calls each: its path, or what a table says of it. ``paths``: by which
-    they are opened. ``absent``: those that are not there, with the reason. They are held in memory,
-    and no image is.
+    they are opened. They are held in memory, and no image is.
     """
 
     names: list[bytes] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
-    absent: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def add(self, name: bytes, folder: bytes = b"") -> None:
-        """One more image, if there is a file."""
+        """One more image; `InputError` where there is no file."""
         path = os.path.join(folder, name)
-        if os.path.isdir(path):
-            self.absent[len(self)] = "it is a folder"
-        elif not os.path.exists(path):
-            self.absent[len(self)] = "there is no such file"
+        if os.path.isdir(path) or not os.path.exists(path):
+            why = "it is a folder" if os.path.isdir(path) else "there is no such file"
+            raise InputError(f"cannot use the image {os.fsdecode(path)}: {why}; check the paths")
         self.names.append(name)
         self.paths.append(path)
 
     def load(self, i: int) -> Image:
         """Image i in mode RGB; thread safe. `CorruptImageError` where it cannot be used."""
         where = self.describe(i)
-        if i in self.absent:
-            raise CorruptImageError(where, self.absent[i])
         return decode(read_bytes(where), where)
 
     def describe(self, i: int) -> str:
@@ -71,9 +65,8 @@ def read_named(
     its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
     image, unless it is one that afltool wrote.
 
-    Raises `UsageError`: an empty path, or '-' twice; `InputError`: nothing is there; only of images
-    that a table or stdin names this is noted instead, as `NamedImages.absent`; `InvalidDataError`:
-    a folder or a table without images.
+    Raises `UsageError`: an empty path, or '-' twice; `InputError`: nothing is there;
+    `InvalidDataError`: a folder or a table without images.
     """
     named: list[Named] = []
     for one in given:

@@ -12,7 +12,7 @@ from typing import Any
 from .. import parallel, progress
 from ..datasets.from_paths import Named, NamedImages, read_named
 from ..datasets.heard import Heard
-from ..errors import InputError, UsageError
+from ..errors import UsageError
 from ..extraction.scoring import Scorer, features_source, image_source, network_of
 from ..files.heads import load_solved_head
 from ..files.tables import SUFFIXES, check_table, read_columns, writing_rows
@@ -30,13 +30,13 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     The network of images is the one that the head's feature space names. See `Scorer` for the
     columns. Gives the path, how many rows were written, how many have an error, and how many each
     class. Raises `MismatchError`: another space or class list than the head's; `InvalidDataError`:
-    an image that cannot be used, unless ``on_error`` is 'row'.
+    an image that cannot be used.
     """
     check_table(o.out, jsonl=True)
     solved, header = load_solved_head(o.head)
     given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
     parts = _named(o, tables=given != o.inputs)
-    scorer, heard, by_row = Scorer(solved, header["classes"], o), Heard(), o.on_error == "row"
+    scorer, heard = Scorer(solved, header["classes"], o), Heard()
     of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
     images = any(isinstance(one, NamedImages) for one in parts)
     network = network_of(o.head, header, o, o.backbone) if images else None
@@ -45,7 +45,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         if isinstance(part, Path):
             sources.append(of_files[part])
         elif network is not None:
-            sources.append(image_source(part, network, header["space"], by_row, heard))
+            sources.append(image_source(part, network, header["space"], heard))
     total = sum(source.size for source in sources)
     blocks = chain.from_iterable(source.blocks() for source in sources)
     with (
@@ -75,7 +75,7 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
 def _named(o: Predict, tables: bool) -> Sequence[Named]:
     """What is named, and usable with these options; ``tables``: of features are among it."""
     parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
-    images = [part for part in parts if isinstance(part, NamedImages)]
+    images = any(isinstance(part, NamedImages) for part in parts)
     lists = any(str(one) == "-" or str(one).lower().endswith(SUFFIXES) for one in o.inputs)
     for there, used, what in (
         (images, o.OF_IMAGES, "images as inputs"),
@@ -84,11 +84,4 @@ def _named(o: Predict, tables: bool) -> Sequence[Named]:
     ):
         if not there and (given := sorted(o.changed().keys() & used)):
             raise UsageError(f"{flag(given[0])} is used only with {what}: leave it out")
-    absent = [(part.describe(i), why) for part in images for i, why in part.absent.items()]
-    if absent and o.on_error == "stop":
-        where, why = absent[0]
-        raise InputError(
-            f"cannot use the image {where}: {why} ({len(absent)} like it); check the paths, or use "
-            "--on-error row"
-        )
     return parts

@@ -29,26 +29,13 @@ FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it
 
 @StageFunction
 def head(o: NewHead, files: Files) -> Job:
-    """Write a head before its first phase: its name, options and what files they name hold.
-
-    ``space``: a feature file; the head is bound to its space and classes, so that features of
-    another one are refused before anything is computed from them.
-    """
+    """Write a head before its first phase: its name, options and what files they name hold."""
     refuse_shared_with(o.name, o.head_options, o)
     opening = partial(files.features, labelled=False)
-    new, thresholds = heads.new_head(o.name, o.head_options, opening)
-    bound = None if thresholds is None else Context(thresholds)
-    inputs: dict[str, Any] = dict(HEADS.version(o.name))
-    if o.space is not None:
-        rows = heads.rows_of(o.space)
-        where = f"in {o.space}"
-        if wrong := thresholds and difference(thresholds, rows.space, "in that file", where):
-            raise MismatchError(
-                f"--space {o.space} has other features than the file that the head's options "
-                f"name: space.{wrong}"
-            )
-        bound, inputs["bound"] = rows, rows.as_dict()
-    made_by = recipe("head", {"name": o.name, **new.options.as_dict()}, inputs)
+    new, space = heads.new_head(o.name, o.head_options, opening)
+    bound = None if space is None else Context(space)
+    options = {"name": o.name, **new.options.as_dict()}
+    made_by = recipe("head", options, HEADS.version(o.name))
     return Job.one(o.out, made_by, lambda: partial(heads.write_head, head=new, context=bound))
 
 
