@@ -1,7 +1,6 @@
-"""Every mistake that afltool answers for, one class per kind.
+"""Every mistake that afltool answers for, one class per kind, with its exit status.
 
-A class has the exit status of the command line. A message says what was expected, what was found
-(with numbers and the path) and what to try, in one short paragraph.
+A message says what was expected, what was found (with numbers and the path) and what to try.
 """
 
 from __future__ import annotations

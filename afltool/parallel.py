@@ -8,12 +8,14 @@ says ``with using(threads)``; whoever works on blocks below it calls `each`.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from . import memory, system
 
@@ -127,7 +129,14 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     import scipy.linalg  # noqa: F401 - its BLAS is not NumPy's, and is limited once it is loaded
-    from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1, "blas"):
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """What numerical libraries the process has; looked up again once ``modules`` were loaded."""
+    from threadpoolctl import ThreadpoolController  # it starts ldconfig, which takes a while
+
+    return ThreadpoolController()

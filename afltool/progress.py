@@ -16,7 +16,7 @@ log = logging.getLogger("afltool")  # what a person is told; the command line sh
 
 
 class Task:
-    """One piece of work under way, of which nothing is shown."""
+    """One piece of work under way, of which nothing is shown; a reporter has its own."""
 
     def __init__(self, title: str, total: int, unit: str, done: int) -> None: ...
 
@@ -31,7 +31,7 @@ _stop_reason: str | None = None
 
 
 def set_reporter(reporter: Reporter) -> None:
-    """Let ``reporter`` show the progress of every stage of this process, as a `Task`."""
+    """Let ``reporter`` show the progress of every stage of this process."""
     global _reporter
     _reporter = reporter
 

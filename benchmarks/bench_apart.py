@@ -34,7 +34,7 @@ from afltool.files.partitions import load_partition
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.math.gram import FixedPoint, Rows
-from afltool.memory import Remembered
+from afltool.memory import Carried
 from afltool.values.statistics import Client, ClientId, Context, Sum
 
 PARTITIONS: dict[str, dict[str, Any]] = {
@@ -122,7 +122,7 @@ def owners(args: argparse.Namespace, dealt: dict[str, Any]) -> np.ndarray:
 def measured(head: Head, train: Data, test: Data, owner: np.ndarray, start: Path) -> dict[str, Any]:
     """A head of clients with these rows; beside it scores of the head of one, which comes first."""
     mine = [np.flatnonzero(owner == k) for k in range(owner.max() + 1)]
-    carried: list[Any] = [Remembered() for _ in mine]
+    carried: list[Any] = [Carried() for _ in mine]
     seconds, server, digest = np.zeros(len(mine)), 0.0, ""
     head = head.bind(train.space["dim"], len(train.classes))
     while head.phase() is not None:

@@ -29,7 +29,7 @@ from scipy.linalg.blas import sgemm, ssyrk
 from afltool.heads import make_head
 from afltool.heads.base import Head
 from afltool.heads.projections import activate, projection
-from afltool.memory import Remembered
+from afltool.memory import Carried
 
 WIDTH, DIM, BLOCK = 1024, 1280, 4096
 LAMBDA, GAMMA = 1.0, 0.1
@@ -49,7 +49,7 @@ class Ours:
         options = {"layers": 99, "width": WIDTH, "ridge": LAMBDA, **more}
         self.head: Head = make_head("deepafl", options).bind(DIM, int(y.max()) + 1)
         self.blocks = list(zip(cut(X), cut(y), strict=True))
-        self.carried: Remembered = Remembered()
+        self.carried: Carried = Carried()
         self.round()
 
     def round(self) -> None:

@@ -21,7 +21,7 @@ from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.math.gram import FixedPoint, encode
-from afltool.memory import Carried, Remembered
+from afltool.memory import Carried
 from afltool.values.statistics import Context
 
 BLOCK = 4096
@@ -54,7 +54,7 @@ def trained(train: Data, options: dict[str, object]) -> tuple[object, dict[str, 
     X, y = train
     head = make_head("deepafl", options).bind(X.dim, int(y.max()) + 1)
     blocks = [(X[i : i + BLOCK], y[i : i + BLOCK]) for i in range(0, len(y), BLOCK)]
-    carried: Carried = Remembered()
+    carried: Carried = Carried()
     took = {"clients": 0.0, "server": 0.0}
     while head.phase() is not None:
         begun = time.process_time()

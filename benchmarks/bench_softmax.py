@@ -38,7 +38,7 @@ from afltool.heads import make_head
 from afltool.heads.base import Found, Head, binding
 from afltool.math import softmax as sm
 from afltool.math.gram import FixedPoint, Rows
-from afltool.memory import Carried, Remembered
+from afltool.memory import Carried
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.assignment import assign
 from afltool.values.statistics import Client, ClientId, Context, Statistics
@@ -92,7 +92,7 @@ class Site:
 
     def __init__(self, data: Data) -> None:
         self.data = data
-        self.carried: Carried = Remembered()
+        self.carried: Carried = Carried()
 
     def gather(self, head: Head) -> Statistics:
         who = {ClientId("all"): Client(len(self.data.y))}

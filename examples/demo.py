@@ -86,11 +86,10 @@ def why_a_ridge(folder: Path) -> None:
 
 
 def draw(out: Path, folder: Path) -> list[Path]:
-    """The partition, the confusion matrix and the ridge path of the first run."""
+    """The partition and the confusion matrix of the first run."""
     return [
         afltool.partition_picture(folder / "02-clients.h5", out / "partition.png"),
         afltool.confusion_picture(folder / "06-metrics.json", out / "confusion.png"),
-        afltool.ridge_path_picture(folder / "head-final.h5", out / "ridge-path.png"),
     ]
 
 

@@ -17,7 +17,7 @@ from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.math.gram import FixedPoint, Rows, encode, real
-from afltool.memory import Carried, Remembered
+from afltool.memory import Carried
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.assignment import assign
 from afltool.values.statistics import Context, Statistics
@@ -74,7 +74,7 @@ class Road:
 
     def __init__(self, data: Data, rows: np.ndarray) -> None:
         self.data, self.blocks = data, data.blocks(rows)
-        self.carried: Carried = Remembered()
+        self.carried: Carried = Carried()
 
     def statistics(self, head: Head) -> Statistics:
         found, self.carried = head.gather(self.blocks, carried=self.carried)

@@ -43,7 +43,7 @@ WORDS = {
     "held-out": "NEW.h5 0.5", "label-column": "y", "law": "pairwise",
     "limit": "2", "memory": "1GB", "method": "isotonic", "metrics": "balanced-accuracy",
     "missing": "mean",
-    "node": "layer3", "on-error": "row", "only": "0-1", "participation-kind": "inconsistent",
+    "node": "layer3", "only": "0-1", "participation-kind": "inconsistent",
     "phi0-activation": "relu", "precision": "bf16", "preprocess": "paper",
     "preset": "paper", "rounds": "NEW.csv 3", "rule": "fedcgs",
     "scheme": "iid", "shard": "1/2", "split": "test", "table": "OTHER", "views": "flip",
@@ -69,11 +69,9 @@ def options(*path: str) -> dict[str, Any]:
 
 
 def of_heads() -> dict[str, dict[str, Any]]:
-    """The options of each head, without --space, which the command has."""
+    """The options of each head, by name."""
     heads = command("head").commands
-    return {
-        name: {k: p for k, p in options("head", name).items() if k != "space"} for name in heads
-    }
+    return {name: options("head", name) for name in heads}
 
 
 def run_options(name: str, *words: str) -> dict[str, Any]:

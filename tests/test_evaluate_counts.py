@@ -255,7 +255,7 @@ def test_groups_are_counted_apart_and_small_or_unknown_ones_are_refused(road, ta
          {"by": f"{path}:ward"}),
         ("has the group 'f', which is not one of m, w", InvalidDataError,
          {"by": f"{path}:sex", "groups": ["m", "w"]}),
-        ("group of each row is needed", UsageError, {"groups": ["f", "m"], "min_group": 5}),
+        ("--groups is used only with --by", UsageError, {"groups": ["f", "m"], "min_group": 5}),
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             afltool.counts(road.head, road.test, tmp_path / "o", **options)

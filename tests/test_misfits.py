@@ -316,18 +316,17 @@ def test_numbers_of_another_unit_are_not_up_to_date(tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Features of one space by name of what differs, and a head that is bound to the first."""
+    """Features of one space by name of what differs."""
     at = tmp_path_factory.mktemp("bound")
     raw, wide = embeddings(at / "x.npz", 60), embeddings(at / "wide.npz", 60, d=9)
     options = {
         "good": {}, "backbone": {"backbone": "other"}, "fraction_bits": {"fraction_bits": 8},
         "dtype": {"dtype": "float32"}, "classes": {"classes": [*map(str, range(5))]}, "dim": {},
     }  # fmt: skip
-    found = {
+    return {
         name: afltool.import_embeddings(wide if name == "dim" else raw, at / f"{name}.h5", **one)
         for name, one in options.items()
     }
-    return {**found, "head": afltool.head("linear", at / "head0.h5", space=found["good"])}
 
 
 def test_other_features_than_a_heads_are_refused_before_anything_is_computed(made, tmp_path, cli):
@@ -335,10 +334,7 @@ def test_other_features_than_a_heads_are_refused_before_anything_is_computed(mad
     afltool.local_stats(made["good"], "linear", ours, client="a", sum=True)
     head = afltool.solve(ours, tmp_path / "head.h5")
     for field in ("backbone", "fraction_bits", "dtype", "dim", "classes"):
-        done = cli("local-stats", made[field], "--client", "a", "--head", made["head"], "-o", out)
-        named = "classes has 5 entries" if field == "classes" else f"space.{field} is "
-        refused(done, MISMATCH, named, made[field], made["head"])
-        assert not out.exists()
+        named = "classes has" if field == "classes" else f"space.{field}"
         other = afltool.local_stats(made[field], "linear", tmp_path / f"{field}.h5", client="b",
                                     sum=True)  # fmt: skip
         for *args, file in (
@@ -349,41 +345,11 @@ def test_other_features_than_a_heads_are_refused_before_anything_is_computed(mad
         ):
             refused(cli(*args, file, "-o", out), MISMATCH, named[:11], file)
             assert not out.exists()
-    free = afltool.head("linear", tmp_path / "h.h5")
-    sent = afltool.local_stats(made["backbone"], free, tmp_path, client="a")
-    total = afltool.aggregate([sent], tmp_path / "t.h5")
-    with pytest.raises(MismatchError, match=r"t\.h5 does not fit the head.*space\.backbone"):
-        afltool.solve(total, tmp_path / "s.h5", head=made["head"])
 
 
-@pytest.mark.parametrize("name", ["linear", "softmax"])
-def test_the_binding_goes_through_all_rounds_and_changes_no_digest(made, tmp_path, name):
-    """The same heads and totals, number by number, as without it."""
-    digests = []
-    for bound in (made["good"], None):
-        at = tmp_path / str(bound is None)
-        options = {"softmax": {"rounds": 2}}.get(name, {})
-        head = afltool.head(name, at / "0.h5", space=bound, head_options=options)
-        digests.append([afltool.info(head)["digest"]])
-        for number in range(1, 5):
-            sent = afltool.local_stats(made["good"], head, at / str(number), client="a")
-            total = afltool.aggregate([sent], at / f"{number}t.h5")
-            head = afltool.solve(total, at / f"{number}.h5", head=head)
-            digests[-1] += [afltool.info(total)["digest"], afltool.info(head)["digest"]]
-            if afltool.info(head)["phase"] is None:
-                break
-            with pytest.raises(MismatchError, match=r"space\.backbone"):
-                afltool.local_stats(made["backbone"], head, at / "other", client="a")
-        assert afltool.info(head)["phase"] is None
-    assert digests[0] == digests[1]
-
-
-def test_the_same_command_again_and_another_binding(made, tmp_path, cli):
-    say = ["head", "linear", "-o", tmp_path / "h.h5"]
-    assert cli(*say, "--space", made["good"]).exit_code == 0
-    before = (tmp_path / "h.h5").read_bytes()
-    assert cli(*say, "--space", made["good"]).exit_code == 0
-    assert (tmp_path / "h.h5").read_bytes() == before
-    assert "bound" in cli(*say, "--space", made["dim"]).stderr
-    assert "bound" in cli(*say).stderr
-    assert cli("head", "linear", "--space", made["head"], "-o", tmp_path / "x.h5").exit_code == 2
+def test_the_next_round_is_of_the_same_features(made, tmp_path):
+    head = afltool.head("softmax", tmp_path / "0.h5", head_options={"rounds": 2})
+    total = afltool.local_stats(made["good"], head, tmp_path / "t.h5", client="a", sum=True)
+    after = afltool.solve(total, tmp_path / "1.h5", head=head)
+    with pytest.raises(MismatchError, match=r"space\.backbone"):
+        afltool.local_stats(made["backbone"], after, tmp_path / "other", client="a")

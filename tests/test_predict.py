@@ -13,7 +13,6 @@ from damage import forge
 from helpers_images import narrow, write_imagefolder  # noqa: F401
 
 import afltool
-from afltool.datasets.base import CorruptImageError
 from afltool.datasets.from_paths import NamedImages
 from afltool.errors import (
     InputError,
@@ -239,24 +238,13 @@ def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypa
     assert (tmp_path / "named.csv").read_text() == before
 
 
-def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path):
+def test_a_corrupt_image_ends_it(photos, tmp_path):
     folder, head, out = copied(photos, tmp_path), photos / "head.h5", tmp_path / "p.csv"
     (folder / "line" / "0003.png").write_bytes(b"no picture")
-    with pytest.raises(InvalidDataError, match=r"0003\.png: expected one of.*--on-error row"):
+    with pytest.raises(InvalidDataError, match=r"0003\.png: expected one of.*leave it out"):
         afltool.predict(head, folder, out, **HOW)
     assert not out.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["photos"]
-    said = afltool.predict(head, folder, out, on_error="row", **HOW)
-    afltool.predict(head, folder, tmp_path / "whole.csv", on_error="row", **HOW)
-    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    rows = table(out)
-    bad = [row for row in rows if row["error"]]
-    assert len(rows) == 36
-    assert [row["path"] for row in bad] == [str(folder / "line" / "0003.png")]
-    assert bad[0]["predicted"] == bad[0]["score"] == ""
-    assert said["errors"] == 1
-    assert sum(said["predicted"].values()) == 35
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.csv", "photos", "whole.csv"]
 
 
 def test_files_that_are_no_images_or_not_there(photos, tmp_path, cli):
@@ -276,14 +264,7 @@ def test_files_that_are_no_images_or_not_there(photos, tmp_path, cli):
     done = cli("predict", head, "-", "-o", out, *SHELL, input=lines)
     assert done.exit_code == 3
     assert "gone.png: there is no such file" in done.stderr
-    assert "--on-error row" in done.stderr
-    done = cli("predict", head, "-", "-o", out, *SHELL, "--on-error", "row", input=lines)
-    assert done.exit_code == 0
-    errors = [row["error"] for row in table(out)]
-    assert errors[0].startswith("there is no such file")
-    assert errors[1] == ""
-    assert errors[2].startswith("expected one of the formats")
-    assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", "empty", "p.csv"}
+    assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", "empty"}
 
 
 def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
@@ -333,35 +314,21 @@ def test_a_stopped_or_killed_command_leaves_no_table_and_makes_it_from_the_start
 
 
 class Rows:
-    """In place of a network: features that are known; image 1 cannot be read."""
+    """In place of a network: features that are known."""
 
-    rows = np.array([[1, 2], [100, 0], [np.nan, 1]], np.float32)
+    rows = np.array([[1, 2], [100, 0]], np.float32)
 
     def decode(self, pictures, index):
         raise AssertionError("nothing is decoded")
 
     def features(self, decode, indices, skip):
-        bad = {1: CorruptImageError("b", "no image")} if 1 in indices else {}
-        yield Batch(indices, bad), self.rows
+        yield Batch(indices, {}), self.rows
 
 
-def test_values_that_the_format_cannot_hold_have_no_class():
-    def blocks(names, skip=True, network=None):
-        images = NamedImages(names, names)
-        space, fake = {"fraction_bits": 9}, network or Rows()
-        return list(image_source(images, fake, space, skip).blocks())
-
-    (block,) = blocks([b"a", b"b", b"c", b"d"])
-    assert len(block.X) == 1
-    assert set(block.why) == {1, 2, 3}
-    assert (block.why[1], block.names) == ("no image", ["a", "b", "c", "d"])
-    assert "beyond the range" in block.why[2]
-    with pytest.raises(InvalidDataError, match="image c: feature 0 is 100"):
-        blocks([b"a", b"b", b"c", b"d"], skip=False)
-    nan = Rows()
-    nan.rows = Rows.rows[2:]
-    (none,) = blocks([b"a"], network=nan)
-    assert none.X is None
+def test_values_that_the_format_cannot_hold_are_refused():
+    images, space = NamedImages([b"a", b"b"], [b"a", b"b"]), {"fraction_bits": 9}
+    with pytest.raises(InvalidDataError, match="image b: feature 0 is 100"):
+        list(image_source(images, Rows(), space).blocks())
 
 
 def test_names_are_written_so_that_they_come_back(photos, tmp_path):

@@ -124,14 +124,13 @@ def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, r
 
 
 def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
-    heads = []
+    stats = []
     for name, total in (("a", tmp_path / "sums/client-a.h5"), ("all", sites)):
         by = solve(total, tmp_path / f"by-{name}.h5")
         made = afltool.import_embeddings(tmp_path / "a.npz", tmp_path / f"{name}-a.h5", scale=by)
-        heads.append(afltool.head("linear", tmp_path / f"{name}-head.h5", space=made))
+        stats.append(afltool.local_stats(made, "linear", tmp_path / "stats", client=name))
     with pytest.raises(MismatchError, match="scaling"):
-        afltool.local_stats(made, heads[0], tmp_path / "stats", client="a")
-    afltool.local_stats(made, heads[1], tmp_path / "stats", client="a")
+        afltool.aggregate(stats, tmp_path / "no.h5")
     with pytest.raises(MismatchError, match=r"other features: .*backbone"):
         afltool.import_embeddings(
             tmp_path / "a.npz", tmp_path / "other.h5", scale=by, backbone="others"

@@ -37,11 +37,10 @@ IMAGES = 256  # items of a block
 
 
 class ItemBlock(NamedTuple):
-    """Items by name. ``why``: reasons of items without a row; ``X``: rows of the others."""
+    """Items by name, and their rows."""
 
     names: Sequence[str]
-    why: Mapping[int, str]
-    X: Rows | None
+    X: Rows
 
 
 class ItemSource(NamedTuple):
@@ -85,10 +84,8 @@ class Scorer:
         counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
         return {"errors": self.errors, "predicted": counts}
 
-    def scored(self, block: ItemBlock) -> tuple[ItemBlock, Scored | None]:
+    def scored(self, block: ItemBlock) -> tuple[ItemBlock, Scored]:
         """A block with what the head gives to its rows, in any thread."""
-        if block.X is None:
-            return block, None
         more: list[list[Any]] = [[] for _ in range(len(block.X))]
         if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
             V = self.head.values(block.X)
@@ -100,16 +97,9 @@ class Scorer:
             more = [[*one, *scores] for one, scores in zip(more, R.tolist(), strict=True)]
         return block, (order, np.take_along_axis(R, order, axis=1), more)
 
-    def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Cell]]:
+    def rows(self, block: ItemBlock, scored: Scored) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
-        cells = iter([] if scored is None else self._cells(scored))
-        self.errors += len(block.why)
-        blank = [None] * (len(self.columns) - 4)
-        for i, name in enumerate(block.names):
-            if i in block.why:
-                yield [name, None, None, block.why[i], *blank]
-                continue
-            first, score, *more = next(cells)
+        for name, (first, score, *more) in zip(block.names, self._cells(scored), strict=True):
             if score < self.least:
                 self.errors += 1
                 yield [name, None, score, f"below --min-confidence {self.least:g}", *more]
@@ -142,7 +132,7 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
         with open_features(path, labelled=False) as rows:
             for start, X in cut(rows.blocks(), len(header["classes"])):
                 ids = rows.row_ids[start : start + len(X)].tolist()
-                yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
+                yield ItemBlock([os.fsdecode(one) for one in ids], X)
 
     return ItemSource(size, blocks)
 
@@ -172,51 +162,39 @@ def network_of(
     return network
 
 
-def image_source(
-    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool
-) -> ItemSource:
-    """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
+def image_source(images: NamedImages, network: Network, space: Mapping[str, Any]) -> ItemSource:
+    """Images through a network.
 
-    An image whose features lie beyond the range of the head's number format has none either.
-    Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
+    The first that cannot be used, or whose features lie beyond the range of the head's number
+    format, ends the blocks with `InvalidDataError`.
     """
     bits = space["fraction_bits"]
 
     def blocks() -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, bits, skip)
+        every = _one_by_one(images, network, bits)
         while part := list(islice(every, IMAGES)):
-            why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
-            rows = [row for _, row in part if not isinstance(row, str)]
-            X = np.concatenate(rows) if rows else None
-            stored = X if X is None or bits is None else FixedPoint(X, bits)
-            yield ItemBlock([name for name, _ in part], why, stored)
+            X = np.concatenate([row for _, row in part])
+            yield ItemBlock([name for name, _ in part], X if bits is None else FixedPoint(X, bits))
 
     return ItemSource(len(images), blocks)
 
 
 def _one_by_one(
-    images: NamedImages, network: Network, bits: int | None, skip: bool
-) -> Iterator[tuple[str, Array | str]]:
-    """The name of each image with its row (1, d) as a feature file holds it, or why it has none."""
-    every = network.features(partial(network.decode, images), range(len(images)), skip)
+    images: NamedImages, network: Network, bits: int | None
+) -> Iterator[tuple[str, Array]]:
+    """The name of each image with its row (1, d) as a feature file holds it."""
+    every = network.features(partial(network.decode, images), range(len(images)), False)
     try:
         for batch, x in every:
             progress.stop_point()
-            rows = iter(x)
-            for index in batch.indices:
+            for index, row in zip(batch.indices, x[:, None], strict=True):
                 name = os.fsdecode(images.names[index])
-                if index in batch.bad:
-                    yield name, batch.bad[index].reason
-                    continue
                 try:
-                    row = next(rows)[None]
                     yield name, as_float32(row) if bits is None else encode(row, bits)
                 except InvalidDataError as error:
                     why = str(error).replace("row 0, ", "")
-                    if not skip:
-                        raise InvalidDataError(f"image {name}: {why}") from None
-                    yield name, why
+                    raise InvalidDataError(f"image {name}: {why}") from None
     except CorruptImageError as error:
         raise InvalidDataError(
-            f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error row"
+            f"cannot use the image {error.where}: {error.reason}. Replace it, or leave it out"
         ) from error

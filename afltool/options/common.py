@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
-from .base import Holds, Options, Reads, Writes, fields_of, flag, paths_of, positional, role_of
+from .base import Holds, Options, Writes, fields_of, flag, paths_of, positional, role_of
 
 STDOUT: Any = Path("-")  # as a default, it is of what a field takes
 MOST = 1024  # threads
@@ -78,14 +78,6 @@ class Tracked(Options):
 
     _track = "also log it to MLflow: mlflow:URI, such as mlflow:sqlite:///runs.db"
     track: str | None = Field(default=None, description=_track)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpaceOptions(Options):
-    """Which features a federation has."""
-
-    _space = "feature file: sites with features of another space, or other classes, are refused"
-    space: Annotated[Path | None, Reads("features")] = Field(default=None, description=_space)
 
 
 # ---------------------------------------------------------------- files that a command names

@@ -84,9 +84,8 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
 
     PRINTS: ClassVar = "cli.calls:predict"
     STAGE: ClassVar = "stages.predict:predict"
-    EXECUTION_ONLY: ClassVar = frozenset({"on_error"})
     #: What is used with images alone, with tables of them, and with tables of features.
-    OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone", "on_error"})
+    OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone"})
     OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
     OF_FEATURES: ClassVar = frozenset(fields_of(ColumnOptions))
 
@@ -106,8 +105,6 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     per_class: bool = Field(default=False, description="the chance holds for each class (Mondrian)")
     _least = "give no class where the highest probability is lower; error then says so"
     min_confidence: float | None = Field(default=None, gt=0, le=1, description=_least)
-    _on_error = "what to do with an image that cannot be used; row writes a row that says why"
-    on_error: Literal["stop", "row"] = Field(default="stop", description=_on_error)
     _data_root = "folder that the paths in a table are relative to (default: the table's own)"
     data_root: Path | None = Field(default=None, description=_data_root)
     path_column: str = Field(default="path", description="column of a table that holds the paths")
@@ -149,7 +146,12 @@ class CountOptions(LocalStatsOptions):
     _bins = "LO:HI:COUNT of score bins (default: 0:1:240 for probabilities, else -0.5:1.5:240)"
     bins: Annotated[str | None, grammar(parse_bins)] = Field(default=None, description=_bins)
     groups: tuple[str, ...] = Field(default=(), description="groups counted apart; may be repeated")
+    by: Column = Field(default=None, description="TABLE:COLUMN: the group of each row")
     min_group: int = Field(default=LEAST, ge=1, description="fewest rows of a group, or none")
+
+    def check(self) -> None:
+        super().check()
+        self.needs("groups", "by")
 
 
 @dataclass(frozen=True)

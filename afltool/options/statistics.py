@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from .base import Absent, File, FileOut, Files, Flat, Holds, Name, Reads, Writes, grammar, tell_once
-from .common import OWN_HEADS, SEED, Column, Output, SpaceOptions, Threads
+from .common import OWN_HEADS, SEED, Output, Threads
 from .features import CLASSES, Classes, TableOptions
 from .grammars import parse_clients
 
@@ -41,7 +41,6 @@ class LocalStatsOptions(Threads):
     participation_seed: int | None = Field(default=None, ge=0, le=SEED, description=_seed)
     sum: bool = Field(default=False, description="write one file: the sum of these clients")
     held_out: FileOut = Field(default=None, description="with --sum: sum of the held-out clients")
-    by: Column = Field(default=None, description="TABLE:COLUMN: the group of each row")
     min_rows: int = Field(default=0, ge=0, description="refuse a client with fewer rows")
 
     def check(self) -> None:
@@ -139,7 +138,7 @@ class Solve(SolveOptions, Output):
 
 
 @dataclass(frozen=True)
-class NewHead(SpaceOptions, Output):
+class NewHead(Output):
     """Write a head file: a head and its options, on which a federation agrees first."""
 
     STAGE: ClassVar = "stages.solve:head"

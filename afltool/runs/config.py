@@ -119,7 +119,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
 OMITTED = {
     TABLE: {*fields_of(NumberFormat)},  # those of extract
     "extract": {"split", "shard", "unlabelled", "threads"},
-    "local_stats": {"partition", "client", "only", "sum", "held_out", "by", "threads"},
+    "local_stats": {"partition", "client", "only", "sum", "held_out", "threads"},
     "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},
     "solve": {"head", "validate", "threads"},
     "evaluate": {*fields_of(EvaluateOptions)} - {"each_round", "separability"},

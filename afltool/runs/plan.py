@@ -17,7 +17,6 @@ from typing import Any
 
 from .. import parallel
 from ..options.base import Options, fields_of, flag
-from ..options.common import SpaceOptions
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
@@ -144,7 +143,7 @@ def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
     late = config.at_solve()
     options = {k: v for k, v in config.all_head_options().items() if k not in late}
     name: dict[str, Any] = {"name": own.head}
-    head = Step(STAGES["head"], SpaceOptions(), name, folder.first_head, options)
+    head = Step(STAGES["head"], Options(), name, folder.first_head, options)
     return [*steps, head]
 
 

@@ -73,7 +73,7 @@ def counts(o: Counts, files: Files) -> Job:
     bins = None if o.bins is None else str(o.bins)
     task = Evaluation.of([solved.head], bins, groups, o.min_group)
     found = HeadFile(cast(Head, task), solved.header)
-    return job_of(o.to(LocalStatsOptions), o.features, found, o.out, files, o.head)
+    return job_of(o.to(LocalStatsOptions), o.features, found, o.out, files, o.head, o.by)
 
 
 def job_of(
@@ -83,8 +83,12 @@ def job_of(
     out: Path,
     files: Files,
     name: str | Path = "",
+    by: str | None = None,
 ) -> Job:
-    """The statistics of clients for a head that is read; ``name``: its file, or its name."""
+    """The statistics of clients for a head that is read; ``name``: its file, or its name.
+
+    ``by``: the groups of the rows, for a head that counts them by group.
+    """
     head, header = found
     if head.phase() is None:
         raise UsageError(
@@ -99,7 +103,9 @@ def job_of(
         clients = ClientRows.of_silo(rows, o.client)
     else:
         clients = files.clients(rows, o.partition)
-    clients = _grouped(clients, o, head)
+    if by is not None:
+        clients = clients.grouped(head.groups, by)
+        clients.check_groups(head.groups, head.options.as_dict()["min_group"], o.sum)
     check_participation(head, o)
     # A draw for each layer of the head; of its second sums it may be another one.
     layer, turn = head.options.place_of(naming.Phase(head.phase() or ""))
@@ -129,22 +135,6 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
             f"this {head.name} head needs the same clients in every round; found --participation "
             f"{share:g}: leave it out, or begin a head without {flag(needing)}"
         )
-
-
-def _grouped(clients: ClientRows, o: LocalStatsOptions, head: Head) -> ClientRows:
-    """The rows with their groups, for a head that counts them by group."""
-    groups = head.groups
-    if o.by is None and groups:
-        raise UsageError(
-            f"the group of each row is needed ({', '.join(groups[:20])}): --by TABLE:COLUMN"
-        )
-    if o.by is None:
-        return clients
-    if not groups:
-        raise UsageError("--by is for a round of evaluation with groups: leave it out")
-    found = clients.grouped(groups, o.by)
-    found.check_groups(groups, head.options.as_dict()["min_group"], o.sum)
-    return found
 
 
 def _check_min_rows(clients: ClientRows, chosen: Sequence[int], least: int) -> None:
@@ -184,7 +174,7 @@ class _Gathering:
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
-        options = {**self.options.stored("by"), "clients": names, "gamma": self.gamma}
+        options = {**self.options.stored(), "clients": names, "gamma": self.gamma}
         return recipe("local-stats", options, self.inputs)
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:

@@ -29,7 +29,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     The network of images is the one that the head's feature space names. See `Scorer` for the
     columns. Gives the path, how many rows were written, how many have an error, and how many each
     class. Raises `MismatchError`: another space or class list than the head's; `InvalidDataError`:
-    an image that cannot be used, unless ``on_error`` is 'row'.
+    an image that cannot be used.
     """
     check_table(o.out, OF_ROWS)
     solved, header = load_solved_head(o.head)
@@ -44,7 +44,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         if isinstance(part, Path):
             sources.append(of_files[part])
         elif network is not None:
-            sources.append(image_source(part, network, header["space"], o.on_error == "row"))
+            sources.append(image_source(part, network, header["space"]))
     total = sum(source.size for source in sources)
     blocks = chain.from_iterable(source.blocks() for source in sources)
     with (
@@ -73,7 +73,7 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
 def _named(o: Predict, tables: bool) -> Sequence[Named]:
     """What is named, and usable with these options; ``tables``: of features are among it."""
     parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
-    images = [part for part in parts if isinstance(part, NamedImages)]
+    images = any(isinstance(part, NamedImages) for part in parts)
     lists = any(str(one) == "-" or str(one).lower().endswith(SUFFIXES) for one in o.inputs)
     for there, used, what in (
         (images, o.OF_IMAGES, "images as inputs"),

@@ -38,10 +38,9 @@ KEPT, MISSING = "kept", "made, it was missing"
 class Job:
     """What a stage makes of its inputs.
 
-    ``compute(todo, put)`` makes some of the targets, perhaps by one pass over rows. It calls
-    ``put(target, write)`` once for each, in any order and from any thread; a file of rows it writes
-    itself. ``keeps``: heads and sums stay in memory for the steps to come. ``result``: what the
-    stage answers instead of the path of its last target.
+    ``compute(todo, put)`` makes some of the targets; it calls ``put(target, write)`` for each, in
+    any order and from any thread, or has written the file itself. ``keeps``: heads and sums stay in
+    memory for the steps to come. ``result``: what the stage answers instead of its last path.
     """
 
     targets: Sequence[Target]

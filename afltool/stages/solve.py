@@ -28,17 +28,11 @@ FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it
 
 @StageFunction
 def head(o: NewHead, files: Files) -> Job:
-    """Write a head before its first phase: its name and options.
-
-    ``space``: a feature file; the head is bound to its space and classes, so that features of
-    another one are refused before anything is computed from them.
-    """
+    """Write a head before its first phase: its name and options."""
     new = heads.new_head(o.name, o.head_options)
-    bound = None if o.space is None else heads.rows_of(o.space)
-    inputs: dict[str, Any] = dict(HEADS.version(o.name))
-    inputs |= {} if bound is None else {"bound": bound.as_dict()}
-    made_by = recipe("head", {"name": o.name, **new.options.as_dict()}, inputs)
-    return Job.one(o.out, made_by, lambda: partial(heads.write_head, head=new, context=bound))
+    options = {"name": o.name, **new.options.as_dict()}
+    made_by = recipe("head", options, HEADS.version(o.name))
+    return Job.one(o.out, made_by, lambda: partial(heads.write_head, head=new))
 
 
 @StageFunction

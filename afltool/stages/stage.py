@@ -13,7 +13,6 @@ from typing import Any
 from ..options import evaluation, features, statistics
 from ..options import partition as partitions
 from ..options.base import Options, fields_of, positional
-from ..options.common import SpaceOptions
 from ..plugins import located
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
@@ -72,7 +71,7 @@ _IN_ORDER = (
     Stage("extract", features.ExtractOptions, features.Extract, FEATURES, _SHARDS, stored=True),
     Stage("merge", Options, features.Merge, FEATURES),
     Stage("partition", partitions.PartitionOptions, partitions.Partition, PARTITION),
-    Stage("head", SpaceOptions, statistics.NewHead, HEAD),
+    Stage("head", Options, statistics.NewHead, HEAD),
     Stage("local-stats", statistics.LocalStatsOptions, statistics.LocalStats, STATISTICS, _CLIENTS),
     Stage("aggregate", statistics.AggregateOptions, statistics.Aggregate, STATISTICS),
     Stage("solve", statistics.SolveOptions, statistics.Solve, HEAD),
