@@ -87,7 +87,7 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     EXECUTION_ONLY: ClassVar = frozenset({"on_error"})
     #: What is used with images alone, with tables of them, and with tables of features.
     OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone", "on_error"})
-    OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
+    OF_TABLES: ClassVar = frozenset({"data_root"})
     OF_FEATURES: ClassVar = frozenset(fields_of(ColumnOptions))
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
@@ -110,7 +110,6 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     on_error: Literal["stop", "row"] = Field(default="stop", description=_on_error)
     _data_root = "folder that the paths in a table are relative to (default: the table's own)"
     data_root: Path | None = Field(default=None, description=_data_root)
-    path_column: str = Field(default="path", description="column of a table that holds the paths")
 
     def check(self) -> None:
         super().check()

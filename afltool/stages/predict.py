@@ -70,13 +70,13 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
     if not is_foreign(path) or not path.is_file():
         return path
     listed = path.suffix.lower() in SUFFIXES
-    images = listed and o.path_column in read_columns(path, (), (o.path_column,))
+    images = listed and "path" in read_columns(path, (), ("path",))
     return path if images else feature_file(path, o, header, unlabelled=True)
 
 
 def _named(o: Predict, of_features: bool) -> Sequence[Named]:
     """What is named, and usable with these options; ``of_features``: tables of them are."""
-    parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
+    parts = read_named(o.inputs, sys.stdin, o.data_root)
     images = [part for part in parts if isinstance(part, NamedImages)]
     names = [str(one) for one in o.inputs]
     tables = "-" in names or any(one.lower().endswith(SUFFIXES) for one in names)
