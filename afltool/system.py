@@ -6,7 +6,6 @@ import _thread
 import errno
 import fcntl
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -68,16 +67,6 @@ def free_memory() -> int:
     import psutil  # 0.02 s: only for what asks
 
     return int(psutil.virtual_memory().available)
-
-
-def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this processor is known to have no bf16 arithmetic; False where nothing says so."""
-    try:
-        text = told_by.read_text("utf-8", "replace")
-    except OSError:
-        return False
-    flags = re.search(r"(?m)^(?:flags|Features)\s*:(.*)$", text)
-    return flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split())
 
 
 def repeat_lost_interrupts() -> None:

@@ -149,14 +149,6 @@ def test_locks_and_cores_are_those_of_the_libraries(tmp_path):
     assert system.cores() == len(psutil.Process().cpu_affinity())
 
 
-def test_bf16_is_missed_only_where_the_system_says_what_there_is(tmp_path):
-    tried = {"flags\t: fpu avx512_bf16\n": False, "flags\t: fpu avx2\n": True, "cpu: 0\n": False}
-    for told, lacks in ({"Features\t: bf16\n": False, "Features\t: fp\n": True} | tried).items():
-        (tmp_path / "cpuinfo").write_text(told)
-        assert system.lacks_bf16(tmp_path / "cpuinfo") is lacks
-    assert system.lacks_bf16(tmp_path / "none") is False
-
-
 @settings(max_examples=40)
 @given(st.text(min_size=1).filter(lambda name: name.isprintable()))
 def test_names_of_files_are_legal_everywhere(name):

@@ -16,8 +16,6 @@ from ..backbones.models import Backbone, load_backbone
 from ..backbones.preprocessing import Preprocessing
 from ..errors import InputError
 from ..options.features import TORCH, ExtractOptions
-from ..progress import log
-from ..system import lacks_bf16
 from ..values.arrays import F32, U8
 from .network import Engine
 
@@ -50,11 +48,6 @@ class TorchEngine(Engine):
     ) -> tuple[Self, Backbone]:
         """The network that ``o`` asks for, of squares of ``side``, on its device."""
         device = resolve_device(o.device)
-        if device == "cpu" and o.precision == "bf16" and lacks_bf16():
-            log.warning(
-                "this processor has no bf16 arithmetic (avx512_bf16, amx_bf16), so --precision "
-                "bf16 will be slow: use fp32 or a GPU, unless the federation has agreed on bf16"
-            )
         backbone = load_backbone(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
