@@ -40,7 +40,7 @@ WORDS = {
     "confusion": "NEW.csv", "data": "imagefolder:IMAGES", "deepening": "cascade", "device": "cpu",
     "dtype": "float32", "engine": "openvino", "errors": "NEW.csv", "export": "NEW.csv",
     "features": "random", "fixed-bits": "8", "group": "TABLE:site", "head": "HEAD",
-    "held-out": "NEW.h5 0.5", "label-column": "y", "law": "pairwise",
+    "held-out": "NEW.h5 0.5", "law": "pairwise",
     "limit": "2", "memory": "1GB", "method": "isotonic", "metrics": "balanced-accuracy",
     "missing": "mean",
     "node": "layer3", "only": "0-1", "participation-kind": "inconsistent",

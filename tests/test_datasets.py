@@ -513,33 +513,10 @@ def test_a_folder_without_train_and_test_is_all_of_it(tmp_path):
         open_dataset(f"imagefolder:{root / 'train'}", "test")
 
 
-@pytest.mark.parametrize("names", [("Train", "Test"), ("training", "val"), ("ape", "Validation")])
+@pytest.mark.parametrize("names", [("Train", "Test"), ("ape", "Validation")])
 def test_splits_of_other_names_are_not_taken_for_classes(tmp_path, names):
     write_imagefolder(tmp_path, names, per_class=1, splits=(".",))
     with pytest.raises(InvalidDataError, match="named like splits"):
         open_dataset(f"imagefolder:{tmp_path}", "train")
     meant = open_dataset(f"imagefolder:{tmp_path}", "train", classes=names)
     assert meant.classes == names
-
-
-# ---------------------------------------------------------------- columns of tables
-
-
-def test_columns_of_a_table_may_have_other_names(tmp_path):
-    root = write_imagefolder(tmp_path, ("ape", "bee"), per_class=2, splits=("train",))
-    files = [f"train/{c}/{p.name}" for c in ("ape", "bee") for p in (root / "train" / c).iterdir()]
-    table = tmp_path / "t.csv"
-    rows = [f"{f},{f.split('/')[1]},{i % 2},no" for i, f in enumerate(files)]
-    table.write_text("\n".join(["file,animal,sick,path", *rows]))
-    found = open_dataset(f"table:{table}", "train", path_column="file", label_column="animal")
-    assert (found.classes, len(found)) == (("ape", "bee"), 4)
-    other = open_dataset(f"table:{table}", "train", path_column="file", label_column="sick")
-    assert (other.classes, sorted(other.labels.tolist())) == (("0", "1"), [0, 0, 1, 1])
-    assert found.fingerprint != other.fingerprint, "other labels are other features files"
-    none = open_dataset(f"table:{table}", "train", path_column="file", unlabelled=True)
-    assert none.row_ids.tolist() == found.row_ids.tolist()
-    with pytest.raises(InvalidDataError, match="expected the columns file and label"):
-        open_dataset(f"table:{table}", "train", path_column="file")
-    for name in ("path", "label"):
-        with pytest.raises(UsageError, match=f"--{name}-column is for table:FILE"):
-            open_dataset("digits", "train", **{f"{name}_column": "file"})

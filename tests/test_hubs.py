@@ -183,7 +183,7 @@ def test_names_of_openclip_and_its_tags(open_clip):
     assert (published.crop, published.interpolation) == (224, "bicubic")
     assert weights_identity(name, "openai") != weights_identity(name, "laion2b_s34b_b79k")
     for weights, error, said in (
-        ("default", UsageError, "name one with --weights, of openai, laion400m_e31"),
+        ("default", UsageError, "known are random, openai, laion400m_e31"),
         ("IMAGENET1K_V1", UsageError, "neither a file nor weights of open_clip:ViT-B-32"),
     ):
         with pytest.raises(error, match=said):

@@ -182,7 +182,7 @@ def test_tokens_are_pooled_without_the_class_token():
     torch.manual_seed(0)
     network = VisionTransformer(32, 16, 5, 2, 12, 24, num_classes=3).eval()
     source, network.heads.head = TorchvisionSource("vit_b_16"), nn.Identity()
-    nodes = stage_nodes(source, network, 32)
+    nodes = stage_nodes(source, network, 32, Node("stages"))
     layer = "encoder.layers.encoder_layer_{}"
     assert nodes == [
         Node("penultimate"), Node(layer.format(4), "mean"),
@@ -231,7 +231,7 @@ def test_every_family_has_its_stages(name):
 
 def test_a_network_without_stages_says_so():
     with pytest.raises(UsageError, match="no stages of squeezenet1_1 are known: name the nodes"):
-        stage_nodes(TorchvisionSource("squeezenet1_1"), nn.Flatten(), 32)
+        stage_nodes(TorchvisionSource("squeezenet1_1"), nn.Flatten(), 32, Node("stages"))
 
 
 def test_the_list_of_nodes_has_names_widths_and_places(cli, monkeypatch):

@@ -268,33 +268,29 @@ def test_images_networks_and_exports_of_plug_ins(road, tmp_path):
     rng, y = np.random.default_rng(0), np.arange(40) // 2 % 2
     x = (rng.integers(0, 90, (40, 9, 9, 3)) + 160 * y[:, None, None, None]).astype(np.uint8)
     split = np.where(np.arange(40) < 30, "train", "test")
-    np.savez(tmp_path / "toy.npz", x=x, label=np.array(["dark", "light"])[y], split=split, odd=y)
+    np.savez(tmp_path / "toy.npz", x=x, label=np.array(["dark", "light"])[y], split=split)
     how = ["--weights", "random", "--image-size", 9, "--preprocess", "paper"]
     how += ["--data", f"pixels:{tmp_path / 'toy.npz'}"]
     tiny, out = ["extract", "--backbone", "tiny", *how], tmp_path / "RUN"
-    files = {name: tmp_path / f"{name}.h5" for name in ("train", "test", "odd")}
+    files = {name: tmp_path / f"{name}.h5" for name in ("train", "test")}
     done = site.lines(
         [*tiny, "--split", "train", "-o", files["train"]],
         [*tiny, "--split", "test", "-o", files["test"]],
-        [*tiny, "--split", "train", "--label-column", "odd", "-o", files["odd"]],
         ["run", "--train-features", files["train"], "--test-features", files["test"],
          "--clients", 2, "--scheme", "iid", "--ridge", 0.1, "-o", out],
         ["export", out / "head-final.h5", "-o", tmp_path / "model.npz"],
-        [*tiny, "--path-column", "x", "-o", tmp_path / "no.h5"],
         ["extract", "--backbone", "flat", *how, "-o", tmp_path / "no.h5"],
         ["export", road.head, "-o", tmp_path / "no.bad"],
     )  # fmt: skip
-    assert [one.code for one in done] == [0, 0, 0, 0, 0, 2, 2, 5], [one.err for one in done]
+    assert [one.code for one in done] == [0, 0, 0, 0, 2, 5], [one.err for one in done]
     facts = afltool.info(files["train"])
     assert (facts["space"]["dim"], facts["space"]["backbone"]) == (8, "tiny")
     assert facts["classes"] == ["dark", "light"]
     made_by = {"afltool.datasets": "toy-pixels 1.0", "afltool.backbones": "toy-data 1.0"}
     assert made_by.items() <= facts["recipe"]["inputs"].items()
-    assert afltool.info(files["odd"])["classes"] == ["0", "1"]
     assert json.loads((out / "summary.json").read_text())["top1"] == 1.0
     assert np.load(tmp_path / "model.npz")["head.W"].shape == (8, 2)
-    said = "--path-column is for table:FILE, parquet:PATTERN", "flat", "no.bad"
-    assert all(text in one.err for text, one in zip(said, done[5:], strict=True))
+    assert all(text in one.err for text, one in zip(("flat", "no.bad"), done[4:], strict=True))
     assert not [*tmp_path.glob("no.*")]
 
 

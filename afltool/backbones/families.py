@@ -112,8 +112,6 @@ def refused(what: str, image_size: int, error: Exception) -> UsageError:
     )
 
 
-# ---------------------------------------------------------------- torchvision, timm, Lite0
-
 #: Layers that end the last stages of torchvision's networks, in the order they run, by a part of
 #: their names; the first counts.
 STAGES = {
@@ -341,8 +339,6 @@ class Lite0Source(TimmSource):
     def stages(self, network: nn.Module) -> list[str]:
         return [f"blocks.{k}" for k in range(2, 7)]
 
-
-# ---------------------------------------------------------------- families by name
 
 #: A name, or a prefix that ends in a colon; the module and class of its source, which gets the
 #: whole name. All other names belong to torchvision. The family of a plug-in has no colon, and gets

@@ -35,10 +35,8 @@ def exported(
     """
     import torch
 
-    noise = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in noise]
-    for logger in noise:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # of the exporter
     try:
         with warnings.catch_warnings(action="ignore"):
             program: Any = torch.onnx.export(
@@ -46,8 +44,7 @@ def exported(
                 dynamic_shapes=(dict(free),), input_names=[given], output_names=list(outputs),
             )  # fmt: skip
     finally:
-        for logger, level in zip(noise, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
     proto, graph = program.model_proto, program.model_proto.graph
     parts = graph.node, graph.value_info, graph.input, graph.output, graph.initializer
     # The exporter notes names and lines of this machine's files at every node.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -161,8 +160,10 @@ def _places(
     traced = _traced(source, network)
     behind = traced.index(classifier) if classifier in traced else len(traced)
     places = {PENULTIMATE: traced[-1]}
-    for name in {*names} - {PENULTIMATE}:
+    for name in names:
         inside = [k for k, one in enumerate(traced) if f"{one}.".startswith(f"{name}.")]
+        if name in places:
+            continue
         if not inside:
             raise UsageError(f"{source.name} has no node {name!r}: --list-nodes shows its layers")
         if inside[-1] >= behind:
@@ -178,17 +179,13 @@ def _spelled_out(
     source: Source, network: nn.Module, nodes: Sequence[Node], side: int
 ) -> list[Node]:
     """The nodes, with `STAGES` replaced by the nodes that it stands for."""
-    listed: list[Node] = []
-    for node in nodes:
-        staged = node.name == STAGES
-        for one in stage_nodes(source, network, side, node.scale) if staged else [node]:
-            own = staged and node.pooling and one.name != PENULTIMATE
-            listed.append(replace(one, pooling=node.pooling) if own else one)
+    each = ([n] if n.name != STAGES else stage_nodes(source, network, side, n) for n in nodes)
+    listed = [node for several in each for node in several]
     refuse_twice([node.slice_name for node in listed])
     return listed
 
 
-def stage_nodes(source: Source, network: nn.Module, side: int, scale: float = 1.0) -> list[Node]:
+def stage_nodes(source: Source, network: nn.Module, side: int, node: Node) -> list[Node]:
     """The nodes of `stages`: the classifier's input, then the last stages, last one first.
 
     For maps: the `MOST` stages before the last, averaged; the last stage gives the classifier's
@@ -202,13 +199,11 @@ def stage_nodes(source: Source, network: nn.Module, side: int, scale: float = 1.
             "them)"
         )
     (last,) = outputs(_extractor(source, network, ends[-1:]), source.name, side).values()
+    how = [(name, "mean" if last.ndim == 3 else None) for name in ends[-MOST - 1 : -1]]
     if last.ndim == 3 and prefix_tokens(network):
-        chosen = [Node(name, "token+mean", scale) for name in ends[-MOST:-1]]
-        chosen.append(Node(ends[-1], "mean", scale))
-    else:
-        pooling = "mean" if last.ndim == 3 else None
-        chosen = [Node(name, pooling, scale) for name in ends[-MOST - 1 : -1]]
-    return [Node(PENULTIMATE), *reversed(chosen)]
+        how = [*((name, "token+mean") for name in ends[-MOST:-1]), (ends[-1], "mean")]
+    chosen = [Node(name, node.pooling or pooling, node.scale) for name, pooling in reversed(how)]
+    return [Node(PENULTIMATE), *chosen]
 
 
 def outputs(network: nn.Module, name: str, side: int) -> Any:

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from .. import inputs
 from ..errors import InvalidDataError, UsageError
-from ..options.datasets import DATASETS, named
+from ..options.datasets import named
 from ..values.names import composed
 from .base import SPLITS, DatasetRequest, ImageDataset, digest
 
@@ -26,26 +25,23 @@ def open_dataset(
     *,
     classes: Sequence[str] | None = None,
     limit: int | None = None,
-    **how: Any,
+    data_root: Path | None = None,
+    unlabelled: bool = False,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     ``classes``: names in the order that labels count; they hold every class of the data, and may
     hold more; by default the data set's own. ``limit``: at most so many rows, spread over the
-    classes. ``how``: other fields of `DatasetRequest`; None for defaults.
+    classes. ``data_root``, ``unlabelled``: see `DatasetRequest`.
 
     Raises `UsageError`: unknown names and options; `InputError`: missing or damaged files, with
     where to put them; `InvalidDataError`: rows or classes that cannot be used.
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
-    (kind, path), given = named(spec), {k: v for k, v in how.items() if v is not None}
-    for option in ("path", "label"):
-        if f"{option}_column" in given and option not in kind.columns:
-            those = ", ".join(one.shown for one in DATASETS.values() if option in one.columns)
-            raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
+    kind, path = named(spec)
     known = None if classes is None else _checked_classes(classes)
-    request = DatasetRequest(spec, path, split, known, **given)
+    request = DatasetRequest(spec, path, split, known, data_root, unlabelled)
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
     if request.unlabelled and dataset.labels is not None:
         sha = digest("unlabelled", dataset.fingerprint)

@@ -30,8 +30,7 @@ class DatasetRequest:
     """Which rows of which data set are asked for; see `open_dataset`.
 
     ``path``: what stands behind the colon of ``spec``. ``data_root``: of downloads; for a table,
-    what its paths are relative to. ``path_column``: of a table, of parquet that of the images;
-    ``label_column``: of both, and the key of the label in WebDataset's JSON.
+    what its paths are relative to.
     """
 
     spec: str
@@ -40,8 +39,6 @@ class DatasetRequest:
     classes: tuple[str, ...] | None = None
     data_root: Path | None = None
     unlabelled: bool = False
-    path_column: str = "path"
-    label_column: str = "label"
 
     @property
     def root(self) -> Path:
@@ -165,17 +162,13 @@ def class_names(request: DatasetRequest, labels: Iterable[str]) -> list[str]:
 def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
-    """The column of the images: the only one of ``images``, or that of --path-column."""
-    chosen = request.path_column
-    wanted = [*images] if chosen == "path" and "path" not in images else [chosen]
-    labelled = request.unlabelled or request.label_column in columns
-    if len(wanted) != 1 or wanted[0] not in images or not labelled:
+    """The one column of images, beside which there is one of labels."""
+    if len(images) != 1 or not (request.unlabelled or "label" in columns):
         raise InvalidDataError(
-            f"{where}: expected a column {request.label_column} and one of images, or those of "
-            f"--label-column and --path-column; found the columns {shorten(columns)}, of "
-            f"images {shorten(images) or 'none'}"
+            f"{where}: expected a column label and one of images; found the columns "
+            f"{shorten(columns)}, of images {shorten(images) or 'none'}: rename or leave out others"
         )
-    return wanted[0]
+    return images[0]
 
 
 def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:

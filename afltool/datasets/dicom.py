@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +21,8 @@ _NOT_APPLIED = ("ModalityLUTSequence", "VOILUTSequence", "SharedFunctionalGroups
                 "PerFrameFunctionalGroupsSequence")  # fmt: skip
 
 
-def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[None]]) -> Image:
-    """The picture of a DICOM file with one frame; ``room(width, height)`` is there to decode in.
+def read_dicom(data: bytes, check_size: Callable[[int, int], None]) -> Image:
+    """The picture of a DICOM file with one frame; ``check_size(width, height)`` before its pixels.
 
     Stored grey values go through the rescale slope and intercept, then through the first window
     (centre, width, and its function); from that range, or without a window from the range of the
@@ -52,15 +51,15 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
             f"no decoder for its compression, {syntax.name}, is installed: pip install "
             "'pylibjpeg[all]', or save the file uncompressed"
         )
-    with room(file.Columns, file.Rows):
-        pixels, kind = file.pixel_array, file.PhotometricInterpretation
-        grey = kind in ("MONOCHROME1", "MONOCHROME2")
-        if pixels.ndim != (2 if grey else 3) or pixels.dtype.itemsize > 1 + grey:
-            raise ValueError(
-                f"{kind} with {file.BitsStored} bits; expected grey (MONOCHROME1, MONOCHROME2) "
-                "with up to 16, or RGB or YBR with 8"
-            )
-        return Image.fromarray(_grey(file, pixels) if grey else pixels).convert("RGB")
+    check_size(file.Columns, file.Rows)
+    pixels, kind = file.pixel_array, file.PhotometricInterpretation
+    grey = kind in ("MONOCHROME1", "MONOCHROME2")
+    if pixels.ndim != (2 if grey else 3) or pixels.dtype.itemsize > 1 + grey:
+        raise ValueError(
+            f"{kind} with {file.BitsStored} bits; expected grey (MONOCHROME1, MONOCHROME2) with up "
+            "to 16, or RGB or YBR with 8"
+        )
+    return Image.fromarray(_grey(file, pixels) if grey else pixels).convert("RGB")
 
 
 def _grey(file: Any, pixels: Any) -> U8:

@@ -45,13 +45,13 @@ Named = NamedImages | Path  # images, or one feature file
 
 
 def read_named(
-    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None, column: str = "path"
+    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None
 ) -> list[Named]:
     """What the inputs of a command hold, in their order: runs of images, and feature files.
 
     A folder stands for the images below it, at any depth, sorted by the bytes of their paths, or,
     where it holds no others, its DICOM files; a .csv or .parquet file for those of its
-    ``column``, relative to ``data_root``, else to its own folder; ``-`` for what the lines of
+    column ``path``, relative to ``data_root``, else to its own folder; ``-`` for what the lines of
     ``stdin`` name. Any other file is taken for an image, unless it is one that afltool wrote.
 
     Raises `InputError`: nothing is there (of what a table or stdin names, once it is loaded), or no
@@ -75,7 +75,7 @@ def read_named(
             if path.is_dir():
                 names = _in_folder(path)
             elif path.suffix.lower() in SUFFIXES:
-                names, folder = _in_table(path, data_root or path.parent, column)
+                names, folder = _in_table(path, data_root or path.parent)
             elif not (listed or path.exists()):
                 raise InputError(f"there is nothing at {path}: check the path")
             images.names += names
@@ -102,14 +102,14 @@ def _in_folder(folder: Path) -> list[bytes]:
     return [path for path, *_ in sorted(files)]
 
 
-def _in_table(table: Path, folder: Path, column: str) -> tuple[list[bytes], bytes]:
+def _in_table(table: Path, folder: Path) -> tuple[list[bytes], bytes]:
     """The names in a column, as the disk spells them, and the folder that they are relative to."""
-    cells = read_columns(table, (column,))[column]
+    cells = read_columns(table, ("path",))["path"]
     if not cells:
         raise InvalidDataError(f"{table}: expected rows, found none below the header")
     names = []
     for row, cell in enumerate(cells, 1):
         if not cell or "\0" in cell:
-            raise InvalidDataError(f"{table}: row {row} below the header has no {column}")
+            raise InvalidDataError(f"{table}: row {row} below the header has no path")
         names.append(inputs.spelled(folder, cell).encode("utf-8", "surrogateescape"))
     return names, os.fsencode(folder)

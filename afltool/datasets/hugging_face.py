@@ -26,14 +26,14 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     """The rows of a split in their order; the labels alone are read.
 
     NAME or NAME:CONFIG is of the Hub or its cache; what begins with ``.`` or ``/`` is a folder that
-    `save_to_disk` wrote. Images are the one column of type ``Image``, or that of --path-column;
+    `save_to_disk` wrote. Images are the one column of type ``Image``;
     labels are texts, numbers, or ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
     """
     try:
         import datasets
     except ImportError as error:
         raise UsageError(f"{request.spec} needs datasets: {install('hf-data')}") from error
-    every, split, label = _splits(request), request.split, request.label_column
+    every, split, label = _splits(request), request.split, "label"
     if split not in every:
         raise InvalidDataError(
             f"{request.spec}: expected the split {split}, found {', '.join(map(str, every))}"

@@ -19,7 +19,7 @@ from .packed import Row, from_files, packed_files
 def open_rows(request: DatasetRequest) -> ImageDataset:
     """The rows of .parquet files in their order; the labels alone are read.
 
-    Images are the one column of bytes, or of records with ``bytes``, or that of --path-column.
+    Images are the one column of bytes, or of records with ``bytes``.
     Labels are texts or numbers, or indices into the names that the schema has of them (Hugging
     Face's ``ClassLabel``). Row ids are FILE/ROW, from 0. A row group is read whole; two are kept.
     """
@@ -61,18 +61,21 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     column = image_column(request, str(path), schema.names, [*found])
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     names = parsed_json(text, f"the schema of {path}", "JSON")
-    for key in ("info", "features", request.label_column, "names"):
+    for key in ("info", "features", "label", "names"):
         names = names.get(key) if isinstance(names, dict) else None
     return found[column], tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
-    label = request.label_column
     with opened_parquet(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         most = max((one.total_byte_size for one in groups), default=0)
         memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
-        cells = None if request.unlabelled else arrow_texts(path, label, file.read([label])[label])
+        cells = (
+            None
+            if request.unlabelled
+            else arrow_texts(path, "label", file.read(["label"])["label"])
+        )
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
     labels = [""] * len(places) if cells is None else label_names(str(path), cells, names)
     for i, (name, place) in enumerate(zip(labels, places, strict=True)):

@@ -18,7 +18,7 @@ from .folders import Listed, from_files
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
-    """The images that ``table`` names in its columns ``path`` and ``label``, or in those asked for.
+    """The images that ``table`` names in its columns ``path`` and ``label``.
 
     Paths are relative to the given data root, by default the folder of the table, with slashes.
     They are the row ids, as the disk spells them (a Mac decomposes accents), and rows are sorted by
@@ -26,8 +26,8 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     not; other rows are left out, counted and named. Without it every row is a training row. The
     classes are all labels of the table, whatever the split.
     """
-    table, path, label = Path(request.path), request.path_column, request.label_column
-    needed = (path,) if request.unlabelled else (path, label)
+    table = Path(request.path)
+    needed = ("path",) if request.unlabelled else ("path", "label")
     columns = read_columns(table, needed, ("split",))
     paths, *labels = (_filled(table, name, columns[name]) for name in needed)
     chosen = _rows_of_split(table, columns, request.split, len(paths))

@@ -9,9 +9,7 @@ applies it.) Of several frames of a GIF the first one counts; a TIFF of several 
 from __future__ import annotations
 
 import io
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixels
-LARGE = 16_000_000  # pixels; larger pictures are decoded one at a time, so that memory is bounded
 _ORIENTATION = 0x0112  # the tag of EXIF
-_one_large = threading.Lock()
 
 
 def read_bytes(path: str) -> bytes:
@@ -67,15 +63,15 @@ def decode(data: bytes, where: str) -> Image:
     Image.init()
     try:
         if data[128:132] == b"DICM":
-            return read_dicom(data, partial(_room, where))
+            return read_dicom(data, partial(_check_size, where))
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
                 raise ValueError(f"it has {pages} pages, expected one; save each as a file")
-            with _room(where, *image.size):
-                image.load()
-                rgb = to_rgb(image)
-                rgb.info["remarks"] = _remarks(image)
-                return rgb
+            _check_size(where, *image.size)
+            image.load()
+            rgb = to_rgb(image)
+            rgb.info["remarks"] = _remarks(image)
+            return rgb
     except (CorruptImageError, UsageError):
         raise
     except UnidentifiedImageError as error:
@@ -101,8 +97,7 @@ def _remarks(image: Image) -> list[str]:
     return remarks
 
 
-@contextmanager
-def _room(where: str, width: int, height: int) -> Iterator[None]:
+def _check_size(where: str, width: int, height: int) -> None:
     """Refuse pictures above Pillow's limit; Pillow itself only warns up to twice the limit."""
     from PIL import Image as pil
 
@@ -110,8 +105,6 @@ def _room(where: str, width: int, height: int) -> Iterator[None]:
     if limit is not None and width * height > limit:
         reason = f"{width} × {height} pixels, more than the limit of {limit:,} in all"
         raise CorruptImageError(where, reason)
-    with _one_large if width * height > LARGE else nullcontext():
-        yield
 
 
 def to_rgb(image: Image) -> Image:

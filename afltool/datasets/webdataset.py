@@ -64,7 +64,7 @@ def _rows(shard: Path, request: DatasetRequest, others: Counter[str]) -> Iterato
     for key, parts in sorted(samples.items(), key=lambda one: _place(one[1])):
         image, of = parts.get("images"), _FIELD.sub("", key)
         given = [parts[kind] for kind in (".cls", ".json") if kind in parts]
-        texts = (_label(shard, one, request) for one in given if not request.unlabelled)
+        texts = (_label(shard, one) for one in given if not request.unlabelled)
         text = next(filter(None, texts), "")
         is_field = of != key and "images" in samples.get(of, ())
         if image and (text or (request.unlabelled and (given or not is_field))):
@@ -104,17 +104,17 @@ def _members(shard: Path) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
         ) from error
 
 
-def _label(shard: Path, member: tarfile.TarInfo, request: DatasetRequest) -> str:
+def _label(shard: Path, member: tarfile.TarInfo) -> str:
     """What a .cls or .json member says; empty where it says nothing of the label."""
-    where, key = f"{member.name} of {shard}", request.label_column
+    where = f"{member.name} of {shard}"
     data = _bytes(shard, member.offset_data, member.size, MOST_LABEL)
     if member.name.lower().endswith(".cls"):
         try:
-            return data.decode().strip() if key == "label" else ""
+            return data.decode().strip()
         except UnicodeDecodeError as error:
             raise CorruptFileError(f"{where} is not UTF-8 text") from error
     label: Any = inputs.parsed_json(data, where, "JSON")
-    value = label.get(key, "") if isinstance(label, dict) else ""
+    value = label.get("label", "") if isinstance(label, dict) else ""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise InvalidDataError(f"{where}: {key} is {value!r:.40}, expected a number or a text")
+        raise InvalidDataError(f"{where}: label is {value!r:.40}, expected a number or a text")
     return str(value)

@@ -21,8 +21,6 @@ from ..values.arrays import Array
 from ..values.names import WHOLE
 from . import LABELS, USUAL, Embeddings, beside, lacking, readable, slices
 
-# ---------------------------------------------------------------- NumPy's files
-
 
 def _mapped(path: Path) -> Array:
     """The array of a .npy file, of which only what is looked at is read."""
@@ -88,9 +86,6 @@ def _archive(
         yield from (x[part] for part in slices(len(x), x.nbytes // len(x)))
 
     return Embeddings(x.shape, x.dtype, blocks, **found)
-
-
-# ---------------------------------------------------------------- other files
 
 
 def open_feature_file(path: Path, o: NamedRows) -> Embeddings:

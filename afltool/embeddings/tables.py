@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -26,14 +27,16 @@ from . import Embeddings, beside, lacking, names_apart, slices
 _LABELS = ("y", "label")
 _LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
 ID = "named like an id"
-#: How columns of ids are called, or of row numbers that pandas has written.
-_IDS = r"(?i:index|level_\d+|unnamed: ?\d+|__index_level_\d+__)|(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
+#: How columns of ids are called, and of numbers that pandas has written.
+_IDS = r"(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
+_NUMBERS = r"(?i:index|(__index_)?level_\d+(__)?|unnamed: ?\d+)"
 
 
 def open_table(path: Path, o: NamedRows) -> Embeddings:
     """Features are a column of lists, or else every column of numbers, which then have names.
 
-    The index that pandas wrote and columns that are named like ids are none.
+    The index that pandas wrote and columns that are named like ids are none; the one of these whose
+    values all differ has the row ids.
     """
     try:
         import pyarrow  # noqa: F401
@@ -52,6 +55,11 @@ def open_table(path: Path, o: NamedRows) -> Embeddings:
             "of them: leave it out, or name columns of numbers by --feature-columns"
         )
     table = _read(path, schema, columns, reals=True)
+    ids = [name for name, text in why.items() if text == ID and name not in (o.x, o.y)]
+    if len(ids) == 1 and not o.row_ids and not {*ROW_IDS} & {*schema.names}:
+        values = _read(path, schema, ids)[ids[0]]
+        if values.null_count == 0 and len(values.unique()) == len(values):
+            o = replace(o, row_ids=ids[0])
     read = partial(_column, path, schema)
     found = beside(path, schema.names, o, read, _LABELS, columns, why)
     found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
@@ -68,9 +76,6 @@ def open_table(path: Path, o: NamedRows) -> Embeddings:
 
     named = None if has_lists else [*columns, *of_values]
     return Embeddings((len(table), width), np.dtype("f8"), blocks, **found, columns=named)
-
-
-# ---------------------------------------------------------------- the formats
 
 
 def _delimiter(path: Path) -> Any:
@@ -134,9 +139,6 @@ def _column(path: Path, schema: Any, name: str) -> Array:
     return values if values.dtype.kind in "iuf" else values.astype(str)
 
 
-# ---------------------------------------------------------------- what is in them
-
-
 def _no_features(schema: Any) -> dict[str, str]:
     """The columns that are never a feature of their own, and why."""
     from pyarrow.types import is_floating, is_integer
@@ -146,6 +148,8 @@ def _no_features(schema: Any) -> dict[str, str]:
     for field in schema:
         if field.name in index:
             why[field.name] = "index of pandas"
+        elif re.fullmatch(_NUMBERS, field.name):
+            why[field.name] = "numbers of rows"
         elif re.fullmatch(_IDS, field.name):
             why[field.name] = ID
         elif not (is_floating(field.type) or is_integer(field.type)):
@@ -184,7 +188,7 @@ def _feature_columns(
         taken = [name for name in names_apart(o.feature_columns, schema.names) if name not in coded]
         for name in taken:
             kind = why.get(name, "") if name in schema.names else "not a column"
-            if kind and kind != ID:
+            if kind not in ("", ID, "numbers of rows"):
                 raise InvalidDataError(
                     f"{path}: --feature-columns {name} is {kind}; expected columns of numbers; "
                     "texts and yes or no go by --categories"

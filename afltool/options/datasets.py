@@ -21,13 +21,11 @@ class DatasetName:
         module: where `open_rows` is; one that begins with a dot is of `afltool.datasets`.
         takes: what stands behind the colon: PATH, FILE or PATTERN, which is absolute in run.toml,
             or NAME.
-        columns: ``path`` and ``label``, if ``--path-column`` and ``--label-column`` are for it.
     """
 
     name: str
     module: str
     takes: str = ""
-    columns: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -36,7 +34,6 @@ class DatasetName:
 
 
 _DOWNLOADED = ".torchvision_datasets"
-_BOTH = ("path", "label")
 _OWN = (
     DatasetName("digits", ".digits"),
     DatasetName("fashion-mnist", _DOWNLOADED),
@@ -44,11 +41,11 @@ _OWN = (
     DatasetName("cifar100", _DOWNLOADED),
     DatasetName("tiny-imagenet", ".tiny_imagenet"),
     DatasetName("imagefolder", ".folders", "PATH"),
-    DatasetName("table", ".path_tables", "FILE", _BOTH),
-    DatasetName("webdataset", ".webdataset", "PATTERN", ("label",)),
-    DatasetName("parquet", ".parquet_images", "PATTERN", _BOTH),
+    DatasetName("table", ".path_tables", "FILE"),
+    DatasetName("webdataset", ".webdataset", "PATTERN"),
+    DatasetName("parquet", ".parquet_images", "PATTERN"),
     DatasetName("dicom", ".folders", "PATH"),
-    DatasetName("hf", ".hugging_face", "NAME", _BOTH),
+    DatasetName("hf", ".hugging_face", "NAME"),
 )
 #: Another package names a `DatasetName` whose module is its own.
 DATASETS: Registry[DatasetName] = Registry(

@@ -86,7 +86,7 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     STAGE: ClassVar = "stages.predict:predict"
     #: What is used with images alone, with tables of them, and with tables of features.
     OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone"})
-    OF_TABLES: ClassVar = frozenset({"data_root", "path_column"})
+    OF_TABLES: ClassVar = frozenset({"data_root"})
     OF_FEATURES: ClassVar = frozenset(fields_of(ColumnOptions))
 
     head: Annotated[File, Reads("head")] = Field(description="a solved head")
@@ -107,7 +107,6 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     min_confidence: float | None = Field(default=None, gt=0, le=1, description=_least)
     _data_root = "folder that the paths in a table are relative to (default: the table's own)"
     data_root: Path | None = Field(default=None, description=_data_root)
-    path_column: str = Field(default="path", description="column of a table that holds the paths")
 
     def check(self) -> None:
         super().check()

@@ -281,10 +281,6 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions):
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description=_precision)
     _data_root = "folder of data sets and downloads (default: $AFLTOOL_DATA, else ./afl-data)"
     data_root: Path | None = Field(default=None, description=_data_root)
-    _paths = "column of the images: of a table their paths, of parquet their bytes (default: path)"
-    path_column: str | None = Field(default=None, description=_paths)
-    _labels = "column of the labels; of WebDataset their key in JSON (default: label)"
-    label_column: str | None = Field(default=None, description=_labels)
     _store = "folder of kept features (default: that of afltool store)"
     store: Path | None = Field(default=None, description=_store)
     skip_corrupt: bool = Field(default=False, description="leave out images that cannot be read")

@@ -111,9 +111,6 @@ def mean_total_variation(counts: NDArray[np.integer[Any]]) -> float:
     return float(0.5 * distance.sum(axis=1).mean())
 
 
-# ---------------------------------------------------------------- draws
-
-
 def draw_clients(
     held_out: NDArray[np.bool_], share: float, seed: int, draw: int, turn: int = 0
 ) -> list[int]:

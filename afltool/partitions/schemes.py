@@ -113,9 +113,6 @@ def until_min_size(draw: Callable[[], tuple[_Drawn, I64]], options: SchemeOption
     )
 
 
-# ---------------------------------------------------------------- schemes
-
-
 def iid(labels: I64, options: SchemeOptions) -> Dealt:
     """A seeded shuffle dealt in turn: sizes differ by at most one row (AFL, table 2)."""
     rows = stream(options.seed, PARTITION).permutation(labels.size)

@@ -66,13 +66,13 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
     if not is_foreign(path) or not path.is_file():
         return path
     listed = path.suffix.lower() in SUFFIXES
-    images = listed and o.path_column in read_columns(path, (), (o.path_column,))
+    images = listed and "path" in read_columns(path, (), ("path",))
     return path if images else feature_file(path, o, header, unlabelled=True)
 
 
 def _named(o: Predict, tables: bool) -> Sequence[Named]:
     """What is named, and usable with these options; ``tables``: of features are among it."""
-    parts = read_named(o.inputs, sys.stdin, o.data_root, o.path_column)
+    parts = read_named(o.inputs, sys.stdin, o.data_root)
     images = any(isinstance(part, NamedImages) for part in parts)
     lists = any(str(one) == "-" or str(one).lower().endswith(SUFFIXES) for one in o.inputs)
     for there, used, what in (
