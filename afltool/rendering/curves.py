@@ -26,7 +26,7 @@ from .style import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 Numbers = Sequence[float | None]
 Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
@@ -157,10 +157,7 @@ def plot_ridge_path(
 
 
 def plot_compared(
-    runs: Mapping[str, Run],
-    path: Path,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
+    runs: Mapping[str, Run], path: Path, overwrite: bool = False, size: SizeOptions = AS_NEEDED
 ) -> Path:
     """Draw the accuracy of runs by round, and by the bytes that one client has sent until then.
 
@@ -219,8 +216,6 @@ def plot_rounds(
             axes.set_ylabel(name)
             if len(lines) > 1 or bars:  # above the panel, where it hides nothing
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
-            if name == TOP1:
-                _mark_kept(axes, rounds, lines[0][1])
         panes[0].set_xlim(-1, max(len(rounds), 2))
         step = -(-len(rounds) // TICKS)
         step += step > 1 and step % 2  # two kinds of rounds may alternate
@@ -232,7 +227,6 @@ def plot_rounds(
     return path
 
 
-TOP1 = "top-1, %"
 Lines = list[tuple[str, F64]]  # with their labels
 
 
@@ -249,7 +243,7 @@ def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
     return [
         ("squared error\nper row", known(1, *_ERRORS), False),
         ("loss per row", known(1, *_LOSSES), False),
-        (TOP1, known(100, ("", "top1")), False),
+        ("top-1, %", known(100, ("", "top1")), False),
         ("seconds", known(1, ("gathering", "gather_seconds"), ("solving", "solve_seconds")), True),
         ("MB of\none client", known(1e-6, *_BYTES), True),
     ]
@@ -258,11 +252,3 @@ def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
 _BYTES = ("sent, at most", "upload_bytes"), ("received", "download_bytes")
 _ERRORS = ("training", "training_mse"), ("held-out clients", "validation_mse")
 _LOSSES = ("loss", "loss"), ("loss, held-out clients", "validation_loss")
-
-
-def _mark_kept(axes: Axes, rounds: Rounds, top1: F64) -> None:
-    known = np.flatnonzero(~np.isnan(top1))
-    kept = next((i for i in known[::-1] if rounds[i].get("kept")), known[-1])
-    axes.plot(kept, top1[kept], "o", color=ORANGE, markersize=6)
-    axes.set_title(f"kept: {top1[kept]:.2f}", loc="right", color=ORANGE)
-    axes.margins(y=0.2)

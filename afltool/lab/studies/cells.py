@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -224,8 +224,8 @@ class Cell:
         return Step(stage, options, given, folder.cell(self.key), _of_method(self.settings))
 
 
-def line(command: list[str]) -> str:
-    return shlex.join(["afltool", *command])
+def line(command: Sequence[object]) -> str:
+    return shlex.join(["afltool", *map(str, command)])
 
 
 def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:

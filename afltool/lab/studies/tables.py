@@ -39,10 +39,7 @@ EQUAL = (
     "Equal totals for all partitions, {}: {}. Partitions add nothing to their deviation; "
     "--weights-seed or, for random heads, --head-seed do."
 )
-HOW = {
-    True: "by their digests",
-    False: "by construction, since rows are summed whoever owns them",
-}
+HOW = {True: "by their digests", False: "by construction, since rows are summed whoever owns them"}
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:

@@ -21,13 +21,7 @@ from threading import Thread
 from typing import Any
 
 from ... import parallel, progress
-from ...errors import (
-    AflError,
-    BusyError,
-    IncompleteError,
-    StoppedError,
-    UsageError,
-)
+from ...errors import AflError, BusyError, IncompleteError, StoppedError, UsageError
 from ...files.atomic import write_text
 from ...files.locks import marked, who
 from ...files.outputs import make_folder
@@ -129,7 +123,8 @@ class Worker:
 
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
-    if all(finished(folder, cell) is not None for cell in cells):
+    there = all((folder.cell(cell.key) / SUMMARY).exists() for cell in reversed(cells))  # cheap
+    if there and all(finished(folder, cell) is not None for cell in cells):
         shutil.rmtree(folder.steps(cells[0]), ignore_errors=True)
 
 
