@@ -807,14 +807,9 @@ def test_the_commands_of_the_documentation_work(road, tmp_path, cli, monkeypatch
     assert len(wanted.cells) == 2 * 3 * 3
     assert {cell.label for cell in wanted.cells} == {"linear", "DeepAFL", "fedavg"}
     lines = "".join(blocks("sh")).splitlines()
-    assert len(lines) == 9
-    while lines:
-        line, _, piped = lines.pop(0).partition(" | ")
+    assert len(lines) == 6
+    for line in lines:
         made = cli(*shlex.split(line.replace("study my.toml", "study my.toml --seeds 2"))[1:])
         assert made.exit_code == 0, made.stderr
-        if piped:  # each line of a cell is a command that GNU parallel runs
-            assert piped == "grep ' -o S/cells/' | parallel"
-            lines += [one for one in made.stdout.splitlines() if " -o S/cells/" in one]
-            assert len(lines) > 9
     assert (tmp_path / "S.html").exists()
     assert (tmp_path / "alpha.pdf").exists()

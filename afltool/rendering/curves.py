@@ -18,7 +18,6 @@ from .style import (
     figure,
     heading,
     legend_below,
-    logarithmic,
     look,
     plain,
     shortened,
@@ -32,7 +31,6 @@ Numbers = Sequence[float | None]
 Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
 Round = Mapping[str, Any]
 Rounds = Sequence[Round]
-Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 
 _NAMED = 7  # of more ROC curves those with the smallest areas are named
 _PANEL = 1.9  # inches of a panel of a ridge path
@@ -154,40 +152,6 @@ def plot_ridge_path(
             axes.set(xscale="log", ylabel=wrapped(name, 0.8 * _PANEL))
         panels[-1].set_xlabel("ridge λ")
     return path
-
-
-def plot_compared(
-    runs: Mapping[str, Run], path: Path, overwrite: bool = False, size: SizeOptions = AS_NEEDED
-) -> Path:
-    """Draw the accuracy of runs by round, and by the bytes that one client has sent until then.
-
-    A last round without ``top1`` gets the final accuracy. Runs that send nothing have no line in
-    the second panel.
-    """
-    wide, entries = size.inches(180), []
-    with figure(path, wide, max(0.38 * wide, 2.4), overwrite, size.dpi) as drawn:
-        panels = drawn.subplots(1, 2, sharey=True)
-        for i, (name, (rounds, end)) in enumerate(runs.items()):
-            every = {n: one.get("top1") for n, one in enumerate(rounds, 1)}
-            tops = {len(rounds): end, **{n: top for n, top in every.items() if top is not None}}
-            numbers = np.array(sorted(tops))
-            sent = np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] / 1e6
-            y = np.array([100 * tops[n] for n in numbers])
-            for axes, x in zip(panels, (numbers, sent), strict=True):
-                at = x > 0
-                lines = axes.plot(x[at], y[at], markevery=-(-at.sum() // 6) or 1, **look(i))
-            entries.append((lines[0], name))
-        for axes, words in zip(panels, ("round", "MB that a client has sent"), strict=True):
-            logarithmic(axes)
-            axes.set_xlabel(wrapped(words, 0.4 * wide))
-        panels[0].set_ylabel("top-1, %")
-        legend_below(drawn, entries)
-    return path
-
-
-def _sent(one: Round) -> Any:
-    """Bytes of a client's file, where they were measured, else of its arrays."""
-    return one.get("file_bytes", one.get("upload_bytes"))
 
 
 def plot_rounds(

@@ -148,11 +148,6 @@ class Cell:
             return place.head(len(summary["bytes_per_client"]))
         return place / self.head
 
-    def test_rows(self, folder: StudyFolder) -> Path:
-        if self.method is None:
-            return RunFolder(folder.cell(self.key)).features("test")
-        return self.files(folder)[1]
-
     def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:
         """Refuse what would fail, as its own command does; see `runs.validation.check_before`."""
         if self.method is None:

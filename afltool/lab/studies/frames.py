@@ -29,12 +29,11 @@ def _lines(one: Result, layers: Sequence[int]) -> Iterator[dict[str, Any]]:
     if one.found is None:
         yield from [{**options, "layers": number} for number in deep] or [options]
         return
-    source = source_of(one.found)
     measured = after_layers(one.found) if deep else {}
     if not measured:
-        yield {**options, **figures(one.found), "source": source}
+        yield {**options, **figures(one.found)}
     for number in (number for number in deep if number in measured):
-        yield {**options, "layers": number, **measured[number], "source": (*source, number)}
+        yield {**options, "layers": number, **measured[number]}
 
 
 def of_rounds(results: Results) -> pd.DataFrame:
@@ -48,11 +47,6 @@ def of_rounds(results: Results) -> pd.DataFrame:
             own = {k: v for k, v in {**facts, **(last or {})}.items() if k in MEASURED}
             lines += [{**options, "round": number, **own}] if own.get("top1") is not None else []
     return frame_of(lines)
-
-
-def source_of(summary: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a summary is of: the digests of the head and of the test features."""
-    return summary["head_digest"], summary["digests"]["test"]
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -1,29 +1,22 @@
-"""Tables of a study, with published figures and tests of rows; and of a total of counts."""
+"""Tables of a study, with published figures; and of a total of counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ...errors import MismatchError, UsageError
+from ...errors import UsageError
 from ...files.counts import evaluations, read_counts
 from ...files.evaluations import figure_label, figure_text
-from ...files.features import open_features
-from ...files.heads import check_fits, load_solved_head
-from ...heads.scoring import score
-from ...math.metrics.figures import mcnemar
 from ...values.text import json_text
 from . import frames
 from .cells import OF_PARTITION, SEEDS
-from .frames import source_of
 from .options import VALUES, TableOf, TableOptions, names_of, numbers_of
-from .published import NOT_STATED, options_in, plain, published
+from .published import NOT_STATED, options_in, published
 from .result_table import Crosstab, crosstab, csv_of_records, latex_text, markdown_lines
 from .results import Results, by_reason, results_of, varying
 from .spec import Study
@@ -77,7 +70,6 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     made.notes += [AS_FILES] if "file_bytes" in values else []
     made.notes += [*equal_totals(results), *_holes(results)]
     made.notes += [_of_papers(papers, beside[0])] if papers is not None else []
-    made.notes += tests(made, o.test, results) if o.test is not None else []
     return made
 
 
@@ -186,83 +178,3 @@ def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for name, figure in figures.items():
             exact = figure if isinstance(figure, dict) else {"value": figure, "is": "exact"}
             yield of, "rows" if name == "n" else name, exact
-
-
-# ---------------------------------------------------------------- tests of rows
-
-
-def tests(made: Crosstab, name: str, results: Results) -> list[str]:
-    """The p-value of every row against the first one, column by column, in words."""
-    rows = [row for row in made.texts.index if row[0] != "published"]
-    if len(rows) < 2 or {*made.entries["figure"]} != {"top1"}:
-        raise UsageError("--test compares top1 of every row with the first; there is no such table")
-    heads = {
-        source_of(one): (cell.solved(results.folder, one), cell.test_rows(results.folder))
-        for cell, one in results.done
-    }
-    right = cache(lambda source: _right(*heads[source]))
-    (kind, first), *others = rows
-    lines = []
-    for heading in made.headings:
-        ours = made.of(first, heading, kind)
-        for their_kind, other in others:
-            pairs = _pairs(ours, made.of(other, heading, their_kind))
-            p = _paired_t(pairs) if name == "t" else _mcnemar(pairs, heads, right)
-            words = "paired t over seeds" if name == "t" else "McNemar"
-            shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
-            lines.append(f"{words}, {heading}: {other} against {first}: p = {shown}")
-    return lines
-
-
-def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Results of equal seeds (that both have, and that vary), each pair of measurements once."""
-    both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
-    names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
-    seeds = both[names or ["partition_seed"]]
-    seeds = seeds if names else seeds.fillna({"partition_seed": both["seed"]})
-    keys: Any = [tuple(map(plain, one)) for one in seeds.itertuples(index=False)]
-    both = both.assign(seeds=keys)[["seeds", "top1", "source"]]
-    pairs = both.iloc[: len(ours)].merge(both.iloc[len(ours) :], on="seeds")
-    known = pairs["source_x"].notna() & pairs["source_y"].notna()
-    return pairs[~known | ~pairs.duplicated(["source_x", "source_y"])]
-
-
-def _paired_t(pairs: pd.DataFrame) -> float | str:
-    """Student's t of the differences of equal seeds."""
-    from scipy.stats import ttest_rel
-
-    x, y = (pairs[name].astype(float) for name in ("top1_x", "top1_y"))
-    if len(pairs) < 2 or (x - y).nunique() == 1:
-        return "it needs different results of equal seeds, and different differences"
-    return float(ttest_rel(x, y).pvalue)
-
-
-def _mcnemar(
-    pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
-) -> float | str:
-    """McNemar's exact test of two heads; seeds that are right on the same rows count once."""
-    each = [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
-    if not each or any(source not in heads for pair in each for source in pair):
-        return "there are no head files of results of equal seeds"
-    found = [tuple(map(right, pair)) for pair in each]
-    for _, ids in (one for pair in found for one in pair):
-        if not np.array_equal(ids, found[0][0][1]):
-            raise MismatchError(
-                "the heads were tested on different rows, by their row ids; --test mcnemar "
-                "compares heads on the same rows: choose with --where"
-            )
-    both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
-    if len(both) > 1:
-        return "seeds differ: choose one with --where, or --test t"
-    return float(mcnemar(*next(iter(both.values())))["p_value"])
-
-
-def _right(head: Path, rows: Path) -> tuple[Any, Any]:
-    """Which test rows a head predicts right, in the order of their row ids; and these."""
-    solved = load_solved_head(head)
-    with open_features(rows) as features:
-        check_fits(head, solved.header, features)
-        found = score(solved.head, features.blocks(), features.labels, len(features.classes))
-        right, ids = found.predicted == features.labels, features.row_ids
-    order = np.argsort(ids, kind="stable")
-    return right[order], ids[order]
