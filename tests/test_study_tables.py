@@ -16,12 +16,12 @@ import afltool
 from afltool import table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.lab.studies.cells import StudyFolder
-from afltool.lab.studies.frames import beside, figures, frame
 from afltool.lab.studies.options import FIGURES, names_of, numbers_of
 from afltool.lab.studies.published import TABLE, frame_of, options_in, papers, published
 from afltool.lab.studies.result_table import FORMATS, crosstab
 from afltool.lab.studies.results import axes_of, finished, results_of
 from afltool.lab.studies.spec import find, read, shipped_names
+from afltool.lab.studies.tables import beside, figures, frame
 
 TEXT = """
 train-features = "{train}"

@@ -31,14 +31,13 @@ from ...runs.folder import RunFolder
 from ...stages.plot import confusion_picture, rounds_picture
 from ...values.names import COUNTS
 from ...values.text import shown
-from . import frames
 from .cells import StudyFolder, line
 from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
 from .plots import are_numbers, lines_of, plot_series, points_of, words
 from .published import options_in
 from .result_table import Crosstab
 from .results import Results, is_whole, results_of
-from .tables import SHARED, of_results, told, varied
+from .tables import SHARED, chosen, frame, of_results, told, varied
 
 Found = dict[str, Any]
 Headers = dict[Path, Found]
@@ -90,7 +89,7 @@ def picture(draw: Callable[[Path], object]) -> str:
 
 def of_study(results: Results, options: TableOptions) -> Found:
     study, asked = results.study, told(results.study, options)
-    lines = frames.frame(results, numbers_of(asked.layers))
+    lines = frame(results, numbers_of(asked.layers))
     weighed = lines[lines["state"].eq("done")].get("file_bytes")  # else there is only a bound
     sent = "upload_bytes" if weighed is None or weighed.isna().any() else "file_bytes"
     seconds = sum(summary["seconds"] for _, summary in results.done)
@@ -139,7 +138,7 @@ def _table(made: Crosstab) -> Found:
 
 def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterator[Drawn]:
     """Top-1 against every option of the table that is a number, and against bytes."""
-    lines = frames.chosen(lines, o.where)
+    lines = chosen(lines, o.where)
     names = [*names_of(o.columns), *names_of(o.rows), *varied(results.study)]
     for x in [*(one for one in dict.fromkeys(names) if one in lines and one != "head"), sent]:
         known = lines[lines["state"].eq("done")].get(x)

@@ -150,7 +150,8 @@ def main(root: str, only: str, jobs: str, first: str, level: str) -> None:
     """A worker in a process of its own, which ends with the first process."""
     signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
     Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
-    logging.basicConfig(level=int(level), format="%(message)s", force=True)
+    logging.basicConfig(format="%(message)s")
+    progress.log.setLevel(int(level))
     folder = StudyFolder(root)
     study = of_folder(folder.root)
     cells = part_of(study.cells, only or None)
@@ -182,6 +183,8 @@ class Workers:
                         stored(step)
             except StoppedError:
                 raise
+            except BusyError:
+                continue  # a worker waits for it
             except (AflError, MemoryError, OSError) as error:
                 self.worker.failed(cell, error)
         every = len(self.worker.cells)
