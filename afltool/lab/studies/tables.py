@@ -26,9 +26,6 @@ SHARED = (
     "Seconds were measured on this machine, without extraction. Work that cells share counts in "
     "the cell that came first."
 )
-AS_FILES = (
-    "MB as files: the mean over clients; of a baseline the float32 numbers that its client sends."
-)
 EQUAL = (
     "Equal totals for all partitions, {}: {}. Partitions add nothing to their deviation; "
     "--weights-seed or, for random heads, --head-seed do."
@@ -191,7 +188,6 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     made = crosstab(every, rows, columns, values, SEEDS, study.title)
     made.notes += [f"No {whence}."] if lacking else []
     made.notes += [SHARED] if "seconds" in values else []
-    made.notes += [AS_FILES] if "file_bytes" in values else []
     made.notes += [*equal_totals(results), *_holes(results)]
     made.notes += [_of_papers(papers, theirs[0])] if papers is not None else []
     return made
