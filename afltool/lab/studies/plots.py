@@ -103,7 +103,8 @@ def plot_series(
         if spans_factors(values):
             logarithmic(axes)
         elif are_numbers(values):
-            axes.locator_params("x", nbins=6)
+            whole = all(isinstance(one, int) for one in values)
+            axes.locator_params("x", nbins=6, integer=whole)
         elif x not in FIGURES:
             axes.tick_params(axis="x", rotation=30)
         if entries[1:]:
