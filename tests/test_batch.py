@@ -56,22 +56,6 @@ def test_parts_pool_to_the_whole(road, tmp_path, count):
     assert sorted(names) == [str(k) for k in range(6)]
 
 
-def test_every_tree_is_the_same_file_and_is_not_made_twice(road, tmp_path):
-    """(a + b) + c, a + (b + c), a + b + c and the clients' own files: one digest, one recipe."""
-    a, b, c = parts_of(road, road.head0, tmp_path, 3)
-    total = tmp_path / "total.h5"
-    afltool.aggregate([afltool.aggregate([a, b], tmp_path / "ab.h5"), c], total)
-    first = total.stat().st_mtime_ns
-    afltool.aggregate([a, afltool.aggregate([b, c], tmp_path / "bc.h5")], total)
-    afltool.aggregate([c, a, b], total)
-    afltool.aggregate([road.stats], total)
-    afltool.local_stats(road.train, road.head0, total, partition=road.clients, sum=True)
-    assert total.stat().st_mtime_ns == first
-    for files, more in (([a, b], {}), ([a, c], {}), ([a, b, c], {"subtract": [a]})):
-        with pytest.raises(UsageError, match=r"was made differently"):
-            afltool.aggregate(files, total, **more)
-
-
 def test_parts_of_those_that_take_part(road, tmp_path):
     share = {"participation": 0.5, "participation_seed": 3}
     files = parts_of(road, road.head0, tmp_path, 2, **share)

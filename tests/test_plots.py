@@ -21,7 +21,7 @@ from afltool.errors import InputError, OutputExistsError, UsageError
 from afltool.lab.studies.spec import read
 from afltool.options.look import SizeOptions
 from afltool.rendering.classes import Panel, plot_confusion, plot_partitions
-from afltool.rendering.curves import plot_compared, plot_rounds
+from afltool.rendering.curves import plot_rounds
 from afltool.rendering.tables import ROWS, rounds_table
 from afltool.rendering.terminal import print_whole
 
@@ -194,7 +194,6 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
         "confusion": ["confusion", at / "ev.json"],
         "reliability": ["reliability", at / "ev.json"],
         "rounds": ["rounds", runs[0]],
-        "compared": ["rounds", *runs],
         "study by round": ["study", study, "--x", "round"],
         "study": ["study", study, "--x", "alpha"],
         "study by bytes": ["study", study, "--x", "upload_bytes"],
@@ -204,7 +203,7 @@ def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
 STUDY = ("study", "study by bytes", "study by round")
 NOUNS = (
     "partition", "partitions", "confusion", "reliability", "rounds",
-    "compared", *STUDY,
+    *STUDY,
 )  # fmt: skip
 
 
@@ -273,7 +272,7 @@ def test_no_text_lies_on_another_or_beyond_the_edge(
 
 @pytest.mark.parametrize(
     "noun",
-    ["compared", *STUDY],
+    [*STUDY],
 )
 def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
     assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0
@@ -291,16 +290,6 @@ def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: s
     if noun.startswith("study"):
         assert any(name.startswith(r"_Deep \$x\$, T = 2") for name in names)
         assert not any(re.search("[0-9a-f]{16}", name) for name in names), "a digest is no name"
-
-
-def test_a_logarithmic_axis_has_numbers_to_read_it_by(figures, tmp_path: Path) -> None:
-    for last in (2, 6, 40, 10_000):
-        told = [{"top1": 0.5, "upload_bytes": 2_000_000} for _ in range(last)]
-        size = SizeOptions(dpi=30)
-        plot_compared({"a": (told, 0.6)}, tmp_path / f"{last}.png", size=size)
-    for axes in [axes for figure in figures for axes in figure.axes]:
-        low, high = axes.get_xlim()
-        assert sum(low <= at <= high for at in axes.get_xticks()) >= 2
 
 
 # ---------------------------------------------------------------- rounds

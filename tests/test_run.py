@@ -269,19 +269,6 @@ def test_images_go_through_the_store(tmp_path):
     assert {p: p.stat().st_mtime_ns for p in kept} == before
 
 
-def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text(
-        f'train-features = "{features[0]}"\ntest-features = "{features[1]}"\n'
-        '[partition]\nclients = 5\nalpha = 1\nscheme = "dirichlet"\n[head]\nridge = "auto"\n'
-    )
-    found = RunConfig(**{**read_config(path), "clients": 7})
-    dealt = found.partition
-    assert (dealt.clients, dealt.alpha, found.head_options) == (7, 1.0, {"ridge": "auto"})
-    run = afltool.run(found, tmp_path / "run")
-    assert afltool.info(run / "02-clients.h5")["clients"] == 7
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

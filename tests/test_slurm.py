@@ -34,7 +34,7 @@ from afltool.errors import (
 from afltool.runs.config import RunConfig, read_config
 from afltool.runs.folder import RunFolder
 from afltool.runs.slurm import jobs as slurm
-from afltool.runs.slurm.site import Site, make_site, quoted
+from afltool.runs.slurm.site import Site, make_site
 from afltool.runs.slurm.states import status
 
 # ------------------------------------------------------------ what a site says
@@ -317,17 +317,6 @@ def test_what_cannot_be_printed_is_in_no_script(road, cli, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path / "a\ntouch X\n#")  # it is in no script
     assert cli("slurm", *given, "-o", tmp_path / "run").exit_code == 0
     assert not [p for p in (tmp_path / "run").rglob("*.*") if b"touch X" in p.read_bytes()]
-
-
-@given(
-    st.text(
-        st.characters(blacklist_categories=("C", "Zl", "Zp", "Zs"))
-        | st.sampled_from(" '\"\\#%;`$("),
-        min_size=1,
-    )
-)
-def test_what_can_be_printed_arrives_in_a_script(text):
-    assert shlex.split(quoted(text)) == [text]
 
 
 # ------------------------------------------------------------ a job's script alone

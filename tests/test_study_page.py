@@ -16,11 +16,11 @@ from afltool import report, table
 from afltool.errors import InputError, UsageError
 from afltool.files.features import open_features
 from afltool.lab.studies.cells import StudyFolder
-from afltool.lab.studies.frames import frame
 from afltool.lab.studies.pages import templates
 from afltool.lab.studies.plots import lines_of, points_of
 from afltool.lab.studies.results import finished, results_of
 from afltool.lab.studies.spec import find, read
+from afltool.lab.studies.tables import frame
 
 pytest.importorskip("matplotlib")
 ALPHA = {"x": "alpha", "width_mm": 84.0}

@@ -92,6 +92,7 @@ def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, wa
         carried_out(wanted, tmp_path / "two", jobs=2)
     said = [one for one in caplog.messages if one.startswith("[")]
     assert sorted(one.split("]")[0] for one in said) == [f"[{n}/8" for n in range(1, 9)]
+    assert not [one for one in caplog.messages if one.startswith("local-stats")], "of its cells"
     assert ("study", 8, 0) in watched.begun
     assert status(tmp_path / "two")["counts"] == {"done": 7, "failed": 1}
     bad.total(1).rmdir()

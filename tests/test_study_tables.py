@@ -8,24 +8,20 @@ import json
 import shutil
 from statistics import fmean, stdev
 
-import numpy as np
 import pandas as pd
 import pytest
 from conftest import carried_out
-from scipy import stats
 
 import afltool
 from afltool import table
 from afltool.errors import InvalidDataError, UsageError
-from afltool.files.features import open_features
-from afltool.files.heads import load_head
 from afltool.lab.studies.cells import StudyFolder
-from afltool.lab.studies.frames import beside, figures, frame
 from afltool.lab.studies.options import FIGURES, names_of, numbers_of
 from afltool.lab.studies.published import TABLE, frame_of, options_in, papers, published
 from afltool.lab.studies.result_table import FORMATS, crosstab
 from afltool.lab.studies.results import axes_of, finished, results_of
 from afltool.lab.studies.spec import find, read, shipped_names
+from afltool.lab.studies.tables import beside, figures, frame
 
 TEXT = """
 train-features = "{train}"
@@ -79,7 +75,7 @@ def test_the_numbers_are_those_of_the_cells(done, road):
         if cell.method is None and cell.label != "AFL" and cell.setting["alpha"] == 0.1
     ]
     row, column = "Deep | 100%, layers = 1", "alpha = 0.1"
-    assert made.values(row, column) == wanted
+    assert made.numbers.loc[("ours", row), column] == pytest.approx(fmean(wanted))
     shown = f"{100 * fmean(wanted):.2f} ± {100 * stdev(wanted):.2f}"
     assert made.texts.loc[("ours", row), column] == shown
     assert rows(made) == ["AFL", *(f"Deep | 100%, layers = {t}" for t in (0, 1))]
@@ -185,10 +181,10 @@ def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done, road):
     assert made.numbers.iloc[:, 0].tolist() == [1, 1, 3], "rounds up to the layer"
     cell = next(c for c in find(str(done)).cells if c.label != "AFL" and c.setting["alpha"] == 1)
     sent = finished(StudyFolder(done), cell)["upload_bytes"]
-    assert made.values(rows(made)[-1], made.headings[1]) == [sent] * 3
+    assert made.numbers.iloc[-1, 1] == sent
     head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
     wanted = afltool.evaluate(head, road.train)["top1"]
-    assert made.values(rows(made)[-1], made.headings[2])[0] == wanted
+    assert finished(StudyFolder(done), cell)["train_top1"] == wanted
     assert any("counts in the cell that came first" in note for note in made.notes)
     assert not any("Seconds" in note for note in table(done).notes)
 
@@ -355,68 +351,6 @@ def test_results_of_another_method_stand_beside(done, tmp_path):
     path.write_text("alpha,accuracy\n0.1,50\n")
     with pytest.raises(InvalidDataError, match=r"expected a column of figures"):
         table(done, also=(f"Mine={path}",))
-
-
-# ------------------------------------------------------------ tests of rows
-
-
-def test_p_values_are_those_of_scipy(done, road):
-    made = table(done, test="t")
-    a, b = (made.values(name, "alpha = 0.1") for name in ("AFL", "Deep | 100%, layers = 0"))
-    line = next(n for n in made.notes if "alpha = 0.1: Deep | 100%, layers = 0 against" in n)
-    assert line.endswith(f"p = {stats.ttest_rel(a, b).pvalue:.3g}")
-
-
-def right_of(folder, cell, head, road):
-    loaded, _ = load_head(folder.cell(cell.key) / head)
-    with open_features(road.test) as rows:
-        order = np.argsort(rows.row_ids)
-        right = np.concatenate(
-            [loaded.decision_function(X).argmax(axis=1) for _, X in rows.blocks()]
-        )
-        return (right == rows.labels)[order]
-
-
-def test_mcnemar_pairs_the_rows_of_equal_seeds(done, road):
-    asked = {"test": "mcnemar", "layers": "", "rows": "head"}
-    cells = [c for c in find(str(done)).cells if c.setting["alpha"] == 0.1]
-    one, other = (c for c in cells if c.setting["seed"] == 0)
-    folder = StudyFolder(done)
-    ours = right_of(folder, one, "05-head.h5", road)
-    theirs = right_of(folder, other, "05-head-3.h5", road)
-    several = next(n for n in table(done, **asked).notes if "alpha = 0.1" in n)
-    assert several.endswith("p = not defined (seeds differ: choose one with --where, or --test t)")
-    alone = table(done, **asked, where=("seed=0",))
-    only = [int((ours & ~theirs).sum()), int((theirs & ~ours).sum())]
-    p = stats.binomtest(only[0], sum(only)).pvalue
-    line = next(n for n in alone.notes if n.startswith("McNemar, alpha = 0.1"))
-    assert line.endswith(f"p = {p:.3g}")
-
-
-def test_equal_heads_of_many_seeds_give_the_p_of_one_seed(road, tmp_path):
-    text = f"""
-        train-features = "{road.train}"
-        test-features = "{road.test}"
-        clients = 3
-        seed = [0, 1, 2]
-        [study]
-        rows = "head"
-        [[method]]
-        label = "A"
-        head = "linear"
-        [[method]]
-        label = "B"
-        head = "linear"
-        ridge = 3e4
-    """
-    (tmp_path / "s.toml").write_text(text)
-    made = carried_out(read(tmp_path / "s.toml"), tmp_path / "S")
-    every, one = (
-        [n for n in table(made, test="mcnemar", where=where).notes if " p = " in n]
-        for where in ((), ("seed=0",))
-    )
-    assert every == one
-    assert 0 < float(every[0].rpartition("p = ")[2]) < 1, "the premise: some rows differ"
 
 
 @pytest.mark.parametrize(("paper", "apart"), [

@@ -19,13 +19,9 @@ import afltool
 from afltool.errors import UsageError
 from afltool.files.features import open_features
 from afltool.memory import Carried, Room, parse_size
-from afltool.options.evaluation import Evaluate
-from afltool.options.statistics import LocalStats
 from afltool.rendering.tables import print_summary
 from afltool.runs.config import RunConfig
-from afltool.stages.evaluate import evaluate
-from afltool.stages.local_stats import local_stats
-from afltool.stages.runner import Files, make
+from afltool.stages.runner import Files
 
 RUNS = {
     "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
@@ -91,23 +87,6 @@ def test_a_run_gives_the_files_of_its_stages_whatever_memory_it_has(split, tmp_p
     by_stage = stages(tmp_path / "0", tmp_path)
     assert by_stage.items() <= found[0].items()
     assert len(by_stage) == len(found[0]) - 2  # all but the first head and the metrics
-
-
-def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
-    train, test = split["train_features"], split["test_features"]
-    dealt = afltool.partition(train, tmp_path / "p.h5", scheme="iid", clients=5)
-    for name, again in (("linear", False), ("softmax", True)):
-        files = Files(Room(10**8))
-        head = afltool.head(name, tmp_path / f"{name}-0.h5")
-        total = tmp_path / f"{name}.h5"
-        how = LocalStats(train, head, total, partition=dealt, sum=True)
-        with files.reading():
-            make(local_stats.job(how, files), files)
-        solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
-        with files.reading():
-            evaluate.job(Evaluate(solved, test, each_round=again), files)
-            kept = [files.features(path).data for path in (train, test)]
-        assert [isinstance(one, np.ndarray) for one in kept] == [again, again]
 
 
 # ---------------------------------------------------------------- what is read

@@ -121,6 +121,8 @@ RENAMED: dict[str, str] = {
     "study --most": "gone: a study has up to 10,000 cells",
     "study --prepare": "gone: afltool extract puts features into the store",
     "study --print": "gone: afltool report has the command of each cell; --jobs runs several",
+    "table --test": "gone: evaluate --against has McNemar's test; --format csv has all numbers",
+    "report --test": "gone: evaluate --against has McNemar's test",
     "table --stat": "gone: mean ± standard deviation over seeds; --format csv has all numbers",
     "report --stat": "gone: mean ± standard deviation over seeds",
     "--keep-rounds": "gone: a study keeps the last round of a cell; remove others of a run by hand",

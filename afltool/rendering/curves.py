@@ -18,19 +18,15 @@ from .style import (
     figure,
     heading,
     legend_below,
-    logarithmic,
-    look,
     plain,
-    wrapped,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 Numbers = Sequence[float | None]
 Round = Mapping[str, Any]
 Rounds = Sequence[Round]
-Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 
 TICKS = 14  # names of rounds below a picture
 
@@ -63,43 +59,6 @@ def plot_reliability(
     return path
 
 
-def plot_compared(
-    runs: Mapping[str, Run],
-    path: Path,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
-) -> Path:
-    """Draw the accuracy of runs by round, and by the bytes that one client has sent until then.
-
-    A last round without ``top1`` gets the final accuracy. Runs that send nothing have no line in
-    the second panel.
-    """
-    wide, entries = size.inches(180), []
-    with figure(path, wide, max(0.38 * wide, 2.4), overwrite, size.dpi) as drawn:
-        panels = drawn.subplots(1, 2, sharey=True)
-        for i, (name, (rounds, end)) in enumerate(runs.items()):
-            every = {n: one.get("top1") for n, one in enumerate(rounds, 1)}
-            tops = {len(rounds): end, **{n: top for n, top in every.items() if top is not None}}
-            numbers = np.array(sorted(tops))
-            sent = np.cumsum([_sent(one) or 0 for one in rounds])[numbers - 1] / 1e6
-            y = np.array([100 * tops[n] for n in numbers])
-            for axes, x in zip(panels, (numbers, sent), strict=True):
-                at = x > 0
-                lines = axes.plot(x[at], y[at], markevery=-(-at.sum() // 6) or 1, **look(i))
-            entries.append((lines[0], name))
-        for axes, words in zip(panels, ("round", "MB that a client has sent"), strict=True):
-            logarithmic(axes)
-            axes.set_xlabel(wrapped(words, 0.4 * wide))
-        panels[0].set_ylabel("top-1, %")
-        legend_below(drawn, entries)
-    return path
-
-
-def _sent(one: Round) -> Any:
-    """Bytes of a client's file, where they were measured, else of its arrays."""
-    return one.get("file_bytes", one.get("upload_bytes"))
-
-
 def plot_rounds(
     rounds: Rounds,
     path: Path,
@@ -126,8 +85,6 @@ def plot_rounds(
             axes.set_ylabel(name)
             if len(lines) > 1 or bars:  # above the panel, where it hides nothing
                 axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
-            if name == TOP1:
-                _mark_kept(axes, rounds, lines[0][1])
         panes[0].set_xlim(-1, max(len(rounds), 2))
         step = -(-len(rounds) // TICKS)
         step += step > 1 and step % 2  # two kinds of rounds may alternate
@@ -139,7 +96,6 @@ def plot_rounds(
     return path
 
 
-TOP1 = "top-1, %"
 Lines = list[tuple[str, F64]]  # with their labels
 
 
@@ -156,7 +112,7 @@ def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
     return [
         ("squared error\nper row", known(1, *_ERRORS), False),
         ("loss per row", known(1, *_LOSSES), False),
-        (TOP1, known(100, ("", "top1")), False),
+        ("top-1, %", known(100, ("", "top1")), False),
         ("seconds", known(1, ("gathering", "gather_seconds"), ("solving", "solve_seconds")), True),
         ("MB of\none client", known(1e-6, *_BYTES), True),
     ]
@@ -165,11 +121,3 @@ def _panels(rounds: Rounds) -> list[tuple[str, Lines, bool]]:
 _BYTES = ("sent, at most", "upload_bytes"), ("received", "download_bytes")
 _ERRORS = ("training", "training_mse"), ("held-out clients", "validation_mse")
 _LOSSES = ("loss", "loss"), ("loss, held-out clients", "validation_loss")
-
-
-def _mark_kept(axes: Axes, rounds: Rounds, top1: F64) -> None:
-    known = np.flatnonzero(~np.isnan(top1))
-    kept = next((i for i in known[::-1] if rounds[i].get("kept")), known[-1])
-    axes.plot(kept, top1[kept], "o", color=ORANGE, markersize=6)
-    axes.set_title(f"kept: {top1[kept]:.2f}", loc="right", color=ORANGE)
-    axes.margins(y=0.2)

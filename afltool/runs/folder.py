@@ -39,24 +39,9 @@ class RunFolder:
 
     #: What a run or its jobs may write, as patterns; a file that it is given may lie there under
     #: the name of its option alone: it is then left as it is.
-    WRITES = tuple(
-        name.format(split="*", suffix="*")
-        for name in (
-            FEATURES,
-            CLIENTS,
-            FIRST_HEAD,
-            STATS + "/*",
-            HELD_OUT,
-            TOTAL,
-            HEAD,
-            FINAL,
-            METRICS,
-            CONFUSION,
-            ROUNDS,
-            SUMMARY,
-            SLURM + "/*",
-        )
-    )
+    _FILES: tuple[str, ...] = (FEATURES, CLIENTS, FIRST_HEAD, STATS + "/*", HELD_OUT, TOTAL, HEAD)
+    _FILES += (FINAL, METRICS, CONFUSION, ROUNDS, SUMMARY, SLURM + "/*")
+    WRITES = tuple(name.format(split="*", suffix="*") for name in _FILES)
     AT_HOME: ClassVar = {
         "--train-features": FEATURES.format(split="train"),
         "--test-features": FEATURES.format(split="test"),

@@ -8,9 +8,8 @@ from typing import Any
 from ..files.hdf5 import read_header
 from ..heads import options_class
 from ..inputs import read_json
-from ..options.base import fields_of
 from ..progress import event, heard
-from .config import FIELDS, PARTS, RunConfig
+from .config import FIELDS, RunConfig
 from .folder import RunFolder
 
 PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
@@ -18,14 +17,8 @@ PRESET = "preset"  # of a head: its file has the values that it stands for, a su
 
 def of_stages(config: RunConfig) -> dict[str, Any]:
     """Every option of the stages that the run has by its flat name, defaults too."""
-    chosen: dict[str, Any] = {}
-    for part, (_, names) in PARTS.items():
-        options = config.part(part)
-        for field in () if options is None else fields_of(type(options)):
-            name = names.get(field, field)
-            if name in FIELDS and FIELDS[name].part == part:
-                chosen[name] = plain(getattr(options, field))
-    return chosen
+    parts = ((name, f.name, config.part(f.part)) for name, f in FIELDS.items())
+    return {name: plain(getattr(part, own)) for name, own, part in parts if part is not None}
 
 
 def resolved(config: RunConfig, head: Path) -> dict[str, Any]:

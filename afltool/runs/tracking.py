@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +41,22 @@ def tracked(where: str) -> Iterator[None]:
         try:
             yield
         finally:
-            listener.end("KILLED" if stop_requested() else "FAILED", *listener.runs.values())
+            for run in listener.open:
+                with suppress(Exception):  # a store that has failed was a warning
+                    listener.client.set_terminated(run, "KILLED" if stop_requested() else "FAILED")
 
 
 class _Listener:
     def __init__(self, mlflow: Any, experiment: str) -> None:
         self.mlflow, self.client, self.experiment = mlflow, mlflow.MlflowClient(), experiment
         self.runs: dict[Path, str] = {}
-        self.ended: set[str] = set()
+        self.open: set[str] = set()
         self.serves = True
 
     def __call__(self, one: Event) -> None:
-        if one["event"] in ("run_begun", "round", "run_done"):
-            self.careful(self.note, Path(one["folder"]).absolute(), one)
-
-    def careful(self, do: Any, *given: Any) -> None:
         try:
-            if self.serves:
-                do(*given)
+            if self.serves and one["event"] in ("run_begun", "round", "run_done"):
+                self.note(Path(one["folder"]).absolute(), one)
         except Exception as error:
             self.serves = False
             log.warning("--track: the store takes no more (%s); the work goes on", _short(error))
@@ -69,6 +67,7 @@ class _Listener:
             tags = {"mlflow.parentRunId": above} if above else {}
             made = self.client.create_run(self.experiment, tags=tags, run_name=folder.name)
             self.runs[folder] = made.info.run_id
+            self.open.add(made.info.run_id)
         if one["event"] == "round":
             self.figures(self.runs[folder], one["figures"], one["round"])
         elif one["event"] == "run_done":
@@ -87,16 +86,12 @@ class _Listener:
             self.client.set_tag(run, f"digest.{key}", digest)
         for path in [one["head"], folder / SUMMARY] if "head" in one else []:
             self.client.log_artifact(run, str(path))
-        self.end("FINISHED", run)
+        self.client.set_terminated(run, "FINISHED")
+        self.open.discard(run)
 
     def figures(self, run: str, figures: Event, step: int) -> None:
         numbers = {k: v for k, v in figures.items() if type(v) in (int, float)}
         self.mlflow.log_metrics(numbers, step=step, run_id=run)
-
-    def end(self, status: str, *runs: str) -> None:
-        for run in [one for one in runs if one not in self.ended]:
-            self.careful(self.client.set_terminated, run, status)
-            self.ended.add(run)
 
 
 def _short(text: object) -> str:

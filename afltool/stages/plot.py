@@ -130,11 +130,7 @@ def rounds_picture(o: look.RoundsPicture) -> Path:
     """
     path = o.files[0]
     if len(o.files) > 1:
-        runs = dict[str, curves.Run]()
-        for one in o.files:
-            name = one.resolve().name
-            runs[str(one) if name in runs else name] = _run(one)
-        return curves.plot_compared(runs, o.out, o.overwrite, o)
+        raise UsageError("plot rounds draws one run; plot study --x round draws those of a study")
     if path.is_dir() or path.suffix == ".json":
         facts = _with_rounds(path)
         rounds, title = facts["rounds"], f"top-1 {facts['top1']:.2%} of {facts['n']:,} rows"
@@ -144,15 +140,6 @@ def rounds_picture(o: look.RoundsPicture) -> Path:
     if not rounds:
         raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
     return curves.plot_rounds(rounds, o.out, title, o.overwrite, o)
-
-
-def _run(path: Path) -> curves.Run:
-    """The rounds of a run and its accuracy at the end; a head file has none."""
-    facts = _with_rounds(path)
-    # The report of a head of one round has none; what it sent is a run's entry of uploads.
-    uploads = (facts.get("bytes_per_client") or [{}])[0]
-    sent = uploads.get("mean_file", uploads.get("arrays_at_most", 0))
-    return facts["rounds"] or [{"phase": "last", "upload_bytes": sent}], float(facts["top1"])
 
 
 def _with_rounds(path: Path) -> Facts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -148,11 +148,6 @@ class Cell:
             return place.head(len(summary["bytes_per_client"]))
         return place / self.head
 
-    def test_rows(self, folder: StudyFolder) -> Path:
-        if self.method is None:
-            return RunFolder(folder.cell(self.key)).features("test")
-        return self.files(folder)[1]
-
     def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:
         """Refuse what would fail, as its own command does; see `runs.validation.check_before`."""
         if self.method is None:
@@ -224,8 +219,8 @@ class Cell:
         return Step(stage, options, given, folder.cell(self.key), _of_method(self.settings))
 
 
-def line(command: list[str]) -> str:
-    return shlex.join(["afltool", *command])
+def line(command: Sequence[object]) -> str:
+    return shlex.join(["afltool", *map(str, command)])
 
 
 def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:

@@ -133,9 +133,6 @@ class TableOptions(Options):
     published: str | None = Field(default=None, description=_published)
     _also = "NAME=FILE.csv: add results of another method; its columns are options and the value"
     also: Annotated[tuple[str, ...], Holds("[^=]*=(.*)")] = Field(default=(), description=_also)
-    _test = "compare every row with the first: McNemar's exact test of two heads on equal rows, or "
-    _test += "Student's paired t over seeds"
-    test: Literal["mcnemar", "t"] | None = Field(default=None, description=_test)
 
 
 @pydantic_dataclass(frozen=True)

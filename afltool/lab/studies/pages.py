@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import stdev
@@ -31,14 +31,13 @@ from ...runs.folder import RunFolder
 from ...stages.plot import confusion_picture, rounds_picture
 from ...values.names import COUNTS
 from ...values.text import shown
-from . import frames
 from .cells import StudyFolder, line
 from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
 from .plots import are_numbers, lines_of, plot_series, points_of, words
 from .published import options_in
 from .result_table import Crosstab
-from .results import Result, Results, is_whole, results_of
-from .tables import SHARED, of_results, told, varied
+from .results import Results, is_whole, results_of
+from .tables import SHARED, chosen, frame, of_results, told, varied
 
 Found = dict[str, Any]
 Headers = dict[Path, Found]
@@ -73,7 +72,7 @@ def templates() -> Any:
     how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     loader = FileSystemLoader(Path(__file__).parent)
     made = Environment(loader=loader, autoescape=True, finalize=printable, **how)
-    made.filters |= {"figure": figure_text, "label": figure_label}
+    made.filters |= {"figure": figure_text, "label": figure_label, "line": line, "stdev": stdev}
     return made
 
 
@@ -90,7 +89,7 @@ def picture(draw: Callable[[Path], object]) -> str:
 
 def of_study(results: Results, options: TableOptions) -> Found:
     study, asked = results.study, told(results.study, options)
-    lines = frames.frame(results, numbers_of(asked.layers))
+    lines = frame(results, numbers_of(asked.layers))
     weighed = lines[lines["state"].eq("done")].get("file_bytes")  # else there is only a bound
     sent = "upload_bytes" if weighed is None or weighed.isna().any() else "file_bytes"
     seconds = sum(summary["seconds"] for _, summary in results.done)
@@ -100,9 +99,8 @@ def of_study(results: Results, options: TableOptions) -> Found:
         "counts": f"{len(results.done)} of {len(study.cells)} cells done, {seconds:.0f} s in all",
         "tables": [_table(made) for made in _tables(results, lines, options, sent)],
         "drawn": list(_curves(results, lines, asked, sent)) if results.done else [],
-        "commands": [line([name, str(results.folder.root)]) for name in ("study", "table")],
-        "cells": [_cell(one, results.folder) for one in results.each],
-        "versions": results.done[0][1]["versions"] if results.done else {},
+        "results": results,
+        "folder": results.folder,
     }
 
 
@@ -140,7 +138,7 @@ def _table(made: Crosstab) -> Found:
 
 def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterator[Drawn]:
     """Top-1 against every option of the table that is a number, and against bytes."""
-    lines = frames.chosen(lines, o.where)
+    lines = chosen(lines, o.where)
     names = [*names_of(o.columns), *names_of(o.rows), *varied(results.study)]
     for x in [*(one for one in dict.fromkeys(names) if one in lines and one != "head"), sent]:
         known = lines[lines["state"].eq("done")].get(x)
@@ -151,23 +149,6 @@ def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterato
         points = points_of(lines, x, "top1", by)
         if 0 < points["name"].nunique() <= 12:
             yield f"top-1 against {words(x)}", picture(partial(plot_series, points, x, "top1"))
-
-
-def _cell(one: Result, folder: StudyFolder) -> Found:
-    typed = " && ".join(map(line, one.cell.commands(folder)))
-    facts = {"why": one.why} if one.why else {}
-    facts = facts if one.found is None else _facts(one.found)
-    return {"name": one.name, "state": one.state, "typed": typed, "facts": facts}
-
-
-def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    sent = f"a client sends {summary['upload_bytes']:,} and gets {summary['download_bytes']:,}"
-    return {
-        "top-1": f"{summary['top1']:.2%} of {summary['n']:,} rows",
-        "seconds": f"{summary['seconds']:.2f}",
-        "bytes": sent,
-        **{f"digest: {k.replace('_', ' ')}": v for k, v in summary["digests"].items()},
-    }
 
 
 # ---------------------------------------------------------------- a run
@@ -187,18 +168,16 @@ def of_run(root: Path) -> Found:
         svg = picture(lambda out: confusion_picture(ConfusionPicture(metrics, out)))
         drawn.append(("what it takes for what", svg))
     options = {**summary.get("options", {}), **summary.get("settings", {})}
-    run = [["run", str(root / RunFolder.OPTIONS), "-o", str(root)], ["status", str(root)]]
     return {
         "title": root.resolve().name,
         "shows": f"top-1 {summary['top1']:.2%} of {summary['n']:,} test rows",
         "counts": f"{options.get('head') or summary['method']}, {summary['seconds']:.0f} s",
-        "facts": _facts(summary),
+        "summary": {"stages": [], **summary},
         "classes": [*classes.items()][:LISTED],
         "drawn": drawn,
-        "options": [(k.replace("_", "-"), v) for k, v in options.items() if v is not None],
-        "steps": [(s["stage"], s["file"], s["seconds"]) for s in summary.get("stages", ())],
-        "commands": [line(one) for one in run] if "stages" in summary else [],
-        "versions": summary["versions"],
+        "options": options,
+        "root": root,
+        "toml": root / RunFolder.OPTIONS,
     }
 
 
@@ -233,11 +212,7 @@ def of_trial(root: Path) -> Found:
         "totals": [_total(headers, sent, total) for total in totals],
         "listed": LISTED,
         "sent": [(name, headers[path]["phase"], size[path]) for name, path in sent],
-        "commands": [line(["verify", *map(str, headers)])],
-        "files": [
-            (path.relative_to(root), one["kind"], size[path], one["digest"])
-            for path, one in headers.items()
-        ],
+        "files": [(path, one["kind"], size[path], one["digest"]) for path, one in headers.items()],
     }
 
 
@@ -270,17 +245,13 @@ def _total(headers: Headers, sent: list[tuple[str, Path]], total: Counts) -> Fou
             text = figure_text(figure)
         number = "not told" if client.rows is None else f"{client.rows:,}"
         members.append((who.name, number, f"{sum(p.stat().st_size for p in paths):,}", text))
-    between = shares[1:] and (
-        f"Between sites the accuracy of head 0 goes from {min(shares):.1%} to {max(shares):.1%}, "
-        f"with a standard deviation of {stdev(shares):.1%}."
-    )
     names = [
         f"{i}: {one['head']['name']} {one['head']['digest'][:8]}" for i, one in enumerate(heads)
     ]
     pairs = zip(heads, names, strict=True)
     return {
         "members": members,
-        "between": between,
+        "shares": shares,
         "names": names,
         "figures": {k: v for one in heads for k, v in one["metrics"].items()},
         "heads": heads,

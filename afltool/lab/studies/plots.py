@@ -12,14 +12,13 @@ import pandas as pd
 from ...errors import UsageError
 from ...options.look import AS_NEEDED, SizeOptions
 from ...rendering.style import check_picture, figure, legend_below, logarithmic, look, plain
-from . import frames
 from .cells import SEEDS
 from .options import FIGURES, StudyPicture, TableOptions, names_of, numbers_of
 from .published import options_in
 from .published import plain as plain_value
 from .result_table import option_text
 from .results import results_of
-from .tables import told
+from .tables import chosen, frame, of_rounds, told
 
 
 def study_picture(o: StudyPicture) -> Path:
@@ -31,8 +30,8 @@ def study_picture(o: StudyPicture) -> Path:
     if names_of(o.x) == ["layers"] and o.layers is None:
         layers = range(1000)
     (x, *_) = names_of(o.x)
-    every = frames.of_rounds(results) if x == "round" else frames.frame(results, layers)
-    lines = frames.chosen(every, o.where)
+    every = of_rounds(results) if x == "round" else frame(results, layers)
+    lines = chosen(every, o.where)
     if o.y not in FIGURES:
         raise UsageError(f"--y is of {', '.join(FIGURES)}; found {o.y!r}")
     if x not in FIGURES and x not in options_in(lines):
@@ -104,7 +103,8 @@ def plot_series(
         if spans_factors(values):
             logarithmic(axes)
         elif are_numbers(values):
-            axes.locator_params("x", nbins=6)
+            whole = all(isinstance(one, int) for one in values)
+            axes.locator_params("x", nbins=6, integer=whole)
         elif x not in FIGURES:
             axes.tick_params(axis="x", rotation=30)
         if entries[1:]:

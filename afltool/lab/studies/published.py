@@ -1,8 +1,8 @@
 """Frames of results, a line a result, and those that the papers have published.
 
 Beside its options and figures, by name, a line has its ``kind`` (ours, also, published), its
-``state`` (done; of a hole why: missing, failed, "<5"), what was measured by digests (``source``),
-and what was published behind ± (``spread``, ``spread_of``). An option that it does not have is NaN.
+``state`` (done; of a hole why: missing, failed, "<5"), and what was published behind ± (``spread``,
+``spread_of``). An option that it does not have is NaN.
 
 The papers' figures were measured with the papers' own backbones and weights, which are not always
 the same as those here; every row of a table says that it is published. The file has the papers'
@@ -22,7 +22,7 @@ from ...errors import UsageError
 from .options import FIGURES
 
 #: Columns that are no options.
-BESIDE = {"kind", "state", "source", "spread", "spread_of", "paper", *FIGURES}
+BESIDE = {"kind", "state", "spread", "spread_of", "paper", *FIGURES}
 SETTING = "setting"  # what a paper says of a figure that no option of ours has
 NOT_STATED = "not stated"  # the data set of a table whose paper does not name it
 TABLE = Path(__file__).with_name("published.csv")

@@ -62,16 +62,6 @@ class Crosstab:
     def headings(self) -> list[str]:
         return list(self.entries["heading"].unique())
 
-    def of(self, row: str, heading: str, kind: str = "ours") -> pd.DataFrame:
-        named = self.entries[self.entries["heading"] == heading].iloc[0]
-        key = kind, row, named["column"]
-        lines = self.lines[[one == key for one in self.lines["key"]]]
-        return lines.dropna(subset=[named["figure"]])
-
-    def values(self, row: str, heading: str, kind: str = "ours") -> list[float]:
-        figure = self.entries[self.entries["heading"] == heading]["figure"].iloc[0]
-        return [float(one) for one in self.of(row, heading, kind)[figure]]
-
     @property
     def shows(self) -> str:
         """What a figure of ours is, and what papers have behind ±."""

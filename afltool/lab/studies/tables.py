@@ -1,48 +1,159 @@
-"""Tables of a study, with published figures and tests of rows; and of a total of counts."""
+"""Tables of a study, with published figures; and of a total of counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ...errors import MismatchError, UsageError
+from ...errors import InvalidDataError, UsageError
 from ...files.counts import evaluations, read_counts
 from ...files.evaluations import figure_label, figure_text
-from ...files.features import open_features
-from ...files.heads import check_fits, load_solved_head
-from ...heads.scoring import score
-from ...math.metrics.figures import mcnemar
+from ...files.tables import read_columns
+from ...values.names import Phase
 from ...values.text import json_text
-from . import frames
 from .cells import OF_PARTITION, SEEDS
-from .frames import source_of
-from .options import VALUES, TableOf, TableOptions, names_of, numbers_of
-from .published import NOT_STATED, options_in, plain, published
+from .options import FIGURES, MEASURED, VALUES, TableOf, TableOptions, names_of, numbers_of, pair_of
+from .published import NOT_STATED, frame_of, options_in, plain, published
 from .result_table import Crosstab, crosstab, csv_of_records, latex_text, markdown_lines
-from .results import Results, by_reason, results_of, varying
-from .spec import Study
+from .results import Result, Results, axes_of, by_reason, own_seconds, results_of, varying
+from .spec import Study, option_names
 
 SHARED = (
     "Seconds were measured on this machine, without extraction. Work that cells share counts in "
     "the cell that came first."
 )
-AS_FILES = (
-    "MB as files: the mean over clients; of a baseline the float32 numbers that its client sends."
-)
 EQUAL = (
     "Equal totals for all partitions, {}: {}. Partitions add nothing to their deviation; "
     "--weights-seed or, for random heads, --head-seed do."
 )
-HOW = {
-    True: "by their digests",
-    False: "by construction, since rows are summed whoever owns them",
-}
+HOW = {True: "by their digests", False: "by construction, since rows are summed whoever owns them"}
+
+
+# ---------------------------------------------------------------- results as a frame
+
+
+def frame(results: Results, layers: Sequence[int] = ()) -> pd.DataFrame:
+    """A line for each cell, with ``layers`` for each of these; without a result it is a hole."""
+    return frame_of([line for one in results.each for line in _lines(one, layers)])
+
+
+def _lines(one: Result, layers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    options = {**axes_of(one.cell), "kind": "ours", "state": one.state}
+    deep = layers if "layers" in one.cell.config.head_options else ()
+    if one.found is None:
+        yield from [{**options, "layers": number} for number in deep] or [options]
+        return
+    measured = after_layers(one.found) if deep else {}
+    if not measured:
+        yield {**options, **figures(one.found)}
+    for number in (number for number in deep if number in measured):
+        yield {**options, "layers": number, **measured[number]}
+
+
+def of_rounds(results: Results) -> pd.DataFrame:
+    """A line for each round of each cell after which the accuracy was measured."""
+    lines = []
+    for one in results.each:
+        options = {**axes_of(one.cell), "kind": "ours", "state": "done"}
+        rounds = [] if one.found is None else one.found["rounds"] or [{}]
+        for number, facts in enumerate(rounds, 1):
+            last = one.found if number == len(rounds) else {}
+            own = {k: v for k, v in {**facts, **(last or {})}.items() if k in MEASURED}
+            lines += [{**options, "round": number, **own}] if own.get("top1") is not None else []
+    return frame_of(lines)
+
+
+def figures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a summary; ``best``: of all rounds, as papers count their baselines."""
+    rounds = [summary, *summary["rounds"]]
+    whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
+    own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
+    sent = [r for r in summary["rounds"] if r.get("upload_bytes") or r.get("download_bytes")]
+    own["exchanges"] = len(summary.get("bytes_per_client") or sent)
+    if "upload_bytes" in own and "bytes_per_client" not in summary:  # a baseline's float32 arrays
+        own["file_bytes"] = own["upload_bytes"]
+    return {**own, "seconds": own_seconds(summary)}
+
+
+def _best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
+    return max((one["top1"] for one in rounds if one.get("top1") is not None), default=None)
+
+
+def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """Figures after each layer of a deep head; seconds and bytes are those up to that layer."""
+    rounds = summary["rounds"]
+    sent = ["upload_bytes", "download_bytes", *(["file_bytes"] if "file_bytes" in summary else [])]
+    sums = pd.DataFrame(rounds).reindex(columns=["gather_seconds", "solve_seconds", *sent])
+    sums = sums.astype(float).fillna(0).cumsum()
+    sums.insert(0, "seconds", sums.pop("gather_seconds") + sums.pop("solve_seconds"))
+    after = {}
+    for i, one in enumerate(rounds):
+        phase = Phase(one["phase"])
+        if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:
+            own = {k: one[k] for k in MEASURED if one.get(k) is not None}
+            own |= {"best": _best(rounds[: i + 1]), "exchanges": i + 1, "n": summary["n"]}
+            after[phase.number] = own | {str(k): v for k, v in sums.iloc[i].items()}
+    return after
+
+
+def chosen(lines: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
+    for text in where:
+        called, value = pair_of(text)
+        names = names_of(called)
+        if len(names) != 1 or names[0] not in options_in(lines):
+            raise UsageError(f"--where {text}: no cell has the option {called!r}")
+        lines = lines[[str(plain(one)) == str(plain(value)) for one in lines[names[0]]]]
+    if lines.empty:
+        raise UsageError(f"no cell fits --where {' --where '.join(where)}")
+    return lines
+
+
+# ---------------------------------------------------------------- figures of others
+
+
+def beside(name: str, ours: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Published figures of settings and data that we have; ``afl-1:cifar10``: given features are
+    of that data set. Figures of a data set that the paper does not name stand beside any.
+    """
+    theirs, label = published(name), name.partition(":")[2]
+    there = {NOT_STATED, *([label] if label else ours.get("data", []))}
+    known = set(_settings(ours, columns))
+    every = zip(theirs["data"], _settings(theirs, columns), strict=True)
+    return theirs[[data in there and setting in known for data, setting in every]]
+
+
+def _settings(lines: pd.DataFrame, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    every = lines.reindex(columns=list(names))
+    return [tuple(map(plain, one)) for one in every.itertuples(index=False)]
+
+
+def also(text: str) -> pd.DataFrame:
+    """Results of another method from NAME=FILE.csv: options and figures by column."""
+    method, file = pair_of(text)
+    names = sorted(({*option_names()} | {"scheme", *SEEDS}) - {"head", *VALUES})
+    spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
+    table = pd.DataFrame(read_columns(Path(file), (), (*spelled, *VALUES)), dtype=object)
+    values = [one for one in VALUES if one in table]
+    if not values:
+        raise InvalidDataError(f"{file}: expected a column of figures: {', '.join(VALUES)}")
+    for name in values:
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        share = FIGURES[name].unit == "fraction"
+        wrong = table[name].notna() & (numbers.isna() | (share & ~numbers.between(0, 1)))
+        if len(bad := table.index[wrong]):
+            kind = "a fraction from 0 to 1 (divide percentages by 100)" if share else "a number"
+            raise InvalidDataError(
+                f"{file}, line {bad[0] + 2}: {name} is {kind}; found {table[name][bad[0]]}"
+            )
+        table[name] = numbers
+    return table.rename(columns=spelled).assign(head=method, kind="also", state="done")
+
+
+# ---------------------------------------------------------------- a study's table
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:
@@ -62,11 +173,11 @@ def table(o: TableOf) -> Crosstab:
 
 def of_results(results: Results, given: TableOptions) -> Crosstab:
     study, o = results.study, told(results.study, given)
-    ours = frames.chosen(frames.frame(results, numbers_of(o.layers)), o.where)
+    ours = chosen(frame(results, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, given, ours)
     papers = None if o.published in (None, "none") else str(o.published)
-    beside = [] if papers is None else [frames.beside(papers, ours, columns)]
-    every = pd.concat([ours, *map(frames.also, o.also), *beside], ignore_index=True)
+    theirs = [] if papers is None else [beside(papers, ours, columns)]
+    every = pd.concat([ours, *map(also, o.also), *theirs], ignore_index=True)
     values, known = names_of(o.value) or ["top1"], {*every.dropna(axis="columns", how="all")}
     if strange := [name for name in values if name not in VALUES]:
         raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {strange[0]!r}")
@@ -77,10 +188,8 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     made = crosstab(every, rows, columns, values, SEEDS, study.title)
     made.notes += [f"No {whence}."] if lacking else []
     made.notes += [SHARED] if "seconds" in values else []
-    made.notes += [AS_FILES] if "file_bytes" in values else []
     made.notes += [*equal_totals(results), *_holes(results)]
-    made.notes += [_of_papers(papers, beside[0])] if papers is not None else []
-    made.notes += tests(made, o.test, results) if o.test is not None else []
+    made.notes += [_of_papers(papers, theirs[0])] if papers is not None else []
     return made
 
 
@@ -139,11 +248,11 @@ def _holes(results: Results) -> Iterator[str]:
         yield f"{missing} {of} have not been run."
 
 
-def _of_papers(name: str, beside: pd.DataFrame) -> str:
-    if beside.empty:
+def _of_papers(name: str, those: pd.DataFrame) -> str:
+    if those.empty:
         theirs = sorted(published(name)["data"].unique())
         return f"Published figures ({name}) are of {', '.join(theirs)}: none is shown."
-    unknown = (beside["data"] == NOT_STATED).any()
+    unknown = (those["data"] == NOT_STATED).any()
     which = ", on data that the paper does not name" if unknown else ""
     return f"Published: {name}{which}; other backbone, weights or splits than ours."
 
@@ -187,83 +296,3 @@ def _figures(one: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for name, figure in figures.items():
             exact = figure if isinstance(figure, dict) else {"value": figure, "is": "exact"}
             yield of, "rows" if name == "n" else name, exact
-
-
-# ---------------------------------------------------------------- tests of rows
-
-
-def tests(made: Crosstab, name: str, results: Results) -> list[str]:
-    """The p-value of every row against the first one, column by column, in words."""
-    rows = [row for row in made.texts.index if row[0] != "published"]
-    if len(rows) < 2 or {*made.entries["figure"]} != {"top1"}:
-        raise UsageError("--test compares top1 of every row with the first; there is no such table")
-    heads = {
-        source_of(one): (cell.solved(results.folder, one), cell.test_rows(results.folder))
-        for cell, one in results.done
-    }
-    right = cache(lambda source: _right(*heads[source]))
-    (kind, first), *others = rows
-    lines = []
-    for heading in made.headings:
-        ours = made.of(first, heading, kind)
-        for their_kind, other in others:
-            pairs = _pairs(ours, made.of(other, heading, their_kind))
-            p = _paired_t(pairs) if name == "t" else _mcnemar(pairs, heads, right)
-            words = "paired t over seeds" if name == "t" else "McNemar"
-            shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
-            lines.append(f"{words}, {heading}: {other} against {first}: p = {shown}")
-    return lines
-
-
-def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Results of equal seeds (that both have, and that vary), each pair of measurements once."""
-    both = pd.concat([ours, theirs]).reindex(columns=[*SEEDS, "top1", "source"])
-    names = [one for one in SEEDS if both[one].notna().all() and both[one].map(plain).nunique() > 1]
-    seeds = both[names or ["partition_seed"]]
-    seeds = seeds if names else seeds.fillna({"partition_seed": both["seed"]})
-    keys: Any = [tuple(map(plain, one)) for one in seeds.itertuples(index=False)]
-    both = both.assign(seeds=keys)[["seeds", "top1", "source"]]
-    pairs = both.iloc[: len(ours)].merge(both.iloc[len(ours) :], on="seeds")
-    known = pairs["source_x"].notna() & pairs["source_y"].notna()
-    return pairs[~known | ~pairs.duplicated(["source_x", "source_y"])]
-
-
-def _paired_t(pairs: pd.DataFrame) -> float | str:
-    """Student's t of the differences of equal seeds."""
-    from scipy.stats import ttest_rel
-
-    x, y = (pairs[name].astype(float) for name in ("top1_x", "top1_y"))
-    if len(pairs) < 2 or (x - y).nunique() == 1:
-        return "it needs different results of equal seeds, and different differences"
-    return float(ttest_rel(x, y).pvalue)
-
-
-def _mcnemar(
-    pairs: pd.DataFrame, heads: Collection[Any], right: Callable[[Any], tuple[Any, Any]]
-) -> float | str:
-    """McNemar's exact test of two heads; seeds that are right on the same rows count once."""
-    each = [*zip(pairs["source_x"], pairs["source_y"], strict=True)]
-    if not each or any(source not in heads for pair in each for source in pair):
-        return "there are no head files of results of equal seeds"
-    found = [tuple(map(right, pair)) for pair in each]
-    for _, ids in (one for pair in found for one in pair):
-        if not np.array_equal(ids, found[0][0][1]):
-            raise MismatchError(
-                "the heads were tested on different rows, by their row ids; --test mcnemar "
-                "compares heads on the same rows: choose with --where"
-            )
-    both = {(a.tobytes(), b.tobytes()): (a, b) for (a, _), (b, _) in found}
-    if len(both) > 1:
-        return "seeds differ: choose one with --where, or --test t"
-    return float(mcnemar(*next(iter(both.values())))["p_value"])
-
-
-def _right(head: Path, rows: Path) -> tuple[Any, Any]:
-    """Which test rows a head predicts right, in the order of their row ids; and these."""
-    solved = load_solved_head(head)
-    with open_features(rows) as features:
-        check_fits(head, solved.header, features)
-        found = score(solved.head, features.blocks(), features.labels, len(features.classes))
-        right, ids = found.predicted == features.labels, features.row_ids
-    order = np.argsort(ids, kind="stable")
-    return right[order], ids[order]

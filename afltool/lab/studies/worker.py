@@ -21,13 +21,7 @@ from threading import Thread
 from typing import Any
 
 from ... import parallel, progress
-from ...errors import (
-    AflError,
-    BusyError,
-    IncompleteError,
-    StoppedError,
-    UsageError,
-)
+from ...errors import AflError, BusyError, IncompleteError, StoppedError, UsageError
 from ...files.atomic import write_text
 from ...files.locks import marked, who
 from ...files.outputs import make_folder
@@ -129,7 +123,8 @@ class Worker:
 
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
-    if all(finished(folder, cell) is not None for cell in cells):
+    there = all((folder.cell(cell.key) / SUMMARY).exists() for cell in reversed(cells))  # cheap
+    if there and all(finished(folder, cell) is not None for cell in cells):
         shutil.rmtree(folder.steps(cells[0]), ignore_errors=True)
 
 
@@ -155,7 +150,8 @@ def main(root: str, only: str, jobs: str, first: str, level: str) -> None:
     """A worker in a process of its own, which ends with the first process."""
     signal.signal(signal.SIGTERM, lambda *_: progress.request_stop("a signal"))
     Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
-    logging.basicConfig(level=int(level), format="%(message)s", force=True)
+    logging.basicConfig(format="%(message)s")
+    progress.log.setLevel(int(level))
     folder = StudyFolder(root)
     study = of_folder(folder.root)
     cells = part_of(study.cells, only or None)
@@ -187,6 +183,8 @@ class Workers:
                         stored(step)
             except StoppedError:
                 raise
+            except BusyError:
+                continue  # a worker waits for it
             except (AflError, MemoryError, OSError) as error:
                 self.worker.failed(cell, error)
         every = len(self.worker.cells)
