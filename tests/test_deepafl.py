@@ -236,6 +236,19 @@ def test_ablations_are_what_they_say():
     assert np.allclose(phi(variant, 2), phi0 + hidden(phi0, 0) @ first + hidden(phi0, 1) @ second)
 
 
+@pytest.mark.parametrize("bias", ["first", "layers", "none"])
+def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
+    """Φ_0 = σ_0(XA + a) and F_0 = σ(Φ_0 B + b), of which --bias leaves some without a or b."""
+    X, y = rows()
+    head = fitted(X, y, bias=bias)
+    first, layer = (projection(0, t, n, 12) for t, n in ((0, D), (1, 12)))
+    phi0 = np.tanh(X @ first.A.astype(float) + (first.a if bias == "first" else 0.0))
+    b = layer.a if bias == "layers" else 0.0
+    F = activate("gelu", phi0 @ layer.A.astype(float) + b)
+    assert np.allclose(head.state(X, 0)["phi"], phi0)
+    assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
+
+
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
     assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)

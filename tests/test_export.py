@@ -25,6 +25,7 @@ from afltool.exporting import onnx_files, pictures, trial
 from afltool.exporting.build import of_features
 from afltool.heads import make_head
 from afltool.heads.base import NOBODY
+from afltool.heads.calibration import CalibratedHead
 from afltool.heads.graphs import GRAPHS, Classifier, activated, arithmetic, graph_of
 from afltool.heads.options import ACTIVATIONS, RULES
 from afltool.heads.projections import activate
@@ -220,6 +221,16 @@ def network(bits):
     return make_head("network").restore(None, arrays)
 
 
+def calibrated(method, bits):
+    """A head with a calibration, from random counts."""
+    inner = solved("softmax" if method == "temperature" else "linear", bits)
+    counts = np.random.default_rng(0).integers(1, 40, (CLASSES, 2, 12))
+    counts[:, 0] += np.arange(12)[::-1] * 30
+    counts[:, 1] += np.arange(12) * 30
+    edges = np.linspace(0, 1, 13) if inner.log_probabilities else np.linspace(-0.5, 1.5, 13)
+    return CalibratedHead.of(inner, list("0123"), counts, edges, method)
+
+
 DEEP = {"layers": 2, "width": 16}
 HEADS = {
     "linear": {}, "linear intercept": {"intercept": True},
@@ -227,7 +238,7 @@ HEADS = {
     "deepafl (89)": {**DEEP, "from_phi0": True, "compute": "float64", "activation": "tanh"},
     "deepafl no-skip": {**DEEP, "no_skip": True},
     "deepafl identities": {**DEEP, "identity_omega": True, "identity_projection": True},
-    "deepafl random-omega": {**DEEP, "random_omega": True},
+    "deepafl random-omega": {**DEEP, "random_omega": True, "bias": "first"},
     "deepafl cascade": {**DEEP, "deepening": "cascade"},
     "deepafl codes": {**DEEP, "hidden_width": 9, "deepening": "activated-cascade",
                       "label_encoding": True, "compute": "float64", "activation": "relu"},
@@ -246,9 +257,10 @@ HEADS = {
     "softmax float32": {"rounds": 2, "features": "random", "width": 16, "compute": "float32"},
     **{f"discriminant {rule}": {"rule": rule} for rule in RULES},
 }  # fmt: skip
+METHODS = ("platt", "temperature", "isotonic")
 
 
-@pytest.mark.parametrize("case", [*HEADS, "network"])
+@pytest.mark.parametrize("case", [*HEADS, "network", *METHODS])
 def test_the_graph_gives_the_scores_of_the_head(case):
     """Of rows that were rounded and of rows that are not yet; buckets never flip.
 
@@ -257,7 +269,10 @@ def test_the_graph_gives_the_scores_of_the_head(case):
     """
     name, options = case.split()[0], HEADS.get(case, {})
     for bits in (BITS, 3) if options.get("compute") == "fixed" else (BITS, 3, None):
-        head = solved(name, bits, **options) if case in HEADS else network(bits)
+        if case in HEADS:
+            head = solved(name, bits, **options)
+        else:
+            head = network(bits) if case == "network" else calibrated(case, bits)
         check_graph(case, name, options, head, bits)
 
 
@@ -395,10 +410,12 @@ def test_predictions_from_raw_digits_are_afltools(end, digits, images, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["deepafl codes", "random-features", "safle hybrid",
-                                  "discriminant qda"])  # fmt: skip
+                                  "discriminant qda", "isotonic"])  # fmt: skip
 def test_one_of_each_kind_of_graph_goes_through_onnx_runtime(case):
     """What packing makes of it is what the module itself gives."""
-    head = solved(case.split()[0], BITS, **HEADS[case])
+    head = (
+        calibrated(case, BITS) if case in METHODS else solved(case.split()[0], BITS, **HEADS[case])
+    )
     space = {"fraction_bits": BITS}
     header = {"space": space, "digest": head.digest(), "options": {}, "classes": list("0123")}
     model, (x, _) = of_features(head, header), rows(100, seed=1)

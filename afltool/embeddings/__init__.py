@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..plugins import Registry, located
 from ..progress import log
 from ..values.arrays import Array
 from ..values.names import ROW_IDS, ordered_columns
-from ..values.text import COLUMNS
+from ..values.text import COLUMNS, comma_list
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_FEATURES = 1 << 20  # of a row
@@ -198,7 +199,12 @@ def open_embeddings(path: Path, o: NamedRows) -> Embeddings:
         more = f", … ({len(left)} in all)" * (len(left) > SHOWN)
         out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
         ids = embeddings.ids_of or "row/N"
-        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}")
+        texts = [name for name, why in embeddings.left.items() if why in ("text", "bool")]
+        fix = quote(comma_list(texts[:SHOWN]))
+        how = (
+            f"; --categories {fix} makes features of 0 and 1" if texts and not o.categories else ""
+        )
+        log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}{fix}")
     columns = embeddings.columns
     if columns is not None:
         with naming(path):

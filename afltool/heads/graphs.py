@@ -25,6 +25,7 @@ from ..math.gram import LARGEST
 from ..values.arrays import F64, Array
 from . import KNOWN, base
 from .base import NOBODY
+from .calibration import NEAR, CalibratedHead
 from .deepafl.head import DeepAFLHead
 from .deepafl.layers import OF_LABELS
 from .deepafl.options import ACTIVATED, RESIDUAL
@@ -264,6 +265,38 @@ def safle(head: SafleHead, bits: int | None) -> nn.Module:
     )
 
 
+def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
+    """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
+    known, ratios = head.state_dict(), head.inner.log_probabilities
+    logits = [Part(lambda scores, _: _logit(torch.softmax(scores, dim=1)))] if ratios else []
+    if head.slope is not None:
+
+        def lines(v: Tensor, a: Held) -> Tensor:
+            """z = a v + b, or log σ(z) = min(z, 0) − log(1 + exp(−|z|))."""
+            z = v * a["slope"] + a["offset"]
+            return z.clamp(max=0.0) - torch.log(1 + torch.exp(-z.abs())) if ratios else z
+
+        last = Part(lines, slope=known["slope"], offset=known["offset"])
+    else:
+        width, rise = np.diff(known["knots"]), np.diff(known["levels"])
+        rate = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
+
+        def knots(v: Tensor, a: Held) -> Tensor:
+            """log, or logit, of the broken line: each piece rises as far as v goes."""
+            into = torch.minimum((v[:, :, None] - a["left"]).clamp(min=0.0), a["width"])
+            p = a["first"] + (into * a["rate"]).sum(dim=2)
+            return torch.log(p) if ratios else _logit(p)
+
+        left, first = known["knots"][:, :-1], known["levels"][:, 0]
+        last = Part(knots, left=left, width=width, rate=rate, first=first)
+    return nn.Sequential(graph_of(head.inner, bits), *logits, last)
+
+
+def _logit(p: Tensor) -> Tensor:
+    inside = p.clamp(NEAR, 1 - NEAR)
+    return torch.log(inside) - torch.log1p(-inside)
+
+
 class Deep(nn.Module):
     """σ_0(xA), the layers, ΦW; products in the compute type, float64 of fixed-point features."""
 
@@ -313,6 +346,7 @@ def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
 
 
 GRAPHS: dict[str, Graph] = {
+    "calibrated": calibrated,
     "network": network,
     "random-features": random_features,
     "discriminant": discriminant,

@@ -12,6 +12,7 @@ from .terminal import on_stdout, print_words
 
 Facts = Mapping[str, Any]
 FEW = 8  # names that are listed
+_LEFT_OUT = "{:,} images that cannot be read, such as {}; --field source.skipped lists them"
 
 
 def print_brief(facts: dict[str, Any]) -> None:
@@ -33,14 +34,16 @@ def _features(facts: Facts) -> dict[str, str]:
         "rows": f"{facts['rows']:,} of {facts['dim']:,} features",
         "classes": _names(facts["classes"]),
         "data": ", ".join(str(part) for part in (source.get("data"), split) if part),
-        "left out": f"{len(skipped):,} images that cannot be read (--all)" if skipped else "",
+        "left out": _LEFT_OUT.format(len(skipped), skipped[0]["row"]) if skipped else "",
         **_space(facts["space"]),
     }
 
 
 def _partition(facts: Facts) -> dict[str, str]:
-    sizes, held = facts["rows_per_client"], len(facts["held_out"])
+    sizes, classes = facts["rows_per_client"], facts["classes_per_client"]
+    held = len(facts["held_out"])
     notes = [f"{min(sizes):,} to {max(sizes):,} rows each"]
+    notes += [f"{min(classes):,} to {max(classes):,} classes each"]
     notes += [f"{facts['empty_clients']:,} empty"] if facts["empty_clients"] else []
     notes += [f"{held:,} held out"] if held else []
     scheme = {k: v for k, v in facts["scheme"].items() if v not in (None, False)}
@@ -55,13 +58,14 @@ def _partition(facts: Facts) -> dict[str, str]:
 
 
 def _statistics(facts: Facts) -> dict[str, str]:
-    context = facts["context"]
+    context, gammas = facts["context"], [g for g in facts["gammas"] if g != "0"]
     return {
         "rows": f"{facts['rows']:,}",
         "classes": _names(context["classes"]),
         "clients": _names(facts["client_names"]),
         "head": f"{context['head']['name']}, phase {facts['phase']}",
         **_space(context["space"]),
+        "γ": f"{', '.join(gammas[:FEW])} of clients, for --law pairwise" if gammas else "",
         **{f"head {i}": _counted(one) for i, one in enumerate(facts.get("evaluations", ()))},
     }
 

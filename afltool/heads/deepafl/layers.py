@@ -56,7 +56,8 @@ class Layers:
     def drawn(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""
         o = self.options
-        return projection(o.seed, stream, fan_in, fan_out, stream < OF_LABELS)
+        biased = o.bias in ("both", "first" if stream == 0 else "layers") and stream < OF_LABELS
+        return projection(o.seed, stream, fan_in, fan_out, biased)
 
     def frozen(self, t: int) -> LowRank | None:
         """Ω_{t+1} of layers that learn none: random, or None, the identity."""

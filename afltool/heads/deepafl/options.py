@@ -83,6 +83,10 @@ class DeepAFLOptions(HeadOptions):
     identity_omega: bool = Field(default=False, description=_omega)
     _random = "ablation: Ω_t random and frozen, as A is, so that layers learn nothing"
     random_omega: Annotated[bool, Absent(False)] = Field(default=False, description=_random)
+    _bias = "which random projections have a bias: A, every B_t, both, none"
+    bias: Annotated[Literal["both", "first", "layers", "none"], Absent("both")] = Field(
+        default="both", description=_bias
+    )
     _deepening = (
         "residual blocks, or the paper's other strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) "
         "or σ of it; these have no Ω"
