@@ -249,6 +249,20 @@ def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
     assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+def test_linear_layers_change_nothing_without_a_ridge(encoded):
+    """Least squares of Y on any invertible map of its own fit is that fit."""
+    X, y = rows()
+    how = {"ridge": 0, "min_norm": True, "bias": "none", "hidden_width": 9}
+    head = fitted(X, y, deepening="cascade", label_encoding=encoded, **how)
+    first, *others = (found for _, found in head.round_scores(X))
+    assert len(others) == 3
+    for one in others:
+        assert np.allclose(one, first, atol=1e-9)
+    bent = fitted(X, y, deepening="activated-cascade", **how)
+    assert not np.allclose(bent.decision_function(X), first, atol=1e-3)
+
+
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
     assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)

@@ -185,7 +185,7 @@ def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
     table = [patients / "train.csv", "--y", "diagnosis"]
     for more, code, said in (
         ([*table, "--categories", "sex=m"], 3, "row 0 has 'f' in sex"),
-        ([*table, "--categories", "six=m"], 3, "train.csv has the arrays"),
+        ([*table, "--categories", "six=m"], 3, "--categories six is not a column"),
         ([*table, "--feature-columns", "diagnosis"], 3, "--feature-columns diagnosis is text"),
         ([*table, "--features", "age"], 2, "renamed: --feature-columns"),
         ([*table, "--x", "age", "--categories", "sex"], 2, "--x is not used with --categories"),

@@ -142,7 +142,7 @@ def test_names_that_are_not_utf8_are_refused_before_any_work(tmp_path, road, cli
     ):
         done = cli(*args)
         assert (done.exit_code, len(done.stderr.strip().splitlines())) == (3, 1)
-        assert "is not Unicode text: expected UTF-8" in done.stderr
+        assert "is not Unicode text" in done.stderr
 
 
 def test_paths_that_are_not_utf8_are_read_and_written(road, tmp_path, cli):

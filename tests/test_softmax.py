@@ -19,7 +19,6 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import make_head
 from afltool.heads.projections import projection
-from afltool.heads.random_features import RandomFeatures
 from afltool.math import softmax as sm
 from afltool.math.gram import LARGEST, FixedPoint, real
 from afltool.math.softmax import Dense
@@ -272,20 +271,6 @@ def carried_out(road, out, head="softmax", **options):
     how = {"features": "random", "width": 20, "rounds": 3} if head == "softmax" else {}
     given = {"train_features": road.train, "test_features": road.test, "clients": 5, **how}
     return afltool.run(RunConfig(head=head, **{**given, **options}), out)
-
-
-def test_a_cache_of_random_features_changes_the_work_and_nothing_else(
-    road, random_run, tmp_path, monkeypatch
-):
-    lifted, lift = [], RandomFeatures.__call__
-    monkeypatch.setattr(
-        RandomFeatures, "__call__", lambda self, X: lifted.append(len(X)) or lift(self, X)
-    )
-    cached = carried_out(road, tmp_path / "cached", cache=tmp_path / "cache")
-    assert sum(lifted) == 2 * 600 + 200  # the gram, the first gradient, the test rows
-    assert len(list((tmp_path / "cache").iterdir())) == 1
-    same = [afltool.info(f / "05-head-4.h5")["digest"] for f in (random_run, cached)]
-    assert same[0] == same[1]
 
 
 def test_the_rounds_so_far_make_a_head_at_any_time(road, random_run):

@@ -200,10 +200,9 @@ def open_embeddings(path: Path, o: NamedRows) -> Embeddings:
         out = f"; left out: {', '.join(left[:SHOWN])}{more}" if left else ""
         ids = embeddings.ids_of or "row/N"
         texts = [name for name, why in embeddings.left.items() if why in ("text", "bool")]
-        fix = quote(comma_list(texts[:SHOWN]))
-        how = (
-            f"; --categories {fix} makes features of 0 and 1" if texts and not o.categories else ""
-        )
+        fix = ""
+        if texts and not o.categories:
+            fix = f"; --categories {quote(comma_list(texts[:SHOWN]))} makes features of 0 and 1"
         log.info(f"{path}: {embeddings.shape[-1]} features{out}; row ids: {ids}{fix}")
     columns = embeddings.columns
     if columns is not None:

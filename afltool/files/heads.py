@@ -63,7 +63,7 @@ def save_head(
     path: Path,
     head: Stored,
     made_by: Mapping[str, Any],
-    context: Context | None,
+    context: Context | None = None,
     report: Mapping[str, Any] = NOTHING_FOUND,
     **more: Any,
 ) -> hdf5.Header:
