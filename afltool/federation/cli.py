@@ -50,7 +50,7 @@ class NewSession(Verb, NamedRows):
     """Create a session: what all sites agree on. Prints the code to read out by telephone."""
 
     COMMON: ClassVar = frozenset(
-        {"members", "server", "data", "out", "head", "y", "categories", "scale", "protection"}
+        {"members", "server", "data", "out", "head", "y", "scale", "protection"}
         | {"max_rows", "evaluate"}
     )
 
