@@ -20,13 +20,13 @@ from afltool.cli.app import OWN, app
 
 #: How the work is done: no file depends on it.
 EXECUTION_ONLY = {
-    "batch-size", "cache", "data-root", "device", "memory", "store", "threads", "workers",
+    "batch-size", "data-root", "device", "memory", "store", "threads", "workers",
 }  # fmt: skip
 #: They refuse or allow; what is made is the same.
 REFUSES = {"allow-constant", "allow-repeats", "complete", "min-rows", "skip-corrupt"}
 #: Of studies, of whose cells some do not use them: where one is not used, this is said only once.
 AXES = {
-    "cache", "each-round", "full-gram", "keep-rounds", "memory", "participation-kind",
+    "each-round", "full-gram", "keep-rounds", "memory", "participation-kind",
     "participation-seed",
 }  # fmt: skip
 #: Of every command, not of its stage.

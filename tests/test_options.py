@@ -369,7 +369,7 @@ def test_paths_of_a_run_are_absolute_in_its_toml(cli, tmp_path, monkeypatch):
         ("backbone", "n.afl"): f"{tmp_path}/n.afl", ("backbone", "timm:x"): "timm:x",
         ("weights", "w.pt"): f"{tmp_path}/w.pt", ("weights", "random"): "random",
         ("classes", "c.txt"): f"{tmp_path}/c.txt", ("head", "h.h5"): f"{tmp_path}/h.h5",
-        ("head", "linear"): None, ("cache", "k"): f"{tmp_path}/k",
+        ("head", "linear"): None,
         ("data_root", "d"): f"{tmp_path}/d",
     }  # fmt: skip
     for (option, value), wanted in texts.items():
