@@ -4,7 +4,7 @@
 
 The heads are trained on a few rows: what gathering takes does not depend on what was learned. Shown
 is the phase block-(T+1), the last of its layer, where Φ_T of every row is computed from the
-features, without and with --cache (then from what the phase before left).
+features.
 """
 
 from __future__ import annotations
@@ -31,20 +31,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         fresh(__file__, str(rows), str(width), name)
         for layers in LAYERS:
-            gather(
-                name, f"w{layers}.h5", "--cache", "cache"
-            )  # leaves what the last one starts from
-            alone = gather(name, f"b{layers}.h5")
-            cached = gather(name, f"b{layers}.h5", "--cache", "cache")
-            print(f"T = {layers:2}: without --cache {alone}, with it {cached}", flush=True)
+            print(f"T = {layers:2}: {gather(name, f'b{layers}.h5')}", flush=True)
 
 
-def gather(folder: str, head: str, *more: str) -> str:
+def gather(folder: str, head: str) -> str:
     """One phase by the installed command: peak memory and seconds."""
     out = Path(folder) / "statistics.h5"
     out.unlink(missing_ok=True)
     command = [str(Path(sys.executable).with_name("afltool")), "-q", "local-stats", "train.h5"]
-    options = ["--client", "a", "--sum", "--head", head, "-o", out.name, *more]
+    options = ["--client", "a", "--sum", "--head", head, "-o", out.name]
     begun = time.perf_counter()
     peak = peak_of([*command, *options], folder)
     return f"{peak:5.0f} MB {time.perf_counter() - begun:6.1f} s"

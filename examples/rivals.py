@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -168,10 +167,7 @@ def analytic(plan: Plan, title: str, name: str, options: Options, seed: int) -> 
         rounds += 1
         total, held = (place.parent / f"{what}-{rounds}.h5" for what in ("total", "held"))
         begun = time.process_time()
-        afltool.local_stats(
-            plan.train, head, total, partition=clients, sum=True, held_out=held,
-            cache=place.parent / "cache",
-        )  # fmt: skip
+        afltool.local_stats(plan.train, head, total, partition=clients, sum=True, held_out=held)
         between = time.process_time()
         head = afltool.solve(total, place.parent / f"head-{rounds}.h5", head=head, validate=held)
         solving += time.process_time() - between
@@ -191,7 +187,6 @@ def analytic(plan: Plan, title: str, name: str, options: Options, seed: int) -> 
     place.write_text(json.dumps(found))
     for spent in place.parent.glob("head-*.h5"):
         spent.unlink()
-    shutil.rmtree(place.parent / "cache", ignore_errors=True)
     return place
 
 

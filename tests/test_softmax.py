@@ -263,7 +263,7 @@ def test_state_that_does_not_fit_together_is_refused():
 
 @pytest.fixture(scope="module")
 def random_run(road, tmp_path_factory):
-    """Three rounds on random features of five clients, without a cache."""
+    """Three rounds on random features of five clients."""
     return carried_out(road, tmp_path_factory.mktemp("softmax") / "RUN")
 
 

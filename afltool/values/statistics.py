@@ -274,10 +274,9 @@ class Sum:
                 )
         if not self._repeats and (both := same_source(self._sources, other.clients)):
             source = other.clients[both[1]].source[:12]
-            raise MismatchError(
-                f"clients {both[0]} and {both[1]} have rows of the same feature file ({source})",
-                advice="; give each file once, or --allow-repeats if you mean it",
-            )
+            text = f"clients {both[0]} and {both[1]} have the rows of the same feature file"
+            fix = "; give each file once, or --allow-repeats if you mean it"
+            raise MismatchError(f"{text} ({source})", advice=fix)
 
     def _check_known(self, other: Statistics) -> None:
         for who, client in other.clients.items():
