@@ -362,12 +362,6 @@ def source_of(name: str) -> Source:
     return source
 
 
-def family_version(name: str) -> dict[str, str]:
-    """Of the backbone of a plug-in: its package and version, for recipes."""
-    kind = name.partition(":")[0]
-    return FAMILIES.version(kind) if kind in FAMILIES.added else {}
-
-
 def preprocessing_for(
     kind: str, backbone: str, weights: str = "default", image_size: int | None = None
 ) -> Preprocessing:

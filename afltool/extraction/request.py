@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from ..backbones.families import family_version, preprocessing_for, source_of
+from ..backbones.families import FAMILIES, preprocessing_for, source_of
 from ..backbones.inference import resolve_device
 from ..backbones.models import kind_of_weights, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
@@ -110,7 +110,9 @@ class Asked:
         )
         options["preprocessing"] = self.preprocessing().fingerprint()
         inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
-        inputs |= DATASETS.version(named(o.data)[0].name) | family_version(o.backbone)
+        inputs |= DATASETS.version(named(o.data)[0].name) | FAMILIES.version(
+            o.backbone.partition(":")[0]
+        )
         return recipe("extract", options, inputs)
 
 
