@@ -112,7 +112,7 @@ def test_figures_of_one_class_name_it_everywhere(tumours, positive, tmp_path, cl
     assert found["specificity"]["value"] == pytest.approx(recall[1])
     assert {found[name]["positive"] for name in ("sensitivity", "specificity", "auc")} == {named}
     other = "benign" if named == "malignant" else "malignant"
-    drawn = afltool.roc_picture(tmp_path / "e.json", tmp_path / "roc.svg").read_text()
+    drawn = afltool.plot("roc", tmp_path / "e.json", tmp_path / "roc.svg").read_text()
     assert f"positive class: {named} against {other}" in drawn
 
 
@@ -271,10 +271,10 @@ def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path, wrong, pict
     place = tmp_path / "wrong.json"
     place.write_text(json.dumps(found))
     with pytest.raises(error, match=r"wrong\.json"):
-        getattr(afltool, f"{picture}_picture")(place, tmp_path / "p.png")
+        afltool.plot(picture, place, tmp_path / "p.png")
     assert not (tmp_path / "p.png").exists()
     with pytest.raises(UsageError, match=r"0, 1, 2, 3; found '7'"):
-        afltool.roc_picture(measured, tmp_path / "p.png", positive=("7",))
+        afltool.plot("roc", measured, tmp_path / "p.png", positive=("7",))
 
 
 def test_scores_beyond_the_memory_are_refused_before_any_are_made(road, cli, free_memory):

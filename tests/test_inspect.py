@@ -65,20 +65,13 @@ def test_info_checks_what_it_tells(road, tmp_path):
     assert afltool.info(road.train)["checked"].startswith("header only; afltool verify")
 
 
-def test_verify_goes_on_after_a_damaged_file_when_asked(road, tmp_path, cli):
+def test_verify_stops_at_the_first_damaged_file(road, tmp_path, cli):
     broken = tmp_path / "broken.h5"
     broken.write_bytes(road.total.read_bytes()[:-7])
     files = [road.total, broken, tmp_path / "none.h5", road.head]
     done = cli("verify", *files)
     assert (done.exit_code, done.stdout) == (3, "")
-    done = cli("verify", *files, "--keep-going")
-    assert done.exit_code == 3
-    intact = [line.split(":")[0] for line in done.stdout.splitlines()]
-    assert intact == [str(road.total), str(road.head)]
     assert str(broken) in done.stderr
-    assert "2 of 4 files cannot be used" in done.stderr
-    found = json.loads(cli("verify", *files, "--keep-going", "--json").stdout)
-    assert [one["intact"] for one in found] == [True, False, False, True]
 
 
 def test_statistics_say_nothing_of_the_site(road, tmp_path):
@@ -126,9 +119,6 @@ def test_info_is_short_and_the_digest_is_on_one_line(road, shown, cli, monkeypat
         assert {"rows", "classes"} <= by_name.keys(), kind
         assert not any("provenance" in line for line in lines)
         assert "header only" in by_name.get("checked", "header only")
-        everything, more = shown(path, "--all")
-        assert len(more) > len(lines)
-        assert {"recipe.stage", "provenance.numpy", "bytes", "path"} <= everything.keys()
         with monkeypatch.context() as narrow:
             narrow.setenv("COLUMNS", "40")
             assert digest in cli("info", path).stdout
@@ -186,7 +176,7 @@ def test_arrays_that_differ_are_named_with_the_largest_difference(tmp_path, cli)
     found = what(*paths[:2])["features"]
     assert (found["entries"], found["differ"]) == (6000, 1)
     assert (found["largest"], found["at"]) == (3.0, [2700, 1])
-    assert "features: 1 of 6,000 entries differ, by at most 3" in cli("diff", *paths[:2]).stdout
+    assert "features: entries 6000, differ 1" in cli("diff", *paths[:2]).stdout
     assert what(paths[0], paths[2])["features"]["second"] == "[3000, 1] float32"
 
 

@@ -338,8 +338,6 @@ def test_predictions_keep_every_class_name(tmp_path, cli):
         assert cli("predict", head, rows, "-o", out).exit_code == 0
         assert read(out).predicted.tolist() == np.array(ODD)[y].tolist()
         assert read(out).iloc[:, 0].tolist() == ids.tolist()
-    assert cli("evaluate", head, rows, "--confusion", tmp_path / "c.csv").exit_code == 0
-    assert len(pd.read_csv(tmp_path / "c.csv")) == len(ODD)
 
 
 # ---------------------------------------------------------------- columns of tables of features

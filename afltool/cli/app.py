@@ -4,10 +4,8 @@ Other parts and packages add commands by entry points of the group `afltool.comm
 with any of these::
 
     commands()            `cli.commands.Command` by name; 'plot study' is one of a group
-    status_of(folder)     for `status`: what it says as JSON, and a function that prints it
-    runs_by_name(paths)   for `plot rounds`: its runs by name of a line, and the paths that are left
-
-The last two answer None where nothing is theirs.
+    status_of(folder)     for `status`: what it says as JSON, and a function that prints it; or None
+    runs_by_name(paths)   for `plot rounds`: its runs by name, and the paths that are left; or None
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
@@ -27,10 +25,9 @@ from ..plugins import COMMANDS, behind, doors, left_out
 from ..values.text import shown
 from . import _console
 from ._console import say
-from .commands import Command, resolve
+from .commands import HELP, Command, resolve
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
-HELP = {"help_option_names": ["-h", "--help"]}
 PANELS = ("Start here", "Stages", "Studies", "Federation", "Files")  # of the help, in order
 #: The commands of the main part by panel: name, what it does, the class of its options.
 _TABLE: dict[str, list[tuple[str, str, str]]] = {
@@ -90,6 +87,11 @@ RENAMED: dict[str, str] = {
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "import --features": "renamed: --feature-columns",
+    "evaluate --confusion": "gone: evaluate -o has it as JSON, and a run 06-confusion.csv",
+    "evaluate --rounds": "gone: evaluate --each-round -o",
+    "info --all": "gone: info --json",
+    "verify --keep-going": "gone: call verify for each file",
+    "--number": "gone: counts are of one head",
     "evaluate --train": "gone: call evaluate for each file; run has --train-accuracy",
     "evaluate --earlier": "gone: call evaluate for each head; run evaluates each round itself",
     "evaluate --beside": "gone: call evaluate --counts for each head",
@@ -115,8 +117,7 @@ RENAMED: dict[str, str] = {
 def added(word: str = "") -> dict[str, Command]:
     """The commands of other parts and packages by name; what cannot be loaded is left out.
 
-    ``word``: the part of this name comes first, and what comes after the one that has this command
-    is not loaded.
+    Where one has ``word``, what comes after it is not loaded; the part of this name comes first.
     """
     found: dict[str, Command] = {}
     for name in sorted(doors(COMMANDS), key=lambda name: name != word):
@@ -137,15 +138,6 @@ class Group(typer.core.TyperGroup):
     """
 
     known: Callable[[str], Mapping[str, Command]]
-
-    @property  # type: ignore[override]  # an attribute of Typer's
-    def commands(self) -> dict[str, Any]:
-        """Every command by name, built."""
-        return {name: built(one, name, []) for name, one in self.known("").items()}
-
-    @commands.setter
-    def commands(self, known: Any) -> None:
-        """What Typer knows of: nothing."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*self.known("")]
@@ -208,22 +200,19 @@ def _usage_errors() -> Iterator[None]:
     except _UsageError as error:
         reported: Any = error  # its class is typer's own, with a message
         if type(error).__name__ != "NoArgsIsHelpError":  # that is the help itself
-            known = _instead(reported)
-            reported.message = known or shown(reported.message)
-            reported.possibilities = [] if known else getattr(error, "possibilities", None)
+            reported.message = _instead(reported) or shown(reported.message)
+            reported.possibilities = None
         raise
 
 
 def _instead(error: Any) -> str | None:
     """What stands in the place of an unknown name, `RENAMED`; None where nothing does."""
     unknown = re.search("No such (?:command|option):? '?([\\w-]+)", error.message)
-    if unknown is None:
+    if unknown is None or error.ctx is None:
         return None
-    names, context = [unknown[1]], error.ctx
-    while context is not None and context.parent is not None:
-        names.insert(0, context.info_name)
-        context = context.parent
-    return RENAMED.get(" ".join(names)) or RENAMED.get(unknown[1])
+    words = [*error.ctx.command_path.split(), unknown[1]]
+    names = (" ".join(words[-n:]) for n in (3, 2, 1))
+    return next((RENAMED[name] for name in names if name in RENAMED), None)
 
 
 app = typer.Typer(
@@ -256,20 +245,16 @@ together, 5 numerical failure or failed cells of a study, 75 interrupted but res
 @app.callback(help=_HELP)
 def afltool(
     context: typer.Context,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only errors and results")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="say more")] = False,
-    events: Annotated[
-        Path | None,
-        typer.Option("--events", help="append what happens to a file, as JSON; - is stderr"),
-    ] = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
-    ] = False,
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="only errors and results"),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="say more"),
+    events: Path = typer.Option(None, help="append what happens to a file, as JSON; - is stderr"),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="print the version"
+    ),
 ) -> None:
     _console.set_up(quiet, verbose)
     if events is not None:
         from ._events import writing
 
-        lines = writing(events, str(context.invoked_subcommand))
         with _console.command():
-            context.with_resource(lines)
+            context.with_resource(writing(events, str(context.invoked_subcommand)))

@@ -24,12 +24,13 @@ from typer.models import ArgumentInfo, CommandInfo
 from ..errors import InputError, UsageError
 from ..inputs import lines_of
 from ..options import base
-from ..options.base import STREAM, fields_of, flag, kinds_of, said_of
-from ..options.common import files_in, refuse_files
+from ..options.base import STREAM, fields_of, files_in, flag, kinds_of, said_of
+from ..options.common import refuse_files
 from ..plugins import located
 from ._console import command as errors_as_exit
 from ._console import is_quiet, print_json, say, say_lines
 
+HELP = {"help_option_names": ["-h", "--help"]}
 WITHIN = "__"  # between a dictionary's name and an option's, in a parameter's name in Python
 FEW = 10  # options that -h shows if nothing is said of it
 Call = Callable[..., Any]
@@ -56,17 +57,13 @@ class Parameter:
 class Command:
     """A command; what is a text, MODULE:NAME, is below `afltool`.
 
-    Attributes:
-        about: one line, for the list of all commands.
-        panel: its heading there.
-        options: the class whose fields are its parameters. The class's `Options.PRINTS` takes such
-            an object and prints. Otherwise ``stage``, or its `Options.STAGE`, takes it, and what
-            that returns, a path or several, is shown. The function of a `Flat` field gets (words,
-            names that are taken, ``given``) and gives `Parameter`s.
-        inside: instead of these, for a group: its commands by name, of the word behind its own; of
-            a word that is none of them, or empty, all.
-        says: its help, if that is not the text of the class.
-        given: fields that its name decides.
+    ``about``: one line, for the list of all commands; ``panel``: its heading there. ``options``:
+    the class whose fields are its parameters. Its `Options.PRINTS` takes such an object and prints;
+    otherwise what ``stage``, or its `Options.STAGE`, returns, a path or several, is shown. The
+    function of a `Flat` field gets (words, names that are taken, ``given``) and gives `Parameter`s.
+    ``inside``, for a group: its commands by name, of the word behind its own; of a word that is
+    none of them, or empty, all. ``says``: its help, if that is not the text of the class;
+    ``given``: fields that its name decides.
     """
 
     about: str
@@ -87,12 +84,9 @@ class Command:
                 found = resolve(flat.of)(words, taken, self.given)
                 taken |= {p.name for p in found}
                 every += [replace(p, name=f"{within}{WITHIN}{p.name}") for p in found]
-        call, says = self._call(cls, every), self.says or cls.__doc__
-        return typer_command(name, says, call, every, cls.COMMON)
 
-    def _call(self, cls: Any, every: Sequence[Parameter]) -> Call:
         def call(**values: Any) -> None:
-            found = given(piped(cls, values))
+            found = {k: v for k, v in piped(cls, values).items() if v not in (None, [])}
             named = (files_in(p.cls, {p.own: found[p.name]}) for p in every if p.name in found)
             refuse_files(one for files in named for one in files)
             o = cls(**self.given, **_nested(found))
@@ -104,7 +98,7 @@ class Command:
                 resolve(cls.TELLS)(made)
             show(made)
 
-        return call
+        return typer_command(name, self.says or cls.__doc__, call, every, cls.COMMON)
 
 
 def first_line(text: str | None) -> str:
@@ -117,44 +111,36 @@ def resolve(what: Any) -> Any:
     return located(f"...{what}", __name__) if isinstance(what, str) else what
 
 
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given; None and no value of several stand for "not given"."""
-    found = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return {k: v for k, v in found.items() if v is not None and v != ()}
-
-
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, those within a dictionary in it."""
+    """The values, those within a dictionary in it; a list is a tuple."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         within, _, own = name.rpartition(WITHIN)
-        (found.setdefault(within, {}) if within else found)[own] = value
+        inner = found.setdefault(within, {}) if within else found
+        inner[own] = tuple(value) if isinstance(value, list) else value
     return found
 
 
-def piped(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values; '-' in one of the inputs is what the command before has printed, a path a line.
 
-    Raises `UsageError` where two inputs are '-', `InputError` where no path comes, or several come
-    for a single file.
+    `UsageError` where two inputs are '-'; `InputError` where no path comes, or several for one.
     """
-    roles = {name: said_of(info, base.Reads) for name, info in fields_of(cls).items()}
-    names = [name for name, role in roles.items() if role and role.kind != base.LINES]
-    each = {n: values[n] if isinstance(values.get(n), list) else [values.get(n)] for n in names}
-    asked = [name for name, paths in each.items() for p in paths if str(p) == STREAM]
+    roles = ((name, said_of(info, base.Reads)) for name, info in fields_of(cls).items())
+    given = ((name, values.get(name)) for name, role in roles if role and role.kind != base.LINES)
+    each = [(name, one) for name, v in given for one in (v if isinstance(v, list) else [v])]
+    asked = [name for name, one in each if str(one) == STREAM]
     if not asked:
-        return {**values}
+        return values
     if len(asked) > 1:
         raise UsageError("- is what the command before has printed: give it once")
-    [name], found = asked, list(lines_of(sys.stdin))
-    if not found:
-        raise InputError(f"stdin: expected a path for {name}, found none: see what was said before")
-    if isinstance(values[name], list):
-        every = [found if str(p) == STREAM else [p] for p in values[name]]
-        return {**values, name: [Path(p) for paths in every for p in paths]}
-    if len(found) > 1:
-        raise InputError(f"stdin: expected one path for {name}, found {len(found)}")
-    return {**values, name: type(values[name])(found[0])}
+    [name], found = asked, [Path(line) for line in lines_of(sys.stdin)]
+    several = isinstance(values[name], list)
+    if not found or (len(found) > 1 and not several):
+        wanted = "one path" if found else "a path"
+        raise InputError(f"stdin: expected {wanted} for {name}, found {len(found) or 'none'}")
+    every = [found if str(p) == STREAM else [p] for p in values[name]] if several else []
+    return {**values, name: [p for paths in every for p in paths] if several else found[0]}
 
 
 # ---------------------------------------------------------------- Typer's parameters
@@ -178,15 +164,13 @@ def typer_command(
         shown, own = common or p.cls.COMMON, p.name.rpartition(WITHIN)[2]
         p.described.hidden = not left or (bool(shown) and own not in shown)
         left -= not p.described.hidden
-    more = sum(p.described.hidden for p in options)
-    says = f"show every option: {more} more" if more else "show every option"
+    says = f"show every option: {sum(p.described.hidden for p in options)} more"
     shows = typer.Option("--help-all", is_eager=True, callback=show_every_option, help=says)
-    whole = [*every, Parameter("help_all", None, "", bool | None, shows)]
+    whole = [p.in_python for p in (*every, Parameter("help_all", None, "", bool | None, shows))]
     made: Any = command  # to mypy a function has no such attribute; Typer reads it
-    made.__signature__ = inspect.Signature([p.in_python for p in whole])
-    made.__annotations__ = {p.name: p.in_python.annotation for p in whole}
-    how = {"help_option_names": ["-h", "--help"]}
-    info = CommandInfo(name, cls=TyperCommand, callback=made, help=about, context_settings=how)
+    made.__signature__ = inspect.Signature(whole)
+    made.__annotations__ = {p.name: p.annotation for p in whole}
+    info = CommandInfo(name, cls=TyperCommand, callback=made, help=about, context_settings=HELP)
     found = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
     assert isinstance(found, TyperCommand)
     return found
@@ -218,8 +202,9 @@ def parameters(
     names = dict.fromkeys(n for one in cls.__mro__ for n in vars(one).get("__annotations__", ()))
     for own in (name for name in names if name in every and name not in skip):
         info, name = every[own], (rename or {}).get(own, own)
-        if (kind := shell_type(info)) is None:
+        if said_of(info, base.Flat):
             continue
+        kind = shell_type(info)
         if own in first:
             metavar = name.upper() + "..." * (get_origin(kind) is list)
             described: Any = typer.Argument(help=info.description, metavar=metavar)
@@ -232,13 +217,8 @@ def parameters(
 
 
 def shell_type(info: Any) -> Any:
-    """What Typer makes of a word; a value with a grammar, or of several types, is text.
-
-    None of a dictionary: the shell has no word for it.
-    """
+    """What Typer makes of a word; a value with a grammar, or of several types, is text."""
     kinds = kinds_of(info)
-    if dict in [get_origin(kind) or kind for kind in kinds]:
-        return None
     if get_origin(kinds[0]) is tuple:
         inner = get_args(kinds[0])[0]
         return list[inner]  # type: ignore[valid-type]  # for Typer alone

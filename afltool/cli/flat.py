@@ -11,22 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 from ..heads import HEADS, OPTIONS, options_class
-from ..options import look
 from ..options.base import fields_of, flag
+from ..options.look import KINDS, Picture
 from ..options.statistics import NewHead
 from .app import added
 from .commands import Command, Parameter, first_line, parameters
 
-#: Pictures: the class of their options.
-PICTURES = {
-    "partition": look.PartitionPicture,
-    "confusion": look.ConfusionPicture,
-    "reliability": look.ReliabilityPicture,
-    "roc": look.RocPicture,
-    "coverage": look.CoveragePicture,
-    "ridge-path": look.RidgePathPicture,
-    "rounds": look.RoundsPicture,
-}
 Words = Sequence[str]
 Taken = Collection[str]
 Given = Mapping[str, Any]
@@ -44,7 +34,8 @@ def head_commands(word: str) -> dict[str, Command]:
 def plot_commands(word: str) -> dict[str, Command]:
     """Those of `plot`, one for each picture."""
     every = {
-        name: Command(first_line(cls.__doc__), "Pictures", cls) for name, cls in PICTURES.items()
+        name: Command(says, "Pictures", Picture, says=f"Draw {says}.", given={"kind": name})
+        for name, says in KINDS.items()
     }
     if word not in every:
         every |= {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
@@ -60,9 +51,8 @@ def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """The options of the head that the words name; of a file those of any head."""
     pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
     named = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
-    if named not in HEADS.data and named not in OPTIONS:
-        return of_heads(words, taken)
-    return parameters(options_class(named))
+    known = named in HEADS.data or named in OPTIONS
+    return parameters(options_class(named)) if known else of_heads(words, taken)
 
 
 def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:
@@ -88,20 +78,14 @@ def of_heads(words: Words, taken: Taken, solving: bool = False) -> list[Paramete
     return list(found.values())
 
 
-# ---------------------------------------------------------------- all of a run
-
-
 def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[Parameter]:
     """Every option of a run, and those of the head that the words name."""
     from ..runs.config import DEFAULTS, OMITTED, PARTS
 
-    found = {
-        p.name: p
-        for part, (cls, names) in PARTS.items()
-        for p in parameters(
-            cls, skip=OMITTED.get(part, ()), rename=names, required=False, defaults=DEFAULTS
-        )
-    }
+    found = dict[str, Parameter]()
+    for part, (cls, names) in PARTS.items():
+        how: dict[str, Any] = {"skip": OMITTED.get(part, ()), "rename": names}
+        found |= {p.name: p for p in parameters(cls, **how, required=False, defaults=DEFAULTS)}
     theirs = {p.name: p for p in of(words, {*found, *taken}, given) if p.name != "seed"}
     return [p for p in {**found, **theirs, **found}.values() if p.name not in taken]
 

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..options.base import Absent, Options, fields_of, made_for
-from ..options.common import OWN_HEADS, files_in, files_of, refuse_files
+from ..options.base import Absent, Options, fields_of, files_in, made_for
+from ..options.common import OWN_HEADS, files_of, refuse_files
 from ..plugins import Registry
 from .deepafl.options import DeepAFLOptions
 from .options import DiscriminantOptions, HeadOptions, LinearOptions, RandomFeaturesOptions
@@ -53,7 +53,7 @@ HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
 KNOWN: Mapping[str, str] = ChainMap(
     {"network": ".network", "calibrated": ".calibration"},
     {"evaluation": ".evaluation", "scaling": ".scaling"},
-    HEADS,
+    HEADS,  # type: ignore[arg-type]  # it is only read
 )
 
 

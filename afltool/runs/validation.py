@@ -16,7 +16,7 @@ from ..files.tables import read_columns
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import with_options
-from ..options.common import frozen_in
+from ..options.common import FROZEN_FILE
 from ..options.features import ExtractOptions
 from ..stages.local_stats import check_participation
 from .config import RunConfig, all_files, is_canonical, is_of_run, read_config
@@ -144,7 +144,7 @@ def _check_unsaid(config: RunConfig, folder: RunFolder) -> None:
     unsaid = "ridge" not in config.head_options.keys() | read_config(folder.options).keys()
     if unsaid and config.own.head == "linear" and head.exists():
         means = ["--ridge 0"] if load_head(head)[0].options.as_dict()["ridge"] == 0 else []
-    if o is not None and not frozen_in(o.backbone) and rows.exists():
+    if o is not None and not FROZEN_FILE.path(o.backbone) and rows.exists():
         way = read_header(rows, "features")["space"]["preprocessing"]["name"]
         means += [f"--preprocess {way}"] if way != o.preprocess else []
     if means:

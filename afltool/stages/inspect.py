@@ -74,22 +74,11 @@ def check(path: str | Path) -> Facts:
     return {"path": str(path), "kind": header["kind"], "digest": header["digest"], "intact": True}
 
 
-def check_all(
-    paths: Sequence[Path], keep_going: bool = False, threads: int | None = None
-) -> list[Facts]:
-    """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
-
-    def checked(path: Path) -> Facts:
-        try:
-            return check(path)
-        except InputError as error:
-            if not keep_going:
-                raise
-            return {"path": str(path), "intact": False, "error": str(error)}
-
+def check_all(paths: Sequence[Path], threads: int | None = None) -> list[Facts]:
+    """`check` of every file."""
     results = []
     with parallel.using(threads), progress.task("verify", len(paths), "files") as task:
-        for one in parallel.each(checked, paths, room, "whole files"):
+        for one in parallel.each(check, paths, room, "whole files"):
             results.append(one)
             task.advance()
             progress.stop_point()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,7 @@ from ..files.schema import SUMMARY
 from ..heads.calibration import accuracy_by_coverage
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
-from ..options.look import (
-    ConfusionPicture,
-    CoveragePicture,
-    EvaluationPicture,
-    PartitionPicture,
-    ReliabilityPicture,
-    RidgePathPicture,
-    RocPicture,
-    RoundsPicture,
-)
+from ..options.look import Picture
 from ..partitions import Partition
 from ..plugins import asked
 from ..rendering import classes, curves
@@ -51,19 +41,7 @@ ERRORS = {
 }
 
 
-def picture(draw: Callable[[Any], Path]) -> StageFunction[Any]:
-    """A picture as a stage; the name of its file is checked before anything is read."""
-
-    @wraps(draw)
-    def job(o: Any, files: Files) -> Job:
-        check_picture(o.out, o)
-        return Job.of_rows(o.out, FOR_PEOPLE, lambda: draw(o))
-
-    return StageFunction(job)
-
-
-@picture
-def partition_picture(o: PartitionPicture) -> Path:
+def _partition(o: Picture) -> Path:
     """Rows by client and class, and by client, of a partition; those of several side by side."""
     partitions = [load_partition(one) for one in o.files]
     panels = [_panel(one, partitions) for one in partitions]
@@ -84,17 +62,13 @@ def _panel(p: Partition, every: Sequence[Partition]) -> classes.Panel:
 # ---------------------------------------------------------------- of an evaluation
 
 
-def _evaluation(o: EvaluationPicture, path: Path, positive: Sequence[str] = ()) -> dict[str, Any]:
+def _evaluation(path: Path, positive: Sequence[str] = ()) -> dict[str, Any]:
     """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
     if holds_counts(path):
         heads = evaluations(read_counts(path), positive)
-        if o.number >= len(heads):
-            raise UsageError(
-                f"{path} counts {len(heads)} heads, from 0 on; found --number {o.number}"
-            )
-        return heads[o.number]
-    if o.number:
-        raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
+        if len(heads) > 1:
+            raise UsageError(f"{path} counts {len(heads)} heads: draw what counts one of them")
+        return heads[0]
     return read_evaluation(path, Confusion)
 
 
@@ -112,13 +86,12 @@ def _entry(facts: dict[str, Any], path: Path, name: str, metric: str, kind: Any)
     return dict(facts[name])
 
 
-@picture
-def confusion_picture(o: ConfusionPicture) -> Path:
+def _confusion(o: Picture) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
-    facts = _evaluation(o, o.file)
+    facts = _evaluation(o.files[0])
     if "confusion" not in facts:
         raise UsageError(
-            f"{o.file} counts {len(facts['per_class'])} classes, and no confusion matrix of so "
+            f"{o.files[0]} counts {len(facts['per_class'])} classes, and no confusion matrix of so "
             "many: draw what afltool evaluate … -o writes, which has its cells"
         )
     names = list(facts["per_class"])
@@ -142,30 +115,28 @@ def _cells(confusion: Any) -> tuple[I64, I64, I64]:
     return true, predicted, matrix[true, predicted]
 
 
-@picture
-def reliability_picture(o: ReliabilityPicture) -> Path:
+def _reliability(o: Picture) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
-    facts = _evaluation(o, o.file)
-    bins = _entry(facts, o.file, "reliability", "ece", Bins)
+    facts = _evaluation(o.files[0])
+    bins = _entry(facts, o.files[0], "reliability", "ece", Bins)
     ece = facts["metrics"]["ece"]["value"]
     note = f"expected calibration error {'undetermined' if ece is None else f'{ece:.4f}'}"
     return curves.plot_reliability(bins, o.out, _who(facts), note, o.overwrite, o)
 
 
-@picture
-def roc_picture(o: RocPicture) -> Path:
+def _roc(o: Picture) -> Path:
     """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
 
     Each class in ``positive`` against the rest; by default the positive class of the file, of two
     classes without one the second, else every class.
     """
-    facts = _evaluation(o, o.file, o.positive)
-    every = _entry(facts, o.file, "roc", "auc", dict[str, Curve])
+    facts = _evaluation(o.files[0], o.positive)
+    every = _entry(facts, o.files[0], "roc", "auc", dict[str, Curve])
     own, there = facts["metrics"]["auc"].get("positive"), list(every)
     names = o.positive or ([own] if own in every else there[len(there) == 2 :])
     if unknown := [name for name in names if name not in every]:
         raise UsageError(
-            f"--positive is a class of {o.file}: {', '.join(there[:20])}; found {unknown[0]!r}"
+            f"--positive is a class of {o.files[0]}: {', '.join(there[:20])}; found {unknown[0]!r}"
         )
     note = f"{len(names)} of {len(there)} classes, each against the rest"
     if len(names) == 1:
@@ -183,25 +154,23 @@ def _who(facts: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- of heads and runs
 
 
-@picture
-def coverage_picture(o: CoveragePicture) -> Path:
+def _coverage(o: Picture) -> Path:
     """Accuracy against coverage of each head in a total of counts."""
-    counts = read_counts(o.file)
+    counts = read_counts(o.files[0])
     if not counts.rows:
-        raise UsageError(f"{o.file} counts no rows: there is nothing to draw")
+        raise UsageError(f"{o.files[0]} counts no rows: there is nothing to draw")
     of_heads = {f"{one.name} {one.digest[:8]}": one.confidence for one in counts.heads}
     lines = {name: accuracy_by_coverage(one) for name, one in of_heads.items()}
     return curves.plot_coverage(lines, o.out, f"{counts.rows:,} rows", o.overwrite, o)
 
 
-@picture
-def ridge_path_picture(o: RidgePathPicture) -> Path:
+def _ridge_path(o: Picture) -> Path:
     """Error estimates along the path that a head's ridge was chosen from."""
-    report = load_head(o.file).report
+    report = load_head(o.files[0]).report
     points = report.get("ridge_path")
     if not points:
         raise UsageError(
-            f"{o.file} was solved with one given ridge and has no path: solve with --ridge "
+            f"{o.files[0]} was solved with one given ridge and has no path: solve with --ridge "
             "auto or --ridge LO:HI:COUNT"
         )
     there = {name: label for name, label in ERRORS.items() if name in points[0]}
@@ -211,8 +180,7 @@ def ridge_path_picture(o: RidgePathPicture) -> Path:
     return curves.plot_ridge_path(ridges, lines, chosen, o.out, o.overwrite, o)
 
 
-@picture
-def rounds_picture(o: RoundsPicture) -> Path:
+def _rounds(o: Picture) -> Path:
     """Error, accuracies, seconds and bytes of every round.
 
     ``files``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies). Of
@@ -258,3 +226,21 @@ def _run(path: Path) -> curves.Run:
 def _with_rounds(path: Path) -> dict[str, Any]:
     """The summary of a finished run, or an evaluation of every round."""
     return read_evaluation(path / SUMMARY if path.is_dir() else path, Rounds)
+
+
+DRAW: dict[str, Callable[[Picture], Path]] = {
+    "partition": _partition,
+    "confusion": _confusion,
+    "reliability": _reliability,
+    "roc": _roc,
+    "coverage": _coverage,
+    "ridge-path": _ridge_path,
+    "rounds": _rounds,
+}
+
+
+@StageFunction
+def plot(o: Picture, files: Files) -> Job:
+    """A picture of one of `look.KINDS`; the name of its file is checked before anything is read."""
+    check_picture(o.out, o)
+    return Job.of_rows(o.out, FOR_PEOPLE, lambda: DRAW[o.kind](o))

@@ -14,7 +14,7 @@ from typing import Any
 from ..options.base import Options, fields_of, positional
 from ..options.common import SpaceOptions
 from ..options.evaluation import Evaluate, EvaluateOptions
-from ..options.features import Extract, ExtractOptions, Merge
+from ..options.features import ExtractOptions, Merge
 from ..options.partition import Partition, PartitionOptions
 from ..options.statistics import (
     Aggregate,
@@ -88,7 +88,7 @@ FEATURES, PARTITION, STATISTICS, HEAD = "features", "partition", "statistics", "
 _SHARDS = Parts("shard", "merge", "shards")
 _CLIENTS = Parts("only", "aggregate", "files")
 _IN_ORDER = (
-    Stage("extract", ExtractOptions, Extract, FEATURES, _SHARDS, stored=True),
+    Stage("extract", ExtractOptions, ExtractOptions, FEATURES, _SHARDS, stored=True),
     Stage("merge", Options, Merge, FEATURES),
     Stage("partition", PartitionOptions, Partition, PARTITION),
     Stage("head", SpaceOptions, NewHead, HEAD),

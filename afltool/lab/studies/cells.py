@@ -24,8 +24,8 @@ from ...files.locks import alone
 from ...files.outputs import make_folder
 from ...heads import OPTIONS, make_options
 from ...options.base import flag
-from ...options.common import frozen_in
-from ...options.features import ExtractOptions, store_folder
+from ...options.common import FROZEN_FILE
+from ...options.features import ExtractOptions, default_store
 from ...options.partition import PartitionOptions
 from ...plugins import need_torch
 from ...runs.config import FIELDS, KEEP_LAST, TABLE, HereOptions, RunConfig
@@ -233,7 +233,7 @@ class Cell:
         *splits, clients = self.files(folder)
         steps: list[Step] = []
         if self.config.extract is not None:
-            store = store_folder(self.config.extract)
+            store = self.config.extract.store or default_store()
             extract = replace(self.config.extract, store=store)
             steps = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
         if self.method is not None and self.config.partition is not None:
@@ -322,7 +322,7 @@ def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
 
     So a finished cell stays where its study names what its version took by default.
     """
-    if extract is None or frozen_in(extract.backbone) or extract.preprocess == "paper":
+    if extract is None or FROZEN_FILE.path(extract.backbone) or extract.preprocess == "paper":
         return {}
     return {"preprocess": extract.preprocess}
 

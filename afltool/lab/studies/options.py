@@ -12,7 +12,7 @@ from ...errors import UsageError
 from ...options.base import Choices, File, Holds, Options, Reads, Writes, flag, grammar
 from ...options.common import Output
 from ...options.grammars import parse_part
-from ...options.look import OUT, Drawn, SizeOptions
+from ...options.look import Drawn, SizeOptions
 from ...values.names import MEASURES
 
 
@@ -260,7 +260,7 @@ class StudyPicture(SizeOptions, Output):
 
     STAGE: ClassVar = "lab.studies.plots:study_picture"
     study: Annotated[File, Reads()] = Field(description="the folder of a study")
-    out: Drawn = Field(description=OUT)
+    out: Drawn = Field()
     _x = "an option, or a figure such as upload_bytes"
     x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])
     y: str = Field(default="top1", kw_only=True, description="a figure", examples=list(VALUES))

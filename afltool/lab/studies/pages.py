@@ -16,9 +16,9 @@ from ...files.atomic import write_text
 from ...files.outputs import check_output
 from ...files.schema import SUMMARY
 from ...inputs import read_json
-from ...options.look import ConfusionPicture, RoundsPicture
+from ...options.look import Picture
 from ...runs.folder import RunFolder
-from ...stages.plot import confusion_picture, rounds_picture
+from ...stages.plot import plot
 from . import frames
 from .cells import StudyFolder, line
 from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
@@ -168,10 +168,10 @@ def of_run(root: Path) -> dict[str, Any]:
     classes = read_json(metrics, "the metrics")["per_class"] if metrics.is_file() else {}
     drawn: list[Drawn] = []
     if summary["rounds"][1:]:
-        svg = picture(lambda out: rounds_picture(RoundsPicture((root,), out)))
+        svg = picture(lambda out: plot(Picture("rounds", (root,), out)))
         drawn.append(("error, accuracy, seconds and bytes of each round", svg))
     if 0 < len(classes) <= MANY:
-        svg = picture(lambda out: confusion_picture(ConfusionPicture(metrics, out)))
+        svg = picture(lambda out: plot(Picture("confusion", metrics, out)))
         drawn.append(("what it takes for what", svg))
     options = {**summary.get("options", {}), **summary.get("settings", {})}
     run = [["run", str(root / RunFolder.OPTIONS), "-o", str(root)], ["status", str(root)]]
