@@ -231,7 +231,7 @@ def fake(monkeypatch):
                 return copy.deepcopy(network)
 
         monkeypatch.setitem(sys.modules, f"{families.__package__}.fake", SimpleNamespace(Fake=Fake))
-        monkeypatch.setitem(families.FAMILIES, "fake", ".fake:Fake")
+        monkeypatch.setitem(families.FAMILIES.data, "fake", ".fake:Fake")
 
     return added
 

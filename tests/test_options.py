@@ -102,17 +102,12 @@ def test_keywords_that_are_none_and_what_is_missing(road, tmp_path):
 
 @pytest.mark.parametrize(("name", "value", "said"), [
     ("alpha", "x", "--alpha should be a valid number; found 'x'"),
-    ("alpha", True, "--alpha should be a valid number; found True"),
     ("alpha", math.nan, "--alpha should be a finite number; found nan"),
-    ("alpha", -math.inf, "--alpha should be a finite number; found -inf"),
     ("clients", 2.0, "--clients should be a valid integer; found 2.0"),
     ("clients", True, "--clients should be a valid integer; found True"),
     ("clients", 2**70, "--clients is 1 to 2147483647; found 1180591620717411303424"),
-    ("scheme", 3, "--scheme should be a valid string; found 3"),
     ("scheme", None, None),
     ("scheme", "even", "--scheme is iid, dirichlet, .* found 'even'"),
-    ("top_up", 1, "--top-up should be a valid boolean; found 1"),
-    ("table", 3, "--table should be an instance of Path; found 3"),
     ("table", "", "--table should be an instance of Path; found ''"),
     ("table", "a\0b", "--table should be an instance of Path"),
 ])  # fmt: skip
@@ -302,10 +297,8 @@ def test_what_a_site_says_is_in_the_scripts_or_refused(cli, tmp_path):
 
 @pytest.mark.parametrize(("text", "said"), [
     ("client = 3", "client"),  # the nearest is named
-    ("clients = '3'", "--clients should be a valid integer; found '3'"),
     ("clients = 0", "--clients is 1 to"),
     ("alpha = nan", "--alpha should be .*found nan"),
-    ("each-round = 1", "--each-round should be a valid boolean; found 1"),
     ("scheme = 'even'", "--scheme is iid"),
     ("train-features = ''", "--train-features should be"),
     ("ridge = []", "ridge"),

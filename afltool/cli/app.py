@@ -114,20 +114,15 @@ RENAMED: dict[str, str] = {
 
 
 @cache
-def added(word: str = "") -> dict[str, Command]:
-    """The commands of other parts and packages by name; what cannot be loaded is left out.
-
-    Where one has ``word``, what comes after it is not loaded; the part of this name comes first.
-    """
+def added() -> dict[str, Command]:
+    """The commands of other parts and packages by name; what cannot be loaded is left out."""
     found: dict[str, Command] = {}
-    for name in sorted(doors(COMMANDS), key=lambda name: name != word):
+    for name in doors(COMMANDS):
         with left_out(name):
             theirs = dict(getattr(behind(COMMANDS, name), "commands", dict)())
             if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
                 raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
             found = {**theirs, **found}
-        if word in found:
-            break
     return found
 
 
@@ -177,7 +172,7 @@ def built(command: Command, name: str, words: Sequence[str]) -> Any:
 
 
 def _known(word: str) -> dict[str, Command]:
-    every = OWN if word in OWN else {**OWN, **added(word), **OWN}
+    every = OWN if word in OWN else {**OWN, **added(), **OWN}
     return {name: one for name, one in every.items() if " " not in name}
 
 

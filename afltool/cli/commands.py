@@ -46,12 +46,6 @@ class Parameter:
     kind: Any  # what Typer makes of a word; None stands for "not given", where it need not be
     described: Any  # Typer's argument or option
 
-    @property
-    def in_python(self) -> inspect.Parameter:
-        default = None if type(None) in get_args(self.kind) else inspect.Parameter.empty
-        hint, kind = Annotated[self.kind, self.described], inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(self.name, kind, default=default, annotation=hint)
-
 
 @dataclass(frozen=True)
 class Command:
@@ -166,10 +160,14 @@ def typer_command(
         left -= not p.described.hidden
     says = f"show every option: {sum(p.described.hidden for p in options)} more"
     shows = typer.Option("--help-all", is_eager=True, callback=show_every_option, help=says)
-    whole = [p.in_python for p in (*every, Parameter("help_all", None, "", bool | None, shows))]
-    made: Any = command  # to mypy a function has no such attribute; Typer reads it
-    made.__signature__ = inspect.Signature(whole)
-    made.__annotations__ = {p.name: p.annotation for p in whole}
+    whole, named = [*every, Parameter("help_all", None, "", bool | None, shows)], inspect.Parameter
+    hints = {p.name: Annotated[p.kind, p.described] for p in whole}
+    none = {p.name: None if type(None) in get_args(p.kind) else named.empty for p in whole}
+    made: Any = command  # to mypy a function has no such attributes; Typer reads them
+    made.__annotations__ = hints
+    made.__signature__ = inspect.Signature(
+        [named(n, named.KEYWORD_ONLY, default=none[n], annotation=hints[n]) for n in hints]
+    )
     info = CommandInfo(name, cls=TyperCommand, callback=made, help=about, context_settings=HELP)
     found = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
     assert isinstance(found, TyperCommand)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..heads import HEADS, OPTIONS, options_class
-from ..options.base import fields_of, flag
+from ..options.base import fields_of
 from ..options.look import KINDS, Picture
 from ..options.statistics import NewHead
 from .app import added
@@ -52,29 +52,22 @@ def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
     named = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
     known = named in HEADS.data or named in OPTIONS
-    return parameters(options_class(named)) if known else of_heads(words, taken)
+    return parameters(options_class(named)) if known else of_heads()
 
 
 def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """All options that any head lets `solve` change."""
-    return of_heads(words, taken, solving=True)
+    return of_heads(solving=True)
 
 
-def of_heads(words: Words, taken: Taken, solving: bool = False) -> list[Parameter]:
-    """One parameter for each option that some head has.
-
-    Plug-ins are looked at for words that no other option explains.
-    """
+def of_heads(solving: bool = False) -> list[Parameter]:
+    """One parameter for each option that some head has."""
     found: dict[str, Parameter] = {}
-    flags = {word.partition("=")[0] for word in words if word.startswith("-")} - {"-o"}
-    for names in (HEADS.data, OPTIONS):
-        for cls in map(options_class, names):
-            skip = fields_of(cls).keys() - cls.changeable() if solving else ()
-            said = dict.fromkeys(fields_of(cls), "default: by the head")
-            for p in parameters(cls, skip=skip, defaults=said):
-                found.setdefault(p.name, p)
-        if flags <= {*map(flag, found), *map(flag, taken)}:
-            break
+    for cls in map(options_class, OPTIONS):
+        skip = fields_of(cls).keys() - cls.changeable() if solving else ()
+        said = dict.fromkeys(fields_of(cls), "default: by the head")
+        for p in parameters(cls, skip=skip, defaults=said):
+            found.setdefault(p.name, p)
     return list(found.values())
 
 
@@ -100,7 +93,7 @@ def of_jobs(words: Words, taken: Taken, given: Given) -> list[Parameter]:
 
 def of_cells(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """Those of the cells of a study, which may have any heads."""
-    return of_run(words, taken, given, lambda words, taken, _: of_heads(words, taken))
+    return of_run(words, taken, given, lambda *_: of_heads())
 
 
 def of_site(words: Words, taken: Taken, given: Given) -> list[Parameter]:

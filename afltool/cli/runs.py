@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ..errors import InputError
 from ..options.base import FileIn, Flat, Options, Writes, option
 from ..options.common import Output, Printed, Tracked
 from ._console import print_json, say, say_lines, tell
@@ -102,14 +101,6 @@ class Slurm(Configured, JobsHow):
     )
 
     options: Annotated[dict[str, Any], Flat("cli.flat:of_jobs")] = Field(default_factory=dict)
-
-    def check(self) -> None:
-        super().check()
-        if (file := self.options.get("partition")) and not Path(file).exists():
-            raise InputError(
-                f"there is no file with clients, --partition {file}; the partition of the cluster "
-                "is --partition-name"
-            )
 
 
 def slurm(o: Slurm) -> None:

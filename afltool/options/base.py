@@ -405,8 +405,9 @@ def files_in(cls: type[Any], values: Mapping[str, Any]) -> Iterator[Named]:
         said = name.upper() if name in positional(cls) else flag(name)
         inside, value = said_of(info, Holds), _plain(kinds_of(info), values[name])
         for one in value if isinstance(value, tuple) else (value,):
-            text = inside.path(one) if isinstance(one, str) and inside else one
-            if (inside or isinstance(one, Path)) and str(text) not in ("", STREAM):
+            text = inside.path(one) if isinstance(one, str) and inside else str(one)
+            is_path = inside or isinstance(one, Path)
+            if is_path and text not in ("", STREAM) and "\0" not in text:
                 yield said, Path(text), said_of(info, Writes) is not None
 
 
